@@ -1,0 +1,306 @@
+//! The checked settings. A value of these types has passed every start-up rule; nobody else validates again.
+//!
+//! Field names follow the configuration paths; the built-in defaults stand in the `Default` impls.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::vocab::{Severity, TenantId};
+
+/// Everything the gateway runs on. Immutable: a hot swap publishes a new value.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `listen_addr`: where proxy, API, `/metrics` and `/health` are served.
+    pub listen_addr: SocketAddr,
+    /// `upstream_url`, taken apart.
+    pub upstream: Upstream,
+    /// `upstream_ca_file` (ours): PEM bundle trusted beside the system roots.
+    pub upstream_ca_file: Option<PathBuf>,
+    /// `enable_security_analysis`: false bypasses every analyser.
+    pub enable_security_analysis: bool,
+    /// `enable_trace_storage`: false keeps spans out of the store.
+    pub enable_trace_storage: bool,
+    /// `enable_streaming`: false refuses streaming calls.
+    pub enable_streaming: bool,
+    /// `llm_advisory_injection_enabled`: tell the model about detections on non-streaming chat completions.
+    pub llm_advisory_injection_enabled: bool,
+    /// Sizes and times.
+    pub limits: Limits,
+    /// `storage.*`.
+    pub storage: Storage,
+    /// `logging.*`.
+    pub logging: Logging,
+    /// `security_analysis.*`.
+    pub security_analysis: SecurityAnalysis,
+    /// `enforcement.*`.
+    pub enforcement: Enforcement,
+    /// `rate_limiting.*`.
+    pub rate_limiting: RateLimiting,
+    /// `circuit_breaker.*`.
+    pub circuit_breaker: CircuitBreaker,
+    /// `server.*`.
+    pub server: Server,
+    /// `shutdown.timeout_seconds`.
+    pub shutdown_timeout_seconds: u64,
+}
+
+/// Scheme of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain TCP.
+    Http,
+    /// TLS by rustls, system roots plus `upstream_ca_file`.
+    Https,
+}
+
+/// `upstream_url`, taken apart: `scheme://host[:port][/path]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// `http` or `https`.
+    pub scheme: Scheme,
+    /// Host name or address literal without brackets; what TLS verifies and DNS resolves.
+    pub host: String,
+    /// Port, 80 or 443 when the URL names none.
+    pub port: u16,
+    /// What the `Host` field says: the URL's authority without user information; no port when it is the scheme's own.
+    pub authority: String,
+    /// Path put in front of the request's path: empty, or `/a/b` without a trailing slash.
+    pub path_prefix: String,
+}
+
+/// Sizes and times of the data path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// `max_request_size_bytes`, lowered by `SERVICE_MAX_REQUEST_BYTES` when that is set: cap of a proxied body.
+    pub max_request_size_bytes: u64,
+    /// Which setting the cap above came from; named in the 413.
+    pub max_request_size_source: &'static str,
+    /// Cap of a body sent to our own API (`SERVICE_MAX_REQUEST_BYTES`, default 1 MiB).
+    pub max_api_request_bytes: u64,
+    /// `max_response_size_bytes`: more is truncated in the stored trace only.
+    pub max_response_size_bytes: u64,
+    /// `timeout_ms`: until the upstream's response head has arrived.
+    pub timeout_ms: u64,
+    /// `stream_idle_timeout_ms` (ours): between two reads of a response body.
+    pub stream_idle_timeout_ms: u64,
+    /// `connection_timeout_ms`: TCP connect and TLS handshake.
+    pub connection_timeout_ms: u64,
+    /// `max_connections`: upstream connections of the whole process.
+    pub max_connections: u32,
+    /// `security_analysis_timeout_ms`: background analysis of one exchange.
+    pub security_analysis_timeout_ms: u64,
+    /// `trace_storage_timeout_ms`: one batch of the store.
+    pub trace_storage_timeout_ms: u64,
+}
+
+/// `storage.*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Storage {
+    /// `storage.profile`.
+    pub profile: StorageProfile,
+    /// `storage.database_path`.
+    pub database_path: PathBuf,
+    /// `storage.auto_migrate`: run pending migrations at start.
+    pub auto_migrate: bool,
+}
+
+/// `storage.profile` values this build serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageProfile {
+    /// One SQLite file.
+    Lite,
+    /// In the process; lost on restart.
+    Memory,
+}
+
+/// `logging.*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Logging {
+    /// A `tracing` filter: a level, or the directives of `RUST_LOG`.
+    pub filter: String,
+    /// `logging.format`.
+    pub format: LogFormat,
+}
+
+/// `logging.format` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `security_analysis.*`, as far as this build implements it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecurityAnalysis {
+    /// `jailbreak_enabled`: the dedicated jailbreak detector and the decoding of encoded text.
+    pub jailbreak_enabled: bool,
+    /// `max_analysis_text_bytes`.
+    pub max_analysis_text_bytes: usize,
+}
+
+/// `enforcement.*`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Enforcement {
+    /// `mode`.
+    pub mode: EnforcementMode,
+    /// `min_severity`.
+    pub min_severity: Severity,
+    /// `min_confidence`, 0.0 to 1.0.
+    pub min_confidence: f64,
+    /// `timeout_ms`.
+    pub timeout_ms: u64,
+    /// `categories[]`: finding type to action; wins over `mode`.
+    pub categories: Vec<(String, EnforcementAction)>,
+}
+
+/// `enforcement.mode` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnforcementMode {
+    /// Always forward.
+    Log,
+    /// Refuse with 403.
+    Block,
+    /// Forward and add response headers.
+    Flag,
+}
+
+/// Action of an `enforcement.categories[]` entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnforcementAction {
+    /// Refuse with 403.
+    Block,
+    /// Forward and add response headers.
+    Flag,
+}
+
+/// `rate_limiting.*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RateLimiting {
+    /// `enabled`.
+    pub enabled: bool,
+    /// What a tenant without an override gets.
+    pub default: RateLimit,
+    /// `window_seconds`: how long an idle bucket is remembered.
+    pub window_seconds: u32,
+    /// `tenant_overrides`.
+    pub tenant_overrides: HashMap<TenantId, RateLimit>,
+}
+
+/// One token bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    /// Steady refill in requests per second, at least 1.
+    pub requests_per_second: u32,
+    /// Bucket size in requests, at least 1.
+    pub burst_size: u32,
+}
+
+/// `circuit_breaker.*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitBreaker {
+    /// `enabled`.
+    pub enabled: bool,
+    /// `failure_threshold`: opens when consecutive failures exceed it.
+    pub failure_threshold: u32,
+    /// `recovery_timeout_ms`.
+    pub recovery_timeout_ms: u64,
+    /// `half_open_max_calls`.
+    pub half_open_max_calls: u32,
+}
+
+/// `server.*` (ours unless spec.md names it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Server {
+    /// `server.core_threads`: data-path threads; 0 means one per available core.
+    pub core_threads: usize,
+    /// `server.io_driver`.
+    pub io_driver: IoDriver,
+    /// `server.timing_header`: add `Server-Timing: weir;dur=<ms>` to proxied answers.
+    pub timing_header: bool,
+}
+
+/// `server.io_driver` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoDriver {
+    /// io_uring where the kernel allows it, else epoll.
+    Auto,
+    /// io_uring or refuse to start.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen_addr: SocketAddr::from(([0, 0, 0, 0], 8080)),
+            upstream: Upstream::default(),
+            upstream_ca_file: None,
+            enable_security_analysis: true,
+            enable_trace_storage: true,
+            enable_streaming: true,
+            llm_advisory_injection_enabled: true,
+            limits: Limits::default(),
+            storage: Storage {
+                profile: StorageProfile::Lite,
+                database_path: PathBuf::from("service.db"),
+                auto_migrate: true,
+            },
+            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            security_analysis: SecurityAnalysis { jailbreak_enabled: true, max_analysis_text_bytes: 1_048_576 },
+            enforcement: Enforcement {
+                mode: EnforcementMode::Log,
+                min_severity: Severity::High,
+                min_confidence: 0.8,
+                timeout_ms: 5_000,
+                categories: Vec::new(),
+            },
+            rate_limiting: RateLimiting {
+                enabled: true,
+                default: RateLimit { requests_per_second: 100, burst_size: 200 },
+                window_seconds: 60,
+                tenant_overrides: HashMap::new(),
+            },
+            circuit_breaker: CircuitBreaker {
+                enabled: true,
+                failure_threshold: 10,
+                recovery_timeout_ms: 30_000,
+                half_open_max_calls: 3,
+            },
+            server: Server { core_threads: 0, io_driver: IoDriver::Auto, timing_header: false },
+            shutdown_timeout_seconds: 30,
+        }
+    }
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Https,
+            host: "api.openai.com".to_owned(),
+            port: 443,
+            authority: "api.openai.com".to_owned(),
+            path_prefix: String::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_request_size_bytes: 52_428_800,
+            max_request_size_source: "max_request_size_bytes",
+            max_api_request_bytes: 1_048_576,
+            max_response_size_bytes: 52_428_800,
+            timeout_ms: 30_000,
+            stream_idle_timeout_ms: 300_000,
+            connection_timeout_ms: 5_000,
+            max_connections: 1_000,
+            security_analysis_timeout_ms: 5_000,
+            trace_storage_timeout_ms: 10_000,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A security finding as it is stored and shown.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Severity, Timestamp};
+
+/// Half-open range of byte offsets into the text a finding points at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByteSpan {
+    /// First byte of the match.
+    pub start: usize,
+    /// One past the last byte of the match.
+    pub end: usize,
+}
+
+/// One thing a detector saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Identifies this finding.
+    pub id: Uuid,
+    /// What was found, e.g. `prompt_injection`; an open set.
+    pub finding_type: Cow<'static, str>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// How sure the detector is, 0.0 to 1.0.
+    pub confidence: f64,
+    /// One sentence for a person.
+    pub description: Cow<'static, str>,
+    /// Which detector saw it: `rules`, `jailbreak`, `pii`, `secrets`, ...
+    pub detector: Cow<'static, str>,
+    /// Where: `request.messages[2].content`, `response.choices[0]`. Empty until the caller that knows the body sets it.
+    pub location: String,
+    /// Byte offsets into the field named by `location`; `None` when the whole field is meant.
+    pub span: Option<ByteSpan>,
+    /// The matched words, at most 160 characters; PII and secrets are masked.
+    pub evidence: String,
+    /// Detector-specific details, e.g. `pii_type`, `rule`, `jailbreak_type`.
+    pub metadata: BTreeMap<String, String>,
+    /// When it was seen.
+    pub detected_at: Timestamp,
+    /// True for High and Critical.
+    pub requires_alert: bool,
+}
+
+impl Finding {
+    /// A finding with a fresh id, no location and no metadata; `requires_alert` follows from the severity.
+    pub fn new(
+        finding_type: impl Into<Cow<'static, str>>,
+        severity: Severity,
+        confidence: f64,
+        detector: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            finding_type: finding_type.into(),
+            severity,
+            confidence,
+            description: description.into(),
+            detector: detector.into(),
+            location: String::new(),
+            span: None,
+            evidence: String::new(),
+            metadata: BTreeMap::new(),
+            detected_at: Timestamp::now(),
+            requires_alert: severity >= Severity::High,
+        }
+    }
+}
+
+/// The security score of a set of findings: that of the worst severity, 0 when there is none.
+pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
+    findings.into_iter().map(|finding| finding.severity.score()).max().unwrap_or(0)
+}

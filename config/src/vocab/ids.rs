@@ -1,0 +1,130 @@
+//! Identifiers as newtypes, so that a tenant can never be passed where a trace is meant.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A text that should have been a UUID (RFC 9562) and is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10")]
+pub struct InvalidId(pub String);
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps an existing UUID.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// Wraps 16 bytes in network order.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(Uuid::from_bytes(bytes))
+            }
+
+            /// The UUID inside.
+            pub const fn uuid(self) -> Uuid {
+                self.0
+            }
+
+            /// The 16 bytes in network order.
+            pub const fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                Uuid::parse_str(text).map(Self).map_err(|_| InvalidId(text.to_owned()))
+            }
+        }
+    };
+}
+
+id! {
+    /// Whose data this is. Every read of storage takes one first.
+    TenantId
+}
+id! {
+    /// One agent run or one call: the W3C trace id when the client sent `traceparent`, else a fresh UUID v7.
+    TraceId
+}
+id! {
+    /// One proxied exchange, or one ingested span.
+    SpanId
+}
+
+impl TenantId {
+    /// The tenant of callers that present no key, token or tenant header: the nil UUID.
+    pub const DEFAULT: Self = Self(Uuid::nil());
+
+    /// The tenant of a caller that is known only by a bearer credential: UUID v5 in the URL namespace, so the same
+    /// credential is the same tenant on every restart and the credential cannot be read back from it.
+    pub fn from_credential(credential: &[u8]) -> Self {
+        Self(Uuid::new_v5(&Uuid::NAMESPACE_URL, credential))
+    }
+}
+
+impl TraceId {
+    /// A fresh, time-ordered id (UUID v7): rows written one after the other stay neighbours in an index.
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl SpanId {
+    /// A fresh, time-ordered id (UUID v7).
+    pub fn fresh() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id of a span known by the 8 bytes of W3C trace context or OTLP: the low half of a UUID whose high half is
+    /// zero, so the 8 bytes can be read back.
+    pub fn from_w3c(low: [u8; 8]) -> Self {
+        Self(Uuid::from_u64_pair(0, u64::from_be_bytes(low)))
+    }
+
+    /// The 8 bytes other systems see: the low half of the UUID.
+    pub fn to_w3c(self) -> [u8; 8] {
+        self.0.as_u64_pair().1.to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w3c_span_ids_survive_the_round_trip() {
+        let id = SpanId::from_w3c([0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+        assert_eq!(id.to_string(), "00000000-0000-0000-00f0-67aa0ba902b7");
+        assert_eq!(id.to_w3c(), [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+    }
+
+    #[test]
+    fn a_credential_always_names_the_same_tenant() {
+        assert_eq!(TenantId::from_credential(b"sk-1"), TenantId::from_credential(b"sk-1"));
+        assert_ne!(TenantId::from_credential(b"sk-1"), TenantId::from_credential(b"sk-2"));
+    }
+}

@@ -1,0 +1,18 @@
+//! The small vocabulary every crate of Weir shares: identifiers, severities, findings, providers, secrets, time.
+//!
+//! Nothing here does I/O, and nothing here knows HTTP or SQL. Names of the interface (`finding_type`, provider
+//! identifiers, severities) are spelled here once.
+
+mod finding;
+mod ids;
+mod provider;
+mod secret;
+mod severity;
+mod time;
+
+pub use finding::{ByteSpan, Finding, score};
+pub use ids::{InvalidId, SpanId, TenantId, TraceId};
+pub use provider::{Dialect, Operation, Provider};
+pub use secret::Secret;
+pub use severity::{InvalidSeverity, Severity};
+pub use time::{InvalidTimestamp, Timestamp};

@@ -1,0 +1,150 @@
+//! The record of one exchange: what is written, stored and shown by the query API.
+//!
+//! The JSON shape of these types is the interface's: lower snake_case, unset optional fields present as `null`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
+
+/// One span: a proxied exchange, answered, refused or failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpanRecord {
+    /// The trace this span belongs to.
+    pub trace_id: TraceId,
+    /// Identifies the span within its tenant.
+    pub span_id: SpanId,
+    /// The caller's span when it sent `traceparent`.
+    pub parent_span_id: Option<SpanId>,
+    /// Whose span it is.
+    pub tenant_id: TenantId,
+    /// `X-Service-Agent-ID`.
+    pub agent_id: Option<String>,
+    /// `chat_completion`, `messages`, ...; see `vocab::Operation`.
+    pub operation_name: Cow<'static, str>,
+    /// When the request head had been read.
+    pub start_time: Timestamp,
+    /// When the last byte had been relayed, or the exchange had failed.
+    pub end_time: Timestamp,
+    /// Provider identifier.
+    pub provider: Cow<'static, str>,
+    /// Model named by the request, else by the answer.
+    pub model: Option<String>,
+    /// True when the answer was, or was asked to be, a stream.
+    pub streaming: bool,
+    /// Extracted text of the request: message texts joined by a newline.
+    pub prompt: Option<String>,
+    /// Extracted text of the answer; choices joined by a newline.
+    pub response: Option<String>,
+    /// Tokens of the prompt, as the provider counted them or estimated.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the answer.
+    pub completion_tokens: Option<u64>,
+    /// Sum, or the provider's own total.
+    pub total_tokens: Option<u64>,
+    /// Prompt tokens read from the provider's cache.
+    pub cached_tokens: Option<u64>,
+    /// Completion tokens spent on reasoning.
+    pub reasoning_tokens: Option<u64>,
+    /// True when the counts are our estimate.
+    pub tokens_estimated: bool,
+    /// Milliseconds from the request to the first byte of the answer's body.
+    pub time_to_first_token_ms: Option<f64>,
+    /// Milliseconds from `start_time` to `end_time`.
+    pub duration_ms: f64,
+    /// Microseconds Weir added: total minus the time spent waiting for the upstream and for the client.
+    pub overhead_us: Option<u64>,
+    /// Status sent to the client; `None` when no head was sent.
+    pub status_code: Option<u16>,
+    /// Error type, ours or the provider's.
+    pub error_type: Option<String>,
+    /// What went wrong, for a person.
+    pub error_message: Option<String>,
+    /// `stop`, `length`, `tool_calls`, ... as the provider said.
+    pub finish_reason: Option<String>,
+    /// USD; `None` when the model has no price, never a silent 0.
+    pub estimated_cost_usd: Option<f64>,
+    /// 0-100; `None` only when analysis was off or dropped.
+    pub security_score: Option<u8>,
+    /// What the detectors saw.
+    pub security_findings: Vec<Finding>,
+    /// `none`, `flagged` or `blocked`.
+    pub enforcement: Cow<'static, str>,
+    /// Which detectors ran.
+    pub detectors: Vec<Cow<'static, str>>,
+    /// Free marks, e.g. `pipeline_dropped`.
+    pub tags: BTreeMap<Cow<'static, str>, String>,
+    /// What happened on the way.
+    pub events: Vec<SpanEvent>,
+    /// Actions the client reported or the answer asked for.
+    pub agent_actions: Vec<AgentAction>,
+}
+
+/// Something that happened during a span.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpanEvent {
+    /// When.
+    pub timestamp: Timestamp,
+    /// A short machine name, e.g. `client_disconnected`.
+    pub event_type: Cow<'static, str>,
+    /// One sentence.
+    pub description: String,
+    /// Details.
+    pub data: BTreeMap<String, String>,
+}
+
+/// An action of an agent: reported by the client, or a tool call the model asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentAction {
+    /// Identifies the action.
+    pub id: Uuid,
+    /// `tool_call`, `skill_invocation`, `command_execution`, `web_access` or `file_access`.
+    pub action_type: String,
+    /// Tool, command or resource.
+    pub name: String,
+    /// JSON-encoded arguments.
+    pub arguments: Option<String>,
+    /// Result text, at most 4096 bytes.
+    pub result: Option<String>,
+    /// How long it took.
+    pub duration_ms: Option<f64>,
+    /// Whether it worked.
+    pub success: bool,
+    /// Exit code of a command.
+    pub exit_code: Option<i32>,
+    /// Method of a web access.
+    pub http_method: Option<String>,
+    /// Status of a web access.
+    pub http_status: Option<u16>,
+    /// `read`, `write`, ... of a file access.
+    pub file_operation: Option<String>,
+    /// Details.
+    pub metadata: BTreeMap<String, String>,
+    /// When it happened.
+    pub timestamp: Timestamp,
+}
+
+/// A trace: the spans that share a trace id within one tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceRecord {
+    /// Identifies the trace within its tenant.
+    pub trace_id: TraceId,
+    /// Whose trace it is.
+    pub tenant_id: TenantId,
+    /// Provider of its first span.
+    pub provider: Cow<'static, str>,
+    /// Model of its first span.
+    pub model: Option<String>,
+    /// Agent of its first span.
+    pub agent_id: Option<String>,
+    /// Start of its earliest span.
+    pub created_at: Timestamp,
+    /// Number of spans.
+    pub span_count: u64,
+    /// Worst score of its spans; `None` when none was analysed.
+    pub security_score: Option<u8>,
+    /// Spans, earliest first.
+    pub spans: Vec<SpanRecord>,
+}
