@@ -1,9 +1,16 @@
 //! Weir's settings and shared vocabulary.
 //!
 //! [`Settings`] is the checked form: only this is handed to other crates. It is built by [`load`] from five layers
-//! (defaults, file, overlay, environment, command line), each value knowing where it came from.
+//! (defaults, file, overlay, environment, command line), each value knowing where it came from. What settings there
+//! are stands in one table, the [`catalogue`].
 
+mod address;
+pub mod catalogue;
+mod effective;
+mod load;
 pub mod settings;
 pub mod vocab;
 
+pub use effective::effective;
+pub use load::{LoadError, Loaded, Origin, Place, Sources, Violation, load};
 pub use settings::Settings;

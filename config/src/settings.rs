@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::vocab::{Severity, TenantId};
 
 /// Everything the gateway runs on. Immutable: a hot swap publishes a new value.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `listen_addr`: where proxy, API, `/metrics` and `/health` are served.
     pub listen_addr: SocketAddr,
@@ -35,6 +35,8 @@ pub struct Settings {
     pub security_analysis: SecurityAnalysis,
     /// `enforcement.*`.
     pub enforcement: Enforcement,
+    /// `enforcement.analysis_depth`.
+    pub enforcement_analysis_depth: AnalysisDepth,
     /// `rate_limiting.*`.
     pub rate_limiting: RateLimiting,
     /// `circuit_breaker.*`.
@@ -167,6 +169,15 @@ pub enum EnforcementMode {
     Flag,
 }
 
+/// `enforcement.analysis_depth` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnalysisDepth {
+    /// Rules only.
+    Fast,
+    /// Every detector this build has.
+    Full,
+}
+
 /// Action of an `enforcement.categories[]` entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnforcementAction {
@@ -258,6 +269,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 categories: Vec::new(),
             },
+            enforcement_analysis_depth: AnalysisDepth::Full,
             rate_limiting: RateLimiting {
                 enabled: true,
                 default: RateLimit { requests_per_second: 100, burst_size: 200 },

@@ -1,1 +1,33 @@
-//! placeholder
+//! Weir's inspection: text in, findings out.
+//!
+//! [`Analyser`] holds every detector, compiled once; [`Scratch`] is the memory one thread works in; [`Pool`] runs
+//! analyses for the gateway's cores. The detectors:
+//!
+//! | name | looks for | how |
+//! |---|---|---|
+//! | `rules` | injection, extraction, exfiltration, payloads, manipulation | literals in one automaton, then small patterns |
+//! | `jailbreak` | personas, privilege, format tricks, encoded orders | the same rules, also over decoded text |
+//! | `pii` | personal data | a linear scanner with check digits and context words |
+//! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
+//!
+//! Text is folded once ([`fold`]): look-alikes to ASCII, invisible characters away, offsets kept. Rules are data
+//! (`rules/*.yaml`). Knows nothing of HTTP, storage or settings, does no I/O and starts no thread but the pool's.
+
+mod analyser;
+mod candidate;
+mod decode;
+mod engine;
+mod evidence;
+mod fold;
+mod frame;
+mod part;
+mod pii;
+mod pool;
+mod rules;
+mod secret;
+mod shape;
+
+pub use analyser::{Analyser, Scratch};
+pub use part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
+pub use pool::{Counters, Job, Pool, PoolHandle, PoolOptions, Turn};
+pub use rules::LoadError;

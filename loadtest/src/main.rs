@@ -1,1 +1,7 @@
-fn main() {}
+//! The `weir-loadtest` command: `provider` serves a fake LLM provider, `run` measures a target.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir_loadtest::driver::main()
+}

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""Weir beside nginx, under the same load, in interleaved rounds.
+
+Each round measures every target once, in a fixed order: direct (no proxy), nginx as a plain reverse proxy, weir as a
+pass-through (no analysis, no storage), weir with its defaults. The proxy is pinned to one core, the fake provider and
+the load generator to another, and every proxy is started anew for each measurement. Reported are medians over the
+rounds: CPU microseconds per request, requests per second, latencies, and what weir says it dropped.
+
+    benches/side_by_side.py --loadtest target/release/weir-loadtest --weir target/release/weir
+
+Only loopback, only processes started here are ended, everything is written to a temporary directory. Needs nothing
+beyond the standard library; nginx (Debian: nginx-light) and taskset (util-linux) must be installed. Exit code: 0 all
+answers as expected, 1 some measurement failed, 2 it could not be done.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+READY_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+# Without a proxy from the environment in between: these requests stay on this machine.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class SetupError(Exception):
+    """What keeps the comparison from running."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(url, timeout_s=2):
+    with OPENER.open(url, timeout=timeout_s) as answer:
+        return answer.status, answer.read().decode("utf-8", "replace")
+
+
+def pinned(core, command):
+    return ["taskset", "-c", str(core), *map(str, command)]
+
+
+@contextlib.contextmanager
+def process(command, log_path):
+    """A child of ours, ended (politely first) when the block ends."""
+    with open(log_path, "ab") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def tail(path, lines=15):
+    with contextlib.suppress(OSError):
+        return "\n".join(pathlib.Path(path).read_text(errors="replace").splitlines()[-lines:])
+    return ""
+
+
+def wait_ready(child, url, log_path):
+    """Polls until the URL answers 200."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    seen = "no answer"
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise SetupError(f"{child.args[-1]}: ended with {child.returncode} before it was ready\n{tail(log_path)}")
+        try:
+            if fetch(url)[0] == 200:
+                return
+        except urllib.error.HTTPError as error:
+            seen = f"status {error.code}"
+        except OSError as error:
+            seen = str(error)
+        time.sleep(0.05)
+    raise SetupError(f"{url}: not ready after {READY_TIMEOUT_S} s ({seen})\n{tail(log_path)}")
+
+
+def children_of(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def worker_pids(master):
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        children = children_of(master)
+        if children:
+            return children
+        time.sleep(0.02)
+    raise SetupError("nginx started no worker")
+
+
+@contextlib.contextmanager
+def direct(options, provider_url, _work):
+    yield provider_url, []
+
+
+@contextlib.contextmanager
+def nginx(options, provider_url, work):
+    binary = shutil.which(options.nginx) or shutil.which(options.nginx, path="/usr/sbin:/usr/local/sbin")
+    if not binary:
+        raise SetupError(f"--nginx {options.nginx}: not found (Debian: apt-get install nginx-light)")
+    port = free_port()
+    template = (HERE / "nginx.conf").read_text()
+    values = {
+        "@WORK@": str(work),
+        "@LISTEN@": f"127.0.0.1:{port}",
+        "@UPSTREAM@": provider_url.removeprefix("http://"),
+        "@USER@": "user root;" if os.geteuid() == 0 else "",
+        "@BUFFERING@": "off" if options.stream else "on",
+    }
+    for name, value in values.items():
+        template = template.replace(name, value)
+    config, log = work / "nginx.conf", work / "nginx.log"
+    config.write_text(template)
+    command = [binary, "-p", work, "-c", config, "-e", log]
+    with process(pinned(options.proxy_core, command), log) as master:
+        wait_ready(master, f"http://127.0.0.1:{port}/", log)
+        yield f"http://127.0.0.1:{port}", worker_pids(master.pid)
+
+
+def weir_settings(options, provider_url, port, work, passthrough):
+    """Everything not named here stays at the built-in default."""
+    lines = [
+        f'listen_addr: "127.0.0.1:{port}"',
+        f'upstream_url: "{provider_url}"',
+        "rate_limiting:",
+        "  requests_per_second: 1000000",
+        "  burst_size: 1000000",
+        "storage:",
+        f'  database_path: "{work / "weir.db"}"',
+        "server:",
+        f"  core_threads: {options.core_threads}",
+        f"  io_driver: {options.io_driver}",
+    ]
+    if passthrough:
+        lines += ["enable_security_analysis: false", "enable_trace_storage: false"]
+    if options.weir_extra:
+        lines.append(pathlib.Path(options.weir_extra).read_text())
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def weir(options, provider_url, work, passthrough):
+    if not options.weir:
+        raise SetupError("--weir is needed for this target: the path of the gateway's binary")
+    port = free_port()
+    config, log = work / "weir.yaml", work / "weir.log"
+    config.write_text(weir_settings(options, provider_url, port, work, passthrough))
+    base = f"http://127.0.0.1:{port}"
+    with process(pinned(options.proxy_core, [options.weir, "--config", config]), log) as child:
+        wait_ready(child, f"{base}/health", log)
+        yield base, [child.pid]
+
+
+TARGETS = {
+    "direct": direct,
+    "nginx": nginx,
+    "weir-pass": lambda options, url, work: weir(options, url, work, passthrough=True),
+    "weir": lambda options, url, work: weir(options, url, work, passthrough=False),
+}
+
+
+def dropped(base):
+    """Every counter of /metrics whose name speaks of drops, with its labels, where it is not zero."""
+    try:
+        _, text = fetch(f"{base}/metrics", timeout_s=10)
+    except OSError as error:
+        return {"metrics unreadable": str(error)}
+    found = {}
+    for line in text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if line.startswith("#") or "dropped" not in name.lower():
+            continue
+        with contextlib.suppress(ValueError):
+            if float(value) != 0:
+                found[name] = float(value)
+    return found
+
+
+def run_command(options, base, pids, json_path):
+    command = [options.loadtest, "run", "--target", base, "--mode", options.mode, "--dialect", options.dialect]
+    command += ["--connections", options.connections, "--duration", options.duration, "--warmup", options.warmup]
+    command += ["--body-bytes", options.body_bytes, "--json", json_path]
+    if options.mode == "open":
+        command += ["--rate", options.rate, "--arrivals", options.arrivals]
+    if options.stream:
+        command.append("--stream")
+    for pid in pids:
+        command += ["--pid", pid]
+    return pinned(options.load_core, command)
+
+
+def measure(name, options, provider_url, work):
+    """One measurement of one target."""
+    work.mkdir(parents=True)
+    with TARGETS[name](options, provider_url, work) as (base, pids):
+        json_path, log_path = work / "report.json", work / "run.log"
+        with process(run_command(options, base, pids, json_path), log_path) as child:
+            code = child.wait()
+        if not json_path.exists():
+            raise SetupError(f"{name}: the load generator ended with {code}\n{tail(log_path)}")
+        report = json.loads(json_path.read_text())
+        report["exit_code"] = code
+        report["drops"] = dropped(base) if name.startswith("weir") else {}
+    return report
+
+
+def pick(report, *keys):
+    for key in keys:
+        report = report.get(key) if report else None
+    return report
+
+
+FIGURES = {
+    "ok_per_s": ("ok_per_s",),
+    "cpu_us_per_request": ("process", "cpu_us_per_request"),
+    "cpu_us_per_frame": ("process", "cpu_us_per_frame"),
+    "p50_us": ("latency", "p50_us"),
+    "p99_us": ("latency", "p99_us"),
+    "first_byte_p50_us": ("first_byte", "p50_us"),
+    "frame_delay_p50_us": ("frame_delay", "p50_us"),
+    "frame_delay_p99_us": ("frame_delay", "p99_us"),
+    "rss_kib_before": ("process", "rss_kib_before"),
+    "rss_kib_after": ("process", "rss_kib_after"),
+    "generator_cpu_us_per_request": ("generator_cpu_us_per_request",),
+}
+
+
+def summarise(reports):
+    """Medians of one target's measurements, with their range."""
+    summary = {"runs": len(reports), "failed": sum(report["failed"] for report in reports), "drops": {}}
+    for figure, keys in FIGURES.items():
+        values = [value for value in (pick(report, *keys) for report in reports) if value is not None]
+        if values:
+            summary[figure] = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    for report in reports:
+        for name, value in report["drops"].items():
+            known = summary["drops"].get(name, 0)
+            summary["drops"][name] = value if isinstance(value, str) or isinstance(known, str) else known + value
+    return summary
+
+
+def median(summary, figure):
+    return summary.get(figure, {}).get("median")
+
+
+def ratio(summary, base, figure):
+    own, other = median(summary, figure), median(base, figure) if base else None
+    return own / other if own is not None and other else None
+
+
+def shown(value, digits=1):
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def markdown(summaries, options):
+    load = f"{options.mode} loop" + (f" at {options.rate}/s ({options.arrivals})" if options.mode == "open" else "")
+    title = f"**{load}, {options.connections} connections, {options.dialect} bodies of {options.body_bytes} bytes"
+    title += f", streams of {options.frames} frames every {options.frame_ms} ms**" if options.stream else "**"
+    columns = ["target", "runs", "CPU us/req (min-max)", "x nginx CPU", "req/s (min-max)", "x nginx req/s"]
+    columns += ["p50 us", "p99 us", "RSS MiB before/after", "failed", "dropped"]
+    if options.stream:
+        columns[6:6] = ["CPU us/frame", "first byte p50 us", "frame delay p50 us", "frame delay p99 us"]
+    rows = [columns, ["---"] + ["--:"] * (len(columns) - 1)]
+    base = summaries.get("nginx")
+    for name, summary in summaries.items():
+        ranged = lambda figure, digits: shown(median(summary, figure), digits) + (
+            f" ({shown(summary[figure]['min'], digits)}-{shown(summary[figure]['max'], digits)})"
+            if figure in summary
+            else ""
+        )
+        mib = lambda figure: None if median(summary, figure) is None else median(summary, figure) / 1024
+        row = [name, str(summary["runs"]), ranged("cpu_us_per_request", 2)]
+        row += [shown(ratio(summary, base, "cpu_us_per_request"), 2), ranged("ok_per_s", 0)]
+        row += [shown(ratio(summary, base, "ok_per_s"), 3)]
+        if options.stream:
+            row += [shown(median(summary, "cpu_us_per_frame"), 2)]
+            row += [shown(median(summary, f)) for f in ("first_byte_p50_us", "frame_delay_p50_us", "frame_delay_p99_us")]
+        row += [shown(median(summary, "p50_us")), shown(median(summary, "p99_us"))]
+        row += [f"{shown(mib('rss_kib_before'))} / {shown(mib('rss_kib_after'))}", str(summary["failed"])]
+        drops = [f"{drop}: {value:g}" if not isinstance(value, str) else f"{drop}: {value}"
+                 for drop, value in summary["drops"].items()]
+        rows.append(row + ["; ".join(drops) or "0"])
+    return "\n".join([title, ""] + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--loadtest", required=True, help="path of the weir-loadtest binary (release build)")
+    parser.add_argument("--weir", help="path of the weir binary (release build); needed for the weir targets")
+    parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated, in order (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--duration", default="10s", help="of each measurement (default: %(default)s)")
+    parser.add_argument("--warmup", default="2s")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--mode", choices=["closed", "open"], default="closed")
+    parser.add_argument("--rate", type=float, help="requests per second, open mode")
+    parser.add_argument("--arrivals", choices=["constant", "poisson"], default="constant")
+    parser.add_argument("--dialect", choices=["chat", "messages", "local"], default="chat")
+    parser.add_argument("--body-bytes", type=int, default=1000)
+    parser.add_argument("--answer-bytes", type=int, default=1024)
+    parser.add_argument("--stream", action="store_true", help="streamed answers")
+    parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
+    parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
+    parser.add_argument("--proxy-core", type=int, default=0)
+    parser.add_argument("--load-core", type=int, default=1, help="core of provider and generator")
+    parser.add_argument("--core-threads", type=int, default=1, help="weir's server.core_threads")
+    parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
+    parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
+    parser.add_argument("--json", help="where the full result goes")
+    parser.add_argument("--markdown", help="where the table goes besides standard output")
+    options = parser.parse_args()
+    options.names = [name for name in options.targets.split(",") if name]
+    unknown = [name for name in options.names if name not in TARGETS]
+    if unknown or not options.names:
+        parser.error(f"--targets: unknown {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
+    if options.rounds < 1:
+        parser.error("--rounds: accepted is 1 or more")
+    if (options.mode == "open") != (options.rate is not None):
+        parser.error("--mode open and --rate belong together")
+    if any(name.startswith("weir") for name in options.names) and not options.weir:
+        parser.error("--weir is needed for the weir targets; leave them out with --targets direct,nginx")
+    return options
+
+
+def provider_command(options, port):
+    command = [options.loadtest, "provider", "--listen", f"127.0.0.1:{port}", "--answer-bytes", options.answer_bytes]
+    return pinned(options.load_core, command + ["--frames", options.frames, "--frame-ms", options.frame_ms])
+
+
+def compare(options):
+    results = {name: [] for name in options.names}
+    with tempfile.TemporaryDirectory(prefix="weir-side-by-side-") as temp:
+        temp, port = pathlib.Path(temp), free_port()
+        log = temp / "provider.log"
+        with process(provider_command(options, port), log) as provider:
+            url = f"http://127.0.0.1:{port}"
+            wait_ready(provider, f"{url}/", log)
+            for number in range(1, options.rounds + 1):
+                for name in options.names:
+                    report = measure(name, options, url, temp / f"{number}-{name}")
+                    results[name].append(report)
+                    cpu = pick(report, "process", "cpu_us_per_request")
+                    print(
+                        f"round {number}/{options.rounds} {name}: {shown(cpu, 2)} us/req, {report['ok_per_s']:,.0f}/s, "
+                        f"p50 {shown(pick(report, 'latency', 'p50_us'))} us, failed {report['failed']}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+    return results
+
+
+def main():
+    options = arguments()
+    if not shutil.which("taskset"):
+        raise SetupError("taskset not found (Debian: apt-get install util-linux)")
+    cores = len(os.sched_getaffinity(0))
+    if options.proxy_core == options.load_core or max(options.proxy_core, options.load_core) >= (os.cpu_count() or 1):
+        raise SetupError(f"--proxy-core and --load-core must be two different cores below {os.cpu_count()} ({cores} usable)")
+    results = compare(options)
+    summaries = {name: summarise(reports) for name, reports in results.items()}
+    table = markdown(summaries, options)
+    print(table)
+    if options.markdown:
+        pathlib.Path(options.markdown).write_text(table + "\n")
+    if options.json:
+        settings = {key: value for key, value in vars(options).items() if key not in ("json", "markdown")}
+        machine = {"kernel": platform.release(), "cpus": os.cpu_count(), "load_average": os.getloadavg()}
+        document = {"settings": settings, "machine": machine, "summaries": summaries, "reports": results}
+        pathlib.Path(options.json).write_text(json.dumps(document, indent=2) + "\n")
+    failed = any(report["exit_code"] != 0 for reports in results.values() for report in reports)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except SetupError as error:
+        print(f"side_by_side: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

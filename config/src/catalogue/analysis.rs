@@ -1,0 +1,127 @@
+//! Rows of the analysers: detectors, output safety, streams, PII, anomalies, boundary defence.
+
+use super::value::{flag, int};
+use super::{EnvRule, Kind, Literal, Setting, set};
+
+const ML: &str = "the ML classifier";
+const NER: &str = "named-entity recognition";
+const FUSION: &str = "the fusion classifier";
+const GUARD_A: &str = "guard classifier A";
+const GUARD_B: &str = "guard classifier B";
+const ZONES: &str = "zone-aware scanning";
+const OUTPUT: &str = "output safety";
+const STREAMING: &str = "streaming analysis";
+const ANOMALY: &str = "anomaly detection";
+const BOUNDARY: &str = "boundary defence";
+const DATAMARKING: &str = "datamarking";
+
+const OFF: Literal = Literal::Bool(false);
+const ON: Literal = Literal::Bool(true);
+const POSITIVE: Kind = Kind::Float { min: 0.0, max: f64::MAX };
+
+pub(super) static SETTINGS: &[Setting] = &[
+    // --- security_analysis; a model id without a default is chosen by whoever builds its detector ---
+    Setting::on_but_not_built("security_analysis.ml_enabled", ML)
+        .env_rule("SERVICE_ML_ENABLED", EnvRule::FalsyOrTrue)
+        .wire("analyzer_ml_enabled"),
+    Setting::not_built("security_analysis.ml_model", Kind::Name, Literal::Text("embedded"), ML),
+    Setting::not_built("security_analysis.ml_threshold", Kind::UNIT, Literal::Float(0.8), ML),
+    Setting::not_built("security_analysis.ml_cache_dir", Kind::File, Literal::Null, ML).env("SERVICE_ML_CACHE_DIR"),
+    // Without a model there is nothing to load, early or late.
+    Setting::not_built("security_analysis.ml_preload", Kind::Bool, ON, ML).or(OFF).env("SERVICE_ML_PRELOAD"),
+    Setting::not_built("security_analysis.ml_download_timeout_seconds", Kind::at_least(1), Literal::Int(300), ML),
+    Setting::not_built("security_analysis.ner_enabled", Kind::Bool, OFF, NER),
+    Setting::not_built("security_analysis.ner_model", Kind::Name, Literal::Null, NER),
+    Setting::not_built("security_analysis.fusion_enabled", Kind::Bool, OFF, FUSION),
+    Setting::not_built("security_analysis.fusion_model_path", Kind::File, Literal::Null, FUSION),
+    Setting::built(
+        "security_analysis.jailbreak_enabled",
+        Kind::Bool,
+        ON,
+        "Run the jailbreak detector, which also decodes base64, ROT13, leetspeak and reversed text.",
+        set!(security_analysis.jailbreak_enabled, flag),
+    )
+    .wire("analyzer_jailbreak_enabled"),
+    Setting::not_built(
+        "security_analysis.jailbreak_threshold",
+        Kind::UNIT,
+        Literal::Float(0.7),
+        "the jailbreak threshold",
+    ),
+    Setting::not_built("security_analysis.guard_a_enabled", Kind::Bool, OFF, GUARD_A).wire("analyzer_guard_a_enabled"),
+    Setting::not_built("security_analysis.guard_a_model", Kind::Name, Literal::Null, GUARD_A),
+    Setting::not_built("security_analysis.guard_a_threshold", Kind::UNIT, Literal::Float(0.85), GUARD_A),
+    Setting::not_built("security_analysis.guard_b_enabled", Kind::Bool, OFF, GUARD_B).wire("analyzer_guard_b_enabled"),
+    Setting::not_built("security_analysis.guard_b_model", Kind::Name, Literal::Null, GUARD_B),
+    Setting::not_built("security_analysis.guard_b_threshold", Kind::UNIT, Literal::Float(0.85), GUARD_B),
+    Setting::not_built(
+        "security_analysis.operating_point",
+        Kind::Choice(&["balanced", "high_recall", "high_precision"]),
+        Literal::Text("balanced"),
+        "the choice of an operating point",
+    )
+    .wire("operating_point"),
+    Setting::not_built("security_analysis.over_defence", Kind::Bool, OFF, "the over-defence suppressor")
+        .wire("over_defence"),
+    Setting::built(
+        "security_analysis.max_analysis_text_bytes",
+        Kind::at_least(1),
+        Literal::Int(1_048_576),
+        "Text of one exchange that is analysed in one piece.",
+        set!(security_analysis.max_analysis_text_bytes, int),
+    ),
+    Setting::not_built("security_analysis.zone_detection.enabled", Kind::Bool, OFF, ZONES),
+    Setting::not_built(
+        "security_analysis.zone_detection.mode",
+        Kind::Choice(&["heuristic", "operator", "both"]),
+        Literal::Text("both"),
+        ZONES,
+    ),
+    Setting::not_built("security_analysis.zone_detection.scan_instruction_zones", Kind::Bool, OFF, ZONES),
+    // --- output_safety ---
+    Setting::not_built("output_safety.enabled", Kind::Bool, OFF, OUTPUT),
+    Setting::not_built("output_safety.toxicity_enabled", Kind::Bool, OFF, OUTPUT),
+    Setting::not_built("output_safety.toxicity_threshold", Kind::UNIT, Literal::Float(0.7), OUTPUT),
+    Setting::not_built("output_safety.block_on_critical", Kind::Bool, OFF, OUTPUT),
+    Setting::not_built("output_safety.hallucination_enabled", Kind::Bool, OFF, OUTPUT),
+    Setting::not_built("output_safety.hallucination_model", Kind::Name, Literal::Null, OUTPUT),
+    Setting::not_built("output_safety.hallucination_threshold", Kind::UNIT, Literal::Float(0.5), OUTPUT),
+    Setting::not_built("output_safety.hallucination_min_response_length", Kind::at_least(0), Literal::Int(50), OUTPUT),
+    // --- streaming_analysis ---
+    Setting::not_built("streaming_analysis.enabled", Kind::Bool, OFF, STREAMING),
+    Setting::not_built("streaming_analysis.token_interval", Kind::u32_at_least(1), Literal::Int(50), STREAMING),
+    Setting::not_built("streaming_analysis.output_enabled", Kind::Bool, OFF, STREAMING),
+    Setting::not_built("streaming_analysis.early_stop_on_critical", Kind::Bool, OFF, STREAMING),
+    // --- pii ---
+    Setting::not_built(
+        "pii.action",
+        Kind::Choice(&["alert_only", "alert_and_redact", "redact_silent"]),
+        Literal::Text("alert_only"),
+        "PII redaction",
+    ),
+    // --- anomaly_detection ---
+    Setting::not_built("anomaly_detection.enabled", Kind::Bool, OFF, ANOMALY),
+    Setting::not_built("anomaly_detection.window_size", Kind::at_least(1), Literal::Int(100), ANOMALY),
+    Setting::not_built("anomaly_detection.sigma_threshold", POSITIVE, Literal::Float(3.0), ANOMALY),
+    Setting::not_built("anomaly_detection.check_cost", Kind::Bool, ON, ANOMALY),
+    Setting::not_built("anomaly_detection.check_tokens", Kind::Bool, ON, ANOMALY),
+    Setting::not_built("anomaly_detection.check_velocity", Kind::Bool, ON, ANOMALY),
+    Setting::not_built("anomaly_detection.check_latency", Kind::Bool, ON, ANOMALY),
+    // --- boundary_defense ---
+    Setting::not_built("boundary_defense.enabled", Kind::Bool, OFF, BOUNDARY).wire("boundary_defense_enabled"),
+    Setting::not_built("boundary_defense.shadow_mode", Kind::Bool, OFF, BOUNDARY).wire("boundary_defense_shadow_mode"),
+    Setting::not_built("boundary_defense.wrap_roles", Kind::TextList, Literal::Texts(&["tool"]), BOUNDARY),
+    Setting::not_built("boundary_defense.delimiter", Kind::Name, Literal::Text("service-boundary"), BOUNDARY),
+    Setting::not_built("boundary_defense.randomize_nonce", Kind::Bool, OFF, BOUNDARY),
+    Setting::not_built("boundary_defense.inject_system_reminder", Kind::Bool, ON, BOUNDARY),
+    Setting::not_built("boundary_defense.system_reminder_text", Kind::Text, Literal::Text(""), BOUNDARY),
+    Setting::not_built("boundary_defense.datamarking.enabled", Kind::Bool, OFF, DATAMARKING),
+    Setting::not_built("boundary_defense.datamarking.shadow_mode", Kind::Bool, ON, DATAMARKING),
+    Setting::not_built(
+        "boundary_defense.datamarking.marker_strategy.kind",
+        Kind::Choice(&["randomized", "fixed"]),
+        Literal::Text("randomized"),
+        DATAMARKING,
+    ),
+    Setting::not_built("boundary_defense.datamarking.marker_strategy.value", Kind::Name, Literal::Null, DATAMARKING),
+];

@@ -1,0 +1,221 @@
+//! Rows of the gateway itself: addresses, limits, storage, logs.
+//!
+//! Order matters in two places: `environment.*` rows come after the rows they override.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use super::value::{flag, int, one_of, optional_path, owned_text, path, text};
+use super::{Kind, Literal, Setting, Unfit, set};
+use crate::address;
+use crate::settings::{LogFormat, StorageProfile, Upstream};
+
+const TLS: &str = "TLS on the listener";
+const PRODUCTION: &str = "the `production` storage profile";
+
+const LEVELS: Kind = Kind::Choice(&["trace", "debug", "info", "warn", "error"]);
+
+pub(super) static SETTINGS: &[Setting] = &[
+    // --- top level ---
+    Setting::built(
+        "listen_addr",
+        Kind::ListenAddr,
+        Literal::Text("0.0.0.0:8080"),
+        "Address and port of proxy, API, /metrics and /health.",
+        set!(listen_addr, listen_addr),
+    )
+    .env("SERVICE_LISTEN_ADDR"),
+    Setting::built(
+        "upstream_url",
+        Kind::UpstreamUrl,
+        Literal::Text("https://api.openai.com"),
+        "Provider that requests are forwarded to; a path is put in front of the request's path.",
+        set!(upstream, upstream),
+    )
+    .env("SERVICE_UPSTREAM_URL"),
+    Setting::built(
+        "upstream_ca_file",
+        Kind::File,
+        Literal::Null,
+        "PEM bundle of certificate authorities trusted for https upstreams beside the system's.",
+        set!(upstream_ca_file, optional_path),
+    )
+    .env("SERVICE_UPSTREAM_CA_FILE"),
+    Setting::not_built("upstream_api_key", Kind::Text, Literal::Null, "the gateway's own provider credential")
+        .env("SERVICE_UPSTREAM_API_KEY")
+        .secret(),
+    Setting::not_built("enable_tls", Kind::Bool, Literal::Bool(false), TLS),
+    Setting::not_built("tls_cert_file", Kind::File, Literal::Null, TLS),
+    Setting::not_built("tls_key_file", Kind::File, Literal::Null, TLS),
+    Setting::built(
+        "enable_security_analysis",
+        Kind::Bool,
+        Literal::Bool(true),
+        "false bypasses every analyser; traces then have no score and no findings.",
+        set!(enable_security_analysis, flag),
+    ),
+    Setting::built(
+        "enable_trace_storage",
+        Kind::Bool,
+        Literal::Bool(true),
+        "false keeps finished spans out of the store; analysis and forwarding go on.",
+        set!(enable_trace_storage, flag),
+    ),
+    Setting::built(
+        "enable_streaming",
+        Kind::Bool,
+        Literal::Bool(true),
+        "false refuses streaming calls; others are unaffected.",
+        set!(enable_streaming, flag),
+    ),
+    Setting::built(
+        "llm_advisory_injection_enabled",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Tell the model, in a system message, what was detected in a non-streaming chat completion.",
+        set!(llm_advisory_injection_enabled, flag),
+    )
+    .wire("llm_advisory_injection_enabled"),
+    // --- limits ---
+    Setting::built(
+        "max_request_size_bytes",
+        Kind::at_least(1),
+        Literal::Int(52_428_800),
+        "Largest request body that is proxied; more is refused with 413.",
+        set!(limits.max_request_size_bytes, int),
+    ),
+    Setting::built(
+        "max_response_size_bytes",
+        Kind::at_least(1),
+        Literal::Int(52_428_800),
+        "Response bytes kept in the trace; the client always gets all of them.",
+        set!(limits.max_response_size_bytes, int),
+    ),
+    Setting::built(
+        "timeout_ms",
+        Kind::millis(1),
+        Literal::Int(30_000),
+        "How long to wait for the head of the upstream's answer before answering 504.",
+        set!(limits.timeout_ms, int),
+    ),
+    Setting::built(
+        "stream_idle_timeout_ms",
+        Kind::millis(1),
+        Literal::Int(300_000),
+        "How long a response body may stay silent once its head has arrived.",
+        set!(limits.stream_idle_timeout_ms, int),
+    ),
+    Setting::built(
+        "connection_timeout_ms",
+        Kind::millis(1),
+        Literal::Int(5_000),
+        "How long connecting to the upstream may take, TLS handshake included.",
+        set!(limits.connection_timeout_ms, int),
+    ),
+    Setting::built(
+        "max_connections",
+        Kind::u32_at_least(1),
+        Literal::Int(1_000),
+        "Upstream connections of the whole process; requests beyond them wait.",
+        set!(limits.max_connections, int),
+    ),
+    Setting::built(
+        "security_analysis_timeout_ms",
+        Kind::millis(1),
+        Literal::Int(5_000),
+        "How long background analysis of one exchange may take; then it is stored without a score.",
+        set!(limits.security_analysis_timeout_ms, int),
+    ),
+    Setting::built(
+        "trace_storage_timeout_ms",
+        Kind::millis(1),
+        Literal::Int(10_000),
+        "How long one write to the store may take; then it is abandoned and counts as a failure.",
+        set!(limits.trace_storage_timeout_ms, int),
+    ),
+    Setting::built(
+        "environment.SERVICE_MAX_REQUEST_BYTES",
+        Kind::at_least(1),
+        Literal::Int(1_048_576),
+        "Largest body sent to our own API; when set, it caps proxied bodies too and the smaller cap wins.",
+        |s, v| {
+            let cap = int(v)?;
+            s.limits.max_api_request_bytes = cap;
+            if cap < s.limits.max_request_size_bytes {
+                s.limits.max_request_size_bytes = cap;
+                s.limits.max_request_size_source = "SERVICE_MAX_REQUEST_BYTES";
+            }
+            Ok(())
+        },
+    )
+    .env("SERVICE_MAX_REQUEST_BYTES"),
+    // --- storage ---
+    Setting::built(
+        "storage.profile",
+        Kind::Choice(&["lite", "memory", "production"]),
+        Literal::Text("lite"),
+        "lite: one SQLite file. memory: in the process, lost on restart.",
+        set!(storage.profile, |v| one_of(v, &[("lite", StorageProfile::Lite), ("memory", StorageProfile::Memory)])),
+    )
+    .aliases(&[("sqlite", "lite")])
+    .missing(&[("production", PRODUCTION)])
+    .env("SERVICE_STORAGE_PROFILE"),
+    Setting::built(
+        "storage.database_path",
+        Kind::DatabaseFile,
+        Literal::Text("service.db"),
+        "The SQLite file of the lite profile.",
+        set!(storage.database_path, path),
+    )
+    .env("SERVICE_STORAGE_DATABASE_PATH"),
+    Setting::not_built("storage.analytics_url", Kind::Text, Literal::Null, PRODUCTION)
+        .env("SERVICE_ANALYTICS_URL")
+        .secret(),
+    Setting::not_built("storage.analytics_database", Kind::Text, Literal::Null, PRODUCTION)
+        .env("SERVICE_ANALYTICS_DATABASE"),
+    Setting::not_built("storage.relational_url", Kind::Text, Literal::Null, PRODUCTION)
+        .env("SERVICE_RELATIONAL_URL")
+        .secret(),
+    Setting::not_built("storage.cache_url", Kind::Text, Literal::Null, PRODUCTION).env("SERVICE_CACHE_URL").secret(),
+    Setting::built(
+        "storage.auto_migrate",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Run pending migrations at start.",
+        set!(storage.auto_migrate, flag),
+    ),
+    // --- logging; RUST_LOG overrides the filter and so comes after the level ---
+    Setting::built(
+        "logging.level",
+        LEVELS,
+        Literal::Text("info"),
+        "Least severe level that is logged; RUST_LOG wins over it.",
+        set!(logging.filter, owned_text),
+    )
+    .env("SERVICE_LOG_LEVEL"),
+    Setting::built(
+        "environment.RUST_LOG",
+        Kind::Text,
+        Literal::Null,
+        "Log filter with per-module directives; wins over every other log level.",
+        set!(logging.filter, owned_text),
+    )
+    .env("RUST_LOG"),
+    Setting::built(
+        "logging.format",
+        Kind::Choice(&["text", "json"]),
+        Literal::Text("text"),
+        "text for people, json for one object per line.",
+        set!(logging.format, |v| one_of(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)])),
+    )
+    .env("SERVICE_LOG_FORMAT"),
+];
+
+fn listen_addr(value: &Value) -> Result<SocketAddr, Unfit> {
+    address::listen_addr(text(value)?).map_err(|_| Unfit)
+}
+
+fn upstream(value: &Value) -> Result<Upstream, Unfit> {
+    address::upstream(text(value)?).map_err(|_| Unfit)
+}

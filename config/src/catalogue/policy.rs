@@ -1,0 +1,213 @@
+//! Rows that decide what happens to a request: breaker, health check, rate limits, enforcement; and the server's own.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::kind::YEAR_MS;
+use super::value::{flag, float, int, one_of, parsed, text};
+use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
+use crate::settings::{AnalysisDepth, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
+use crate::vocab::TenantId;
+
+const HEALTH: &str = "the configurable health check";
+
+const MODES: [(&str, EnforcementMode); 3] =
+    [("log", EnforcementMode::Log), ("block", EnforcementMode::Block), ("flag", EnforcementMode::Flag)];
+const ACTIONS: [(&str, EnforcementAction); 2] =
+    [("block", EnforcementAction::Block), ("flag", EnforcementAction::Flag)];
+const DRIVERS: [(&str, IoDriver); 3] =
+    [("auto", IoDriver::Auto), ("io_uring", IoDriver::IoUring), ("epoll", IoDriver::Epoll)];
+const CATEGORY: &[Field] =
+    &[Field::required("finding_type", Kind::Name), Field::required("action", Kind::Choice(&["block", "flag"]))];
+const LIMIT: &[Field] = &[
+    Field::required("requests_per_second", Kind::u32_at_least(1)),
+    Field::required("burst_size", Kind::u32_at_least(1)),
+];
+
+pub(super) static SETTINGS: &[Setting] = &[
+    // --- circuit breaker ---
+    Setting::built(
+        "circuit_breaker.enabled",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Degrade to pure pass-through after repeated storage or analysis failures.",
+        set!(circuit_breaker.enabled, flag),
+    ),
+    Setting::built(
+        "circuit_breaker.failure_threshold",
+        Kind::u32_at_least(0),
+        Literal::Int(10),
+        "Consecutive failures that are still tolerated; the next one opens the breaker.",
+        set!(circuit_breaker.failure_threshold, int),
+    ),
+    Setting::built(
+        "circuit_breaker.recovery_timeout_ms",
+        Kind::millis(0),
+        Literal::Int(30_000),
+        "How long the breaker stays open before it lets probes through.",
+        set!(circuit_breaker.recovery_timeout_ms, int),
+    ),
+    Setting::built(
+        "circuit_breaker.half_open_max_calls",
+        Kind::u32_at_least(1),
+        Literal::Int(3),
+        "Probes at a time while the breaker is half open.",
+        set!(circuit_breaker.half_open_max_calls, int),
+    ),
+    Setting::not_built(
+        "circuit_breaker.scope",
+        Kind::Choice(&["service", "subsystem"]),
+        Literal::Text("service"),
+        "the per-subsystem circuit breaker",
+    ),
+    // --- health check ---
+    Setting::on_but_not_built("health_check.enabled", "the periodic storage probe of the health check"),
+    Setting::not_built("health_check.path", Kind::Text, Literal::Text("/health"), HEALTH),
+    Setting::not_built("health_check.interval_seconds", Kind::u32_at_least(1), Literal::Int(10), HEALTH),
+    Setting::not_built("health_check.timeout_ms", Kind::millis(1), Literal::Int(5_000), HEALTH),
+    Setting::not_built("health_check.retries", Kind::u32_at_least(1), Literal::Int(3), HEALTH),
+    // --- rate limiting ---
+    Setting::built(
+        "rate_limiting.enabled",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Limit each tenant's request rate; over the limit is 429.",
+        set!(rate_limiting.enabled, flag),
+    )
+    .wire("rate_limiting_enabled"),
+    Setting::built(
+        "rate_limiting.requests_per_second",
+        Kind::u32_at_least(1),
+        Literal::Int(100),
+        "Steady rate of one tenant.",
+        set!(rate_limiting.default.requests_per_second, int),
+    )
+    .env_rule("SERVICE_RATE_LIMIT_RPS", EnvRule::Lenient),
+    Setting::built(
+        "rate_limiting.burst_size",
+        Kind::u32_at_least(1),
+        Literal::Int(200),
+        "Requests a tenant may send at once after a pause.",
+        set!(rate_limiting.default.burst_size, int),
+    )
+    .env_rule("SERVICE_RATE_LIMIT_BURST", EnvRule::Lenient),
+    Setting::built(
+        "rate_limiting.window_seconds",
+        Kind::u32_at_least(1),
+        Literal::Int(60),
+        "How long the bucket of an idle tenant is remembered.",
+        set!(rate_limiting.window_seconds, int),
+    ),
+    Setting::built(
+        "rate_limiting.tenant_overrides",
+        Kind::RecordMap(Keys::Uuid, LIMIT),
+        Literal::EmptyMap,
+        "Other limits for single tenants: tenant UUID to requests_per_second and burst_size.",
+        set!(rate_limiting.tenant_overrides, tenant_overrides),
+    ),
+    // --- enforcement ---
+    Setting::built(
+        "enforcement.mode",
+        Kind::Choice(&["log", "block", "flag"]),
+        Literal::Text("log"),
+        "log: always forward. block: refuse with 403. flag: forward and add response headers.",
+        set!(enforcement.mode, |v| one_of(v, &MODES)),
+    )
+    .wire("enforcement_mode"),
+    Setting::built(
+        "enforcement.analysis_depth",
+        Kind::Choice(&["fast", "full"]),
+        Literal::Text("full"),
+        "fast: rules only. full: every detector of this build.",
+        set!(enforcement_analysis_depth, |v| one_of(
+            v,
+            &[("fast", AnalysisDepth::Fast), ("full", AnalysisDepth::Full)]
+        )),
+    ),
+    Setting::built(
+        "enforcement.min_severity",
+        Kind::SEVERITY,
+        Literal::Text("High"),
+        "Least severity that is enforced.",
+        set!(enforcement.min_severity, parsed),
+    ),
+    Setting::built(
+        "enforcement.min_confidence",
+        Kind::UNIT,
+        Literal::Float(0.8),
+        "Least confidence that is enforced; a finding has to meet both.",
+        set!(enforcement.min_confidence, float),
+    ),
+    Setting::built(
+        "enforcement.timeout_ms",
+        Kind::millis(1),
+        Literal::Int(5_000),
+        "How long a request waits for its analysis; then it is forwarded unenforced.",
+        set!(enforcement.timeout_ms, int),
+    ),
+    Setting::built(
+        "enforcement.categories",
+        Kind::Records(CATEGORY),
+        Literal::EmptyList,
+        "Actions for single finding types, which win over the mode: finding_type and action (block or flag).",
+        set!(enforcement.categories, categories),
+    ),
+    // --- server, shutdown ---
+    Setting::built(
+        "server.core_threads",
+        Kind::Int { min: 0, max: 1_024 },
+        Literal::Int(0),
+        "Data-path threads; 0 means one per available core.",
+        set!(server.core_threads, int),
+    ),
+    Setting::built(
+        "server.io_driver",
+        Kind::Choice(&["auto", "io_uring", "epoll"]),
+        Literal::Text("auto"),
+        "auto: io_uring where the kernel allows it, else epoll.",
+        set!(server.io_driver, |v| one_of(v, &DRIVERS)),
+    )
+    .env("SERVICE_IO_DRIVER"),
+    Setting::built(
+        "server.timing_header",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Add Server-Timing: weir;dur=<ms> to proxied answers.",
+        set!(server.timing_header, flag),
+    ),
+    Setting::not_built("server.debug_endpoints", Kind::Bool, Literal::Bool(false), "the debug interface"),
+    Setting::not_built("server.metrics_addr", Kind::ListenAddr, Literal::Null, "the separate metrics listener"),
+    Setting::not_built("server.cors_allowed_origins", Kind::TextList, Literal::EmptyList, "cross-origin access"),
+    Setting::built(
+        "shutdown.timeout_seconds",
+        Kind::Int { min: 0, max: YEAR_MS / 1_000 },
+        Literal::Int(30),
+        "How long work in flight may take to finish after SIGTERM or SIGINT.",
+        set!(shutdown_timeout_seconds, int),
+    ),
+];
+
+fn tenant_overrides(value: &Value) -> Result<HashMap<TenantId, RateLimit>, Unfit> {
+    let entries = value.as_object().ok_or(Unfit)?;
+    entries
+        .iter()
+        .map(|(tenant, limit)| {
+            let field = |name: &str| limit.get(name).ok_or(Unfit).and_then(int);
+            let limit =
+                RateLimit { requests_per_second: field("requests_per_second")?, burst_size: field("burst_size")? };
+            Ok((tenant.parse().map_err(|_| Unfit)?, limit))
+        })
+        .collect()
+}
+
+fn categories(value: &Value) -> Result<Vec<(String, EnforcementAction)>, Unfit> {
+    let entries = value.as_array().ok_or(Unfit)?;
+    entries
+        .iter()
+        .map(|entry| {
+            let finding_type = text(entry.get("finding_type").ok_or(Unfit)?)?;
+            Ok((finding_type.to_owned(), one_of(entry.get("action").ok_or(Unfit)?, &ACTIONS)?))
+        })
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! Typed reads of checked values, for the setters of the table.
+//!
+//! A value that passed its kind's check always fits; when a row's kind and setter disagree the read fails as
+//! [`Unfit`], which loading reports as a violation instead of running with something else.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde_json::Value;
+
+/// A value that is not of the type its setter stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the value does not have the type of its setting")]
+pub struct Unfit;
+
+/// A flag.
+pub(super) fn flag(value: &Value) -> Result<bool, Unfit> {
+    value.as_bool().ok_or(Unfit)
+}
+
+/// A whole number that fits the field.
+pub(super) fn int<T: TryFrom<u64>>(value: &Value) -> Result<T, Unfit> {
+    value.as_u64().and_then(|number| T::try_from(number).ok()).ok_or(Unfit)
+}
+
+/// A number.
+pub(super) fn float(value: &Value) -> Result<f64, Unfit> {
+    value.as_f64().ok_or(Unfit)
+}
+
+/// A text.
+pub(super) fn text(value: &Value) -> Result<&str, Unfit> {
+    value.as_str().ok_or(Unfit)
+}
+
+/// A text to keep.
+pub(super) fn owned_text(value: &Value) -> Result<String, Unfit> {
+    text(value).map(str::to_owned)
+}
+
+/// A path.
+pub(super) fn path(value: &Value) -> Result<PathBuf, Unfit> {
+    text(value).map(PathBuf::from)
+}
+
+/// A text some vocabulary type reads.
+pub(super) fn parsed<T: FromStr>(value: &Value) -> Result<T, Unfit> {
+    text(value)?.parse().map_err(|_| Unfit)
+}
+
+/// A path, or `None` for null.
+pub(super) fn optional_path(value: &Value) -> Result<Option<PathBuf>, Unfit> {
+    if value.is_null() { Ok(None) } else { text(value).map(|path| Some(PathBuf::from(path))) }
+}
+
+/// One of a few texts.
+pub(super) fn one_of<T: Copy>(value: &Value, names: &[(&str, T)]) -> Result<T, Unfit> {
+    let name = text(value)?;
+    names.iter().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning).ok_or(Unfit)
+}

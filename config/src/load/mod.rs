@@ -1,0 +1,232 @@
+//! Loading: defaults < file < overlay < environment < command line, checked as a whole.
+//!
+//! Invariant: [`load`] answers with settings that keep every start-up rule, or with every violation at once. The only
+//! I/O is reading the two files; the environment is handed in.
+
+mod check;
+mod env;
+mod error;
+mod file;
+mod layers;
+mod overlay;
+mod suggest;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::address;
+use crate::catalogue::{self, Build};
+use crate::effective::masked;
+use crate::settings::Settings;
+
+pub use error::{LoadError, Place, Violation};
+pub use layers::Origin;
+
+use layers::Layers;
+
+/// Name of the overlay beside the configuration file, when nothing names another.
+const OVERLAY_NAME: &str = "config.runtime.yaml";
+
+/// Where settings come from.
+#[derive(Clone, Default)]
+pub struct Sources {
+    /// `--config`; wins over `SERVICE_CONFIG`.
+    pub config: Option<PathBuf>,
+    /// `--runtime-config`; wins over `SERVICE_RUNTIME_CONFIG`.
+    pub runtime_config: Option<PathBuf>,
+    /// The environment's variables.
+    pub env: BTreeMap<String, String>,
+    /// `--log-level`.
+    pub log_level: Option<String>,
+    /// `--log-format`.
+    pub log_format: Option<String>,
+}
+
+/// Checked settings and how they came about.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What the gateway runs on.
+    pub settings: Settings,
+    /// The layer each setting's value comes from, for every path of the [`catalogue`].
+    pub origins: BTreeMap<&'static str, Origin>,
+    /// What was ignored, one sentence each, for the log.
+    pub warnings: Vec<String>,
+    /// Features that are on by default and not part of this version, for the start-up banner.
+    pub not_built_defaults: Vec<&'static str>,
+    /// The configuration file that was read.
+    pub config_file: Option<PathBuf>,
+    /// Where flag changes are persisted: the path given, else `config.runtime.yaml` beside the configuration file,
+    /// else nowhere. The file need not exist.
+    pub overlay_path: Option<PathBuf>,
+    /// The resolved value of every setting by path, secrets masked: their plaintext lives in `settings` alone.
+    pub(crate) shown: BTreeMap<&'static str, Value>,
+}
+
+impl fmt::Debug for Sources {
+    /// Names the variables without their values: some are credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("config", &self.config)
+            .field("runtime_config", &self.runtime_config)
+            .field("env", &self.env.keys())
+            .field("log_level", &self.log_level)
+            .field("log_format", &self.log_format)
+            .finish()
+    }
+}
+
+/// Reads all layers.
+///
+/// # Errors
+///
+/// Every violation found in the file, the environment and the command line, and between settings.
+pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
+    let mut layers = Layers::default();
+    let config_file = sources.config.clone().or_else(|| env::variable(&sources.env, env::CONFIG).map(PathBuf::from));
+    let config_text = config_file.as_deref().and_then(|path| read_config(path, sources, &mut layers));
+    let overlay_path = overlay_path(sources, config_file.as_deref());
+    if let Some(path) = &overlay_path {
+        read_overlay(path, &mut layers);
+    }
+    env::read(&sources.env, &mut layers);
+    env::option("logging.level", "--log-level", sources.log_level.as_deref(), &mut layers);
+    env::option("logging.format", "--log-format", sources.log_format.as_deref(), &mut layers);
+
+    let settings = assemble(&mut layers);
+    refuse_loop(&settings, config_text.as_deref(), &mut layers);
+    if !layers.violations.is_empty() {
+        return Err(LoadError { violations: layers.violations });
+    }
+    let origin = |path| layers.written.get(path).map_or(Origin::Default, |written| written.origin);
+    let value = |setting: &catalogue::Setting| match layers.written.get(setting.path) {
+        Some(written) if setting.secret => masked(&written.value),
+        Some(written) => written.value.clone(),
+        None => setting.default.to_value(),
+    };
+    let shown: BTreeMap<_, _> = catalogue::settings().map(|setting| (setting.path, value(setting))).collect();
+    Ok(Loaded {
+        settings,
+        origins: catalogue::settings().map(|setting| (setting.path, origin(setting.path))).collect(),
+        not_built_defaults: not_built_defaults(&shown),
+        shown,
+        warnings: layers.warnings,
+        config_file,
+        overlay_path,
+    })
+}
+
+/// Puts every written value into the built-in defaults, in the order of the table.
+fn assemble(layers: &mut Layers) -> Settings {
+    let mut settings = Settings::default();
+    for setting in catalogue::settings() {
+        let Build::Built { set, .. } = setting.build else { continue };
+        let Some(written) = layers.written.get(setting.path) else { continue };
+        if let Err(unfit) = set(&mut settings, &written.value) {
+            layers.violations.push(Violation {
+                place: written.place.clone(),
+                path: Some(setting.path.to_owned()),
+                problem: unfit.to_string(),
+                accepted: Some(setting.accepted()),
+                advice: "correct it".to_owned(),
+            });
+        }
+    }
+    settings
+}
+
+/// An upstream that is our own listener would send every request round until something breaks.
+fn refuse_loop(settings: &Settings, config_text: Option<&str>, layers: &mut Layers) {
+    let faulty = |name: &str| layers.violations.iter().any(|violation| violation.path.as_deref() == Some(name));
+    if faulty("upstream_url") || faulty("listen_addr") {
+        return;
+    }
+    // A default upstream is never ours, so the value was written somewhere.
+    let Some(written) = layers.written.get("upstream_url") else { return };
+    if !address::is_own_listener(&settings.upstream, settings.listen_addr) {
+        return;
+    }
+    let place = match (&written.place, &written.steps, config_text) {
+        (Place::File { path, .. }, Some(steps), Some(text)) => {
+            Place::File { path: path.clone(), position: yaml::locate(text, steps, false) }
+        }
+        (place, _, _) => place.clone(),
+    };
+    layers.violations.push(Violation {
+        place,
+        path: Some("upstream_url".to_owned()),
+        problem: format!(
+            "got {}, which is this gateway's own listener ({}): every request would come back",
+            written.value, settings.listen_addr
+        ),
+        accepted: None,
+        advice: "name the provider's address, or move `listen_addr` to another port".to_owned(),
+    });
+}
+
+fn not_built_defaults(shown: &BTreeMap<&'static str, Value>) -> Vec<&'static str> {
+    let still_on = |setting: &'static catalogue::Setting| match setting.build {
+        Build::NotBuilt { feature, banner: true, .. } => {
+            (shown.get(setting.path) != Some(&Value::Bool(false))).then_some(feature)
+        }
+        _ => None,
+    };
+    catalogue::settings().filter_map(still_on).collect()
+}
+
+// === files ===
+
+fn read_config(path: &Path, sources: &Sources, layers: &mut Layers) -> Option<String> {
+    match read_text(path) {
+        Ok(text) => {
+            file::read(path, &text, layers);
+            Some(text)
+        }
+        Err(error) => {
+            let named_by = if sources.config.is_some() { "--config" } else { env::CONFIG };
+            layers.violations.push(Violation {
+                place: Place::File { path: path.to_owned(), position: None },
+                path: None,
+                problem: format!("the configuration file cannot be read: {error}"),
+                accepted: None,
+                advice: format!("correct the path given by {named_by}, or leave it out for the built-in defaults"),
+            });
+            None
+        }
+    }
+}
+
+fn overlay_path(sources: &Sources, config_file: Option<&Path>) -> Option<PathBuf> {
+    let given = sources.runtime_config.clone();
+    given
+        .or_else(|| env::variable(&sources.env, env::RUNTIME_CONFIG).map(PathBuf::from))
+        .or_else(|| config_file.map(|file| file.with_file_name(OVERLAY_NAME)))
+}
+
+fn read_overlay(path: &Path, layers: &mut Layers) {
+    match read_text(path) {
+        Ok(text) => overlay::read(path, &text, layers),
+        // Nobody has changed a flag yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let shown = path.display();
+            layers.warnings.push(format!("{shown}: the runtime overlay cannot be read: {error}; ignored"));
+        }
+    }
+}
+
+/// The whole file as text, at most [`yaml::MAX_BYTES`] of it.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let limit = yaml::MAX_BYTES as u64 + 1;
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() > yaml::MAX_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {} bytes", yaml::MAX_BYTES)));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8 text"))
+}

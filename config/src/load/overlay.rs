@@ -1,0 +1,53 @@
+//! The runtime overlay: a flat map of wire flags, written by the gateway itself when an operator changes a flag.
+//!
+//! Invariant: nothing in this file stops a start. What cannot be used is a warning, what can be is applied.
+
+use std::path::Path;
+
+use super::check::check;
+use super::error::{Place, Violation};
+use super::file;
+use super::layers::{Layers, Origin};
+use super::yaml;
+use crate::catalogue;
+
+/// Reads the overlay's text into `layers`.
+pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
+    let shown = path.display();
+    let root = match yaml::parse(text) {
+        Ok(root) => root,
+        Err(unreadable) => {
+            let reason = unreadable.reason;
+            layers.warnings.push(format!("{shown}: the runtime overlay cannot be read as YAML: {reason}; ignored"));
+            return;
+        }
+    };
+    let Some(entries) = root.entries() else {
+        layers.warnings.push(format!("{shown}: the runtime overlay is not a map of flags; ignored"));
+        return;
+    };
+    for (index, (flag, node)) in entries.iter().enumerate() {
+        let Some(setting) = catalogue::by_wire(flag) else {
+            let position = yaml::locate(text, &[index], true);
+            let place = Place::File { path: path.to_owned(), position };
+            let problem = "unknown flag".to_owned();
+            let unknown =
+                Violation { place, path: Some(flag.clone()), problem, accepted: None, advice: "ignored".to_owned() };
+            layers.warnings.push(unknown.to_string());
+            continue;
+        };
+        match check(setting, node) {
+            Ok(value) => {
+                let place = Place::File { path: path.to_owned(), position: None };
+                layers.put(setting, value, Origin::Overlay, place, None);
+            }
+            Err(mut faults) => {
+                for fault in &mut faults {
+                    fault.advice = Some("ignored".to_owned());
+                }
+                let warnings = file::violations(path, text, &[index], flag, faults);
+                layers.warnings.extend(warnings.iter().map(Violation::to_string));
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The exact words of every refusal.
+
+use crate::Bench;
+
+/// Text of the file, and the lines it is refused with.
+fn refused(cases: &[(&str, &[&str])]) {
+    for (text, expected) in cases {
+        let errors = Bench::with_file(text).errors();
+        assert_eq!(errors, *expected, "{text}");
+    }
+}
+
+#[test]
+fn limits_that_have_to_be_positive() {
+    let bytes = ["max_request_size_bytes", "max_response_size_bytes"];
+    for (name, default) in bytes.iter().map(|name| (name, 52_428_800)) {
+        let expected = format!(
+            "service.yaml:1:{}: `{name}`: got 0; accepted: a whole number, at least 1; correct it, or remove it for \
+             the default {default}",
+            name.len() + 3
+        );
+        assert_eq!(Bench::with_file(format!("{name}: 0")).errors(), [expected]);
+    }
+    let timers = [
+        ("timeout_ms", 30_000),
+        ("stream_idle_timeout_ms", 300_000),
+        ("connection_timeout_ms", 5_000),
+        ("security_analysis_timeout_ms", 5_000),
+        ("trace_storage_timeout_ms", 10_000),
+    ];
+    for (name, default) in timers {
+        let expected = format!(
+            "service.yaml:1:{}: `{name}`: got 0; accepted: a whole number from 1 to 31536000000; correct it, or \
+             remove it for the default {default}",
+            name.len() + 3
+        );
+        assert_eq!(Bench::with_file(format!("{name}: 0")).errors(), [expected]);
+    }
+}
+
+#[test]
+fn counts_that_have_to_be_at_least_one() {
+    refused(&[
+        (
+            "max_connections: 0",
+            &["service.yaml:1:18: `max_connections`: got 0; accepted: a whole number from 1 to 4294967295; correct \
+               it, or remove it for the default 1000"],
+        ),
+        (
+            "rate_limiting:\n  requests_per_second: 0\n  burst_size: -1\n  window_seconds: 4294967296\n",
+            &[
+                "service.yaml:2:24: `rate_limiting.requests_per_second`: got 0; accepted: a whole number from 1 to \
+                 4294967295; correct it, or remove it for the default 100",
+                "service.yaml:3:15: `rate_limiting.burst_size`: got -1; accepted: a whole number from 1 to \
+                 4294967295; correct it, or remove it for the default 200",
+                "service.yaml:4:19: `rate_limiting.window_seconds`: got 4294967296; accepted: a whole number from 1 \
+                 to 4294967295; correct it, or remove it for the default 60",
+            ],
+        ),
+        (
+            "security_analysis: {max_analysis_text_bytes: 0}",
+            &["service.yaml:1:46: `security_analysis.max_analysis_text_bytes`: got 0; accepted: a whole number, at \
+               least 1; correct it, or remove it for the default 1048576"],
+        ),
+        (
+            "circuit_breaker: {half_open_max_calls: 0}",
+            &["service.yaml:1:40: `circuit_breaker.half_open_max_calls`: got 0; accepted: a whole number from 1 to \
+               4294967295; correct it, or remove it for the default 3"],
+        ),
+    ]);
+}
+
+#[test]
+fn enforcement_values() {
+    refused(&[
+        (
+            "enforcement:\n  min_confidence: 1.01\n",
+            &["service.yaml:2:19: `enforcement.min_confidence`: got 1.01; accepted: a number from 0.0 to 1.0; \
+               correct it, or remove it for the default 0.8"],
+        ),
+        (
+            "enforcement:\n  min_confidence: .nan\n",
+            &["service.yaml:2:19: `enforcement.min_confidence`: got NaN; accepted: a number from 0.0 to 1.0; \
+               correct it, or remove it for the default 0.8"],
+        ),
+        (
+            "enforcement:\n  mode: blok\n  min_severity: high\n  analysis_depth: deep\n  timeout_ms: 0\n",
+            &[
+                "service.yaml:2:9: `enforcement.mode`: got \"blok\" (did you mean `block`?); accepted: `log`, \
+                 `block` or `flag`; correct it, or remove it for the default \"log\"",
+                "service.yaml:3:17: `enforcement.min_severity`: got \"high\" (did you mean `High`?); accepted: \
+                 `Info`, `Low`, `Medium`, `High` or `Critical`; correct it, or remove it for the default \"High\"",
+                "service.yaml:4:19: `enforcement.analysis_depth`: got \"deep\"; accepted: `fast` or `full`; correct \
+                 it, or remove it for the default \"full\"",
+                "service.yaml:5:15: `enforcement.timeout_ms`: got 0; accepted: a whole number from 1 to 31536000000; \
+                 correct it, or remove it for the default 5000",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn entries_of_lists_and_maps() {
+    refused(&[
+        (
+            "enforcement:\n  categories:\n    - {finding_type: jailbreak, action: refuse}\n    - {action: flag}\n    \
+             - {finding_type: '', actoin: flag}\n    - jailbreak\n",
+            &[
+                "service.yaml:3:41: `enforcement.categories[0].action`: got \"refuse\"; accepted: `block` or `flag`; \
+                 correct it",
+                "service.yaml:4:7: `enforcement.categories[1]`: `finding_type` is missing; accepted: text that is \
+                 not empty; add it",
+                "service.yaml:5:22: `enforcement.categories[2].finding_type`: got \"\"; accepted: text that is not \
+                 empty; correct it",
+                "service.yaml:5:26: `enforcement.categories[2].actoin`: unknown field; did you mean `action`?",
+                "service.yaml:5:7: `enforcement.categories[2]`: `action` is missing; accepted: `block` or `flag`; \
+                 add it",
+                "service.yaml:6:7: `enforcement.categories[3]`: got \"jailbreak\"; accepted: an object with \
+                 `finding_type`, `action`; correct it",
+            ],
+        ),
+        (
+            "rate_limiting:\n  tenant_overrides:\n    acme: {requests_per_second: 1, burst_size: 1}\n    \
+             00000000-0000-0000-0000-000000000000:\n      requests_per_second: 0\n",
+            &[
+                "service.yaml:3:5: `rate_limiting.tenant_overrides.acme`: the key `acme` is not a UUID such as \
+                 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10; correct the key",
+                "service.yaml:5:28: `rate_limiting.tenant_overrides.00000000-0000-0000-0000-000000000000.\
+                 requests_per_second`: got 0; accepted: a whole number from 1 to 4294967295; correct it",
+                "service.yaml:5:7: `rate_limiting.tenant_overrides.00000000-0000-0000-0000-000000000000`: \
+                 `burst_size` is missing; accepted: a whole number from 1 to 4294967295; add it",
+            ],
+        ),
+        (
+            "rate_limiting:\n  tenant_overrides: []\n",
+            &["service.yaml:2:21: `rate_limiting.tenant_overrides`: got a list of 0; accepted: a map from a UUID to \
+               an object with `requests_per_second`, `burst_size`; correct it or remove it"],
+        ),
+    ]);
+}
+
+#[test]
+fn addresses() {
+    refused(&[
+        (
+            "listen_addr: 8080",
+            &["service.yaml:1:14: `listen_addr`: got 8080; accepted: host:port, where host is an IP address, \
+               `localhost` or empty (all IPv4 addresses), such as 0.0.0.0:8080, [::]:8080 or localhost:8080; correct \
+               it, or remove it for the default \"0.0.0.0:8080\""],
+        ),
+        (
+            "upstream_url: https://alice:hunter2@api.example.com?key=s3cret",
+            &["service.yaml:1:15: `upstream_url`: got \"https://***@api.example.com?***\": it has a query; accepted: \
+               http://host[:port][/path] or https://host[:port][/path]; correct it, or remove it for the default \
+               \"https://api.openai.com\""],
+        ),
+        (
+            "upstream_url: alice:hunter2@api.example.com",
+            &["service.yaml:1:15: `upstream_url`: got \"***@api.example.com\": it has no http:// or https:// in \
+               front; accepted: http://host[:port][/path] or https://host[:port][/path]; correct it, or remove it for \
+               the default \"https://api.openai.com\""],
+        ),
+    ]);
+}
+
+#[test]
+fn an_upstream_that_is_the_gateway_itself() {
+    refused(&[(
+        "listen_addr: 127.0.0.1:9000\nupstream_url:\n  http://localhost:9000/v1\n",
+        &["service.yaml:3:3: `upstream_url`: got \"http://localhost:9000/v1\", which is this gateway's own listener \
+           (127.0.0.1:9000): every request would come back; name the provider's address, or move `listen_addr` to \
+           another port"],
+    )]);
+    let errors = Bench::new().env(&[("SERVICE_UPSTREAM_URL", "http://127.0.0.1:8080")]).errors();
+    assert_eq!(
+        errors,
+        ["SERVICE_UPSTREAM_URL: `upstream_url`: got \"http://127.0.0.1:8080\", which is this gateway's own listener \
+          (0.0.0.0:8080): every request would come back; name the provider's address, or move `listen_addr` to \
+          another port"]
+    );
+}
+
+#[test]
+fn storage_that_is_not_there() {
+    refused(&[
+        (
+            "storage:\n  profile: production\n  database_path: ':memory:'\n",
+            &[
+                "service.yaml:2:12: `storage.profile`: the `production` storage profile is not built into this \
+                 version; accepted: `lite` or `memory` (`sqlite` means `lite`); correct it, or remove it for the \
+                 default \"lite\"",
+                "service.yaml:3:18: `storage.database_path`: got \":memory:\"; accepted: the path of a database \
+                 file (for no file, use `storage.profile: memory`); correct it, or remove it for the default \
+                 \"service.db\"",
+            ],
+        ),
+        (
+            "storage:\n  profile: redis\n",
+            &["service.yaml:2:12: `storage.profile`: got \"redis\"; accepted: `lite` or `memory` (`sqlite` means \
+               `lite`); correct it, or remove it for the default \"lite\""],
+        ),
+    ]);
+}
+
+#[test]
+fn unknown_keys_with_a_suggestion() {
+    refused(&[
+        (
+            "enforcment:\n  mode: block\n",
+            &["service.yaml:1:1: `enforcment`: unknown setting; did you mean `enforcement`?"],
+        ),
+        (
+            "logging:\n  levle: info\n",
+            &["service.yaml:2:3: `logging.levle`: unknown setting; did you mean `logging.level`?"],
+        ),
+        (
+            "{logging: {level: info, formt: json}}",
+            &["service.yaml:1:25: `logging.formt`: unknown setting; did you mean `logging.format`?"],
+        ),
+        (
+            "min_confidence_x: 1\nburst_size: 1\n",
+            &[
+                "service.yaml:1:1: `min_confidence_x`: unknown setting; remove it",
+                "service.yaml:2:1: `burst_size`: unknown setting; did you mean `rate_limiting.burst_size`?",
+            ],
+        ),
+        (
+            "analyzer_jailbreak_enabled: false\n",
+            &["service.yaml:1:1: `analyzer_jailbreak_enabled`: unknown setting; in the file this flag is \
+               `security_analysis.jailbreak_enabled`"],
+        ),
+        (
+            "storage.profile: memory\n",
+            &["service.yaml:1:1: `storage.profile`: unknown setting; write it nested: each part on a line of its \
+               own, indented below the one before"],
+        ),
+        (
+            "base: &b {level: info}\nlogging:\n  <<: *b\n",
+            &[
+                "service.yaml:1:1: `base`: unknown setting; remove it",
+                "service.yaml:3:3: `logging.<<`: unknown setting; merge keys are not supported, write the settings \
+                 out",
+            ],
+        ),
+        ("environment:\n  RUST_LOG: info\n", &["service.yaml:1:1: `environment`: unknown setting; remove it"]),
+    ]);
+}
+
+#[test]
+fn keys_written_twice_and_sections_that_are_none() {
+    refused(&[
+        ("timeout_ms: 1\ntimeout_ms: 2\n", &["service.yaml:2:1: `timeout_ms`: is written twice; keep one of them"]),
+        (
+            "shutdown: 30\n",
+            &["service.yaml:1:11: `shutdown`: got 30; accepted: a section with timeout_seconds; indent its settings \
+               below it"],
+        ),
+        (
+            "timeout_ms:\nlogging:\n  format: [json]\n",
+            &[
+                "service.yaml:1:12: `timeout_ms`: got nothing; accepted: a whole number from 1 to 31536000000; \
+                 correct it, or remove it for the default 30000",
+                "service.yaml:3:11: `logging.format`: got a list of 1; accepted: `text` or `json`; correct it, or \
+                 remove it for the default \"text\"",
+            ],
+        ),
+        (
+            "enable_streaming: yes\n",
+            &["service.yaml:1:19: `enable_streaming`: got \"yes\"; accepted: true or false; correct it, or remove \
+               it for the default true"],
+        ),
+    ]);
+    assert_eq!(Bench::with_file("logging:\n  # level: debug\n").loaded().settings, weir_config::Settings::default());
+}
+
+#[test]
+fn files_that_are_no_settings() {
+    refused(&[
+        (
+            "logging: {level: info",
+            &["service.yaml:2:1: the file cannot be read as YAML: did not find expected ',' or '}', while \
+             parsing a flow mapping at line 1 column 10; correct the file"],
+        ),
+        (
+            "- a\n- b\n",
+            &["service.yaml: got a list of 2 instead of settings; accepted: a YAML map such as \
+            `listen_addr: 0.0.0.0:8080`; correct the file"],
+        ),
+    ]);
+    let bench = Bench::with_file([0xff, 0xfe, b'a']);
+    assert_eq!(
+        bench.errors(),
+        ["service.yaml: the configuration file cannot be read: not UTF-8 text; correct the path given by --config, \
+          or leave it out for the built-in defaults"]
+    );
+    let bench = Bench::new();
+    let absent = bench.dir.path().join("absent.yaml");
+    let bench = bench.env(&[("SERVICE_CONFIG", absent.to_str().unwrap())]);
+    assert_eq!(
+        bench.errors(),
+        ["absent.yaml: the configuration file cannot be read: No such file or directory (os error 2); correct the \
+          path given by SERVICE_CONFIG, or leave it out for the built-in defaults"]
+    );
+}
+
+#[test]
+fn variables_and_options() {
+    let bench = Bench::new()
+        .env(&[("SERVICE_MAX_REQUEST_BYTES", "0"), ("SERVICE_LOG_FORMAT", "xml"), ("SERVICE_IO_DRIVER", "uring")])
+        .cli(Some("loud"), None);
+    assert_eq!(
+        bench.errors(),
+        [
+            "SERVICE_MAX_REQUEST_BYTES: `SERVICE_MAX_REQUEST_BYTES`: got 0; accepted: a whole number, at least 1; \
+             correct it, or unset the variable for the default 1048576",
+            "SERVICE_LOG_FORMAT: `logging.format`: got \"xml\"; accepted: `text` or `json`; correct it, or unset the \
+             variable for the default \"text\"",
+            "SERVICE_IO_DRIVER: `server.io_driver`: got \"uring\"; accepted: `auto`, `io_uring` or `epoll`; correct \
+             it, or unset the variable for the default \"auto\"",
+            "--log-level: `logging.level`: got \"loud\"; accepted: `trace`, `debug`, `info`, `warn` or `error`; \
+             correct it, or drop the option for the default \"info\"",
+        ]
+    );
+}
+
+#[test]
+fn rate_limit_variables_that_make_no_sense_are_ignored_with_a_warning() {
+    for nonsense in ["0", "-1", "ten", "4294967296", "1.5"] {
+        let bench = Bench::new().env(&[("SERVICE_RATE_LIMIT_RPS", nonsense)]);
+        assert_eq!(bench.loaded().settings.rate_limiting.default.requests_per_second, 100, "{nonsense}");
+        let warnings = bench.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("SERVICE_RATE_LIMIT_RPS: `rate_limiting.requests_per_second`: got "));
+        assert!(warnings[0].ends_with("; accepted: a whole number from 1 to 4294967295; ignored"), "{warnings:?}");
+    }
+}
+
+#[test]
+fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
+    let bench = Bench::new().env(&[
+        ("SERVICE_LISTN_ADDR", ":1"),
+        ("SERVICE_PORT", "tcp://10.0.0.1:80"),
+        ("SERVICE_SERVICE_HOST", "10.0.0.1"),
+        ("LISTEN_ADDR", ":1"),
+    ]);
+    assert_eq!(bench.warnings(), ["SERVICE_LISTN_ADDR: unknown variable; did you mean `SERVICE_LISTEN_ADDR`?"]);
+}
+
+#[test]
+fn all_violations_of_all_layers_come_at_once() {
+    let errors = Bench::with_file("judge:\n  enabled: true\ntimeout_ms: 0\nlogin: {}\n")
+        .env(&[("SERVICE_AUTH_ENABLED", "true"), ("SERVICE_LISTEN_ADDR", "nowhere")])
+        .cli(None, Some("yaml"))
+        .errors();
+    let heads: Vec<&str> = errors.iter().filter_map(|line| line.split_inclusive("`: ").next()).collect();
+    assert_eq!(
+        heads,
+        [
+            "service.yaml:2:12: `judge.enabled`: ",
+            "service.yaml:3:13: `timeout_ms`: ",
+            "service.yaml:4:1: `login`: ",
+            "SERVICE_LISTEN_ADDR: `listen_addr`: ",
+            "SERVICE_AUTH_ENABLED: `auth.enabled`: ",
+            "--log-format: `logging.format`: ",
+        ]
+    );
+}
+
+#[test]
+fn a_key_cannot_forge_lines_or_colours() {
+    let errors = Bench::with_file("\"a\\nb\\e[31m\": 1\n").errors();
+    assert_eq!(errors, ["service.yaml:1:1: `a\\nb\\u{1b}[31m`: unknown setting; remove it"]);
+}
+
+#[test]
+fn no_refusal_shows_a_secret() {
+    let canary = "sk-canary-5f2d";
+    let file = format!(
+        "auth: {{admin_key: {canary}}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
+         'https://x/{canary}', channels: [{{type: slack, url: {canary}}}]}}\nupstream_url: 'https://{canary}@h'\n\
+         upstream_api_key: {canary}\n"
+    );
+    let bench = Bench::with_file(file).env(&[
+        ("SERVICE_AUTH_ADMIN_KEY", canary),
+        ("SERVICE_RELATIONAL_URL", canary),
+        ("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", canary),
+        ("SERVICE_UPSTREAM_URL", "https://u:sk-canary-5f2d@h"),
+    ]);
+    let errors = bench.errors();
+    assert_eq!(errors.len(), 10, "{errors:#?}");
+    assert!(!errors.join("\n").contains("canary"), "{errors:#?}");
+}

@@ -1,0 +1,348 @@
+//! Every row of the table through every layer that can carry it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use weir_config::catalogue::{self, Build, Literal, Setting};
+use weir_config::settings::*;
+use weir_config::vocab::Severity;
+use weir_config::{Origin, Settings, Sources, effective, load};
+
+use crate::{Bench, only};
+
+/// A value other than the default for a built setting, as YAML, and what it changes.
+struct Sample {
+    path: &'static str,
+    yaml: &'static str,
+    change: fn(&mut Settings),
+}
+
+const TENANT: &str = "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10";
+
+fn sample(path: &'static str, yaml: &'static str, change: fn(&mut Settings)) -> Sample {
+    Sample { path, yaml, change }
+}
+
+fn samples() -> Vec<Sample> {
+    vec![
+        sample("listen_addr", "'127.0.0.1:9000'", |s| s.listen_addr = SocketAddr::from(([127, 0, 0, 1], 9000))),
+        sample("upstream_url", "http://10.0.0.1:11434/v1", |s| {
+            s.upstream = Upstream {
+                scheme: Scheme::Http,
+                host: "10.0.0.1".into(),
+                port: 11434,
+                authority: "10.0.0.1:11434".into(),
+                path_prefix: "/v1".into(),
+            };
+        }),
+        sample("upstream_ca_file", "/etc/ca.pem", |s| s.upstream_ca_file = Some("/etc/ca.pem".into())),
+        sample("enable_security_analysis", "false", |s| s.enable_security_analysis = false),
+        sample("enable_trace_storage", "false", |s| s.enable_trace_storage = false),
+        sample("enable_streaming", "false", |s| s.enable_streaming = false),
+        sample("llm_advisory_injection_enabled", "false", |s| s.llm_advisory_injection_enabled = false),
+        sample("max_request_size_bytes", "1", |s| s.limits.max_request_size_bytes = 1),
+        sample("max_response_size_bytes", "2", |s| s.limits.max_response_size_bytes = 2),
+        sample("timeout_ms", "3", |s| s.limits.timeout_ms = 3),
+        sample("stream_idle_timeout_ms", "4", |s| s.limits.stream_idle_timeout_ms = 4),
+        sample("connection_timeout_ms", "5", |s| s.limits.connection_timeout_ms = 5),
+        sample("max_connections", "6", |s| s.limits.max_connections = 6),
+        sample("security_analysis_timeout_ms", "7", |s| s.limits.security_analysis_timeout_ms = 7),
+        sample("trace_storage_timeout_ms", "8", |s| s.limits.trace_storage_timeout_ms = 8),
+        sample("storage.profile", "memory", |s| s.storage.profile = StorageProfile::Memory),
+        sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
+        sample("storage.auto_migrate", "false", |s| s.storage.auto_migrate = false),
+        sample("logging.level", "debug", |s| s.logging.filter = "debug".into()),
+        sample("logging.format", "json", |s| s.logging.format = LogFormat::Json),
+        sample("circuit_breaker.enabled", "false", |s| s.circuit_breaker.enabled = false),
+        sample("circuit_breaker.failure_threshold", "0", |s| s.circuit_breaker.failure_threshold = 0),
+        sample("circuit_breaker.recovery_timeout_ms", "0", |s| s.circuit_breaker.recovery_timeout_ms = 0),
+        sample("circuit_breaker.half_open_max_calls", "9", |s| s.circuit_breaker.half_open_max_calls = 9),
+        sample("rate_limiting.enabled", "false", |s| s.rate_limiting.enabled = false),
+        sample("rate_limiting.requests_per_second", "10", |s| s.rate_limiting.default.requests_per_second = 10),
+        sample("rate_limiting.burst_size", "11", |s| s.rate_limiting.default.burst_size = 11),
+        sample("rate_limiting.window_seconds", "12", |s| s.rate_limiting.window_seconds = 12),
+        sample(
+            "rate_limiting.tenant_overrides",
+            "{6F1C2B1E-0d5a-4c6f-9e7b-0d9a4c3b2a10: {requests_per_second: 1, burst_size: 2}}",
+            |s| {
+                let limit = RateLimit { requests_per_second: 1, burst_size: 2 };
+                s.rate_limiting.tenant_overrides.insert(TENANT.parse().unwrap(), limit);
+            },
+        ),
+        sample("enforcement.mode", "block", |s| s.enforcement.mode = EnforcementMode::Block),
+        sample("enforcement.analysis_depth", "fast", |s| s.enforcement_analysis_depth = AnalysisDepth::Fast),
+        sample("enforcement.min_severity", "Critical", |s| s.enforcement.min_severity = Severity::Critical),
+        sample("enforcement.min_confidence", "1", |s| s.enforcement.min_confidence = 1.0),
+        sample("enforcement.timeout_ms", "13", |s| s.enforcement.timeout_ms = 13),
+        sample(
+            "enforcement.categories",
+            "[{finding_type: pii_detected, action: flag}, {finding_type: jailbreak, action: block}]",
+            |s| {
+                s.enforcement.categories = vec![
+                    ("pii_detected".into(), EnforcementAction::Flag),
+                    ("jailbreak".into(), EnforcementAction::Block),
+                ];
+            },
+        ),
+        sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
+        sample("security_analysis.max_analysis_text_bytes", "14", |s| s.security_analysis.max_analysis_text_bytes = 14),
+        sample("server.core_threads", "15", |s| s.server.core_threads = 15),
+        sample("server.io_driver", "epoll", |s| s.server.io_driver = IoDriver::Epoll),
+        sample("server.timing_header", "true", |s| s.server.timing_header = true),
+        sample("shutdown.timeout_seconds", "0", |s| s.shutdown_timeout_seconds = 0),
+    ]
+}
+
+/// `a.b` and a value as a nested document.
+fn nested(path: &str, yaml: &str) -> String {
+    let parts: Vec<&str> = path.split('.').collect();
+    let mut text = String::new();
+    for (depth, part) in parts.iter().enumerate() {
+        text.push_str(&format!("{}{part}:", "  ".repeat(depth)));
+        text.push_str(if depth + 1 == parts.len() { " " } else { "\n" });
+    }
+    text + yaml + "\n"
+}
+
+fn at<'a>(document: &'a Value, path: &str) -> &'a Value {
+    path.split('.').fold(document, |value, part| value.get(part).unwrap_or_else(|| panic!("{path} is not shown")))
+}
+
+fn changed(change: fn(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
+#[test]
+fn without_any_source_everything_is_the_built_in_default() {
+    let loaded = load(&Sources::default()).unwrap();
+    assert_eq!(loaded.settings, Settings::default());
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    assert_eq!((loaded.config_file.clone(), loaded.overlay_path.clone()), (None, None));
+    let shown = effective(&loaded);
+    for setting in catalogue::settings() {
+        assert_eq!(loaded.origins[setting.path], Origin::Default, "{}", setting.path);
+        assert_eq!(at(&shown, setting.path), &setting.default.to_value(), "{}", setting.path);
+    }
+}
+
+#[test]
+fn every_built_setting_has_a_sample() {
+    let built: BTreeSet<&str> = catalogue::settings()
+        .filter(|setting| setting.in_file() && matches!(setting.build, Build::Built { .. }))
+        .map(|setting| setting.path)
+        .collect();
+    let sampled: BTreeSet<&str> = samples().iter().map(|sample| sample.path).collect();
+    assert_eq!(sampled, built);
+}
+
+#[test]
+fn the_file_sets_every_built_setting() {
+    for Sample { path, yaml, change } in samples() {
+        let loaded = Bench::with_file(nested(path, yaml)).loaded();
+        assert_eq!(loaded.settings, changed(change), "{path}");
+        assert_ne!(loaded.settings, Settings::default(), "{path}: the sample is the default");
+        assert_eq!(loaded.origins[path], Origin::File, "{path}");
+    }
+}
+
+#[test]
+fn writing_down_the_default_changes_nothing() {
+    for setting in catalogue::settings().filter(|setting| setting.in_file()) {
+        let yaml = setting.default.to_value().to_string();
+        let loaded = Bench::with_file(nested(setting.path, &yaml)).loaded();
+        assert_eq!(loaded.settings, Settings::default(), "{}", setting.path);
+        assert_eq!(loaded.origins[setting.path], Origin::File, "{}", setting.path);
+    }
+}
+
+/// Variable, its text, what it changes, and a YAML value that it has to beat.
+type EnvSample = (&'static str, &'static str, fn(&mut Settings), &'static str);
+
+fn env_samples() -> Vec<EnvSample> {
+    vec![
+        ("SERVICE_LISTEN_ADDR", ":1", |s| s.listen_addr = SocketAddr::from(([0, 0, 0, 0], 1)), "'[::]:2'"),
+        (
+            "SERVICE_UPSTREAM_URL",
+            "https://h",
+            |s| {
+                s.upstream.host = "h".into();
+                s.upstream.authority = "h".into();
+            },
+            "http://x",
+        ),
+        ("SERVICE_UPSTREAM_CA_FILE", "a.pem", |s| s.upstream_ca_file = Some("a.pem".into()), "b.pem"),
+        ("SERVICE_STORAGE_PROFILE", "memory", |s| s.storage.profile = StorageProfile::Memory, "sqlite"),
+        ("SERVICE_STORAGE_DATABASE_PATH", "a.db", |s| s.storage.database_path = "a.db".into(), "b.db"),
+        ("SERVICE_LOG_LEVEL", "warn", |s| s.logging.filter = "warn".into(), "error"),
+        ("SERVICE_LOG_FORMAT", " json\n", |s| s.logging.format = LogFormat::Json, "text"),
+        ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
+        ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
+        ("SERVICE_IO_DRIVER", "io_uring", |s| s.server.io_driver = IoDriver::IoUring, "epoll"),
+    ]
+}
+
+#[test]
+fn every_variable_of_a_built_setting_beats_the_file() {
+    let mut left: BTreeSet<&str> = catalogue::settings()
+        .filter(|setting| setting.in_file() && matches!(setting.build, Build::Built { .. }))
+        .filter_map(|setting| setting.env.map(|(name, _)| name))
+        .collect();
+    for (name, text, change, beaten) in env_samples() {
+        let setting = catalogue::settings().find(|setting| setting.env.is_some_and(|(env, _)| env == name)).unwrap();
+        let loaded = Bench::with_file(nested(setting.path, beaten)).env(&[(name, text)]).loaded();
+        assert_eq!(loaded.settings, changed(change), "{name}");
+        assert_eq!(loaded.origins[setting.path], Origin::Env, "{name}");
+        assert!(left.remove(name), "{name} is not in the table");
+    }
+    assert_eq!(left, BTreeSet::new(), "variables without a sample");
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset() {
+    for setting in catalogue::settings() {
+        let Some((name, _)) = setting.env else { continue };
+        let loaded = load(&Sources { env: only(name, " "), ..Sources::default() }).unwrap();
+        assert_eq!(loaded.origins[setting.path], Origin::Default, "{name}");
+    }
+}
+
+#[test]
+fn log_options_beat_environment_and_file_and_rust_log_beats_all() {
+    let bench = Bench::with_file("logging: {level: error, format: text}")
+        .env(&[("SERVICE_LOG_LEVEL", "warn"), ("SERVICE_LOG_FORMAT", "text")])
+        .cli(Some("debug"), Some("json"));
+    let loaded = bench.loaded();
+    assert_eq!(loaded.settings.logging, Logging { filter: "debug".into(), format: LogFormat::Json });
+    assert_eq!(loaded.origins["logging.level"], Origin::Cli);
+    assert_eq!(loaded.origins["logging.format"], Origin::Cli);
+
+    let loaded = bench.env(&[("RUST_LOG", "info,weir::flow=trace")]).loaded();
+    assert_eq!(loaded.settings.logging.filter, "info,weir::flow=trace");
+    assert_eq!(at(&effective(&loaded), "logging.level"), "debug");
+    assert_eq!(at(&effective(&loaded), "environment.RUST_LOG"), "info,weir::flow=trace");
+    assert_eq!(loaded.origins["environment.RUST_LOG"], Origin::Env);
+}
+
+#[test]
+fn the_request_cap_variable_lowers_the_proxied_cap_and_never_raises_it() {
+    let limits = |file: &str, cap: &str| {
+        let loaded = Bench::with_file(file).env(&[("SERVICE_MAX_REQUEST_BYTES", cap)]).loaded();
+        let limits = loaded.settings.limits;
+        (limits.max_request_size_bytes, limits.max_request_size_source, limits.max_api_request_bytes)
+    };
+    assert_eq!(limits("", ""), (52_428_800, "max_request_size_bytes", 1_048_576));
+    assert_eq!(limits("", "2000"), (2_000, "SERVICE_MAX_REQUEST_BYTES", 2_000));
+    assert_eq!(limits("max_request_size_bytes: 1000", "2000"), (1_000, "max_request_size_bytes", 2_000));
+    assert_eq!(limits("max_request_size_bytes: 1000", "1000"), (1_000, "max_request_size_bytes", 1_000));
+    assert_eq!(limits("max_request_size_bytes: 1000", ""), (1_000, "max_request_size_bytes", 1_048_576));
+}
+
+#[test]
+fn config_and_overlay_paths_come_from_variables_too_and_options_win() {
+    let mut bench = Bench::new();
+    let a = bench.write("a.yaml", "timeout_ms: 1");
+    let b = bench.write("b.yaml", "timeout_ms: 2");
+    let flags = bench.write("flags.yaml", "enforcement_mode: flag");
+    let variables = [("SERVICE_CONFIG", a.to_str().unwrap()), ("SERVICE_RUNTIME_CONFIG", flags.to_str().unwrap())];
+    bench = bench.env(&variables);
+    let loaded = bench.loaded();
+    assert_eq!(loaded.settings.limits.timeout_ms, 1);
+    assert_eq!(loaded.settings.enforcement.mode, EnforcementMode::Flag);
+    assert_eq!((loaded.config_file, loaded.overlay_path), (Some(a), Some(flags)));
+
+    bench.sources.config = Some(b.clone());
+    bench.sources.runtime_config = Some(bench.dir.path().join("absent.yaml"));
+    let loaded = bench.loaded();
+    assert_eq!(loaded.settings.limits.timeout_ms, 2);
+    assert_eq!(loaded.settings.enforcement.mode, EnforcementMode::Log);
+    assert_eq!((loaded.config_file, loaded.warnings), (Some(b), Vec::new()));
+}
+
+#[test]
+fn sources_in_a_log_show_no_value_of_the_environment() {
+    let sources = Sources { env: only("OPENAI_API_KEY", "sk-canary"), ..Sources::default() };
+    let shown = format!("{sources:?}");
+    assert!(shown.contains("OPENAI_API_KEY") && !shown.contains("canary"), "{shown}");
+}
+
+// === what is not built ===
+
+fn feature(setting: &Setting) -> Option<&'static str> {
+    if let Build::NotBuilt { feature, .. } = setting.build { Some(feature) } else { None }
+}
+
+/// A value that is not the default, nor the one other value that is accepted.
+fn other(setting: &Setting) -> &'static str {
+    match setting.default {
+        Literal::Bool(false) => "true",
+        Literal::Bool(true) => match setting.build {
+            Build::NotBuilt { also: Some(_), .. } => "maybe",
+            _ => "false",
+        },
+        _ => "'something else'",
+    }
+}
+
+#[test]
+fn every_setting_that_is_not_built_is_refused_by_name() {
+    let mut seen = 0;
+    for setting in catalogue::settings().filter(|setting| setting.in_file()) {
+        let Some(feature) = feature(setting) else { continue };
+        let errors = Bench::with_file(nested(setting.path, other(setting))).errors();
+        let expected = format!("`{}`: {feature} is not built into this version; remove the setting", setting.path);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].ends_with(&expected), "{errors:?}");
+        seen += 1;
+    }
+    assert!(seen > 100, "only {seen} settings are not built");
+}
+
+#[test]
+fn every_variable_of_a_setting_that_is_not_built_is_refused_by_name() {
+    for setting in catalogue::settings() {
+        let (Some(feature), Some((name, _))) = (feature(setting), setting.env) else { continue };
+        let text = match setting.default {
+            Literal::Bool(true) => continue,
+            Literal::Bool(false) => "yes",
+            _ => "sk-canary-0000",
+        };
+        let errors = Bench::new().env(&[(name, text)]).errors();
+        let path = setting.path.trim_start_matches("environment.");
+        let expected = format!("{name}: `{path}`: {feature} is not built into this version; unset the variable");
+        assert_eq!(errors, [expected]);
+    }
+}
+
+#[test]
+fn switching_off_what_is_not_built_is_accepted_and_leaves_the_banner() {
+    let banner = load(&Sources::default()).unwrap().not_built_defaults;
+    assert_eq!(banner, ["the periodic storage probe of the health check", "the ML classifier", "cost estimation"]);
+    let file = "security_analysis: {ml_enabled: false, ml_preload: false}\ncost_estimation: {enabled: false}\n";
+    let loaded = Bench::with_file(file).loaded();
+    assert_eq!(loaded.not_built_defaults, ["the periodic storage probe of the health check"]);
+    assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
+
+    for off in ["0", "false", "No"] {
+        let loaded = Bench::new().env(&[("SERVICE_ML_ENABLED", off), ("SERVICE_ML_PRELOAD", "no")]).loaded();
+        assert!(!loaded.not_built_defaults.contains(&"the ML classifier"), "{off}");
+    }
+    for on in ["1", "anything"] {
+        let loaded = Bench::new().env(&[("SERVICE_ML_ENABLED", on)]).loaded();
+        assert!(loaded.not_built_defaults.contains(&"the ML classifier"), "{on}");
+    }
+}
+
+#[test]
+fn authentication_that_is_not_built_never_looks_switched_on() {
+    for off in ["false", "0", "on"] {
+        assert_eq!(Bench::new().env(&[("SERVICE_AUTH_ENABLED", off)]).loaded().settings, Settings::default());
+    }
+    let expected = "SERVICE_AUTH_ENABLED: `auth.enabled`: API-key authentication is not built into this version; \
+                    unset the variable";
+    for on in ["1", "TRUE", "Yes"] {
+        assert_eq!(Bench::new().env(&[("SERVICE_AUTH_ENABLED", on)]).errors(), [expected]);
+    }
+}

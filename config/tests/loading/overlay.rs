@@ -1,0 +1,135 @@
+//! The runtime overlay: above the file, below the environment, and never in the way of a start.
+
+use proptest::prelude::*;
+use weir_config::settings::EnforcementMode;
+use weir_config::{Origin, Settings, catalogue};
+
+use crate::Bench;
+
+const FULL: &str = "analyzer_jailbreak_enabled: false\nenforcement_mode: block\nrate_limiting_enabled: false\n\
+                    llm_advisory_injection_enabled: false\n";
+
+#[test]
+fn the_wire_flags_are_those_of_the_interface() {
+    let mut flags: Vec<(&str, &str)> =
+        catalogue::settings().filter_map(|setting| setting.wire.map(|flag| (flag, setting.path))).collect();
+    flags.sort_unstable();
+    assert_eq!(
+        flags,
+        [
+            ("analyzer_guard_a_enabled", "security_analysis.guard_a_enabled"),
+            ("analyzer_guard_b_enabled", "security_analysis.guard_b_enabled"),
+            ("analyzer_jailbreak_enabled", "security_analysis.jailbreak_enabled"),
+            ("analyzer_ml_enabled", "security_analysis.ml_enabled"),
+            ("boundary_defense_enabled", "boundary_defense.enabled"),
+            ("boundary_defense_shadow_mode", "boundary_defense.shadow_mode"),
+            ("cost_caps_enabled", "cost_caps.enabled"),
+            ("enforcement_mode", "enforcement.mode"),
+            ("llm_advisory_injection_enabled", "llm_advisory_injection_enabled"),
+            ("llm_judge_enabled", "judge.enabled"),
+            ("operating_point", "security_analysis.operating_point"),
+            ("over_defence", "security_analysis.over_defence"),
+            ("rate_limiting_enabled", "rate_limiting.enabled"),
+        ]
+    );
+}
+
+#[test]
+fn the_overlay_beats_the_file() {
+    let file = "enforcement: {mode: flag}\nrate_limiting: {enabled: true}\n";
+    let loaded = Bench::with_file(file).overlay(FULL).loaded();
+    assert_eq!(loaded.settings.enforcement.mode, EnforcementMode::Block);
+    assert!(!loaded.settings.rate_limiting.enabled);
+    assert!(!loaded.settings.security_analysis.jailbreak_enabled);
+    assert!(!loaded.settings.llm_advisory_injection_enabled);
+    assert_eq!(loaded.origins["enforcement.mode"], Origin::Overlay);
+    assert_eq!(loaded.origins["enforcement.min_severity"], Origin::Default);
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn the_environment_beats_the_overlay() {
+    let bench = Bench::new().overlay("analyzer_ml_enabled: true\n").env(&[("SERVICE_ML_ENABLED", "no")]);
+    assert_eq!(bench.loaded().origins["security_analysis.ml_enabled"], Origin::Env);
+}
+
+#[test]
+fn without_a_path_the_overlay_lies_beside_the_file() {
+    let bench = Bench::with_file("");
+    bench.write("config.runtime.yaml", "enforcement_mode: flag\n");
+    let loaded = bench.loaded();
+    assert_eq!(loaded.settings.enforcement.mode, EnforcementMode::Flag);
+    assert_eq!(loaded.overlay_path, Some(bench.dir.path().join("config.runtime.yaml")));
+}
+
+#[test]
+fn what_cannot_be_used_is_ignored_with_a_warning_and_the_rest_applies() {
+    let bench = Bench::new().overlay(
+        "analyzer_regex_enabled: false\nenforcement_mode: b\nrate_limiting_enabled: 'false'\nllm_judge_enabled: \
+         true\nanalyzer_jailbreak_enabled: false\nover_defence: false\n",
+    );
+    assert_eq!(
+        bench.warnings(),
+        [
+            "overlay.yaml:1:1: `analyzer_regex_enabled`: unknown flag; ignored",
+            "overlay.yaml:2:19: `enforcement_mode`: got \"b\"; accepted: `log`, `block` or `flag`; ignored",
+            "overlay.yaml:3:24: `rate_limiting_enabled`: got \"false\"; accepted: true or false; ignored",
+            "overlay.yaml:4:20: `llm_judge_enabled`: the LLM judge is not built into this version; ignored",
+        ]
+    );
+    let mut expected = Settings::default();
+    expected.security_analysis.jailbreak_enabled = false;
+    assert_eq!(bench.loaded().settings, expected);
+}
+
+#[test]
+fn an_overlay_that_is_no_map_or_no_file_is_ignored_with_a_warning() {
+    assert_eq!(
+        Bench::new().overlay("- a").warnings(),
+        ["overlay.yaml: the runtime overlay is not a map of flags; ignored"]
+    );
+    assert_eq!(
+        Bench::new().overlay([0xc3, 0x28]).warnings(),
+        ["overlay.yaml: the runtime overlay cannot be read: not UTF-8 text; ignored"]
+    );
+    let mut bench = Bench::new();
+    bench.sources.runtime_config = Some(bench.dir.path().join("folder"));
+    std::fs::create_dir(bench.dir.path().join("folder")).unwrap();
+    assert_eq!(bench.warnings(), ["folder: the runtime overlay cannot be read: Is a directory (os error 21); ignored"]);
+}
+
+#[test]
+fn an_overlay_cut_at_any_byte_never_stops_a_start_nor_invents_a_value() {
+    let whole = |text: &str| text.is_empty() || FULL.lines().any(|line| text.trim_end().ends_with(line));
+    for end in 0..=FULL.len() {
+        let cut = &FULL[..end];
+        let loaded = Bench::new().overlay(cut).loaded();
+        assert_eq!(loaded.warnings.is_empty(), whole(cut), "{cut:?}: {:?}", loaded.warnings);
+
+        // A line torn in its key makes the rest unreadable as well; one torn in its value is skipped alone.
+        let mut expected = Settings::default();
+        if !loaded.warnings.iter().any(|warning| warning.contains("cannot be read as YAML")) {
+            expected.security_analysis.jailbreak_enabled = !cut.contains("analyzer_jailbreak_enabled: false");
+            expected.rate_limiting.enabled = !cut.contains("rate_limiting_enabled: false");
+            expected.llm_advisory_injection_enabled = !cut.contains("llm_advisory_injection_enabled: false");
+            if cut.contains("enforcement_mode: block") {
+                expected.enforcement.mode = EnforcementMode::Block;
+            }
+        }
+        assert_eq!(loaded.settings, expected, "{cut:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_overlay_stops_a_start(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        Bench::new().overlay(&bytes).loaded();
+    }
+
+    #[test]
+    fn no_file_makes_loading_panic(text in "[a-z_:{}\\[\\]&*! \\n\"'|>#-]{0,80}") {
+        let _first = Bench::with_file(text).load();
+    }
+}

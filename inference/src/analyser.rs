@@ -1,0 +1,335 @@
+//! The analyser: runs every detector over every part and turns what they saw into findings.
+//!
+//! Immutable and shared by all threads; whatever changes lives in [`Scratch`], one per thread. Invariants: work is
+//! linear in the text and stops at the deadline; nothing is allocated for a text without matches once the scratch has
+//! grown; spans are byte offsets into the text that was given, at character boundaries.
+
+use std::time::Instant;
+
+use weir_config::vocab::{ByteSpan, Severity};
+
+use crate::candidate::{Candidate, Source};
+use crate::decode::{Cipher, DEPTH_MAX, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
+use crate::engine::{Engine, Limits, Memory, Outcome, SLICE_BYTES};
+use crate::fold::{Folded, TEXT_MAX};
+use crate::frame::{self, Frame};
+use crate::part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
+use crate::rules::{self, Detector, LoadError};
+use crate::{evidence, pii, secret, shape};
+
+/// Detectors that ran, with and without the jailbreak detector.
+const ALL: &[&str] = &["rules", "jailbreak", "pii", "secrets"];
+const WITHOUT_JAILBREAK: &[&str] = &["rules", "pii", "secrets"];
+
+/// Points of one type that make a combined finding.
+const SIGNAL_MEDIUM: u32 = 100;
+/// Points of one type that make it High.
+const SIGNAL_HIGH: u32 = 170;
+
+/// All detectors, compiled once.
+#[derive(Debug)]
+pub struct Analyser {
+    engine: Engine,
+    frame: Frame,
+    vocabulary: Vocabulary,
+}
+
+/// Memory one thread works in; grows to the largest text it has seen.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    folded: Folded,
+    memory: Memory,
+    inner: Memory,
+    candidates: Vec<Candidate>,
+    plain: Vec<Vec<u8>>,
+    hidden: Vec<(usize, usize)>,
+}
+
+/// Texts that keep their buffers; larger ones are given back after use, in bytes.
+const BUFFER_KEEP_MAX: usize = 1 << 20;
+
+// === impl Analyser ===
+
+impl Analyser {
+    /// Compiles the rule files that are part of the binary.
+    ///
+    /// # Errors
+    /// When a rule file is unreadable or a rule breaks the rules for rules; a test keeps that from being released.
+    pub fn builtin() -> Result<Self, LoadError> {
+        let loaded = rules::builtin()?;
+        Ok(Self { engine: Engine::new(loaded.rules)?, frame: Frame::new()?, vocabulary: loaded.vocabulary })
+    }
+
+    /// Memory for one thread.
+    pub fn scratch(&self) -> Scratch {
+        Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() }
+    }
+
+    /// Looks at every part and appends what it finds to `out`, part by part in the order of the text.
+    pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], options: &Options, out: &mut Vec<Hit>) -> Ran {
+        let detectors = if options.jailbreak { ALL } else { WITHOUT_JAILBREAK };
+        let mut ran = Ran { detectors, cut: false, verify_cap_reached: false };
+        for (index, part) in parts.iter().enumerate() {
+            let late = options.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if late || out.len() >= HITS_MAX {
+                ran.cut = true;
+                break;
+            }
+            if part.text.is_empty() {
+                continue;
+            }
+            let outcome = self.analyse_part(scratch, part, options);
+            ran.cut |= outcome.cut;
+            ran.verify_cap_reached |= outcome.cap_reached;
+            self.report(scratch, index, part, out);
+        }
+        ran
+    }
+
+    fn analyse_part(&self, scratch: &mut Scratch, part: &Part<'_>, options: &Options) -> Outcome {
+        let Scratch { folded, memory, inner, candidates, plain, .. } = scratch;
+        candidates.clear();
+        let (text, too_long) = match part.text.char_indices().nth(0).map(|_| part.text.len() > TEXT_MAX) {
+            Some(true) => (part.text.get(..TEXT_MAX).unwrap_or_default(), true),
+            _ => (part.text, false),
+        };
+        folded.fold(text);
+        let bytes = folded.bytes(text);
+        let limits = Limits { scope: part.kind.bit(), jailbreak: options.jailbreak, deadline: options.deadline };
+        let mut outcome = self.engine.scan(bytes, folded.has_foreign, limits, memory);
+        outcome.cut |= too_long;
+        self.judge_matches(bytes, part.kind, folded.is_disguised(), memory, candidates);
+        let hears_orders = matches!(part.kind, PartKind::User | PartKind::Tool);
+        let decodes = options.jailbreak && hears_orders;
+        for run in Runs::new(bytes) {
+            if let Some(bare) = secret::bare(bytes, run.start, run.end) {
+                candidates.push(Candidate::bare(bare));
+            }
+            if decodes && !outcome.cut {
+                let window = bytes.get(run.start..run.end).unwrap_or_default();
+                self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates);
+            }
+        }
+        if decodes && outcome.ciphers.iter().any(Option::is_some) {
+            self.decipher(bytes, &outcome, limits, plain, inner, candidates);
+        }
+        if hears_orders {
+            shapes(bytes, candidates);
+        }
+        outcome.cut |= find_pii(bytes, options.deadline, candidates);
+        outcome
+    }
+
+    /// Candidates from matches: severity by rule, role and frame; signals are added up.
+    fn judge_matches(&self, text: &[u8], kind: PartKind, disguised: bool, memory: &Memory, out: &mut Vec<Candidate>) {
+        let mut sums = Signals::default();
+        for found in &memory.matches {
+            let Some(rule) = self.engine.rule(found.rule) else { continue };
+            if rule.detector == Detector::Secrets {
+                let value = text.get(found.start..found.end).unwrap_or_default();
+                if secret::is_genuine(value, rule.entropy, rule.digit) {
+                    out.push(Candidate::rule(*found, rule));
+                }
+                continue;
+            }
+            if rule.frame && frame::is_negated(text, found.start) {
+                continue;
+            }
+            let mentioned = rule.frame && self.frame.is_mention(text, found.start, found.end);
+            if rule.signal > 0 && !mentioned {
+                sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
+            }
+            if rule.severity.is_some() {
+                let mut candidate = Candidate::rule(*found, rule);
+                candidate.mention(mentioned);
+                if kind == PartKind::Tool {
+                    candidate.from_tool();
+                }
+                candidate.disguised = disguised;
+                out.push(candidate);
+            }
+        }
+        sums.report(kind, out);
+    }
+
+    /// Decodes one run and scans what comes out; follows encodings inside it.
+    #[allow(clippy::too_many_arguments)]
+    fn decode_run(
+        &self,
+        run: &[u8],
+        span: (usize, usize),
+        limits: Limits,
+        depth: usize,
+        plain: &mut [Vec<u8>],
+        memory: &mut Memory,
+        out: &mut Vec<Candidate>,
+    ) {
+        let Some((buffer, deeper)) = plain.split_first_mut() else { return };
+        let Some(encoding) = decode_run(run, buffer) else { return };
+        self.scan_plain(buffer, span, encoding, limits, memory, out);
+        if depth + 1 < DEPTH_MAX {
+            for run in Runs::new(buffer) {
+                let window = buffer.get(run.start..run.end).unwrap_or_default();
+                self.decode_run(window, span, limits, depth + 1, deeper, memory, out);
+            }
+        }
+    }
+
+    fn decipher(
+        &self,
+        text: &[u8],
+        outcome: &Outcome,
+        limits: Limits,
+        plain: &mut [Vec<u8>],
+        memory: &mut Memory,
+        out: &mut Vec<Candidate>,
+    ) {
+        let Some(buffer) = plain.first_mut() else { return };
+        for (cipher, seen) in Cipher::ALL.into_iter().zip(outcome.ciphers) {
+            let Some(at) = seen else { continue };
+            let from = at.saturating_sub(WINDOW_BEFORE);
+            let to = (at + WINDOW_AFTER).min(text.len());
+            cipher.decipher(text.get(from..to).unwrap_or_default(), &self.vocabulary, buffer);
+            self.scan_plain(buffer, (from, to), cipher.name(), limits, memory, out);
+        }
+    }
+
+    /// Scans deciphered text; an order in it is an evasion, harmless text is nothing.
+    fn scan_plain(
+        &self,
+        plain: &[u8],
+        span: (usize, usize),
+        encoding: &'static str,
+        limits: Limits,
+        memory: &mut Memory,
+        out: &mut Vec<Candidate>,
+    ) {
+        self.engine.scan(plain, false, limits, memory);
+        let mut found = Vec::new();
+        self.judge_matches(plain, PartKind::User, false, memory, &mut found);
+        let worst = found
+            .iter()
+            .filter(|candidate| candidate.severity >= Severity::Medium && candidate.source.is_order(&self.engine))
+            .max_by_key(|candidate| candidate.severity);
+        if let Some(worst) = worst {
+            let rule = match worst.source {
+                Source::Rule(index) => Some(index),
+                _ => None,
+            };
+            out.push(Candidate::evasion(span.0, span.1, worst.severity, encoding, rule));
+        }
+    }
+
+    /// Turns candidates into findings, keeping the worst of those of one type that overlap.
+    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, out: &mut Vec<Hit>) {
+        let Scratch { folded, candidates, hidden, plain, .. } = scratch;
+        if candidates.is_empty() {
+            return;
+        }
+        Candidate::keep_worst(candidates, &self.engine);
+        hidden.clear();
+        for candidate in candidates.iter_mut() {
+            (candidate.start, candidate.end) = folded.original(part.text, candidate.start, candidate.end);
+            if candidate.source.is_confidential(&self.engine) {
+                hidden.push((candidate.start, candidate.end));
+            }
+        }
+        candidates.sort_unstable_by_key(|candidate| candidate.start);
+        for candidate in candidates.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
+            let mut finding = candidate.finding(&self.engine, part.kind);
+            finding.span = Some(ByteSpan { start: candidate.start, end: candidate.end });
+            let words = part.text.get(candidate.start..candidate.end).unwrap_or_default();
+            finding.evidence = match candidate.source {
+                Source::Pii(_) => evidence::mask_pii(words),
+                _ if candidate.source.is_confidential(&self.engine) => evidence::mask_secret(words),
+                _ => evidence::excerpt(part.text, candidate.start, candidate.end, hidden),
+            };
+            out.push(Hit { part: index, finding });
+        }
+        for buffer in plain {
+            if buffer.capacity() > BUFFER_KEEP_MAX {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+/// Sums of signal points per finding type; each rule counts once.
+#[derive(Default)]
+struct Signals {
+    sums: [Option<Sum>; 4],
+}
+
+#[derive(Clone, Copy)]
+struct Sum {
+    finding_type: &'static str,
+    points: u32,
+    count: u32,
+    /// Rules that have counted, by the low six bits of their number.
+    seen: u64,
+    start: usize,
+    end: usize,
+}
+
+impl Signals {
+    fn add(&mut self, finding_type: &'static str, rule: u16, points: u16, start: usize, end: usize) {
+        let slot = self.sums.iter_mut().find(|slot| slot.is_none_or(|sum| sum.finding_type == finding_type));
+        let Some(slot) = slot else { return };
+        let fresh = Sum { finding_type, points: 0, count: 0, seen: 0, start, end };
+        let sum = slot.get_or_insert(fresh);
+        let bit = 1 << (rule % 64);
+        if sum.seen & bit == 0 {
+            sum.seen |= bit;
+            sum.points += u32::from(points);
+            sum.count += 1;
+            sum.start = sum.start.min(start);
+            sum.end = sum.end.max(end);
+        }
+    }
+
+    fn report(&self, kind: PartKind, out: &mut Vec<Candidate>) {
+        for sum in self.sums.iter().flatten().filter(|sum| sum.points >= SIGNAL_MEDIUM && sum.count >= 2) {
+            let severity = if sum.points >= SIGNAL_HIGH { Severity::High } else { Severity::Medium };
+            let mut candidate = Candidate::combined(sum.start, sum.end, severity, sum.finding_type, sum.count);
+            if kind == PartKind::Tool {
+                candidate.from_tool();
+            }
+            out.push(candidate);
+        }
+    }
+}
+
+fn shapes(text: &[u8], out: &mut Vec<Candidate>) {
+    let turns = shape::turns(text);
+    if turns >= shape::TURNS_LOW {
+        let severity = if turns >= shape::TURNS_MEDIUM { Severity::Medium } else { Severity::Low };
+        out.push(Candidate::shape(text.len(), severity, "many_shot"));
+    }
+    if shape::is_flood(text) {
+        out.push(Candidate::shape(text.len(), Severity::Medium, "context_flooding"));
+    }
+}
+
+/// Runs the PII scanner in slices; true when the deadline passed before the end.
+fn find_pii(text: &[u8], deadline: Option<Instant>, out: &mut Vec<Candidate>) -> bool {
+    let mut scanner = pii::Scanner::new(text);
+    let mut limit = SLICE_BYTES;
+    loop {
+        while let Some(pii) = scanner.next_before(limit) {
+            out.push(Candidate::pii(pii));
+            if out.len() >= HITS_MAX {
+                return true;
+            }
+        }
+        if scanner.position() >= text.len() {
+            return false;
+        }
+        limit = scanner.position() + SLICE_BYTES;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

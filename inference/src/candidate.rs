@@ -1,0 +1,241 @@
+//! A candidate: something a detector saw, before it becomes a finding.
+//!
+//! Small and without strings, so that a text full of matches stays cheap; only what survives [`Candidate::keep_worst`]
+//! is spelled out.
+
+use weir_config::vocab::{Finding, Severity};
+
+use crate::engine::{Engine, Match};
+use crate::part::PartKind;
+use crate::pii::{Pii, PiiType};
+use crate::rules::{Detector, Rule};
+use crate::secret::Bare;
+
+/// Who saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A rule, by number.
+    Rule(u16),
+    /// Several weak signals of one type.
+    Signals { finding_type: &'static str, count: u32 },
+    /// Text that was an order once decoded; the rule it broke, if one did.
+    Evasion { encoding: &'static str, rule: Option<u16> },
+    /// The PII scanner.
+    Pii(PiiType),
+    /// A credential without a prefix.
+    Bare(&'static str),
+    /// The shape of the whole text.
+    Shape(&'static str),
+}
+
+/// One thing seen, in offsets of the folded text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) source: Source,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) severity: Severity,
+    confidence: f64,
+    mention: bool,
+    indirect: bool,
+    /// The text around it used look-alike or invisible characters.
+    pub(crate) disguised: bool,
+}
+
+/// Types that become `indirect_injection` when a third party wrote them.
+const ORDER_TYPES: [&str; 6] =
+    ["prompt_injection", "role_injection", "prompt_extraction", "synonym_injection", "jailbreak", "indirect_injection"];
+
+// === impl Source ===
+
+impl Source {
+    /// Whether the matched text must never be shown.
+    pub(crate) fn is_confidential(self, engine: &Engine) -> bool {
+        match self {
+            Self::Pii(_) | Self::Bare(_) => true,
+            Self::Rule(index) => engine.rule(index).is_some_and(|rule| rule.detector == Detector::Secrets),
+            Self::Signals { .. } | Self::Evasion { .. } | Self::Shape(_) => false,
+        }
+    }
+
+    /// Whether it is about someone giving orders (and not about data).
+    pub(crate) fn is_order(self, engine: &Engine) -> bool {
+        !matches!(self, Self::Pii(_) | Self::Bare(_)) && !self.is_confidential(engine)
+    }
+
+    fn finding_type(self, engine: &Engine) -> &'static str {
+        match self {
+            Self::Rule(index) => engine.rule(index).map_or("prompt_injection", |rule| rule.finding_type),
+            Self::Signals { finding_type, .. } | Self::Shape(finding_type) => finding_type,
+            Self::Evasion { .. } => "jailbreak",
+            Self::Pii(_) => "pii_detected",
+            Self::Bare(_) => "secret_leakage",
+        }
+    }
+
+    /// What makes two candidates the same thing: the finding type, and the kind of data for PII.
+    fn key(self, engine: &Engine) -> &'static str {
+        match self {
+            Self::Pii(kind) => kind.name(),
+            other => other.finding_type(engine),
+        }
+    }
+}
+
+// === impl Candidate ===
+
+impl Candidate {
+    const fn new(source: Source, start: usize, end: usize, severity: Severity, confidence: f64) -> Self {
+        Self { source, start, end, severity, confidence, mention: false, indirect: false, disguised: false }
+    }
+
+    pub(crate) fn rule(found: Match, rule: &Rule) -> Self {
+        let severity = rule.severity.unwrap_or(Severity::Info);
+        Self::new(Source::Rule(found.rule), found.start, found.end, severity, rule.confidence)
+    }
+
+    pub(crate) const fn combined(
+        start: usize,
+        end: usize,
+        severity: Severity,
+        finding_type: &'static str,
+        count: u32,
+    ) -> Self {
+        Self::new(Source::Signals { finding_type, count }, start, end, severity, 0.75)
+    }
+
+    pub(crate) const fn evasion(
+        start: usize,
+        end: usize,
+        severity: Severity,
+        encoding: &'static str,
+        rule: Option<u16>,
+    ) -> Self {
+        Self::new(Source::Evasion { encoding, rule }, start, end, severity, 0.9)
+    }
+
+    pub(crate) const fn pii(pii: Pii) -> Self {
+        Self::new(Source::Pii(pii.kind), pii.start, pii.end, pii.kind.severity(), pii.kind.confidence())
+    }
+
+    pub(crate) const fn bare(bare: Bare) -> Self {
+        Self::new(Source::Bare(bare.secret_type), bare.start, bare.end, Severity::High, 0.85)
+    }
+
+    pub(crate) const fn shape(len: usize, severity: Severity, finding_type: &'static str) -> Self {
+        Self::new(Source::Shape(finding_type), 0, len, severity, 0.7)
+    }
+
+    /// Lowers a match that is quoted in a text that asks about it.
+    pub(crate) fn mention(&mut self, mentioned: bool) {
+        if mentioned {
+            self.mention = true;
+            self.severity = self.severity.min(Severity::Low);
+            self.confidence = self.confidence.min(0.4);
+        }
+    }
+
+    /// Marks a match in tool results or retrieved data: nobody there may give orders.
+    pub(crate) const fn from_tool(&mut self) {
+        self.indirect = true;
+    }
+
+    /// Keeps, of candidates of one kind that overlap, only the worst (then the surest, then the longest).
+    pub(crate) fn keep_worst(candidates: &mut Vec<Self>, engine: &Engine) {
+        let rank = |candidate: &Self| (candidate.severity, candidate.confidence, candidate.end - candidate.start);
+        candidates.sort_unstable_by_key(|candidate| (candidate.source.key(engine), candidate.start));
+        let mut reach = 0;
+        let mut kept: Option<usize> = None;
+        for at in 0..candidates.len() {
+            let Some(here) = candidates.get(at).copied() else { break };
+            let last = kept.and_then(|kept| candidates.get(kept).copied());
+            let joins =
+                last.is_some_and(|last| last.source.key(engine) == here.source.key(engine) && here.start < reach);
+            if joins {
+                reach = reach.max(here.end);
+                if last.is_some_and(|last| rank(&here) > rank(&last))
+                    && let Some(slot) = kept.and_then(|kept| candidates.get_mut(kept))
+                {
+                    *slot = here;
+                }
+            } else {
+                let next = kept.map_or(0, |kept| kept + 1);
+                reach = here.end;
+                if let Some(slot) = candidates.get_mut(next) {
+                    *slot = here;
+                }
+                kept = Some(next);
+            }
+        }
+        candidates.truncate(kept.map_or(0, |kept| kept + 1));
+    }
+
+    /// Spells the candidate out; location, span and evidence are the caller's.
+    pub(crate) fn finding(&self, engine: &Engine, kind: PartKind) -> Finding {
+        let rule = match self.source {
+            Source::Rule(index) | Source::Evasion { rule: Some(index), .. } => engine.rule(index),
+            _ => None,
+        };
+        let direct = self.source.finding_type(engine);
+        let indirect = self.indirect && ORDER_TYPES.contains(&direct);
+        let finding_type = if indirect { "indirect_injection" } else { direct };
+        let (detector, about): (&'static str, String) = match self.source {
+            Source::Rule(_) => (
+                rule.map_or("rules", |rule| rule.detector.name()),
+                rule.map(|rule| rule.about.clone()).unwrap_or_default(),
+            ),
+            Source::Signals { count, finding_type } => (
+                if finding_type == "jailbreak" { "jailbreak" } else { "rules" },
+                format!("{count} weak signs of {} in one text", finding_type.replace('_', " ")),
+            ),
+            Source::Evasion { encoding, .. } => {
+                ("jailbreak", format!("An order to the model was hidden by {} encoding", encoding.replace('_', " ")))
+            }
+            Source::Pii(kind) => ("pii", kind.about().to_owned()),
+            Source::Bare(secret_type) => ("secrets", format!("A credential: {}", secret_type.replace('_', " "))),
+            Source::Shape("many_shot") => ("rules", "Many faked dialogue turns in one message".to_owned()),
+            Source::Shape(_) => ("rules", "The text repeats itself over and over".to_owned()),
+        };
+        let severity = self.final_severity(kind);
+        let mut finding = Finding::new(finding_type, severity, self.confidence, detector, about);
+        let metadata = &mut finding.metadata;
+        let mut put = |key: &str, value: &str| metadata.insert(key.to_owned(), value.to_owned());
+        if let Some(rule) = rule {
+            put("rule", &rule.id);
+            if let Some(secret_type) = &rule.secret_type {
+                put("secret_type", secret_type);
+            }
+            if let (Some(jailbreak_type), Source::Rule(_)) = (&rule.jailbreak_type, self.source) {
+                put("jailbreak_type", jailbreak_type);
+            }
+        }
+        match self.source {
+            Source::Pii(kind) => drop(put("pii_type", kind.name())),
+            Source::Bare(secret_type) => drop(put("secret_type", secret_type)),
+            Source::Evasion { encoding, .. } => {
+                put("jailbreak_type", "encoding_evasion");
+                put("encoding", encoding);
+            }
+            Source::Signals { finding_type: "jailbreak", .. } => drop(put("jailbreak_type", "persona")),
+            _ => {}
+        }
+        if self.mention {
+            put("frame", "mention");
+        }
+        if self.disguised {
+            put("disguised", "true");
+        }
+        if indirect {
+            put("direct_type", direct);
+        }
+        finding
+    }
+
+    /// Personal data that the model itself gives away weighs one step more than what a user types about themselves.
+    fn final_severity(&self, kind: PartKind) -> Severity {
+        match (self.source, kind, self.severity) {
+            (Source::Pii(_), PartKind::Output, Severity::Medium) => Severity::High,
+            _ => self.severity,
+        }
+    }
+}

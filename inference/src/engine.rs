@@ -1,0 +1,258 @@
+//! The pattern engine: one automaton over all literals, then the few patterns whose literal was seen, each in its own
+//! small window.
+//!
+//! Invariants: one pass over the text; the number of pattern attempts grows with the length of the text and never
+//! faster (credits); the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
+//! beyond the scope bits.
+
+use std::time::Instant;
+
+use aho_corasick::automaton::{Automaton, OverlappingState};
+use aho_corasick::{Anchored, dfa};
+use regex_automata::meta::Cache;
+use regex_automata::{Anchored as RegexAnchored, Input};
+
+use crate::decode::Cipher;
+use crate::rules::{Detector, LoadError, Rule};
+
+/// Bytes between two looks at the clock.
+pub(crate) const SLICE_BYTES: usize = 8 * 1024;
+/// Pattern attempts any text may have, however short.
+const CREDITS_FREE: usize = 64;
+/// Further pattern attempts per KB of text.
+const CREDITS_PER_KB: usize = 64;
+/// What an attempt costs whose pattern may begin before its literal.
+const CREDITS_SEARCH: usize = 3;
+
+/// A pattern that matched; offsets into the folded text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Match {
+    pub(crate) rule: u16,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// What one scan may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bit of the part's kind.
+    pub(crate) scope: u8,
+    /// Whether rules of the jailbreak detector and cipher markers count.
+    pub(crate) jailbreak: bool,
+    /// When to stop.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// How a scan ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Outcome {
+    pub(crate) cut: bool,
+    pub(crate) cap_reached: bool,
+    /// Where the first marker word of each cipher was seen, in the order of [`Cipher::ALL`].
+    pub(crate) ciphers: [Option<usize>; Cipher::ALL.len()],
+}
+
+/// A literal and who waits for it.
+#[derive(Debug, Default)]
+struct Owners {
+    rules: Vec<u16>,
+    ciphers: u32,
+    scope: u8,
+    starts_word: bool,
+}
+
+/// One automaton and the owners of its literals.
+#[derive(Debug)]
+struct Layer {
+    automaton: dfa::DFA,
+    owners: Vec<Owners>,
+    longest: usize,
+}
+
+/// All rules, ready to scan.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    rules: Vec<Rule>,
+    /// ASCII literals: run on every text.
+    ascii: Layer,
+    /// Literals of other scripts: run only on text that still holds such characters after folding.
+    foreign: Layer,
+}
+
+/// Per-thread memory of the engine.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    caches: Vec<Option<Box<Cache>>>,
+    done: Vec<u64>,
+    pub(crate) matches: Vec<Match>,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, LoadError> {
+        let mut literals: Vec<(&str, Owners)> = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            let index = u16::try_from(index).map_err(|_| LoadError::Literals("more than 65535 rules".to_owned()))?;
+            for literal in &rule.literals {
+                let owners = owners_of(&mut literals, literal);
+                owners.rules.push(index);
+                owners.scope |= rule.scope;
+            }
+        }
+        let markers = Cipher::markers();
+        for (marker, cipher) in &markers {
+            let owners = owners_of(&mut literals, marker);
+            owners.ciphers |= cipher.bit();
+            owners.scope = u8::MAX;
+        }
+        let (ascii, foreign): (Vec<_>, Vec<_>) = literals.into_iter().partition(|(literal, _)| literal.is_ascii());
+        let (ascii, foreign) = (Layer::new(ascii)?, Layer::new(foreign)?);
+        Ok(Self { rules, ascii, foreign })
+    }
+
+    pub(crate) fn rule(&self, index: u16) -> Option<&Rule> {
+        self.rules.get(usize::from(index))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Finds the first match of every rule in `text`; matches land in `memory.matches` in the order they were seen.
+    pub(crate) fn scan(&self, text: &[u8], foreign: bool, limits: Limits, memory: &mut Memory) -> Outcome {
+        memory.matches.clear();
+        memory.caches.resize_with(self.rules.len(), || None);
+        memory.done.clear();
+        memory.done.resize(self.rules.len().div_ceil(64), 0);
+        let mut outcome = Outcome::default();
+        let mut spent = 0;
+        let mut from = 0;
+        while from < text.len() {
+            let to = (from + SLICE_BYTES).min(text.len());
+            self.scan_slice(&self.ascii, text, (from, to), limits, memory, &mut spent, &mut outcome);
+            if foreign {
+                self.scan_slice(&self.foreign, text, (from, to), limits, memory, &mut spent, &mut outcome);
+            }
+            from = to;
+            if from < text.len() && limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                outcome.cut = true;
+                break;
+            }
+        }
+        outcome
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn scan_slice(
+        &self,
+        layer: &Layer,
+        text: &[u8],
+        (from, to): (usize, usize),
+        limits: Limits,
+        memory: &mut Memory,
+        spent: &mut usize,
+        outcome: &mut Outcome,
+    ) {
+        let begin = from.saturating_sub(layer.longest);
+        let input = aho_corasick::Input::new(text).range(begin..to).anchored(Anchored::No);
+        let mut state = OverlappingState::start();
+        while layer.automaton.try_find_overlapping(&input, &mut state).is_ok() {
+            let Some(found) = state.get_match() else { break };
+            let Some(owners) = layer.owners.get(found.pattern().as_usize()) else { continue };
+            if owners.scope & limits.scope == 0 || found.end() <= from {
+                continue;
+            }
+            if limits.jailbreak && owners.ciphers != 0 {
+                for (slot, cipher) in outcome.ciphers.iter_mut().zip(Cipher::ALL) {
+                    if owners.ciphers & cipher.bit() != 0 {
+                        slot.get_or_insert(found.start());
+                    }
+                }
+            }
+            let at_word = !owners.starts_word || !is_word(text, found.start().wrapping_sub(1));
+            for index in &owners.rules {
+                let Some(rule) = self.rule(*index) else { continue };
+                if rule.scope & limits.scope == 0
+                    || (rule.before == 0 && !at_word)
+                    || (rule.detector == Detector::Jailbreak && !limits.jailbreak)
+                    || is_set(&memory.done, *index)
+                {
+                    continue;
+                }
+                *spent += if rule.before == 0 { 1 } else { CREDITS_SEARCH };
+                if *spent > CREDITS_FREE + CREDITS_PER_KB * (found.end() / 1024 + 1) {
+                    outcome.cap_reached = true;
+                    return;
+                }
+                self.verify(rule, *index, text, found.start(), found.end(), memory);
+            }
+        }
+    }
+
+    fn verify(&self, rule: &Rule, index: u16, text: &[u8], start: usize, end: usize, memory: &mut Memory) {
+        let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
+        let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
+        let from = start.saturating_sub(rule.before);
+        let to = (start + rule.after).max(end).min(text.len());
+        let anchored = if rule.before == 0 { RegexAnchored::Yes } else { RegexAnchored::No };
+        let input = Input::new(text).range(from..to).anchored(anchored);
+        let Some(found) = rule.pattern.search_with(cache, &input) else { return };
+        let mut span = found.range();
+        if rule.pattern.captures_len() > 1 {
+            let mut captures = rule.pattern.create_captures();
+            rule.pattern.search_captures_with(cache, &input, &mut captures);
+            if let Some(group) = captures.get_group(1) {
+                span = group.range();
+            }
+        }
+        // Secrets and rules that look at quoting may match again further on; all others once per text.
+        if rule.detector != Detector::Secrets && !rule.frame {
+            set(&mut memory.done, index);
+        }
+        let repeated = memory.matches.iter().rev().take(8).any(|seen| seen.rule == index && seen.end >= span.end);
+        if !repeated {
+            memory.matches.push(Match { rule: index, start: span.start, end: span.end });
+        }
+    }
+}
+
+impl Layer {
+    fn new(literals: Vec<(&str, Owners)>) -> Result<Self, LoadError> {
+        let (texts, owners): (Vec<&str>, Vec<Owners>) = literals.into_iter().unzip();
+        let automaton = dfa::Builder::new()
+            .ascii_case_insensitive(true)
+            .prefilter(false)
+            .build(&texts)
+            .map_err(|error| LoadError::Literals(error.to_string()))?;
+        let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+        Ok(Self { automaton, owners, longest })
+    }
+}
+
+fn owners_of<'a, 'b>(literals: &'b mut Vec<(&'a str, Owners)>, literal: &'a str) -> &'b mut Owners {
+    let at = literals.iter().position(|(known, _)| *known == literal).unwrap_or_else(|| {
+        let starts_word = literal.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+        literals.push((literal, Owners { starts_word, ..Owners::default() }));
+        literals.len() - 1
+    });
+    &mut literals[at].1
+}
+
+fn is_word(text: &[u8], at: usize) -> bool {
+    text.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+}
+
+fn is_set(bits: &[u64], index: u16) -> bool {
+    bits.get(usize::from(index / 64)).is_some_and(|word| word & (1 << (index % 64)) != 0)
+}
+
+fn set(bits: &mut [u64], index: u16) {
+    if let Some(word) = bits.get_mut(usize::from(index / 64)) {
+        *word |= 1 << (index % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! What goes in and what comes out: parts of an exchange, options, hits.
+//!
+//! A part is a piece of text and the role it plays; the caller keeps the map from parts to places in a body. Nothing
+//! here knows where the text came from.
+
+use std::time::Instant;
+
+use weir_config::vocab::Finding;
+
+/// The role a text plays in an exchange. It decides which rules apply and how bad a match is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PartKind {
+    /// The operator's own instructions: only secrets and PII are looked for.
+    System,
+    /// What the user of the application wrote.
+    User,
+    /// An earlier model answer that the client replays.
+    Assistant,
+    /// Tool results and retrieved data: instructions in here come from a third party.
+    Tool,
+    /// Arguments of a tool call, produced by the model or replayed by the client.
+    ToolCall,
+    /// The model's answer.
+    Output,
+}
+
+impl PartKind {
+    /// One bit per kind, for the scope masks of rules.
+    pub(crate) const fn bit(self) -> u8 {
+        match self {
+            Self::System => 1,
+            Self::User => 1 << 1,
+            Self::Assistant => 1 << 2,
+            Self::Tool => 1 << 3,
+            Self::ToolCall => 1 << 4,
+            Self::Output => 1 << 5,
+        }
+    }
+}
+
+/// One text to look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// The text as the model would read it (JSON escapes already decoded).
+    pub text: &'a str,
+    /// Its role.
+    pub kind: PartKind,
+}
+
+/// What one analysis may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Whether the jailbreak detector (and with it every decoder) runs.
+    pub jailbreak: bool,
+    /// Stop looking when this instant has passed; what was found until then is reported.
+    pub deadline: Option<Instant>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { jailbreak: true, deadline: None }
+    }
+}
+
+/// One finding and the part it is about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// Index into the `parts` that were given.
+    pub part: usize,
+    /// The finding; `location` is empty, `span` holds byte offsets into `parts[part].text`.
+    pub finding: Finding,
+}
+
+/// What an analysis did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ran {
+    /// Names of the detectors that ran.
+    pub detectors: &'static [&'static str],
+    /// The deadline passed, or [`HITS_MAX`] was reached: some text was not looked at.
+    pub cut: bool,
+    /// Some text had so many pattern candidates that not all were verified; a sign of an attack on the scanner.
+    pub verify_cap_reached: bool,
+}
+
+/// Most findings one analysis returns; a bound on memory, far above what a person reads.
+pub const HITS_MAX: usize = 4096;

@@ -1,0 +1,77 @@
+//! E-mail addresses and IPv6 addresses, found from the inside out.
+
+use std::net::Ipv6Addr;
+
+use super::{Pii, PiiType, Token};
+
+/// Longest local part, RFC 5321 4.5.3.1.1.
+const LOCAL_MAX: usize = 64;
+/// Longest domain that is looked at, in bytes.
+const DOMAIN_MAX: usize = 190;
+
+/// The address around the `@` at `at`.
+pub(super) fn email(text: &[u8], floor: usize, at: usize) -> Option<Pii> {
+    let reach = at.saturating_sub(LOCAL_MAX).max(floor);
+    let local = text.get(reach..at)?.iter().rev().take_while(|byte| is_local(**byte)).count();
+    let mut start = at - local;
+    while start < at && text.get(start).is_some_and(|byte| matches!(byte, b'.' | b'-' | b'%')) {
+        start += 1;
+    }
+    let after = text.get(at + 1..)?;
+    let mut len = after
+        .iter()
+        .take(DOMAIN_MAX)
+        .take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
+        .count();
+    while len > 0 && matches!(after.get(len - 1), Some(b'.' | b'-')) {
+        len -= 1;
+    }
+    let domain = after.get(..len)?;
+    let mut labels = domain.rsplit(|byte| *byte == b'.');
+    let top = labels.next()?;
+    let plausible = start < at
+        && (2..=24).contains(&top.len())
+        && top.iter().all(u8::is_ascii_alphabetic)
+        && labels.next().is_some_and(|label| !label.is_empty())
+        && !domain.windows(2).any(|pair| pair == b"..")
+        && text.get(at - 1) != Some(&b'.');
+    // A password before the host of a URL is not an address.
+    let in_url =
+        text.get(..start).is_some_and(|head| head.ends_with(b":") && text.get(..start).is_some_and(has_scheme));
+    (plausible && !in_url).then_some(Pii { kind: PiiType::Email, start, end: at + 1 + len })
+}
+
+fn has_scheme(head: &[u8]) -> bool {
+    let from = head.len().saturating_sub(80);
+    let word =
+        head.get(from..).unwrap_or_default().rsplit(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    word.windows(3).any(|three| three == b"://")
+}
+
+fn is_local(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'+' | b'-' | b'%')
+}
+
+/// Longest textual IPv6 address, in bytes.
+const IP_V6_MAX: usize = 39;
+
+/// An IPv6 address the token is part of.
+pub(super) fn ip_v6(token: Token<'_>) -> Option<Pii> {
+    let Token { text, start, end, floor } = token;
+    if text.get(end) != Some(&b':') && token.byte_before() != b':' {
+        return None;
+    }
+    let inside = |byte: &&u8| byte.is_ascii_hexdigit() || **byte == b':';
+    let reach = start.saturating_sub(IP_V6_MAX).max(floor);
+    let from = start - text.get(reach..start)?.iter().rev().take_while(inside).count();
+    let mut to = start + text.get(start..)?.iter().take(IP_V6_MAX + 1).take_while(inside).count();
+    if text.get(to - 1) == Some(&b':') && text.get(to.wrapping_sub(2)) != Some(&b':') {
+        to -= 1;
+    }
+    let address = std::str::from_utf8(text.get(from..to)?).ok()?;
+    let groups = address.split(':').filter(|group| !group.is_empty()).count();
+    let alone = !text.get(to).is_some_and(|byte| byte.is_ascii_alphanumeric())
+        && !from.checked_sub(1).and_then(|at| text.get(at)).is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let valid = groups >= 3 && alone && address.parse::<Ipv6Addr>().is_ok_and(|ip| !ip.is_loopback());
+    valid.then_some(Pii { kind: PiiType::IpAddress, start: from, end: to })
+}

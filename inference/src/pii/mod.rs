@@ -1,0 +1,222 @@
+//! Personal data: a hand-written linear scanner triggered by digits and `@`, with checksums and context words.
+//!
+//! Invariants: no byte is looked at more than a constant number of times; a number counts only when its shape, its
+//! checksum (where one exists) and, for shapes that say little, a word beside it agree. Sees folded bytes.
+
+mod checks;
+mod contact;
+mod context;
+mod document;
+mod number;
+
+use weir_config::vocab::Severity;
+
+/// What kind of personal data a match is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PiiType {
+    Email,
+    PhoneNumber,
+    IntlPhone,
+    Ssn,
+    CreditCard,
+    Iban,
+    UkNin,
+    NhsNumber,
+    CanadianSin,
+    AustralianTfn,
+    IpAddress,
+    BrCpf,
+    FrNir,
+    EsDni,
+    InAadhaar,
+    Passport,
+    DateOfBirth,
+}
+
+impl PiiType {
+    /// The value of `metadata.pii_type`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Email => "email",
+            Self::PhoneNumber => "phone_number",
+            Self::IntlPhone => "intl_phone",
+            Self::Ssn => "ssn",
+            Self::CreditCard => "credit_card",
+            Self::Iban => "iban",
+            Self::UkNin => "uk_nin",
+            Self::NhsNumber => "nhs_number",
+            Self::CanadianSin => "canadian_sin",
+            Self::AustralianTfn => "australian_tfn",
+            Self::IpAddress => "ip_address",
+            Self::BrCpf => "br_cpf",
+            Self::FrNir => "fr_nir",
+            Self::EsDni => "es_dni",
+            Self::InAadhaar => "in_aadhaar",
+            Self::Passport => "passport",
+            Self::DateOfBirth => "date_of_birth",
+        }
+    }
+
+    /// One sentence for a person.
+    pub(crate) const fn about(self) -> &'static str {
+        match self {
+            Self::Email => "An e-mail address",
+            Self::PhoneNumber => "A phone number in national form",
+            Self::IntlPhone => "A phone number in international form",
+            Self::Ssn => "A United States social security number",
+            Self::CreditCard => "A payment card number with a valid check digit",
+            Self::Iban => "A bank account number (IBAN) with valid check digits",
+            Self::UkNin => "A United Kingdom national insurance number",
+            Self::NhsNumber => "A United Kingdom NHS number with a valid check digit",
+            Self::CanadianSin => "A Canadian social insurance number with a valid check digit",
+            Self::AustralianTfn => "An Australian tax file number with a valid check sum",
+            Self::IpAddress => "An IP address",
+            Self::BrCpf => "A Brazilian CPF number with valid check digits",
+            Self::FrNir => "A French social security number with a valid key",
+            Self::EsDni => "A Spanish identity number with a valid check letter",
+            Self::InAadhaar => "An Indian Aadhaar number with a valid check digit",
+            Self::Passport => "A passport number",
+            Self::DateOfBirth => "A date of birth",
+        }
+    }
+
+    /// How bad it is to see one: contact data is a weak signal, numbers that open accounts or prove identity are not.
+    pub(crate) const fn severity(self) -> Severity {
+        match self {
+            Self::Email | Self::PhoneNumber | Self::IntlPhone | Self::IpAddress | Self::DateOfBirth => Severity::Low,
+            _ => Severity::Medium,
+        }
+    }
+
+    /// How sure a match of this type is.
+    pub(crate) const fn confidence(self) -> f64 {
+        match self {
+            Self::Email | Self::CreditCard | Self::Iban | Self::FrNir | Self::BrCpf => 0.95,
+            Self::IntlPhone | Self::Ssn | Self::UkNin | Self::InAadhaar | Self::NhsNumber => 0.9,
+            Self::IpAddress | Self::EsDni | Self::CanadianSin | Self::AustralianTfn => 0.85,
+            Self::PhoneNumber | Self::Passport | Self::DateOfBirth => 0.8,
+        }
+    }
+}
+
+/// One piece of personal data; offsets into the folded text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pii {
+    pub(crate) kind: PiiType,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+const TRIGGER: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut at = b'0' as usize;
+    while at <= b'9' as usize {
+        table[at] = true;
+        at += 1;
+    }
+    table[b'@' as usize] = true;
+    table
+};
+
+/// Longest token that can be personal data; longer ones are keys, hashes or encoded blobs and are skipped whole.
+const TOKEN_MAX: usize = 40;
+
+/// The scanner: hands out one match after the other, left to right.
+#[derive(Debug)]
+pub(crate) struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// End of what was already consumed; nothing reaches back beyond it.
+    floor: usize,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) const fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, floor: 0 }
+    }
+
+    /// How far the scanner has come, in bytes.
+    pub(crate) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The next match, or `None` once `limit` is reached (call again with a higher limit) or the text ends.
+    pub(crate) fn next_before(&mut self, limit: usize) -> Option<Pii> {
+        let limit = limit.min(self.text.len());
+        while self.at < limit {
+            let rest = self.text.get(self.at..limit).unwrap_or_default();
+            let Some(skip) = rest.iter().position(|byte| TRIGGER[usize::from(*byte)]) else {
+                self.at = limit;
+                return None;
+            };
+            let at = self.at + skip;
+            let found = if self.text.get(at) == Some(&b'@') {
+                self.at = at + 1;
+                contact::email(self.text, self.floor, at)
+            } else {
+                self.around_digit(at)
+            };
+            if let Some(pii) = found {
+                self.at = self.at.max(pii.end);
+                self.floor = pii.end;
+                return Some(pii);
+            }
+        }
+        None
+    }
+
+    fn around_digit(&mut self, at: usize) -> Option<Pii> {
+        let text = self.text;
+        let reach = at.saturating_sub(TOKEN_MAX).max(self.floor);
+        let before = text.get(reach..at).unwrap_or_default();
+        let start = at - before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let tail = text.get(at..).unwrap_or_default();
+        let end = at + tail.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        self.at = end;
+        if end - start > TOKEN_MAX {
+            return None;
+        }
+        let token = Token { text, start, end, floor: self.floor };
+        let found = if token.bytes().iter().all(u8::is_ascii_digit) {
+            contact::ip_v6(token).or_else(|| document::spaced_nino(token)).or_else(|| number::read(token))
+        } else {
+            contact::ip_v6(token).or_else(|| document::read(token))
+        };
+        // A digit may begin an e-mail address: the `@` decides, and it has not been reached yet.
+        found.filter(|pii| text.get(pii.end) != Some(&b'@'))
+    }
+}
+
+/// A maximal run of letters and digits with at least one digit.
+#[derive(Debug, Clone, Copy)]
+struct Token<'a> {
+    text: &'a [u8],
+    start: usize,
+    end: usize,
+    floor: usize,
+}
+
+impl Token<'_> {
+    fn bytes(&self) -> &[u8] {
+        self.text.get(self.start..self.end).unwrap_or_default()
+    }
+
+    fn byte_before(&self) -> u8 {
+        self.start.checked_sub(1).and_then(|at| self.text.get(at)).copied().unwrap_or(b' ')
+    }
+
+    /// Whether the token hangs on an identifier such as `a-12` or `x_12` or `v1.2`.
+    fn is_glued_before(&self) -> bool {
+        let far = self.start.checked_sub(2).and_then(|at| self.text.get(at)).copied().unwrap_or(b' ');
+        match self.byte_before() {
+            b'_' | b'#' | b'$' | b'\\' | b'%' | b'&' => true,
+            b'-' | b'.' | b'/' | b':' | b'=' => {
+                far.is_ascii_alphanumeric() && self.byte_before() != b'=' && self.byte_before() != b':'
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! Numbers of digits and separators: cards, national numbers, phones, dates, IPv4 addresses.
+//!
+//! A cluster is read once into segments; every run of whole segments is then compared with the known shapes, longest
+//! first. Both counts are bounded by [`SEGMENTS_MAX`].
+
+use std::cell::Cell;
+
+use super::context::{Context, Topic};
+use super::{Pii, PiiType, Token, checks, document};
+
+/// Most segments of one cluster.
+const SEGMENTS_MAX: usize = 8;
+/// Most digits of one cluster.
+const DIGITS_MAX: usize = 24;
+
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+/// Digits and segments of a cluster.
+struct Cluster {
+    digits: [u8; DIGITS_MAX],
+    /// Per segment: offset and length in `digits`, offset in the text, separator before it.
+    segments: [Segment; SEGMENTS_MAX],
+    count: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    digit_at: usize,
+    len: usize,
+    start: usize,
+    gap: Gap,
+}
+
+/// What stands between two segments.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+enum Gap {
+    #[default]
+    None,
+    Space,
+    Dash,
+    Dot,
+    Slash,
+    /// `) ` or ` (`: brackets of an area code.
+    Bracket,
+}
+
+/// Reads the cluster that begins with `token`, a run of digits only.
+pub(super) fn read(token: Token<'_>) -> Option<Pii> {
+    if token.is_glued_before() {
+        return None;
+    }
+    let cluster = collect(token);
+    let context = Cell::new(None);
+    let candidate = (1..=cluster.count).rev().find_map(|count| shape(token, &cluster, count, &context));
+    candidate.or_else(|| document::digit_passport(token)).or_else(|| written_date(token))
+}
+
+fn collect(token: Token<'_>) -> Cluster {
+    let text = token.text;
+    let mut cluster = Cluster { digits: [0; DIGITS_MAX], segments: [Segment::default(); SEGMENTS_MAX], count: 0 };
+    let (mut at, mut used, mut gap) = (token.start, 0, Gap::None);
+    while cluster.count < SEGMENTS_MAX {
+        let run = text.get(at..).unwrap_or_default();
+        let len = run.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit()).count();
+        if len == 0 || used + len > DIGITS_MAX {
+            break;
+        }
+        for (slot, byte) in cluster.digits.iter_mut().skip(used).zip(run.iter().take(len)) {
+            *slot = byte - b'0';
+        }
+        if let Some(segment) = cluster.segments.get_mut(cluster.count) {
+            *segment = Segment { digit_at: used, len, start: at, gap };
+        }
+        cluster.count += 1;
+        used += len;
+        at += len;
+        let peek = |ahead: usize| text.get(at + ahead).copied().unwrap_or(0);
+        let (next, width) = match (peek(0), peek(1)) {
+            (b' ', b'(') | (b')', b' ') => (Gap::Bracket, 2),
+            (b')', _) | (b'(', _) => (Gap::Bracket, 1),
+            (b' ', _) => (Gap::Space, 1),
+            (b'-', _) => (Gap::Dash, 1),
+            (b'.', _) => (Gap::Dot, 1),
+            (b'/', _) => (Gap::Slash, 1),
+            _ => break,
+        };
+        gap = next;
+        at += width;
+    }
+    cluster
+}
+
+/// The first `count` segments as personal data.
+fn shape(token: Token<'_>, cluster: &Cluster, count: usize, context: &Cell<Option<Context>>) -> Option<Pii> {
+    let segments = cluster.segments.get(..count)?;
+    let last = segments.last()?;
+    let end = last.start + last.len;
+    let digits = cluster.digits.get(..last.digit_at + last.len)?;
+    let next = token.text.get(end).copied().unwrap_or(b' ');
+    let after = token.text.get(end + 1).copied().unwrap_or(b' ');
+    if next.is_ascii_alphanumeric()
+        || next == b'_'
+        || (matches!(next, b'-' | b'.' | b'/') && after.is_ascii_alphanumeric())
+    {
+        return None;
+    }
+    let mut lens = [0usize; SEGMENTS_MAX];
+    for (slot, segment) in lens.iter_mut().zip(segments) {
+        *slot = segment.len;
+    }
+    let lens = lens.get(..count)?;
+    let gap = segments.get(1).map_or(Gap::None, |segment| segment.gap);
+    let uniform = segments.iter().skip(1).all(|segment| segment.gap == gap);
+    let number = Number { token, digits, lens, gap, uniform, end, context };
+    let kind = number.kind()?;
+    let start = match kind {
+        PiiType::IntlPhone => token.start - 1,
+        PiiType::PhoneNumber if token.byte_before() == b'(' => token.start - 1,
+        _ => token.start,
+    };
+    Some(Pii { kind, start, end })
+}
+
+struct Number<'a> {
+    token: Token<'a>,
+    digits: &'a [u8],
+    lens: &'a [usize],
+    gap: Gap,
+    uniform: bool,
+    end: usize,
+    /// Read once per cluster, and only if a shape asks.
+    context: &'a Cell<Option<Context>>,
+}
+
+impl Number<'_> {
+    fn kind(&self) -> Option<PiiType> {
+        if self.token.byte_before() == b'+' {
+            return self.is_intl_phone().then_some(PiiType::IntlPhone);
+        }
+        let checks: [(PiiType, fn(&Self) -> bool); 11] = [
+            (PiiType::CreditCard, Self::is_card),
+            (PiiType::FrNir, Self::is_nir),
+            (PiiType::BrCpf, Self::is_cpf),
+            (PiiType::InAadhaar, Self::is_aadhaar),
+            (PiiType::Ssn, Self::is_ssn),
+            (PiiType::NhsNumber, Self::is_nhs),
+            (PiiType::CanadianSin, Self::is_sin),
+            (PiiType::AustralianTfn, Self::is_tfn),
+            (PiiType::IpAddress, Self::is_ip_v4),
+            (PiiType::DateOfBirth, Self::is_birth_date),
+            (PiiType::PhoneNumber, Self::is_phone),
+        ];
+        checks.iter().find(|(_, check)| check(self)).map(|(kind, _)| *kind)
+    }
+
+    fn follows(&self, topic: Topic) -> bool {
+        let context = self.context.get().unwrap_or_else(|| Context::before(self.token.text, self.token.start));
+        self.context.set(Some(context));
+        context.names(topic)
+    }
+
+    fn is_spaced(&self) -> bool {
+        self.uniform && matches!(self.gap, Gap::None | Gap::Space | Gap::Dash)
+    }
+
+    fn is_card(&self) -> bool {
+        let lens = matches!(self.lens, [13..=19] | [4, 4, 4, 4] | [4, 6, 5] | [4, 4, 4, 4, 3] | [4, 6, 4]);
+        let value = |count: usize| self.digits.iter().take(count).fold(0u32, |v, digit| v * 10 + u32::from(*digit));
+        let issuer = match self.digits.len() {
+            13 => value(1) == 4,
+            14 => matches!(value(2), 36 | 38 | 39) || (300..=305).contains(&value(3)),
+            15 => matches!(value(2), 34 | 37),
+            16 => {
+                value(1) == 4
+                    || (51..=55).contains(&value(2))
+                    || (2221..=2720).contains(&value(4))
+                    || value(2) == 65
+                    || matches!(value(2), 35 | 62)
+                    || value(4) == 6011
+                    || (644..=649).contains(&value(3))
+            }
+            17..=19 => value(1) == 4 && self.digits.len() == 19 || value(2) == 62,
+            _ => false,
+        };
+        lens && self.is_spaced() && issuer && checks::luhn(self.digits)
+    }
+
+    fn is_nir(&self) -> bool {
+        matches!(self.lens, [15] | [13, 2] | [1, 2, 2, 2, 3, 3, 2]) && self.is_spaced() && checks::nir(self.digits)
+    }
+
+    fn is_cpf(&self) -> bool {
+        let written = self.lens == [3, 3, 3, 2] && matches!(self.gap, Gap::Dot | Gap::Space);
+        let plain = self.lens == [11] && self.follows(Topic::Cpf);
+        (written || plain) && checks::cpf(self.digits)
+    }
+
+    fn is_aadhaar(&self) -> bool {
+        let shape = match self.lens {
+            [4, 4, 4] => self.is_spaced(),
+            [12] => self.follows(Topic::Aadhaar),
+            _ => false,
+        };
+        shape && self.digits.first().is_some_and(|digit| *digit >= 2) && checks::verhoeff(self.digits)
+    }
+
+    fn is_ssn(&self) -> bool {
+        let shape = match self.lens {
+            [3, 2, 4] => self.uniform && matches!(self.gap, Gap::Dash | Gap::Space),
+            [9] => self.follows(Topic::Ssn),
+            _ => false,
+        };
+        let value = |from: usize, to: usize| {
+            self.digits.get(from..to).unwrap_or_default().iter().fold(0u32, |v, digit| v * 10 + u32::from(*digit))
+        };
+        let (area, group, serial) = (value(0, 3), value(3, 5), value(5, 9));
+        shape && area != 0 && area != 666 && area < 900 && group != 0 && serial != 0
+    }
+
+    fn is_nhs(&self) -> bool {
+        matches!(self.lens, [10] | [3, 3, 4])
+            && self.is_spaced()
+            && self.follows(Topic::Nhs)
+            && checks::nhs(self.digits)
+    }
+
+    fn is_sin(&self) -> bool {
+        matches!(self.lens, [9] | [3, 3, 3])
+            && self.is_spaced()
+            && self.follows(Topic::Sin)
+            && checks::luhn(self.digits)
+    }
+
+    fn is_tfn(&self) -> bool {
+        matches!(self.lens, [9] | [3, 3, 3]) && self.is_spaced() && self.follows(Topic::Tfn) && checks::tfn(self.digits)
+    }
+
+    fn is_ip_v4(&self) -> bool {
+        let octet = |from: usize, len: usize| {
+            let digits = self.digits.get(from..from + len).unwrap_or_default();
+            let value = digits.iter().fold(0u32, |v, digit| v * 10 + u32::from(*digit));
+            (value <= 255 && (len == 1 || digits.first() != Some(&0))).then_some(value)
+        };
+        let [a, b, c, d] = *self.lens else { return false };
+        let octets = (octet(0, a), octet(a, b), octet(a + b, c), octet(a + b + c, d));
+        let (Some(first), Some(_), Some(_), Some(_)) = octets else { return false };
+        let dotted = self.uniform && self.gap == Gap::Dot;
+        dotted && !matches!(first, 0 | 127 | 255) && !self.follows(Topic::Version)
+    }
+
+    fn is_birth_date(&self) -> bool {
+        let part = |from: usize, len: usize| {
+            self.digits
+                .get(from..from + len)
+                .unwrap_or_default()
+                .iter()
+                .fold(0u32, |v, digit| v * 10 + u32::from(*digit))
+        };
+        let dated = match *self.lens {
+            [4, m, d] if m <= 2 && d <= 2 => is_date(part(0, 4), part(4, m), part(4 + m, d)),
+            [d, m, 4] if m <= 2 && d <= 2 => {
+                let (day, month, year) = (part(0, d), part(d, m), part(d + m, 4));
+                is_date(year, month, day) || is_date(year, day, month)
+            }
+            _ => false,
+        };
+        dated && self.uniform && matches!(self.gap, Gap::Dash | Gap::Slash | Gap::Dot) && self.follows(Topic::Birth)
+    }
+
+    fn is_intl_phone(&self) -> bool {
+        let decimal = self.gap == Gap::Dot && self.lens.len() == 2;
+        (8..=15).contains(&self.digits.len()) && !decimal && self.digits.first() != Some(&0)
+    }
+
+    fn is_phone(&self) -> bool {
+        let digit = |at: usize| self.digits.get(at).copied().unwrap_or(0);
+        let area = |at: usize| (2..=9).contains(&digit(at)) && !(digit(at + 1) == 1 && digit(at + 2) == 1);
+        let phone_gap = matches!(self.gap, Gap::Space | Gap::Dash | Gap::Dot | Gap::Bracket);
+        let american = match self.lens {
+            [3, 3, 4] => phone_gap && area(0) && (2..=9).contains(&digit(3)),
+            [1, 3, 3, 4] => digit(0) == 1 && area(1) && (2..=9).contains(&digit(4)),
+            _ => false,
+        };
+        let trunk = digit(0) == 0
+            && (9..=11).contains(&self.digits.len())
+            && self.lens.len() >= 2
+            && self.lens.first().is_some_and(|len| *len >= 2)
+            && matches!(self.gap, Gap::Space | Gap::Dash | Gap::Bracket | Gap::Slash);
+        let named = (7..=15).contains(&self.digits.len())
+            && !(self.uniform && self.gap == Gap::Dot && self.lens.len() == 4)
+            && !matches!(self.lens, [4, 1..=2, 1..=2] | [1..=2, 1..=2, 4])
+            && self.follows(Topic::Phone)
+            && self.token.text.get(self.end) != Some(&b'%');
+        american || trunk || named
+    }
+}
+
+fn is_date(year: u32, month: u32, day: u32) -> bool {
+    (1900..=2030).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day)
+}
+
+/// `9 March 1975` and `March 9, 1975` after a word about birth, entered at the day.
+fn written_date(token: Token<'_>) -> Option<Pii> {
+    let text = token.text;
+    if token.end - token.start > 2 || !Context::before(text, token.start).names(Topic::Birth) {
+        return None;
+    }
+    let month_at = |at: usize| {
+        let word = text.get(at..)?;
+        let len = word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let known = len >= 3
+            && MONTHS
+                .iter()
+                .any(|month| word.get(..3).is_some_and(|three| three.eq_ignore_ascii_case(month.as_bytes())));
+        known.then_some(at + len)
+    };
+    let year_end = |at: usize| {
+        let year = text.get(at..at + 4)?;
+        let valid = matches!(year, [b'1', b'9', ..] | [b'2', b'0', ..]) && year.iter().all(u8::is_ascii_digit);
+        (valid && !text.get(at + 4).is_some_and(u8::is_ascii_alphanumeric)).then_some(at + 4)
+    };
+    if let Some(end) = month_at(token.end + 1).and_then(|at| year_end(at + 1)) {
+        return Some(Pii { kind: PiiType::DateOfBirth, start: token.start, end });
+    }
+    let before = text.get(..token.start.checked_sub(1)?)?;
+    let letters = before.iter().rev().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
+    let start = before.len() - letters;
+    month_at(start)?;
+    let skip = if text.get(token.end) == Some(&b',') { 2 } else { 1 };
+    let end = year_end(token.end + skip)?;
+    (start >= token.floor).then_some(Pii { kind: PiiType::DateOfBirth, start, end })
+}

@@ -1,0 +1,366 @@
+//! Reads the embedded rule files: macros, literal sets, checks on every rule, compilation of the patterns.
+//!
+//! Patterns see folded bytes, so Unicode mode is off: it would turn the fast engines off for nothing. Every pattern is
+//! compiled under a size cap, so no rule can make a worker's memory explode.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex_automata::meta::Regex;
+use regex_automata::util::syntax;
+use serde::Deserialize;
+use weir_config::vocab::Severity;
+
+use super::{Detector, LoadError, Rule};
+use crate::part::PartKind;
+
+/// The embedded files; macros and literal sets of one file are known to all.
+const FILES: [(&str, &str); 8] = [
+    ("words.yaml", include_str!("../../rules/words.yaml")),
+    ("injection.yaml", include_str!("../../rules/injection.yaml")),
+    ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
+    ("multilingual.yaml", include_str!("../../rules/multilingual.yaml")),
+    ("jailbreak.yaml", include_str!("../../rules/jailbreak.yaml")),
+    ("payloads.yaml", include_str!("../../rules/payloads.yaml")),
+    ("manipulation.yaml", include_str!("../../rules/manipulation.yaml")),
+    ("secrets.yaml", include_str!("../../rules/secrets.yaml")),
+];
+
+/// Finding types a rule may report.
+const TYPES: [&str; 23] = [
+    "prompt_injection",
+    "indirect_injection",
+    "role_injection",
+    "jailbreak",
+    "prompt_extraction",
+    "data_exfiltration",
+    "shell_injection",
+    "sql_injection",
+    "header_injection",
+    "synonym_injection",
+    "context_flooding",
+    "many_shot",
+    "is_incentive",
+    "is_urgent",
+    "is_hypothetical",
+    "is_systemic",
+    "is_covert",
+    "is_immoral",
+    "secret_leakage",
+    "data_leakage",
+    "dangerous_command",
+    "suspicious_url",
+    "sensitive_file_access",
+];
+
+/// Largest compiled pattern, in bytes.
+const PATTERN_BYTES_MAX: usize = 384 * 1024;
+/// Largest lazy DFA a thread keeps per pattern, in bytes.
+const CACHE_BYTES_MAX: usize = 256 * 1024;
+/// Largest counted repetition a pattern may ask for.
+const REPEAT_MAX: u32 = 128;
+/// Longest window on either side of a literal, in bytes.
+const WINDOW_MAX: usize = 512;
+/// How deep macros may use macros.
+const MACRO_DEPTH_MAX: usize = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    macros: BTreeMap<String, String>,
+    #[serde(default)]
+    literal_sets: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
+    rules: Vec<RawRule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRule {
+    id: String,
+    #[serde(rename = "type")]
+    finding_type: String,
+    #[serde(default)]
+    severity: Option<Severity>,
+    #[serde(default = "default_confidence")]
+    confidence: f64,
+    about: String,
+    #[serde(default)]
+    scope: Vec<Scope>,
+    #[serde(default)]
+    jailbreak: Option<String>,
+    #[serde(default)]
+    secret: Option<String>,
+    #[serde(default)]
+    signal: u16,
+    #[serde(default = "default_frame")]
+    frame: bool,
+    #[serde(default)]
+    before: usize,
+    #[serde(default = "default_after")]
+    after: usize,
+    #[serde(default)]
+    entropy: f64,
+    #[serde(default)]
+    digit: bool,
+    #[serde(default)]
+    exact_case: bool,
+    literals: Vec<String>,
+    pattern: String,
+    hits: Vec<String>,
+    misses: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Scope {
+    System,
+    User,
+    Assistant,
+    Tool,
+    ToolCall,
+    Output,
+}
+
+/// The rules of all files, in the order of the files.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) rules: Vec<Rule>,
+    /// Words the patterns know, lower case; what decoders of ambiguous ciphers check against.
+    pub(crate) vocabulary: BTreeSet<String>,
+}
+
+/// Reads the rule files that are part of the binary.
+pub(crate) fn builtin() -> Result<Loaded, LoadError> {
+    load(&FILES)
+}
+
+fn load(files: &[(&'static str, &str)]) -> Result<Loaded, LoadError> {
+    let mut macros = BTreeMap::new();
+    let mut sets = BTreeMap::new();
+    let mut raw_rules = Vec::new();
+    for (file, text) in files {
+        let raw: RawFile =
+            serde_yaml::from_str(text).map_err(|error| LoadError::File { file, reason: error.to_string() })?;
+        macros.extend(raw.macros);
+        sets.extend(raw.literal_sets);
+        raw_rules.extend(raw.rules);
+    }
+    let mut ids = BTreeSet::new();
+    let mut vocabulary = BTreeSet::new();
+    let mut rules = Vec::with_capacity(raw_rules.len());
+    for raw in raw_rules {
+        let id = raw.id.clone();
+        let fail = |reason: String| LoadError::Rule { rule: id.clone(), reason };
+        if !ids.insert(raw.id.clone()) {
+            return Err(fail("the id is used twice".to_owned()));
+        }
+        let pattern = expand(&raw.pattern, &macros, 0).map_err(fail)?;
+        collect_words(&pattern, &mut vocabulary);
+        rules.push(compile(raw, &pattern, &sets).map_err(fail)?);
+    }
+    Ok(Loaded { rules, vocabulary })
+}
+
+fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Result<Rule, String> {
+    let finding_type = TYPES
+        .iter()
+        .find(|known| **known == raw.finding_type)
+        .ok_or_else(|| format!("unknown finding type `{}`", raw.finding_type))?;
+    if raw.severity.is_none() && raw.signal == 0 {
+        return Err("neither a severity nor a signal: the rule could never say anything".to_owned());
+    }
+    if finding_type.starts_with("is_") && raw.severity.is_some_and(|severity| severity > Severity::Low) {
+        return Err("manipulation types never exceed Low".to_owned());
+    }
+    if raw.hits.is_empty() || raw.misses.is_empty() {
+        return Err("needs at least one hit and one near miss".to_owned());
+    }
+    if raw.before > WINDOW_MAX || raw.after > WINDOW_MAX || raw.after == 0 {
+        return Err(format!("`before` and `after` may be at most {WINDOW_MAX} bytes, `after` at least 1"));
+    }
+    if let Some(count) = widest_repeat(pattern).filter(|count| *count > REPEAT_MAX) {
+        return Err(format!("counted repetition {{{count}}} is above {REPEAT_MAX}"));
+    }
+    let literals = literals(&raw, sets)?;
+    let detector = match (&raw.jailbreak, &raw.secret) {
+        (Some(_), None) => Detector::Jailbreak,
+        (None, Some(_)) => Detector::Secrets,
+        (None, None) => Detector::Rules,
+        (Some(_), Some(_)) => return Err("a rule is about a jailbreak or a secret, not both".to_owned()),
+    };
+    let regex = Regex::builder()
+        .configure(
+            Regex::config()
+                .nfa_size_limit(Some(PATTERN_BYTES_MAX))
+                .hybrid_cache_capacity(CACHE_BYTES_MAX)
+                .onepass(false)
+                .backtrack(false),
+        )
+        .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!raw.exact_case))
+        .build(pattern)
+        .map_err(|error| format!("the pattern does not compile: {error}"))?;
+    Ok(Rule {
+        id: raw.id,
+        detector,
+        finding_type,
+        severity: raw.severity,
+        confidence: raw.confidence.clamp(0.0, 1.0),
+        about: raw.about,
+        scope: scope_mask(&raw.scope, detector),
+        jailbreak_type: raw.jailbreak,
+        secret_type: raw.secret,
+        signal: raw.signal,
+        frame: raw.frame,
+        before: raw.before,
+        after: raw.after,
+        entropy: raw.entropy,
+        digit: raw.digit,
+        literals,
+        pattern: regex,
+        #[cfg(test)]
+        hits: raw.hits,
+        #[cfg(test)]
+        misses: raw.misses,
+    })
+}
+
+/// The literals of a rule with `@name` replaced by the set of that name; at least one, none shorter than two bytes.
+fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>, String> {
+    let mut literals = Vec::new();
+    for literal in &raw.literals {
+        match literal.strip_prefix('@') {
+            Some(name) if !name.is_empty() => {
+                literals.extend(sets.get(name).ok_or_else(|| format!("unknown literal set `{name}`"))?.iter().cloned());
+            }
+            _ => literals.push(literal.clone()),
+        }
+    }
+    if literals.is_empty() {
+        return Err("no literal: the pattern would run on every byte of every text".to_owned());
+    }
+    if let Some(short) = literals.iter().find(|literal| literal.len() < 2) {
+        return Err(format!("the literal `{short}` is too short to be rare"));
+    }
+    Ok(literals.into_iter().map(|literal| literal.to_lowercase()).collect())
+}
+
+fn scope_mask(scope: &[Scope], detector: Detector) -> u8 {
+    if scope.is_empty() {
+        return match detector {
+            Detector::Secrets => u8::MAX,
+            Detector::Rules | Detector::Jailbreak => PartKind::User.bit() | PartKind::Tool.bit(),
+        };
+    }
+    scope.iter().fold(0, |mask, scope| {
+        mask | match scope {
+            Scope::System => PartKind::System,
+            Scope::User => PartKind::User,
+            Scope::Assistant => PartKind::Assistant,
+            Scope::Tool => PartKind::Tool,
+            Scope::ToolCall => PartKind::ToolCall,
+            Scope::Output => PartKind::Output,
+        }
+        .bit()
+    })
+}
+
+/// Replaces `{{name}}` by the macro of that name; blanks are widened by [`blanks`].
+fn expand(pattern: &str, macros: &BTreeMap<String, String>, depth: usize) -> Result<String, String> {
+    if depth > MACRO_DEPTH_MAX {
+        return Err(format!("macros use macros more than {MACRO_DEPTH_MAX} deep"));
+    }
+    let mut out = String::with_capacity(pattern.len() * 2);
+    let mut rest = pattern;
+    while let Some((head, tail)) = rest.split_once("{{") {
+        let (name, after) = tail.split_once("}}").ok_or("`{{` without `}}`")?;
+        let body = macros.get(name).ok_or_else(|| format!("unknown macro `{name}`"))?;
+        out.push_str(&blanks(head));
+        out.push_str("(?:");
+        out.push_str(&expand(body, macros, depth + 1)?);
+        out.push(')');
+        rest = after;
+    }
+    out.push_str(&blanks(rest));
+    Ok(out)
+}
+
+/// A blank stands for any run of white space, an optional blank for a run that may be empty.
+fn blanks(pattern: &str) -> String {
+    pattern.replace(" ?", r"\s*").replace(' ', r"\s+")
+}
+
+/// The largest number in any `{n}`, `{n,}` or `{n,m}` of a pattern.
+fn widest_repeat(pattern: &str) -> Option<u32> {
+    pattern
+        .split('{')
+        .skip(1)
+        .filter_map(|tail| tail.split_once('}'))
+        .flat_map(|(counts, _)| counts.split(','))
+        .filter_map(|count| count.trim().parse().ok())
+        .max()
+}
+
+/// Plain words of three letters or more in a pattern.
+fn collect_words(pattern: &str, words: &mut BTreeSet<String>) {
+    let plain = pattern.replace(r"\s", " ").replace(r"\b", " ").replace("(?:", " ");
+    for word in plain.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| (3..=16).contains(&word.len())) {
+        words.insert(word.to_ascii_lowercase());
+    }
+}
+
+const fn default_confidence() -> f64 {
+    0.8
+}
+
+const fn default_frame() -> bool {
+    true
+}
+
+const fn default_after() -> usize {
+    160
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(body: &str) -> Result<Loaded, LoadError> {
+        let text = format!(
+            "macros: {{verb: 'ignore|forget'}}\nrules:\n  - id: x\n    type: prompt_injection\n    about: A.\n    \
+             hits: [a]\n    misses: [b]\n{body}"
+        );
+        load(&[("test.yaml", &text)])
+    }
+
+    #[test]
+    fn refuses_a_rule_without_a_literal() {
+        let error = one("    severity: High\n    literals: []\n    pattern: 'x'\n").unwrap_err().to_string();
+        assert!(error.contains("no literal"), "{error}");
+    }
+
+    #[test]
+    fn refuses_wide_repetitions_and_huge_patterns() {
+        let wide = one("    severity: High\n    literals: [abc]\n    pattern: 'abc.{5,900}'\n").unwrap_err();
+        assert!(wide.to_string().contains("900"), "{wide}");
+        let huge =
+            one("    severity: High\n    literals: [abc]\n    pattern: '(?:(?:[a-z]{90}x){90}y){90}'\n").unwrap_err();
+        assert!(huge.to_string().contains("does not compile"), "{huge}");
+    }
+
+    #[test]
+    fn refuses_manipulation_above_low_and_unknown_types() {
+        let text = "rules:\n  - {id: m, type: is_urgent, severity: Medium, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
+        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("never exceed Low"));
+        let text = "rules:\n  - {id: m, type: nonsense, severity: Low, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
+        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("unknown finding type"));
+    }
+
+    #[test]
+    fn expands_macros_and_spaces() {
+        let loaded = one("    severity: High\n    literals: [ignore, forget]\n    pattern: '{{verb}} it'\n").unwrap();
+        let rule = loaded.rules.first().unwrap();
+        assert!(rule.pattern.is_match("please FORGET \n it"));
+        assert!(!rule.pattern.is_match("forgetit"));
+    }
+}

@@ -1,0 +1,105 @@
+//! Every refusal of the API and the one place that gives it bytes.
+//!
+//! Invariant: the body is always `{"error":{"type","message","code","param"}}`, `code` repeats `type`, `param` is null;
+//! the message says what happened and what to do, and never repeats a credential. Knows no routes.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
+
+/// A refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Status of the answer.
+    pub status: StatusCode,
+    /// The error type as the interface names it.
+    pub kind: &'static str,
+    /// What happened and what to do.
+    pub message: String,
+    /// `Retry-After` in seconds.
+    pub retry_after_s: Option<u32>,
+    /// `Allow`.
+    pub allow: Option<&'static str>,
+}
+
+impl Fault {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), retry_after_s: None, allow: None }
+    }
+
+    /// 400: the request does not say what it wants in a way the API understands.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// 405; `allow` lists the methods the path knows.
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let message = format!("this path answers {allow} only");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
+    }
+
+    /// 500: our fault; details are in the log, not in the answer.
+    pub fn internal() -> Self {
+        let message = "the gateway failed to answer; its log says why";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+
+    /// 503: more questions than the API answers at once; worth asking again.
+    pub fn saturated(message: impl Into<String>) -> Self {
+        Self { retry_after_s: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_saturated", message) }
+    }
+
+    /// 503: the query ran into the store's time limit.
+    pub fn storage_timeout(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_timeout", message)
+    }
+
+    /// 503: the store cannot be read at the moment.
+    pub fn storage_unavailable() -> Self {
+        let message =
+            "the store cannot be read at the moment; the gateway's log says why, `/health` says when it is back";
+        Self { retry_after_s: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message) }
+    }
+
+    /// 503: the gateway is stopping.
+    pub fn shutting_down() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the gateway is stopping; ask another instance")
+    }
+
+    /// The JSON body.
+    pub fn body(&self) -> Vec<u8> {
+        let error = json!({"type": self.kind, "message": self.message, "code": self.kind, "param": null});
+        json!({ "error": error }).to_string().into_bytes()
+    }
+}
+
+/// Head and body of an answer, without the router.
+impl<B: From<Vec<u8>>> From<Fault> for http::Response<B> {
+    fn from(fault: Fault) -> Self {
+        let mut response = http::Response::new(B::from(fault.body()));
+        *response.status_mut() = fault.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = fault.retry_after_s {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(methods) = fault.allow {
+            headers.insert(ALLOW, HeaderValue::from_static(methods));
+        }
+        response
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        http::Response::<Body>::from(self)
+    }
+}

@@ -1,0 +1,135 @@
+//! The way from a core thread to the router and back: a bounded queue in, one reply each out.
+//!
+//! Invariant: asking never blocks and never waits for room (a full queue is refused at once), and every accepted call is
+//! answered, also when its handler panics. Both ends need wakers only, so a core thread may run any executor. Knows no
+//! routes.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tower::ServiceExt;
+
+use super::error::Fault;
+use crate::meter::{QueueWatch, Shared};
+
+/// Calls that wait for the control thread; with a body cap of 1 MiB at most 256 MiB, in practice empty bodies.
+pub const QUEUE_CALLS: usize = 256;
+/// Calls the control thread works on at the same time.
+pub const IN_FLIGHT_MAX: usize = 64;
+
+/// A request on its way to the router.
+#[derive(Debug)]
+pub struct Call {
+    request: Request<Bytes>,
+    reply: oneshot::Sender<Response<Bytes>>,
+}
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The queue is full.
+    #[error("the API is asked more than it can answer at once; try again in a second")]
+    Full,
+    /// The control thread has stopped.
+    #[error("the gateway is stopping")]
+    Stopped,
+}
+
+impl From<ApiError> for Fault {
+    fn from(error: ApiError) -> Self {
+        match error {
+            ApiError::Full => Self::saturated(error.to_string()),
+            ApiError::Stopped => Self::shutting_down(),
+        }
+    }
+}
+
+impl ApiError {
+    /// The answer the client gets instead.
+    pub fn into_response(self) -> Response<Bytes> {
+        Fault::from(self).into()
+    }
+}
+
+/// Asks the router; one per core thread.
+#[derive(Debug, Clone)]
+pub struct ApiHandle {
+    calls: mpsc::Sender<Call>,
+}
+
+/// Both ends of the queue.
+pub fn channel(capacity: usize) -> (ApiHandle, mpsc::Receiver<Call>) {
+    let (calls, receiver) = mpsc::channel(capacity.max(1));
+    (ApiHandle { calls }, receiver)
+}
+
+impl ApiHandle {
+    /// Hands `request` to the router and waits for its answer. HEAD is answered like GET, body included: the caller
+    /// frames the answer and leaves the body out. Dropping the future gives the call up.
+    pub async fn call(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ApiError> {
+        let (reply, answer) = oneshot::channel();
+        self.calls.try_send(Call { request, reply }).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => ApiError::Full,
+            mpsc::error::TrySendError::Closed(_) => ApiError::Stopped,
+        })?;
+        answer.await.map_err(|_| ApiError::Stopped)
+    }
+
+    /// The queue, to be watched in `/metrics` and `/health`. Does not keep the queue open.
+    pub fn watch(&self) -> QueueWatch {
+        let calls = self.calls.downgrade();
+        let depth = move || calls.upgrade().map_or(0, |calls| (calls.max_capacity() - calls.capacity()) as u64);
+        QueueWatch { name: "api", capacity: self.calls.max_capacity() as u64, depth: Box::new(depth) }
+    }
+}
+
+/// Answers calls until every [`ApiHandle`] is gone and the last call is answered. Panics of handlers are counted in
+/// `shared`. Runs on the control thread's tokio runtime.
+pub async fn serve(router: Router, mut calls: mpsc::Receiver<Call>, shared: Arc<Shared>) {
+    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    while let Some(call) = calls.recv().await {
+        if call.reply.is_closed() {
+            continue;
+        }
+        let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
+        let answer = answer(router.clone(), call, shared.clone());
+        tokio::spawn(async move {
+            answer.await;
+            drop(permit);
+        });
+    }
+    // All permits back means all answers given; the semaphore is never closed, so this cannot fail.
+    drop(in_flight.acquire_many(IN_FLIGHT_MAX as u32).await);
+}
+
+async fn answer(router: Router, call: Call, shared: Arc<Shared>) {
+    let Call { mut request, reply } = call;
+    let asked = format!("{} {}", request.method(), request.uri().path());
+    if request.method() == Method::HEAD {
+        // Whoever frames the answer needs the length of the body that HEAD leaves out (RFC 9110 section 9.3.2).
+        *request.method_mut() = Method::GET;
+    }
+    let handled = async {
+        let (head, body) =
+            router.oneshot(request.map(Body::from)).await.unwrap_or_else(|never| match never {}).into_parts();
+        Some(Response::from_parts(head, body.collect().await.ok()?.to_bytes()))
+    };
+    let response = match AssertUnwindSafe(handled).catch_unwind().await {
+        Ok(Some(response)) => response,
+        Ok(None) => Fault::internal().into(),
+        Err(_) => {
+            shared.panic();
+            tracing::error!(asked, "an API handler panicked");
+            Fault::internal().into()
+        }
+    };
+    // The asker may have left meanwhile; then nobody is owed an answer.
+    drop(reply.send(response));
+}

@@ -1,0 +1,25 @@
+//! The REST query API, health and metrics: an axum router on the control thread, driven in-process by the core threads.
+//!
+//! ```text
+//!   core 0..n --ApiHandle::call--> bounded queue --serve()--> router --> blocking reader (at most four) --> store
+//!             <------------------- one reply each ------------------'
+//! ```
+//!
+//! Invariants: nothing here blocks the control thread (reads, serialisation and the exposition run on blocking threads),
+//! so `/health` answers while a slow query runs; every read names its tenant first; a panic costs one request. The shapes
+//! are those of the contract; nothing else in the gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
+
+mod error;
+mod handle;
+mod paths;
+mod query;
+mod records;
+mod router;
+#[cfg(test)]
+mod tests;
+
+pub use error::Fault;
+pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve};
+pub use paths::is_own_path;
+pub use records::{ReadFault, Records};
+pub use router::{Api, READERS_MAX, router};

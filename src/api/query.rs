@@ -1,0 +1,136 @@
+//! Query parameters: typed, bounded, and none tolerated that nobody knows.
+//!
+//! A misspelt filter that is silently ignored shows data the caller did not ask for, so an unknown or repeated parameter
+//! is 400 and the message lists the accepted ones. Invariant: every value is checked here; handlers see typed filters.
+//! Knows no routes and no store.
+
+use axum::extract::Query;
+use http::Uri;
+use weir_config::vocab::Timestamp;
+use weir_storage::query::{Page, SpanFilter, TraceFilter};
+
+use super::error::Fault;
+
+/// `limit` when none is given.
+pub(super) const LIMIT_DEFAULT: u32 = 50;
+/// Larger limits are clamped to this.
+pub(super) const LIMIT_MAX: u32 = 1_000;
+
+const TRACE_PARAMETERS: &[&str] = &["start_time", "end_time", "provider", "model", "limit", "offset"];
+const SPAN_PARAMETERS: &[&str] =
+    &["security_score_min", "security_score_max", "operation_name", "model", "limit", "offset"];
+const PAGE_PARAMETERS: &[&str] = &["limit", "offset"];
+
+/// Filters and page of the trace list.
+pub(super) fn trace_list(uri: &Uri) -> Result<(TraceFilter, Page), Fault> {
+    let parameters = Parameters::read(uri, TRACE_PARAMETERS)?;
+    let filter = TraceFilter {
+        start_time: parameters.time("start_time")?,
+        end_time: parameters.time("end_time")?,
+        provider: parameters.text("provider")?,
+        model: parameters.text("model")?,
+    };
+    if filter.start_time.zip(filter.end_time).is_some_and(|(start, end)| start > end) {
+        return Err(Fault::invalid("`end_time` is before `start_time`"));
+    }
+    Ok((filter, parameters.page()?))
+}
+
+/// Filters and page of the span list.
+pub(super) fn span_list(uri: &Uri) -> Result<(SpanFilter, Page), Fault> {
+    let parameters = Parameters::read(uri, SPAN_PARAMETERS)?;
+    let filter = SpanFilter {
+        security_score_min: parameters.score("security_score_min")?,
+        security_score_max: parameters.score("security_score_max")?,
+        operation_name: parameters.text("operation_name")?,
+        model: parameters.text("model")?,
+    };
+    if filter.security_score_min.zip(filter.security_score_max).is_some_and(|(min, max)| min > max) {
+        return Err(Fault::invalid("`security_score_max` is below `security_score_min`"));
+    }
+    Ok((filter, parameters.page()?))
+}
+
+/// Page of a list without filters.
+pub(super) fn page(uri: &Uri) -> Result<Page, Fault> {
+    Parameters::read(uri, PAGE_PARAMETERS)?.page()
+}
+
+/// Refuses every parameter.
+pub(super) fn nothing(uri: &Uri) -> Result<(), Fault> {
+    Parameters::read(uri, &[]).map(drop)
+}
+
+/// The decoded pairs of a query, each name known and given once.
+struct Parameters(Vec<(String, String)>);
+
+impl Parameters {
+    fn read(uri: &Uri, accepted: &[&str]) -> Result<Self, Fault> {
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+            .map_err(|_| Fault::invalid("the query is not a list of name=value pairs"))?;
+        for (at, (name, _)) in pairs.iter().enumerate() {
+            if !accepted.contains(&name.as_str()) {
+                let shown: String = name.chars().take(64).collect();
+                let accepted = if accepted.is_empty() { "none".to_owned() } else { accepted.join(", ") };
+                return Err(Fault::invalid(format!("unknown query parameter `{shown}`; accepted here: {accepted}")));
+            }
+            if pairs.iter().take(at).any(|(earlier, _)| earlier == name) {
+                return Err(Fault::invalid(format!("`{name}` is given more than once")));
+            }
+        }
+        Ok(Self(pairs))
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, Fault> {
+        match self.get(name) {
+            Some("") => Err(Fault::invalid(format!("`{name}` is empty; leave it out to match any value"))),
+            value => Ok(value.map(str::to_owned)),
+        }
+    }
+
+    fn time(&self, name: &str) -> Result<Option<Timestamp>, Fault> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        // An offset's plus sign, when not percent-encoded, has been decoded to a blank.
+        let parsed = text.parse().or_else(|fault| match text.len().checked_sub("+00:00".len()) {
+            Some(at) if text.as_bytes().get(at) == Some(&b' ') => text.replace(' ', "+").parse(),
+            _ => Err(fault),
+        });
+        let refused = |_| Fault::invalid(format!("`{name}` must be an RFC 3339 time such as 2026-01-31T12:00:00Z"));
+        parsed.map(Some).map_err(refused)
+    }
+
+    fn score(&self, name: &str) -> Result<Option<u8>, Fault> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let score = number(text).and_then(|score| u8::try_from(score).ok()).filter(|score| *score <= 100);
+        score.map(Some).ok_or_else(|| Fault::invalid(format!("`{name}` must be a whole number from 0 to 100")))
+    }
+
+    fn page(&self) -> Result<Page, Fault> {
+        let limit = match self.get("limit").map(number) {
+            None => LIMIT_DEFAULT,
+            Some(Some(limit)) if limit > 0 => u32::try_from(limit).unwrap_or(LIMIT_MAX).min(LIMIT_MAX),
+            Some(_) => {
+                let message =
+                    format!("`limit` must be a whole number of at least 1; more than {LIMIT_MAX} means {LIMIT_MAX}");
+                return Err(Fault::invalid(message));
+            }
+        };
+        // The store counts rows in signed 64-bit numbers.
+        let offset = match self.get("offset").map(number) {
+            None => 0,
+            Some(Some(offset)) if i64::try_from(offset).is_ok() => offset,
+            Some(_) => return Err(Fault::invalid("`offset` must be a whole number of at least 0")),
+        };
+        Ok(Page { limit, offset })
+    }
+}
+
+/// Digits only (no sign, no blank); a number beyond 64 bits counts as the largest.
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}

@@ -1,0 +1,7 @@
+//! The API through its own front door: calls over the queue, answered by the router over a small store.
+
+mod fake;
+mod handle;
+mod lists;
+mod ops;
+mod tenants;

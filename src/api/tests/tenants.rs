@@ -1,0 +1,105 @@
+//! Two tenants never see each other, over the real in-memory store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use weir_config::vocab::{SpanId, TenantId, TraceId};
+use weir_storage::{Backend, Store, StoreOptions};
+
+use super::fake::{World, json_of, refusal, span};
+use crate::meter::Registry;
+use crate::ops::breaker::Breakers;
+use crate::ops::clock::Clock;
+use crate::ops::store::StoreWatch;
+
+struct Own {
+    tenant: TenantId,
+    trace: TraceId,
+    span: SpanId,
+}
+
+fn two_tenants() -> (World, Own, Own) {
+    let breakers = Breakers::new(weir_config::Settings::default().circuit_breaker, &Clock::monotonic());
+    let observer = StoreWatch { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
+    let store = Store::open(StoreOptions {
+        backend: Backend::Memory { max_bytes: 1 << 20 },
+        batch_timeout: Duration::from_secs(1),
+        queue_items: 16,
+        queue_bytes: 1 << 20,
+        observer: Arc::new(observer),
+    })
+    .unwrap();
+    let own = |credential: &[u8]| {
+        let own = Own { tenant: TenantId::from_credential(credential), trace: TraceId::fresh(), span: SpanId::fresh() };
+        let record = weir_storage::record::SpanRecord { trace_id: own.trace, span_id: own.span, ..span(own.tenant) };
+        store.sink().push(Box::new(record)).unwrap();
+        own
+    };
+    let (one, two) = (own(b"sk-one"), own(b"sk-two"));
+    assert!(store.flush(Duration::from_secs(20)));
+    (World::over(Arc::new(store)), one, two)
+}
+
+fn span_ids(body: &Value) -> Vec<&str> {
+    let spans = |item: &Value| item["span_id"].as_str().is_some();
+    body["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|item| spans(item))
+        .map(|item| item["span_id"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn lists_hold_the_callers_records_only() {
+    let (world, one, two) = two_tenants();
+    for own in [&one, &two] {
+        for list in ["spans", "security/findings"] {
+            let (status, body) = world.get_as(own.tenant, &format!("/api/v1/{list}"));
+            assert_eq!((status, &body["total"]), (200, &1.into()), "{list}");
+            assert_eq!(span_ids(&body), [own.span.to_string()], "{list}");
+        }
+        let (status, body) = world.get_as(own.tenant, "/api/v1/traces");
+        assert_eq!((status, &body["total"]), (200, &1.into()));
+        assert_eq!(body["data"][0]["trace_id"], own.trace.to_string());
+    }
+    for list in ["traces", "spans", "security/findings"] {
+        assert_eq!(world.get(&format!("/api/v1/{list}")).1["total"], 0, "the default tenant has no {list}");
+    }
+}
+
+#[test]
+fn a_foreign_record_looks_like_one_that_never_was() {
+    let (world, one, two) = two_tenants();
+    for (kind, own, foreign, unknown) in [
+        ("trace", one.trace.to_string(), two.trace.to_string(), TraceId::fresh().to_string()),
+        ("span", one.span.to_string(), two.span.to_string(), SpanId::fresh().to_string()),
+    ] {
+        let target = |id: &str| format!("/api/v1/{kind}s/{id}");
+        assert_eq!(world.get_as(one.tenant, &target(&own)).0, 200);
+        let refused = (404, refusal("not_found", &format!("no {kind} with this id")));
+        assert_eq!(world.get_as(one.tenant, &target(&foreign)), refused);
+        assert_eq!(world.get_as(one.tenant, &target(&unknown)), refused);
+    }
+}
+
+#[test]
+fn the_api_resolves_tenants_as_the_proxy_does() {
+    let (world, one, two) = two_tenants();
+    let two_by_name = two.tenant.to_string();
+    for (fields, whose) in [
+        (vec![("authorization", "Bearer sk-one")], Some(&one)),
+        (vec![("x-api-key", "sk-two")], Some(&two)),
+        (vec![("api-key", "sk-two")], Some(&two)),
+        (vec![("authorization", "Bearer sk-one"), ("x-service-tenant-id", &two_by_name)], Some(&two)),
+        (vec![("authorization", "Bearer sk-one"), ("x-service-tenant-id", "nonsense")], Some(&one)),
+        (vec![("authorization", "Bearer eyJh.eyJz.c2ln")], None),
+        (vec![], None),
+    ] {
+        let (status, body) = json_of(&world.ask("GET", "/api/v1/spans", &fields));
+        let expected: Vec<String> = whose.into_iter().map(|own| own.span.to_string()).collect();
+        assert_eq!((status, span_ids(&body)), (200, expected.iter().map(String::as_str).collect()), "{fields:?}");
+    }
+}

@@ -1,0 +1,105 @@
+//! The control thread: the ordinary tokio ecosystem for everything that is not the hot path.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::api::{self, Api, Call};
+use crate::forward::Peer;
+use crate::meter::Registry;
+use crate::ops::health::Health;
+use crate::ops::probe::{self, Schedule};
+
+/// What the control thread works with.
+pub(super) struct Control {
+    pub(super) store: weir_storage::Store,
+    pub(super) health: Arc<Health>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) calls: mpsc::Receiver<Call>,
+}
+
+/// The running control thread.
+pub(super) struct ControlThread {
+    handle: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl ControlThread {
+    /// Starts the thread.
+    pub(super) fn start(control: Control) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(8)
+            .thread_name("weir-blocking")
+            .build()?;
+        let (stop, stopped) = oneshot::channel();
+        let handle = std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
+            runtime.block_on(control.run(stopped));
+            // A lookup or read that hangs must not hold up the exit.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, stop })
+    }
+
+    /// Ends the thread once the calls it has accepted are answered.
+    pub(super) fn stop(self) {
+        // The thread may have ended already; then there is nobody to tell.
+        let _gone = self.stop.send(()).is_err();
+        if self.handle.join().is_err() {
+            tracing::error!("the control thread panicked");
+        }
+    }
+}
+
+impl Control {
+    async fn run(self, stopped: oneshot::Receiver<()>) {
+        let Self { store, health, registry, peer, calls } = self;
+        let shared = Arc::clone(registry.shared());
+        let router = api::router(Api::new(Arc::new(store.clone()), Arc::clone(&health), registry));
+        let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
+        tokio::spawn(probe::watch(Schedule::default(), health, question));
+        tokio::spawn(keep_resolved(peer));
+        // Ends by itself when the last core has gone and every call is answered; the order to stop is for a start that
+        // failed half way, and for calls that outlast the stop.
+        tokio::select! {
+            () = api::serve(router, calls, shared) => {}
+            () = patience(stopped) => {}
+        }
+    }
+}
+
+/// How long calls may take to end once the gateway stops.
+const CALLS_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Waits for the order to stop, then a little longer.
+async fn patience(stopped: oneshot::Receiver<()>) {
+    // A dropped sender is an order to stop, too.
+    drop(stopped.await);
+    tokio::time::sleep(CALLS_LIMIT).await;
+}
+
+/// Looks the provider's name up, again and again: addresses change, and the first lookup may fail.
+async fn keep_resolved(peer: Arc<Peer>) {
+    let mut failing = false;
+    loop {
+        let lookup = Arc::clone(&peer);
+        let outcome = tokio::task::spawn_blocking(move || lookup.resolve()).await;
+        let pause = match outcome {
+            Ok(Ok(())) => {
+                failing = false;
+                Peer::RESOLVE_INTERVAL
+            }
+            Ok(Err(error)) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(upstream = %peer.describe(), %error, "the provider's host name cannot be resolved; trying on");
+                }
+                std::time::Duration::from_secs(1)
+            }
+            Err(_) => return,
+        };
+        tokio::time::sleep(pause).await;
+    }
+}

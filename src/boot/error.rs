@@ -1,0 +1,58 @@
+//! Why the gateway does not start: one sentence each that names the setting and what to do.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// A start that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings are not usable.
+    #[error("{0}")]
+    Settings(#[from] weir_config::LoadError),
+    /// The log filter is not usable.
+    #[error("{0}")]
+    Log(#[from] crate::ops::log::LogError),
+    /// io_uring was demanded and is not to be had.
+    #[error("{0}")]
+    Driver(#[from] crate::rt::DriverError),
+    /// The address cannot be listened on.
+    #[error("listen_addr `{addr}`: {}", bind_advice(.source))]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The store cannot be opened.
+    #[error("{0}")]
+    Store(#[from] weir_storage::OpenError),
+    /// The provider cannot be set up.
+    #[error("{0}")]
+    Peer(#[from] crate::forward::PeerError),
+    /// The embedded rules do not compile: a defect of this build.
+    #[error("the detection rules of this build cannot be loaded: {0}")]
+    Rules(#[from] weir_inference::LoadError),
+    /// A thread or runtime cannot be created.
+    #[error("could not start {what}: {source}; check the process's limits on threads, memory and descriptors")]
+    Thread {
+        /// What was to be started.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+fn bind_advice(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "the port is in use by another process; stop that one or choose another port in `listen_addr`".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "not permitted; ports below 1024 need CAP_NET_BIND_SERVICE, or choose a higher port".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; use one of its own, or 0.0.0.0 for all".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}

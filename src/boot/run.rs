@@ -1,0 +1,222 @@
+//! Start order and its reverse.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures_channel::oneshot;
+use weir_config::Settings;
+use weir_config::settings::StorageProfile;
+use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
+use weir_storage::{Backend, Store, StoreOptions};
+
+use super::StartError;
+use super::control::{Control, ControlThread};
+use super::core::{self, DrainOrder};
+use crate::api;
+use crate::flow::{Process, ProcessParts};
+use crate::forward::Peer;
+use crate::meter::{QueueWatch, Registry};
+use crate::ops::breaker::{BreakerGauges, Breakers};
+use crate::ops::clock::Clock;
+use crate::ops::health::{Facts, Health, Io};
+use crate::ops::store::{self, PoisonedSpans, StoreWatch};
+use crate::rt::{self, CoreThread, DriverMode, Listener};
+
+const STORAGE_QUEUE_ITEMS: usize = 65_536;
+const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
+const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
+const INFERENCE_QUEUE_JOBS: usize = 4_096;
+const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
+
+/// A running gateway.
+pub struct Gateway {
+    addr: SocketAddr,
+    mode: DriverMode,
+    process: Arc<Process>,
+    health: Arc<Health>,
+    store: Store,
+    inference: InferencePool,
+    control: ControlThread,
+    cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
+    shutdown_limit: Duration,
+}
+
+/// Starts everything and returns when requests are served.
+///
+/// # Errors
+/// [`StartError`]; what had been started is taken down again when it is dropped.
+pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, StartError> {
+    let mode = rt::probe(settings.server.io_driver)?;
+    let cpus = rt::allowed_cpus();
+    let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
+    let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
+    let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
+    registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
+    let store = open_store(&settings, &registry, &breakers)?;
+    let analyser = Arc::new(Analyser::builtin()?);
+    let inference = start_inference(cores, &analyser, &registry)?;
+    let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref())?);
+    let (handle, calls) = api::channel(api::QUEUE_CALLS);
+    registry.watch_queue(handle.watch());
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        storage_profile: settings.storage.profile,
+        judge_enabled_at_startup: false,
+        retries: 3,
+    };
+    let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
+    health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
+    let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
+    let control = ControlThread::start(Control {
+        store: store.clone(),
+        health: Arc::clone(&health),
+        registry: Arc::clone(&registry),
+        peer: Arc::clone(&peer),
+        calls,
+    })
+    .map_err(|source| StartError::Thread { what: "the control thread", source })?;
+    let process = Process::new(ProcessParts {
+        settings: Arc::new(ArcSwap::from_pointee(settings)),
+        analyser,
+        inference: inference.handle(),
+        sink: store.sink(),
+        breakers,
+        peer,
+        api: handle,
+        registry,
+        mode,
+        instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
+        cores,
+    });
+    let cores = start_cores(&process, listeners, &cpus, mode)?;
+    health.ready();
+    Ok(Gateway { addr, mode, process, health, store, inference, control, cores, shutdown_limit })
+}
+
+/// Binds one listener per core. SO_REUSEPORT lets any process of the same user join, so that an instance already
+/// running would silently share its connections: a first bind without it finds that out.
+fn bind(
+    addr: SocketAddr,
+    cores: usize,
+    mode: DriverMode,
+) -> Result<(SocketAddr, Vec<std::net::TcpListener>), StartError> {
+    let fail = |source: io::Error| StartError::Bind { addr, source };
+    let addr = Listener::claim(addr).map_err(fail)?;
+    let listeners = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<Vec<_>>>().map_err(fail)?;
+    Ok((addr, listeners))
+}
+
+fn open_store(settings: &Settings, registry: &Registry, breakers: &Arc<Breakers>) -> Result<Store, StartError> {
+    let backend = match settings.storage.profile {
+        StorageProfile::Lite => Backend::Sqlite {
+            path: settings.storage.database_path.clone(),
+            auto_migrate: settings.storage.auto_migrate,
+        },
+        StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
+    };
+    let store = Store::open(StoreOptions {
+        backend,
+        batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
+        queue_items: STORAGE_QUEUE_ITEMS,
+        queue_bytes: STORAGE_QUEUE_BYTES,
+        observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
+    })?;
+    registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
+    registry.add_source(Box::new(PoisonedSpans(store.clone())));
+    Ok(store)
+}
+
+fn start_inference(cores: usize, analyser: &Arc<Analyser>, registry: &Registry) -> Result<InferencePool, StartError> {
+    let options = PoolOptions { threads: cores, queue_jobs: INFERENCE_QUEUE_JOBS, queue_bytes: INFERENCE_QUEUE_BYTES };
+    let pool = InferencePool::start(options, Arc::clone(analyser))
+        .map_err(|source| StartError::Thread { what: "the inference pool", source })?;
+    let watched = pool.handle();
+    registry.watch_queue(QueueWatch {
+        name: "inference",
+        capacity: INFERENCE_QUEUE_JOBS as u64,
+        depth: Box::new(move || watched.counters().queued_jobs as u64),
+    });
+    Ok(pool)
+}
+
+fn start_cores(
+    process: &Arc<Process>,
+    listeners: Vec<std::net::TcpListener>,
+    cpus: &[usize],
+    mode: DriverMode,
+) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
+    let fail = |source: io::Error| StartError::Thread { what: "a core thread", source };
+    let pin = listeners.len() <= cpus.len();
+    let mut cores = Vec::with_capacity(listeners.len());
+    let mut listening = Vec::with_capacity(listeners.len());
+    for (index, listener) in listeners.into_iter().enumerate() {
+        let (order, ordered) = oneshot::channel();
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
+        let process = Arc::clone(process);
+        let cpu = cpus.get(index).copied().filter(|_| pin);
+        let thread = rt::start_core(index, cpu, mode, move || Box::pin(core::run(process, listener, ordered, ready)))
+            .map_err(fail)?;
+        cores.push((thread, order));
+        listening.push(is_ready);
+    }
+    for ready in listening {
+        if ready.recv().is_err() {
+            return Err(fail(io::Error::other("its event loop could not be set up")));
+        }
+    }
+    Ok(cores)
+}
+
+impl Gateway {
+    /// The address that is listened on; the port is the real one when 0 was asked for.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// How the cores wait for the kernel.
+    pub fn mode(&self) -> DriverMode {
+        self.mode
+    }
+
+    /// The store, for reading what has been recorded.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Number of core threads.
+    pub fn cores(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
+    /// all threads. True when nothing was cut and nothing lost.
+    pub fn stop(self) -> bool {
+        let Self { process, health, store, inference, control, cores, shutdown_limit, .. } = self;
+        let started = Instant::now();
+        let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
+        health.drain();
+        process.start_draining();
+        let mut threads = Vec::with_capacity(cores.len());
+        for (thread, order) in cores {
+            // A core that is gone already has nothing left to drain.
+            let _gone = order.send(shutdown_limit).is_err();
+            threads.push(thread);
+        }
+        let mut clean = true;
+        for thread in threads {
+            if let Err(error) = thread.join() {
+                tracing::error!(%error, "a core thread failed");
+                clean = false;
+            }
+        }
+        inference.stop_within(left());
+        clean &= store.close(left());
+        // With the process goes the last way to ask the control thread, which then ends by itself.
+        drop(process);
+        control.stop();
+        clean
+    }
+}

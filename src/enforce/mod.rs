@@ -1,0 +1,138 @@
+//! What the findings mean for the request: forward, flag or refuse. A pure decision over findings and settings.
+//!
+//! | the finding                                    | action                                   |
+//! |------------------------------------------------|------------------------------------------|
+//! | below `min_severity` or `min_confidence`       | none                                     |
+//! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
+//! | otherwise                                      | the mode's: log nothing, flag, block     |
+//!
+//! The strictest action of all findings wins. Enforcement never sees HTTP.
+
+use serde_json::{Value, json};
+use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
+use weir_config::vocab::Finding;
+
+use crate::exchange::Refusal;
+
+/// What is to be done with the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Decision {
+    /// Forward as it is.
+    Forward,
+    /// Forward and tell the client by response headers.
+    Flag,
+    /// Answer 403.
+    Block,
+}
+
+impl Decision {
+    /// The span's `enforcement` value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Forward => "none",
+            Self::Flag => "flagged",
+            Self::Block => "blocked",
+        }
+    }
+}
+
+/// Decides over all findings of a request.
+pub fn decide(findings: &[Finding], rules: &Enforcement) -> Decision {
+    findings.iter().map(|finding| action(finding, rules)).max().unwrap_or(Decision::Forward)
+}
+
+/// Whether any finding could lead to more than forwarding: then the request has to wait for its analysis.
+pub fn can_act(rules: &Enforcement) -> bool {
+    rules.mode != EnforcementMode::Log || !rules.categories.is_empty()
+}
+
+fn action(finding: &Finding, rules: &Enforcement) -> Decision {
+    if finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
+        return Decision::Forward;
+    }
+    let category = rules.categories.iter().find(|(finding_type, _)| *finding_type == finding.finding_type);
+    match (category, rules.mode) {
+        (Some((_, EnforcementAction::Block)), _) | (None, EnforcementMode::Block) => Decision::Block,
+        (Some((_, EnforcementAction::Flag)), _) | (None, EnforcementMode::Flag) => Decision::Flag,
+        (None, EnforcementMode::Log) => Decision::Forward,
+    }
+}
+
+/// The 403 a blocked request gets, naming what was found but never the matched words.
+pub fn refusal(findings: &[Finding], rules: &Enforcement) -> Refusal {
+    let blocking: Vec<Value> = findings
+        .iter()
+        .filter(|finding| action(finding, rules) == Decision::Block)
+        .map(|finding| {
+            json!({
+                "finding_type": finding.finding_type,
+                "severity": finding.severity,
+                "confidence": finding.confidence,
+                "description": finding.description,
+            })
+        })
+        .collect();
+    Refusal::new(
+        403,
+        "security_enforcement_blocked",
+        "the request was refused because security analysis found what `enforcement` blocks; see `findings`",
+    )
+    .with("findings", blocking)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::vocab::Severity;
+
+    use super::*;
+
+    fn finding(finding_type: &'static str, severity: Severity, confidence: f64) -> Finding {
+        Finding::new(finding_type, severity, confidence, "rules", "test")
+    }
+
+    fn rules(mode: EnforcementMode) -> Enforcement {
+        Enforcement {
+            mode,
+            min_severity: Severity::High,
+            min_confidence: 0.8,
+            timeout_ms: 5_000,
+            categories: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn needs_both_severity_and_confidence() {
+        let block = rules(EnforcementMode::Block);
+        assert_eq!(decide(&[finding("jailbreak", Severity::Medium, 1.0)], &block), Decision::Forward);
+        assert_eq!(decide(&[finding("jailbreak", Severity::High, 0.79)], &block), Decision::Forward);
+        assert_eq!(decide(&[finding("jailbreak", Severity::High, 0.8)], &block), Decision::Block);
+        assert_eq!(decide(&[], &block), Decision::Forward);
+    }
+
+    #[test]
+    fn log_mode_always_forwards_unless_a_category_says_otherwise() {
+        let mut log = rules(EnforcementMode::Log);
+        let found = [finding("pii_detected", Severity::High, 0.9), finding("jailbreak", Severity::High, 0.9)];
+        assert_eq!(decide(&found, &log), Decision::Forward);
+        assert!(!can_act(&log));
+        log.categories.push(("pii_detected".to_owned(), EnforcementAction::Flag));
+        assert_eq!(decide(&found, &log), Decision::Flag);
+        log.categories.push(("jailbreak".to_owned(), EnforcementAction::Block));
+        assert_eq!(decide(&found, &log), Decision::Block);
+    }
+
+    #[test]
+    fn a_category_can_soften_the_mode() {
+        let mut block = rules(EnforcementMode::Block);
+        block.categories.push(("jailbreak".to_owned(), EnforcementAction::Flag));
+        assert_eq!(decide(&[finding("jailbreak", Severity::Critical, 1.0)], &block), Decision::Flag);
+    }
+
+    #[test]
+    fn the_refusal_lists_only_what_blocked() {
+        let found = [finding("jailbreak", Severity::High, 0.9), finding("is_urgent", Severity::Low, 0.9)];
+        let refusal = refusal(&found, &rules(EnforcementMode::Block));
+        assert_eq!(refusal.status, 403);
+        assert_eq!(refusal.extra["findings"].as_array().map(Vec::len), Some(1));
+    }
+}

@@ -1,0 +1,92 @@
+//! A request's body and what is known of its text.
+
+use bytes::Bytes;
+
+use crate::inspect::RequestView;
+use crate::record::Permit;
+
+/// The body on its way to the provider.
+pub enum Payload {
+    /// There is none.
+    Empty,
+    /// The whole body is in memory.
+    Held {
+        /// The bytes to forward.
+        body: Bytes,
+        /// Whether the client sent it chunked; then it is forwarded chunked.
+        chunked: bool,
+        /// What it took from the body budget.
+        permit: Option<Permit>,
+    },
+    /// It is relayed as it arrives.
+    Streamed,
+}
+
+/// What is known of the request's text.
+pub enum RequestText {
+    /// Nothing to read, or nothing is to be recorded.
+    None,
+    /// Read already; `Inspected::findings` holds what was found if it was also analysed.
+    Read(Box<RequestView>),
+    /// Still to be read: after the answer, off the client's way.
+    Raw {
+        /// The body as received.
+        body: Bytes,
+        /// `Content-Type` of the request.
+        content_type: Option<Bytes>,
+        /// `Content-Encoding` of the request.
+        content_encoding: Option<Bytes>,
+        /// True when only the beginning was kept.
+        truncated: bool,
+    },
+}
+
+/// Whether the request has been analysed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Analysis {
+    /// Findings are complete.
+    Ran,
+    /// To be done after the answer.
+    Due,
+    /// Left out, and the client and the record are told why.
+    Skipped(Skip),
+}
+
+/// Why analysis was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skip {
+    /// `enable_security_analysis` is false.
+    Disabled,
+    /// A circuit breaker is open.
+    BreakerOpen,
+    /// It took longer than `enforcement.timeout_ms`.
+    Timeout,
+    /// A detector failed.
+    Error,
+    /// The analysis queue or the body budget was full.
+    QueueFull,
+}
+
+impl Skip {
+    /// The value of the `reason` tag.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Disabled => "disabled",
+            Self::BreakerOpen => "circuit_breaker_open",
+            Self::Timeout => "analyzer_timeout",
+            Self::Error => "analyzer_error",
+            Self::QueueFull => "queue_full",
+        }
+    }
+
+    /// The value of `X-Service-Analysis`.
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::Disabled => "skipped;reason=disabled",
+            Self::BreakerOpen => "skipped;reason=circuit_breaker_open",
+            Self::Timeout => "skipped;reason=analyzer_timeout",
+            Self::Error => "skipped;reason=analyzer_error",
+            Self::QueueFull => "skipped;reason=queue_full",
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Every "no" Weir says itself, and the one place where it becomes bytes.
+//!
+//! A refusal has the shape of the dialect the client thinks it is talking to, so that the client library raises its own
+//! kind of error; our `type` values stand inside (decisions: wire conventions).
+
+use serde_json::{Map, Value, json};
+use weir_config::vocab::{Dialect, TraceId};
+
+/// A request that Weir answers itself with an error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// HTTP status.
+    pub status: u16,
+    /// `type` of the error body.
+    pub error_type: &'static str,
+    /// What happened, which setting or header caused it, what to do.
+    pub message: String,
+    /// Extra header fields, e.g. `Retry-After`.
+    pub headers: Vec<(&'static str, String)>,
+    /// Extra members of the error object.
+    pub extra: Map<String, Value>,
+    /// Whether the connection must end: after a framing fault, or when the body has not been read.
+    pub close: bool,
+}
+
+impl Refusal {
+    /// A refusal without extras that leaves the connection usable.
+    pub fn new(status: u16, error_type: &'static str, message: impl Into<String>) -> Self {
+        Self { status, error_type, message: message.into(), headers: Vec::new(), extra: Map::new(), close: false }
+    }
+
+    /// The same, ending the connection.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+
+    /// Adds a header field.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+
+    /// Adds a member to the error object.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.extra.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The upstream could not be reached.
+    pub fn upstream_unreachable(message: impl Into<String>) -> Self {
+        Self::new(502, "upstream_connect_error", message)
+    }
+
+    /// The upstream answered something that is not HTTP, or cut its answer before the head was complete.
+    pub fn upstream_protocol(message: impl Into<String>) -> Self {
+        Self::new(502, "upstream_protocol_error", message)
+    }
+
+    /// The upstream's answer did not begin in time.
+    pub fn upstream_timeout(timeout_ms: u64) -> Self {
+        Self::new(
+            504,
+            "upstream_timeout",
+            format!(
+                "the provider sent no response head within {timeout_ms} ms; raise `timeout_ms` if its answers \
+                 legitimately take longer to begin"
+            ),
+        )
+    }
+
+    /// The body is larger than a cap allows.
+    pub fn too_large(cap_bytes: u64, setting: &str) -> Self {
+        Self::new(
+            413,
+            "request_too_large",
+            format!(
+                "the request body is larger than {cap_bytes} bytes, the cap set by `{setting}`; send less or raise it"
+            ),
+        )
+        .with("limit_bytes", cap_bytes)
+        .with("setting", setting)
+        .closing()
+    }
+
+    /// The body in the shape of `dialect`.
+    pub fn body(&self, dialect: Dialect, trace_id: TraceId) -> Vec<u8> {
+        let value = match dialect {
+            Dialect::LocalServer => {
+                let mut object = Map::new();
+                object.insert("error".to_owned(), json!(self.message));
+                object.insert("type".to_owned(), json!(self.error_type));
+                object.extend(self.extra.clone());
+                Value::Object(object)
+            }
+            Dialect::ChatCompletions => json!({ "error": self.object() }),
+            Dialect::Messages => {
+                json!({ "type": "error", "error": self.object(), "request_id": trace_id.to_string() })
+            }
+        };
+        value.to_string().into_bytes()
+    }
+
+    fn object(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("type".to_owned(), json!(self.error_type));
+        object.insert("message".to_owned(), json!(self.message));
+        object.insert("code".to_owned(), json!(self.error_type));
+        object.insert("param".to_owned(), Value::Null);
+        object.extend(self.extra.clone());
+        Value::Object(object)
+    }
+}
+
+/// The reason phrase of a status we send ourselves (RFC 9110 section 15).
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        508 => "Loop Detected",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(dialect: Dialect) -> String {
+        let refusal = Refusal::new(429, "rate_limit_exceeded", "too fast").with("retry_after_secs", 1);
+        String::from_utf8(refusal.body(dialect, TraceId::from_bytes([0; 16]))).unwrap()
+    }
+
+    #[test]
+    fn takes_the_shape_of_each_dialect() {
+        assert_eq!(
+            text(Dialect::ChatCompletions),
+            r#"{"error":{"code":"rate_limit_exceeded","message":"too fast","param":null,"retry_after_secs":1,"type":"rate_limit_exceeded"}}"#
+        );
+        assert_eq!(
+            text(Dialect::Messages),
+            r#"{"error":{"code":"rate_limit_exceeded","message":"too fast","param":null,"retry_after_secs":1,"type":"rate_limit_exceeded"},"request_id":"00000000-0000-0000-0000-000000000000","type":"error"}"#
+        );
+        assert_eq!(
+            text(Dialect::LocalServer),
+            r#"{"error":"too fast","retry_after_secs":1,"type":"rate_limit_exceeded"}"#
+        );
+    }
+}

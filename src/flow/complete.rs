@@ -1,0 +1,264 @@
+//! The end of an exchange, off the client's way: read what has not been read, analyse what has not been analysed, fill
+//! in the record. Runs on the core for short texts and on the inference pool for long ones; it does no I/O.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
+use weir_inference::{Analyser, Hit, Options, Part, Scratch};
+use weir_storage::record::{SpanEvent, SpanRecord};
+
+use super::text;
+use crate::exchange::RequestText;
+use crate::inspect::RequestView;
+use crate::observe::{Answer, AnswerReader, estimate_tokens};
+
+/// Everything needed to complete a record.
+pub(crate) struct Finish {
+    pub(crate) span: Box<SpanRecord>,
+    pub(crate) dialect: Dialect,
+    pub(crate) text: RequestText,
+    /// Whether `span.security_findings` already covers the request's text.
+    pub(crate) request_analysed: bool,
+    pub(crate) answer: Option<AnswerReader>,
+    /// Bytes of text the answer holds, about.
+    pub(crate) answer_bytes: usize,
+    /// How to analyse; `None` leaves the score unset.
+    pub(crate) analyse: Option<Options>,
+    /// Bound on what a compressed body may be decoded to.
+    pub(crate) decoded_bytes_max: usize,
+}
+
+impl Finish {
+    /// Bytes of text that are still to be looked at, about.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let request = match &self.text {
+            RequestText::None => 0,
+            RequestText::Read(view) => view.text.len(),
+            RequestText::Raw { body, .. } => body.len(),
+        };
+        request + self.answer_bytes
+    }
+}
+
+/// Completes the record with analysis.
+pub(crate) fn complete(analyser: &Analyser, scratch: &mut Scratch, finish: Finish) -> Box<SpanRecord> {
+    fill(finish, |parts, options, hits| {
+        let ran = survive(|| analyser.analyse(scratch, parts, options, hits))?;
+        Some((ran.detectors, ran.cut))
+    })
+}
+
+/// Runs a reader or detector over somebody else's bytes. A bug in it costs this one result, never the record, the
+/// connection or the thread.
+pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// Completes the record without analysis, for `reason`.
+pub(crate) fn complete_unanalysed(mut finish: Finish, reason: &str) -> Box<SpanRecord> {
+    if finish.analyse.take().is_some() {
+        drop_tags(&mut finish.span, reason);
+    }
+    fill(finish, |_, _, _| None)
+}
+
+/// Marks a record whose analysis was left out.
+pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
+    span.tags.insert(Cow::Borrowed("pipeline_dropped"), "true".to_owned());
+    span.tags.insert(Cow::Borrowed("reason"), reason.to_owned());
+}
+
+/// Which detectors ran, and whether they ran out of time.
+type Ran = (&'static [&'static str], bool);
+
+fn fill(
+    finish: Finish,
+    mut analyse: impl FnMut(&[Part<'_>], &Options, &mut Vec<Hit>) -> Option<Ran>,
+) -> Box<SpanRecord> {
+    let Finish {
+        mut span,
+        dialect,
+        text: request_text,
+        request_analysed,
+        answer,
+        analyse: options,
+        decoded_bytes_max,
+        ..
+    } = finish;
+    let view = match request_text {
+        RequestText::None => None,
+        RequestText::Read(view) => Some(view),
+        RequestText::Raw { body, content_type, content_encoding, truncated } => {
+            let (kind, coding) = (content_type.as_deref(), content_encoding.as_deref());
+            survive(|| text::read_raw(dialect, kind, coding, &body, decoded_bytes_max)).map(|mut view| {
+                view.truncated |= truncated;
+                Box::new(view)
+            })
+        }
+    };
+    let answer = answer.and_then(|reader| survive(|| reader.finish()));
+    if let Some(options) = options {
+        let request = view.as_deref().filter(|_| !request_analysed);
+        find(&mut span, request, answer.as_ref(), &options, &mut analyse);
+    }
+    if let Some(view) = view {
+        take_request(&mut span, *view);
+    }
+    if let Some(answer) = answer {
+        take_answer(&mut span, answer);
+    }
+    count_tokens(&mut span);
+    span
+}
+
+/// Runs the detectors over what has not been looked at and sets the score.
+fn find(
+    span: &mut SpanRecord,
+    request: Option<&RequestView>,
+    answer: Option<&Answer>,
+    options: &Options,
+    analyse: &mut impl FnMut(&[Part<'_>], &Options, &mut Vec<Hit>) -> Option<Ran>,
+) {
+    let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
+    if let Some(view) = request {
+        parts.extend(text::request_parts(view));
+    }
+    let of_request = parts.len();
+    if let Some(answer) = answer {
+        parts.extend(text::answer_parts(answer));
+    }
+    let mut hits = Vec::new();
+    let Some((detectors, cut)) = analyse(&parts, options, &mut hits) else {
+        return drop_tags(span, "analyzer_error");
+    };
+    for Hit { part, mut finding } in hits {
+        finding.location = match part.checked_sub(of_request) {
+            None => request.map(|view| text::request_location(view, part)).unwrap_or_default(),
+            Some(at) => answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default(),
+        };
+        span.security_findings.push(finding);
+    }
+    if span.detectors.is_empty() {
+        span.detectors.extend(detectors.iter().map(|name| Cow::Borrowed(*name)));
+    }
+    if let Some(view) = request {
+        span.security_findings.extend(reading_findings(view));
+    }
+    if cut {
+        span.security_findings.push(Finding::new(
+            "analysis_timeout",
+            Severity::Info,
+            1.0,
+            "rules",
+            "analysis ran out of time before it had seen the whole text",
+        ));
+    }
+    span.security_score = Some(score(&span.security_findings));
+}
+
+/// Findings about the body as such: unreadable, or longer than is looked at.
+pub(crate) fn reading_findings(view: &RequestView) -> impl Iterator<Item = Finding> + use<> {
+    let unreadable = view.unreadable.map(|reason| {
+        let mut finding = Finding::new(
+            "unreadable_body",
+            Severity::Low,
+            1.0,
+            "rules",
+            "the request body could not be read as its content type says; its raw bytes were analysed",
+        );
+        finding.metadata.insert("reason".to_owned(), reason.to_owned());
+        finding.location.push_str("request");
+        finding
+    });
+    let truncated = view.truncated.then(|| {
+        let mut finding = Finding::new(
+            "analysis_truncated",
+            Severity::Low,
+            1.0,
+            "rules",
+            "the text was longer than is kept for analysis; its end was not looked at",
+        );
+        finding.location.push_str("request");
+        finding
+    });
+    unreadable.into_iter().chain(truncated)
+}
+
+fn take_request(span: &mut SpanRecord, view: RequestView) {
+    if span.model.is_none() {
+        span.model = view.model;
+    }
+    span.streaming |= view.stream == Some(true);
+    if !view.text.is_empty() {
+        span.prompt = Some(view.text);
+    }
+}
+
+fn take_answer(span: &mut SpanRecord, answer: Answer) {
+    if span.model.is_none() {
+        span.model = answer.model;
+    }
+    if let Some(usage) = answer.usage {
+        span.prompt_tokens = usage.prompt;
+        span.completion_tokens = usage.completion;
+        span.total_tokens = usage.total;
+        span.cached_tokens = usage.cached;
+        span.reasoning_tokens = usage.reasoning;
+    }
+    span.finish_reason = answer.finish_reason;
+    if span.error_type.is_none() {
+        span.error_type = answer.error_type;
+        span.error_message = answer.error_message;
+    }
+    if !answer.text.is_empty() {
+        span.response = Some(answer.text);
+    }
+    if answer.truncated {
+        span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
+    }
+    if span.streaming && !answer.complete && span.error_type.is_none() {
+        span.tags.insert(Cow::Borrowed("response_incomplete"), "true".to_owned());
+    }
+    for call in answer.tool_calls {
+        let mut data = BTreeMap::new();
+        if let Some(id) = call.id {
+            data.insert("id".to_owned(), id);
+        }
+        data.insert("arguments".to_owned(), call.arguments);
+        span.events.push(SpanEvent {
+            timestamp: Timestamp::now(),
+            event_type: Cow::Borrowed("tool_call"),
+            description: format!("the model asked for tool `{}`", call.name),
+            data,
+        });
+    }
+}
+
+/// Fills in what the provider did not count, and says that it is an estimate. Only for answers: a refused or failed
+/// request has used no tokens.
+fn count_tokens(span: &mut SpanRecord) {
+    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
+    let counts_tokens = !matches!(span.operation_name.as_ref(), "proxy" | "list_models");
+    if answered && counts_tokens {
+        if span.prompt_tokens.is_none()
+            && let Some(prompt) = &span.prompt
+        {
+            span.prompt_tokens = Some(estimate_tokens(prompt));
+            span.tokens_estimated = true;
+        }
+        if span.completion_tokens.is_none()
+            && let Some(response) = &span.response
+        {
+            span.completion_tokens = Some(estimate_tokens(response));
+            span.tokens_estimated = true;
+        }
+    }
+    if span.total_tokens.is_none() {
+        span.total_tokens = match (span.prompt_tokens, span.completion_tokens) {
+            (None, None) => None,
+            (prompt, completion) => Some(prompt.unwrap_or(0).saturating_add(completion.unwrap_or(0))),
+        };
+    }
+}

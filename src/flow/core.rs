@@ -1,0 +1,129 @@
+//! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use weir_config::Settings;
+use weir_inference::{Analyser, PoolHandle, Scratch};
+use weir_storage::SpanSink;
+
+use crate::admit::rate::RateTable;
+use crate::api::ApiHandle;
+use crate::forward;
+use crate::meter::{CoreMeter, Registry};
+use crate::ops::breaker::Breakers;
+use crate::record::Budget;
+use crate::rt::DriverMode;
+
+/// Parts every core shares. Nothing in here takes a lock on a core thread.
+pub struct ProcessParts {
+    /// The current settings; a request reads one snapshot.
+    pub settings: Arc<ArcSwap<Settings>>,
+    /// The rules, compiled once.
+    pub analyser: Arc<Analyser>,
+    /// Threads for analysis that is not worth doing on a core.
+    pub inference: PoolHandle,
+    /// Where finished spans go.
+    pub sink: SpanSink,
+    /// Storage and security breakers.
+    pub breakers: Arc<Breakers>,
+    /// The provider.
+    pub peer: Arc<forward::Peer>,
+    /// The control thread's router.
+    pub api: ApiHandle,
+    /// Metrics.
+    pub registry: Arc<Registry>,
+    /// How cores wait for the kernel.
+    pub mode: DriverMode,
+    /// Our pseudonym in `Via`.
+    pub instance: String,
+    /// How many cores share `max_connections`.
+    pub cores: usize,
+}
+
+/// The process.
+pub struct Process {
+    /// Its parts.
+    pub parts: ProcessParts,
+    /// Token buckets.
+    pub rates: RateTable,
+    /// Bounds the body bytes in memory.
+    pub bodies: Budget,
+    draining: AtomicBool,
+    epoch: Instant,
+}
+
+/// Body bytes held in memory by all cores together.
+const BODIES_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+impl Process {
+    /// Puts the parts together.
+    pub fn new(parts: ProcessParts) -> Arc<Self> {
+        Arc::new(Self {
+            parts,
+            rates: RateTable::new(),
+            bodies: Budget::new(BODIES_BYTES_MAX),
+            draining: AtomicBool::new(false),
+            epoch: Instant::now(),
+        })
+    }
+
+    /// Nanoseconds since the process began, the same on every core.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// From now on answers carry `Connection: close`.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether the process is on its way out.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// One core.
+pub struct Core {
+    /// The process.
+    pub process: Arc<Process>,
+    /// This core's metrics.
+    pub meter: CoreMeter,
+    /// This core's scratch memory for analysis.
+    pub scratch: RefCell<Scratch>,
+    /// This core's connections to the provider.
+    pub pool: Rc<forward::Pool>,
+    /// Client connections open on this core.
+    pub connections: Cell<usize>,
+    /// Client connections that wait for a request, by descriptor: a drain closes them.
+    pub idle: RefCell<std::collections::HashSet<std::os::fd::RawFd>>,
+}
+
+impl Core {
+    /// A core of `process`.
+    pub fn new(process: Arc<Process>) -> Rc<Self> {
+        let settings = process.parts.settings.load();
+        let cores = u32::try_from(process.parts.cores.max(1)).unwrap_or(u32::MAX);
+        let quota = settings.limits.max_connections.div_ceil(cores);
+        let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+        drop(settings);
+        Rc::new(Self {
+            meter: process.parts.registry.core(),
+            scratch: RefCell::new(process.parts.analyser.scratch()),
+            pool: forward::Pool::new(Arc::clone(&process.parts.peer), quota, connect_limit),
+            connections: Cell::new(0),
+            idle: RefCell::new(std::collections::HashSet::new()),
+            process,
+        })
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.process.parts.settings.load_full()
+    }
+}

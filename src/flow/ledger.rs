@@ -1,0 +1,332 @@
+//! Where every exchange ends: once, whatever happened. The ledger is opened when a request head has been read and
+//! settles when it is dropped, so a refusal, a vanished client, an upstream failure and even a panic are recorded,
+//! counted and released like an answer.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, Finding, Timestamp, TraceId, score};
+use weir_inference::{Job, Options, Turn};
+use weir_storage::Dropped;
+use weir_storage::record::{SpanEvent, SpanRecord};
+
+use super::complete::{Finish, complete, complete_unanalysed, drop_tags};
+use super::{Core, INLINE_TEXT_BYTES_MAX, Process};
+use crate::enforce::Decision;
+use crate::exchange::{Analysis, Moments, Refusal, RequestText, Skip};
+use crate::meter::CoreMeter;
+use crate::observe::AnswerReader;
+use crate::record::{Identity, Permit, blank};
+
+/// The account of one exchange.
+pub(crate) struct Ledger {
+    core: Rc<Core>,
+    settings: Arc<Settings>,
+    pub(crate) moments: Moments,
+    provider_label: &'static str,
+    dialect: Dialect,
+    pub(crate) trace_id: TraceId,
+    /// `None` when neither storage nor analysis wants a record, and after settling.
+    span: Option<Box<SpanRecord>>,
+    store: bool,
+    pub(crate) text: RequestText,
+    pub(crate) answer: Option<AnswerReader>,
+    /// Bytes of text the answer holds, about.
+    pub(crate) answer_bytes: usize,
+    pub(crate) analysis: Analysis,
+    /// What kept bodies took from the budget.
+    permit: Option<Permit>,
+    status: Option<u16>,
+    settled: bool,
+}
+
+impl Ledger {
+    /// Opens the account. `skip` says why analysis will not take place, if so.
+    pub(crate) fn open(
+        core: &Rc<Core>,
+        settings: &Arc<Settings>,
+        moments: Moments,
+        identity: &Identity,
+        dialect: Dialect,
+        skip: Option<Skip>,
+    ) -> Self {
+        let store = settings.enable_trace_storage && skip != Some(Skip::BreakerOpen);
+        if skip == Some(Skip::BreakerOpen) && settings.enable_trace_storage {
+            core.meter.dropped("storage", "circuit_breaker_open");
+        }
+        let span = (store || skip.is_none()).then(|| blank(identity));
+        Self {
+            settings: Arc::clone(settings),
+            moments,
+            provider_label: identity.provider.label(),
+            dialect,
+            trace_id: identity.trace_id,
+            span,
+            store,
+            text: RequestText::None,
+            answer: None,
+            answer_bytes: 0,
+            analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
+            permit: None,
+            status: None,
+            settled: false,
+            core: Rc::clone(core),
+        }
+    }
+
+    /// Whether anybody wants to know what was said.
+    pub(crate) fn wants_text(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// Keeps a budget permit until the text it stands for has been dealt with.
+    pub(crate) fn hold(&mut self, permit: Permit) {
+        self.permit = Some(permit);
+    }
+
+    /// A head with this status is going to the client.
+    pub(crate) fn answered(&mut self, status: u16) {
+        self.status = Some(status);
+    }
+
+    /// The answer is a stream.
+    pub(crate) fn streams(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.streaming = true;
+        }
+    }
+
+    /// Whether the answer is a stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.span.as_ref().is_some_and(|span| span.streaming)
+    }
+
+    /// Weir answers with an error itself.
+    pub(crate) fn refused(&mut self, refusal: &Refusal) {
+        self.status = Some(refusal.status);
+        self.failed(refusal.error_type, &refusal.message);
+    }
+
+    /// Something went wrong after the head had been sent, or with nobody left to tell.
+    pub(crate) fn failed(&mut self, error_type: &str, message: &str) {
+        if let Some(span) = &mut self.span {
+            span.error_type = Some(error_type.to_owned());
+            span.error_message = Some(message.to_owned());
+        }
+    }
+
+    /// The client left before it had everything.
+    pub(crate) fn client_left(&mut self) {
+        self.event("client_disconnected", "the client closed the connection before the answer was complete");
+        self.failed("client_disconnected", "the client closed the connection before the answer was complete");
+    }
+
+    /// Notes something that happened.
+    pub(crate) fn event(&mut self, event_type: &'static str, description: &str) {
+        if let Some(span) = &mut self.span {
+            span.events.push(SpanEvent {
+                timestamp: Timestamp::now(),
+                event_type: Cow::Borrowed(event_type),
+                description: description.to_owned(),
+                data: BTreeMap::new(),
+            });
+        }
+    }
+
+    /// The request has been analysed before forwarding.
+    pub(crate) fn inspected(&mut self, findings: Vec<Finding>, detectors: &[&'static str]) {
+        self.analysis = Analysis::Ran;
+        if let Some(span) = &mut self.span {
+            span.security_findings = findings;
+            span.detectors.extend(detectors.iter().map(|name| Cow::Borrowed(*name)));
+        }
+    }
+
+    /// Adds findings that belong to the request as a whole.
+    pub(crate) fn add_finding(&mut self, finding: Finding) {
+        if let Some(span) = &mut self.span {
+            span.security_findings.push(finding);
+        }
+    }
+
+    /// What enforcement decided.
+    pub(crate) fn enforced(&mut self, decision: Decision) {
+        if let Some(span) = &mut self.span {
+            span.enforcement = Cow::Borrowed(decision.as_str());
+        }
+    }
+
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.settled, true) {
+            return;
+        }
+        if std::thread::panicking() {
+            self.status = self.status.or(Some(500));
+            self.failed("internal_error", "a bug in Weir ended this exchange; see the log");
+        }
+        let total = self.moments.started.elapsed();
+        let overhead_us = micros(self.moments.overhead(total));
+        let Some(mut span) = self.span.take() else {
+            let status = self.status.unwrap_or(0);
+            self.core.meter.request(self.provider_label, None, status, micros(total), overhead_us, None, None);
+            return;
+        };
+        span.end_time = Timestamp::from_micros(span.start_time.micros().saturating_add_unsigned(micros(total)));
+        span.duration_ms = milliseconds(total);
+        span.overhead_us = Some(overhead_us);
+        span.status_code = self.status;
+        span.time_to_first_token_ms =
+            self.moments.first_byte.map(|at| milliseconds(at.saturating_duration_since(self.moments.started)));
+        let (analyse, request_analysed) = self.plan(&mut span);
+        let finish = Finish {
+            span,
+            dialect: self.dialect,
+            text: std::mem::replace(&mut self.text, RequestText::None),
+            request_analysed,
+            answer: self.answer.take(),
+            answer_bytes: self.answer_bytes,
+            analyse,
+            decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
+        };
+        let publish = Publish { provider_label: self.provider_label, store: self.store };
+        if finish.text_bytes() <= INLINE_TEXT_BYTES_MAX
+            && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()
+        {
+            let process = &self.core.process;
+            let started = Instant::now();
+            let analysed = finish.analyse.is_some();
+            let span = complete(&process.parts.analyser, &mut scratch, finish);
+            if analysed {
+                self.core.meter.detector("rules", micros(started.elapsed()));
+                report(process, &span);
+            }
+            publish.run(process, &self.core.meter, span);
+        } else {
+            self.hand_over(finish, publish);
+        }
+    }
+
+    /// How the rest of the analysis is to be done, and whether the request's part is done already.
+    fn plan(&self, span: &mut SpanRecord) -> (Option<Options>, bool) {
+        let options = Options { jailbreak: self.settings.security_analysis.jailbreak_enabled, deadline: None };
+        match self.analysis {
+            Analysis::Ran => {
+                span.security_score = Some(score(&span.security_findings));
+                (Some(options), true)
+            }
+            // What enforcement could not wait for is still looked at for the record.
+            Analysis::Due | Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error) => (Some(options), false),
+            Analysis::Skipped(skip @ (Skip::Disabled | Skip::BreakerOpen)) => {
+                drop_tags(span, skip.reason());
+                (None, false)
+            }
+        }
+    }
+
+    /// Long texts are read and analysed on the inference pool, and stored unanalysed when that is full or too slow.
+    fn hand_over(&mut self, finish: Finish, publish: Publish) {
+        let process = Arc::clone(&self.core.process);
+        let queue_full = Arc::new(AtomicBool::new(false));
+        let was_full = Arc::clone(&queue_full);
+        let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
+        let deadline = Instant::now() + limit;
+        let bytes = finish.text_bytes();
+        let permit = self.permit.take();
+        let run = Box::new(move |turn: Turn<'_>| {
+            let _held = permit;
+            let span = match turn {
+                Turn::Run(analyser, scratch) => {
+                    let mut finish = finish;
+                    if let Some(options) = &mut finish.analyse {
+                        options.deadline = Some(deadline);
+                    }
+                    let span = complete(analyser, scratch, finish);
+                    report(&process, &span);
+                    span
+                }
+                Turn::Expired if was_full.load(Ordering::Relaxed) => complete_unanalysed(finish, "queue_full"),
+                Turn::Expired => {
+                    process.parts.breakers.security.failure();
+                    complete_unanalysed(finish, "analyzer_timeout")
+                }
+            };
+            with_pool_meter(&process, |meter| publish.run(&process, meter, span));
+        });
+        if let Err(job) = self.core.process.parts.inference.submit(Job { bytes, deadline, run }) {
+            self.core.meter.dropped("inference", "queue_full");
+            queue_full.store(true, Ordering::Relaxed);
+            (job.run)(Turn::Expired);
+        }
+    }
+}
+
+/// Tells the security breaker how an analysis went.
+fn report(process: &Process, span: &SpanRecord) {
+    if span.security_score.is_some() {
+        process.parts.breakers.security.success();
+    } else {
+        process.parts.breakers.security.failure();
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+/// The last step: numbers to the meter, the record to the store.
+#[derive(Clone, Copy)]
+struct Publish {
+    provider_label: &'static str,
+    store: bool,
+}
+
+impl Publish {
+    fn run(self, process: &Process, meter: &CoreMeter, span: Box<SpanRecord>) {
+        meter.request(
+            self.provider_label,
+            span.model.as_deref(),
+            span.status_code.unwrap_or(0),
+            u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
+            span.overhead_us.unwrap_or(0),
+            span.prompt_tokens,
+            span.completion_tokens,
+        );
+        for finding in &span.security_findings {
+            meter.finding(finding.severity, &finding.finding_type);
+        }
+        if self.store
+            && let Err(dropped) = process.parts.sink.push(span)
+        {
+            let reason = match dropped {
+                Dropped::QueueFull => "queue_full",
+                Dropped::Closed => "closed",
+            };
+            meter.dropped("storage", reason);
+        }
+    }
+}
+
+/// Pool threads have meters of their own: every cell has one writer.
+fn with_pool_meter(process: &Process, use_it: impl FnOnce(&CoreMeter)) {
+    thread_local! {
+        static METER: OnceCell<CoreMeter> = const { OnceCell::new() };
+    }
+    METER.with(|meter| use_it(meter.get_or_init(|| process.parts.registry.core())));
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds with microsecond resolution, as the record shows them.
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1_000.0
+}

@@ -1,0 +1,47 @@
+//! The journey of a request, and the only place that orders its stages:
+//!
+//! ```text
+//! session   accept, read a head, keep the connection or close it
+//! request   parse ▸ admit ▸ inspect ▸ enforce ▸ rewrite          (or a refusal)
+//! upstream  lease a connection, send, await the response head
+//! relay     the answer, byte by byte as it comes, with a tap beside it
+//! ledger    always: status, durations, text, findings ▸ metrics ▸ store
+//! own       paths Weir answers itself, handed to the control thread
+//! ```
+
+mod complete;
+mod core;
+mod date;
+mod ledger;
+mod own;
+mod relay;
+mod request;
+mod session;
+mod text;
+mod upload;
+mod upstream;
+mod watch;
+
+pub use core::{Core, Process, ProcessParts};
+pub use session::serve_connection;
+
+use std::time::Duration;
+
+/// Longest wait for the next request on a kept connection.
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(75);
+/// A request head must be complete this long after its first byte.
+pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Longest pause between two reads of a request body.
+pub(crate) const BODY_PAUSE_LIMIT: Duration = Duration::from_secs(30);
+/// Longest time a write to the client may make no progress.
+pub(crate) const WRITE_STALL_LIMIT: Duration = Duration::from_secs(30);
+/// Texts up to this size are analysed on the core: it costs less than handing them to another thread would.
+pub(crate) const INLINE_TEXT_BYTES_MAX: usize = 8 * 1024;
+/// First read buffer of a connection: a typical request fits, and 10,000 idle connections stay below 8 KiB each.
+pub(crate) const READ_BYTES_START: usize = 4 * 1024;
+/// Read buffer while a body streams.
+pub(crate) const READ_BYTES_STREAM: usize = 16 * 1024;
+/// Heads and first body bytes are copied into one write up to this size; more is written piece by piece.
+pub(crate) const JOIN_BYTES_MAX: usize = 16 * 1024;
+/// Interim (1xx) responses relayed in one exchange.
+pub(crate) const INTERIM_MAX: usize = 8;

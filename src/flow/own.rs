@@ -1,0 +1,73 @@
+//! Paths Weir answers itself: the request goes to the control thread's router and its answer comes back.
+
+use bytes::Bytes;
+use weir_config::vocab::Dialect;
+
+use super::session::{Next, Session};
+use super::upload;
+use crate::exchange::{Refusal, reason};
+use crate::wire::{HeadWriter, RequestHead};
+
+/// Answers one request to our own API.
+pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
+    let cap = session.core.settings().limits.max_api_request_bytes;
+    let close = !head.keep_alive || session.core.process.is_draining();
+    let head_only = head.method() == "HEAD";
+    let body = match upload::read_whole(session, &head, cap, "SERVICE_MAX_REQUEST_BYTES", None).await {
+        Ok(whole) => whole.body,
+        Err(upload::NoBody::ClientLeft) => return Next::Close,
+        Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, head_only).await,
+    };
+    let Some(request) = to_http(&head, body) else {
+        let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
+        return refuse(session, &refusal, head_only).await;
+    };
+    let response = match session.core.process.parts.api.call(request).await {
+        Ok(response) => response,
+        Err(error) => error.into_response(),
+    };
+    if write(session, response, close, head_only).await && !close { Next::Keep } else { Next::Close }
+}
+
+async fn refuse(session: &mut Session, refusal: &Refusal, head_only: bool) -> Next {
+    let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh());
+    let close = refusal.close || session.core.process.is_draining();
+    let sent =
+        session.send_own(refusal.status, &refusal.headers, "application/json", body.into(), close, head_only).await;
+    if close && sent.is_ok() {
+        session.linger().await;
+    }
+    if close || sent.is_err() { Next::Close } else { Next::Keep }
+}
+
+fn to_http(head: &RequestHead, body: Bytes) -> Option<http::Request<Bytes>> {
+    let mut request = http::Request::builder().method(head.method()).uri(head.target());
+    for field in head.fields() {
+        request = request.header(field.name_bytes(), field.value());
+    }
+    request.body(body).ok()
+}
+
+async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {
+    let (parts, body) = response.into_parts();
+    let mut out = bytes::BytesMut::with_capacity(512 + body.len());
+    let status = parts.status.as_u16();
+    let mut writer = HeadWriter::new(&mut out);
+    writer.status_line(status, parts.status.canonical_reason().unwrap_or(reason(status)).as_bytes());
+    for (name, value) in &parts.headers {
+        if name != http::header::CONTENT_LENGTH && name != http::header::CONNECTION {
+            writer.field(name.as_str(), value.as_bytes());
+        }
+    }
+    if status != 204 && status != 304 {
+        writer.field("content-length", body.len().to_string().as_bytes());
+    }
+    if close {
+        writer.field("connection", b"close");
+    }
+    writer.end();
+    if !head_only {
+        out.extend_from_slice(&body);
+    }
+    session.send(out.freeze()).await.is_ok()
+}

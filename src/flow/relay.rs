@@ -1,0 +1,291 @@
+//! The answer on its way back: bytes leave for the client first, then the copy is looked at.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use weir_config::Settings;
+
+use super::complete::survive;
+use super::ledger::Ledger;
+use super::session::Session;
+use super::upload::Ranges;
+use super::upstream::{Answered, StopUpstream};
+use super::watch::ClientWatch;
+use super::{JOIN_BYTES_MAX, READ_BYTES_STREAM};
+use crate::exchange::Parsed;
+use crate::forward::Lease;
+use crate::observe::{AnswerKind, AnswerReader};
+use crate::rt::{Deadline, On};
+use crate::wire::{self, BodyScanner, HeadWriter, ResponseBody, ResponseHead, Version};
+
+/// How an exchange ended on the client's side.
+pub(crate) enum Ended {
+    /// The client has the whole answer.
+    Complete {
+        /// Whether its connection can go on.
+        keep: bool,
+    },
+    /// It has a part of it at most: its connection must end, so that the part cannot look whole.
+    Cut,
+}
+
+/// How the body is framed towards the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    /// As the provider framed it.
+    Same,
+    /// The provider ends its body by closing; a 1.1 client gets chunks.
+    Chunks,
+    /// A 1.0 client gets the bare content, ended by closing.
+    Bare,
+}
+
+/// Relays head and body of the answer, records what was seen, and gives the connection back if it can be used again.
+#[allow(clippy::too_many_arguments)] // The end of the journey: everything meets here once.
+pub(crate) async fn answer(
+    session: &mut Session,
+    settings: &Settings,
+    parsed: &Parsed,
+    mut lease: Lease,
+    answered: Answered,
+    marks: &[(&'static str, Bytes)],
+    watch: &mut ClientWatch,
+    ledger: &mut Ledger,
+) -> Ended {
+    let Answered { head, rest } = answered;
+    let framing = framing(&head, parsed.head.version);
+    let keep = parsed.head.keep_alive && framing != Framing::Bare && !session.core.process.is_draining();
+    ledger.answered(head.status);
+    let kind = AnswerKind::from_content_type(head.get("content-type"));
+    if matches!(kind, AnswerKind::EventStream | AnswerKind::JsonLines) {
+        ledger.streams();
+    }
+    if ledger.wants_text() {
+        let text_max = usize::try_from(settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
+        ledger.answer = Some(AnswerReader::new(parsed.dialect(), kind, head.get("content-encoding"), text_max));
+    }
+    let out = response_head(settings, &head, framing, keep, marks, ledger);
+    let mut relay = Relay {
+        session,
+        scanner: BodyScanner::response(head.body),
+        framing,
+        ranges: Ranges::default(),
+        idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
+    };
+    let ended = relay.run(&mut lease, out, rest, watch, ledger).await;
+    match ended {
+        Body::Complete { clean } => {
+            if clean && head.keep_alive {
+                lease.give_back();
+            }
+            Ended::Complete { keep }
+        }
+        Body::ClientLeft => {
+            ledger.client_left();
+            Ended::Cut
+        }
+        Body::UpstreamCut(what) => {
+            ledger.failed("upstream_protocol_error", &what);
+            ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
+            Ended::Cut
+        }
+    }
+}
+
+fn framing(head: &ResponseHead, client: Version) -> Framing {
+    match (head.body, client) {
+        (ResponseBody::Empty | ResponseBody::Length(_), _) => Framing::Same,
+        (ResponseBody::Chunked, Version::Http11) => Framing::Same,
+        (ResponseBody::UntilClose, Version::Http11) => Framing::Chunks,
+        (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http10) => Framing::Bare,
+    }
+}
+
+/// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks.
+fn response_head(
+    settings: &Settings,
+    head: &ResponseHead,
+    framing: Framing,
+    keep: bool,
+    marks: &[(&'static str, Bytes)],
+    ledger: &Ledger,
+) -> BytesMut {
+    let mut out = BytesMut::with_capacity(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4);
+    let mut writer = HeadWriter::new(&mut out);
+    writer.status_line(head.status, head.reason());
+    let mut dated = false;
+    for field in head.fields() {
+        if field.is("content-length") {
+            if let Some(length) = head.declared_length {
+                writer.number(field.name(), length);
+            }
+        } else if field.is("transfer-encoding") {
+            if head.body == ResponseBody::Chunked && framing == Framing::Same {
+                writer.chunked();
+            }
+        } else if !field.name_starts_with("x-service-") && !field.is_hop_by_hop() {
+            dated |= field.is("date");
+            writer.relay(field);
+        }
+    }
+    if framing == Framing::Chunks {
+        writer.chunked();
+    }
+    if !dated {
+        writer.field("Date", super::date::http_date().as_bytes());
+    }
+    for (name, value) in marks {
+        writer.field(name, value);
+    }
+    if settings.server.timing_header {
+        let overhead = ledger.moments.overhead(ledger.moments.started.elapsed());
+        let milliseconds = overhead.as_micros() as f64 / 1_000.0;
+        writer.field("Server-Timing", format!("weir;dur={milliseconds:.3}").as_bytes());
+    }
+    if !keep {
+        writer.connection_close();
+    }
+    writer.end();
+    out
+}
+
+/// How the body ended.
+enum Body {
+    Complete {
+        /// Nothing unasked followed it.
+        clean: bool,
+    },
+    ClientLeft,
+    UpstreamCut(String),
+}
+
+struct Relay<'a> {
+    session: &'a mut Session,
+    scanner: BodyScanner,
+    framing: Framing,
+    ranges: Ranges,
+    idle_limit: Duration,
+}
+
+impl Relay<'_> {
+    async fn run(
+        &mut self,
+        lease: &mut Lease,
+        head: BytesMut,
+        rest: BytesMut,
+        watch: &mut ClientWatch,
+        ledger: &mut Ledger,
+    ) -> Body {
+        let mut head = Some(head);
+        let mut buf = rest;
+        let deadline = Deadline::new();
+        loop {
+            let progress = match self.step(&mut buf, &mut head, ledger).await {
+                Ok(progress) => progress,
+                Err(ended) => return ended,
+            };
+            if progress {
+                return Body::Complete { clean: buf.is_empty() };
+            }
+            let Some(conn) = lease.conn() else { return Body::UpstreamCut("its connection is gone".to_owned()) };
+            if buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
+                buf.reserve(READ_BYTES_STREAM);
+            }
+            let stop = StopUpstream(conn.tcp().fd());
+            deadline.arm(self.idle_limit, On::Stop(conn.tcp().fd()));
+            let waiting = Instant::now();
+            let (got, filled) = watch.during(&self.session.conn, || stop.stop(), conn.read(buf)).await;
+            ledger.moments.awaiting_upstream += waiting.elapsed();
+            buf = filled;
+            let idle = deadline.disarm();
+            if watch.client_left() {
+                return Body::ClientLeft;
+            }
+            match got {
+                Ok(0) | Err(_) if idle => {
+                    let limit = self.idle_limit.as_millis();
+                    return Body::UpstreamCut(format!(
+                        "the provider sent nothing for {limit} ms in the middle of its answer (`stream_idle_timeout_ms`)"
+                    ));
+                }
+                Ok(0) => return self.end_of_stream().await,
+                Ok(_) => {}
+                Err(error) => return Body::UpstreamCut(format!("the provider's connection broke: {error}")),
+            }
+        }
+    }
+
+    /// Relays what is in `buf`; true when the body is complete.
+    async fn step(
+        &mut self,
+        buf: &mut BytesMut,
+        head: &mut Option<BytesMut>,
+        ledger: &mut Ledger,
+    ) -> Result<bool, Body> {
+        self.ranges.clear();
+        let progress = self
+            .scanner
+            .scan(buf, &mut self.ranges)
+            .map_err(|fault| Body::UpstreamCut(format!("the provider broke its framing: {}", fault.message())))?;
+        let input = buf.split_to(progress.consumed).freeze();
+        let done = self.scanner.is_done();
+        let piece = match self.framing {
+            Framing::Same => self.ranges.relayed(&input),
+            Framing::Bare => self.ranges.content(&input),
+            Framing::Chunks => chunks(&self.ranges.content(&input)),
+        };
+        if !input.is_empty() && ledger.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
+            ledger.moments.first_byte = Some(Instant::now());
+        }
+        self.write(head.take(), piece).await?;
+        // Only now, with the bytes on their way, is the copy looked at.
+        if let Some(mut reader) = ledger.answer.take() {
+            let fed = survive(|| {
+                for range in &self.ranges.data {
+                    // Most bytes of a stream's frames are not text.
+                    ledger.answer_bytes += if ledger.is_stream() { range.len() / 8 } else { range.len() };
+                    reader.feed(input.get(range.clone()).unwrap_or_default());
+                }
+                reader
+            });
+            ledger.answer = fed;
+        }
+        Ok(done)
+    }
+
+    async fn write(&mut self, head: Option<BytesMut>, piece: Bytes) -> Result<(), Body> {
+        let sent = match head {
+            Some(mut head) if piece.len() <= JOIN_BYTES_MAX => {
+                head.extend_from_slice(&piece);
+                self.session.send(head.freeze()).await
+            }
+            Some(head) => match self.session.send(head.freeze()).await {
+                Ok(()) => self.session.send(piece).await,
+                failed => failed,
+            },
+            None if piece.is_empty() => Ok(()),
+            None => self.session.send(piece).await,
+        };
+        sent.map_err(|_| Body::ClientLeft)
+    }
+
+    /// The provider has closed: the end of the body, or a cut.
+    async fn end_of_stream(&mut self) -> Body {
+        if let Err(fault) = self.scanner.finish() {
+            return Body::UpstreamCut(format!(
+                "the provider closed before its answer was complete: {}",
+                fault.message()
+            ));
+        }
+        if self.framing == Framing::Chunks && self.session.send(Bytes::from_static(wire::LAST_CHUNK)).await.is_err() {
+            return Body::ClientLeft;
+        }
+        Body::Complete { clean: false }
+    }
+}
+
+fn chunks(content: &Bytes) -> Bytes {
+    let mut out = BytesMut::with_capacity(content.len() + 24);
+    wire::data_chunk(&mut out, content);
+    out.freeze()
+}

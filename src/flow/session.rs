@@ -1,0 +1,234 @@
+//! One client connection: request after request until somebody closes.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use weir_config::vocab::Dialect;
+
+use super::watch::ClientWatch;
+use super::{BODY_PAUSE_LIMIT, Core, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START, WRITE_STALL_LIMIT, own, request};
+use crate::exchange::{Moments, Refusal, reason};
+use crate::rt::{Conn, Deadline, On};
+use crate::wire::{Fault, HeadScanner, HeadWriter, RequestHead};
+
+/// One client connection and what belongs to it.
+pub(crate) struct Session {
+    pub(crate) core: Rc<Core>,
+    pub(crate) conn: Conn,
+    /// Bytes read and not yet used.
+    pub(crate) buf: BytesMut,
+    pub(crate) deadline: Deadline,
+    scanner: HeadScanner,
+}
+
+/// What happens to the connection after an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Wait for another request.
+    Keep,
+    /// Close.
+    Close,
+}
+
+/// Why there is no (further) request.
+enum NoRequest {
+    /// The client closed, idled too long, or Weir is draining.
+    Closed,
+    /// It sent part of a head and then nothing.
+    SlowHead,
+    /// It sent something that is not HTTP/1.1 as Weir accepts it.
+    Fault(Fault),
+}
+
+/// Serves `conn` until it closes.
+pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
+    core.connections.set(core.connections.get() + 1);
+    core.meter.connections_add(1);
+    let _gauge = ConnectionGauge(Rc::clone(&core));
+    let mut session = Session {
+        core,
+        conn,
+        buf: BytesMut::with_capacity(READ_BYTES_START),
+        deadline: Deadline::new(),
+        scanner: HeadScanner::default(),
+    };
+    loop {
+        match session.next_head().await {
+            Ok(head) => {
+                let next = if crate::api::is_own_path(head.path()) {
+                    own::answer(&mut session, head).await
+                } else {
+                    request::exchange(&mut session, head).await
+                };
+                if next == Next::Close {
+                    break;
+                }
+            }
+            Err(NoRequest::Closed) => break,
+            Err(NoRequest::SlowHead) => {
+                let refusal = Refusal::new(
+                    408,
+                    "invalid_request",
+                    format!("the request head was not complete within {} s", HEAD_LIMIT.as_secs()),
+                );
+                session.refuse_unparsed(&refusal.closing()).await;
+                break;
+            }
+            Err(NoRequest::Fault(fault)) => {
+                let refusal = request::fault_refusal(&fault);
+                session.refuse_unparsed(&refusal).await;
+                break;
+            }
+        }
+    }
+}
+
+/// Keeps the gauge true however the connection ends.
+struct ConnectionGauge(Rc<Core>);
+
+impl Drop for ConnectionGauge {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+        self.0.meter.connections_add(-1);
+    }
+}
+
+impl Session {
+    /// Waits for the next request head.
+    async fn next_head(&mut self) -> Result<RequestHead, NoRequest> {
+        let mut begun = false;
+        loop {
+            if !self.buf.is_empty() {
+                match self.scanner.request(&mut self.buf) {
+                    Ok(Some(head)) => {
+                        self.deadline.disarm();
+                        return Ok(head);
+                    }
+                    Ok(None) if !begun => {
+                        begun = true;
+                        self.deadline.arm(HEAD_LIMIT, On::StopReading(self.conn.fd()));
+                    }
+                    Ok(None) => {}
+                    Err(fault) => {
+                        self.deadline.disarm();
+                        return Err(NoRequest::Fault(fault));
+                    }
+                }
+            } else if !begun {
+                if self.core.process.is_draining() {
+                    return Err(NoRequest::Closed);
+                }
+                self.deadline.arm(IDLE_LIMIT, On::StopReading(self.conn.fd()));
+                self.core.idle.borrow_mut().insert(self.conn.fd());
+            }
+            let got = self.fill(READ_BYTES_START).await;
+            self.core.idle.borrow_mut().remove(&self.conn.fd());
+            match got {
+                Ok(0) | Err(_) => {
+                    let late = self.deadline.disarm();
+                    return Err(if late && begun { NoRequest::SlowHead } else { NoRequest::Closed });
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Reads once from the client into the buffer, making room for at least `room` bytes.
+    pub(crate) async fn fill(&mut self, room: usize) -> std::io::Result<usize> {
+        if self.buf.capacity() - self.buf.len() < room / 4 {
+            self.buf.reserve(room);
+        }
+        let buf = std::mem::take(&mut self.buf);
+        let (result, buf) = self.conn.read(buf).await;
+        self.buf = buf;
+        result
+    }
+
+    /// Reads once within [`BODY_PAUSE_LIMIT`]: `Ok(0)` when the client has closed, `TimedOut` when it only paused.
+    pub(crate) async fn fill_body(&mut self, room: usize) -> std::io::Result<usize> {
+        self.deadline.arm(BODY_PAUSE_LIMIT, On::StopReading(self.conn.fd()));
+        let got = self.fill(room).await;
+        if self.deadline.disarm() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        got
+    }
+
+    /// Writes to the client; a client that takes nothing for [`WRITE_STALL_LIMIT`] is cut off.
+    pub(crate) async fn send(&mut self, data: Bytes) -> std::io::Result<()> {
+        self.deadline.arm(WRITE_STALL_LIMIT, On::Stop(self.conn.fd()));
+        let sent = self.conn.write_all(data).await;
+        self.deadline.disarm();
+        sent
+    }
+
+    /// Answers something that never became a request.
+    async fn refuse_unparsed(&mut self, refusal: &Refusal) {
+        let trace_id = weir_config::vocab::TraceId::fresh();
+        let body = refusal.body(Dialect::ChatCompletions, trace_id);
+        let moments = Moments::now();
+        self.core.meter.request(
+            weir_config::vocab::Provider::OPENAI.label(),
+            None,
+            refusal.status,
+            0,
+            u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0),
+            None,
+            None,
+        );
+        if self.send_own(refusal.status, &refusal.headers, "application/json", body.into(), true, false).await.is_ok() {
+            self.linger().await;
+        }
+    }
+
+    /// Sends an answer of our own, head and body in one write.
+    pub(crate) async fn send_own(
+        &mut self,
+        status: u16,
+        headers: &[(&'static str, String)],
+        content_type: &str,
+        body: Bytes,
+        close: bool,
+        head_only: bool,
+    ) -> std::io::Result<()> {
+        let mut out = BytesMut::with_capacity(256 + body.len());
+        let mut writer = HeadWriter::new(&mut out);
+        writer.status_line(status, reason(status).as_bytes());
+        writer.field("Content-Type", content_type.as_bytes());
+        writer.field("Content-Length", body.len().to_string().as_bytes());
+        for (name, value) in headers {
+            writer.field(name, value.as_bytes());
+        }
+        if close {
+            writer.field("Connection", b"close");
+        }
+        writer.end();
+        if !head_only {
+            out.extend_from_slice(&body);
+        }
+        self.send(out.freeze()).await
+    }
+
+    /// After a refusal with unread input: says that nothing more comes and reads a little longer, so that the answer is
+    /// not destroyed by a reset (RFC 9112 section 9.6).
+    pub(crate) async fn linger(&mut self) {
+        const LINGER_BYTES_MAX: usize = 64 * 1024;
+        self.conn.finish_writing();
+        self.deadline.arm(std::time::Duration::from_secs(1), On::StopReading(self.conn.fd()));
+        let mut read = 0;
+        while read < LINGER_BYTES_MAX {
+            self.buf.clear();
+            match self.fill(READ_BYTES_START).await {
+                Ok(0) | Err(_) => break,
+                Ok(more) => read += more,
+            }
+        }
+        self.deadline.disarm();
+    }
+
+    /// A watch for this exchange.
+    pub(crate) fn watch(&self) -> ClientWatch {
+        ClientWatch::new()
+    }
+}

@@ -1,0 +1,274 @@
+//! The request's body on its way in: held whole where something has to read it first, relayed as it arrives otherwise.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
+
+use super::session::Session;
+use super::{READ_BYTES_STREAM, upstream};
+use crate::exchange::Refusal;
+use crate::forward::UpstreamConn;
+use crate::record::Permit;
+use crate::wire::{BodyScanner, ChunkSink, RequestBody, RequestHead};
+
+/// A body that has been read whole.
+pub(crate) struct Whole {
+    /// Its content.
+    pub(crate) body: Bytes,
+    /// What it took from the budget.
+    pub(crate) permit: Option<Permit>,
+}
+
+/// Why a body could not be had.
+pub(crate) enum NoBody {
+    /// The client closed before it was complete.
+    ClientLeft,
+    /// It is too large, broken or too slow.
+    Refused(Refusal),
+}
+
+/// Collects the ranges a scan reports.
+#[derive(Default)]
+pub(crate) struct Ranges {
+    pub(crate) forward: SmallVec<[Range<usize>; 4]>,
+    pub(crate) data: SmallVec<[Range<usize>; 8]>,
+}
+
+impl ChunkSink for Ranges {
+    fn forward(&mut self, range: Range<usize>) {
+        self.forward.push(range);
+    }
+
+    fn data(&mut self, range: Range<usize>) {
+        self.data.push(range);
+    }
+}
+
+impl Ranges {
+    pub(crate) fn clear(&mut self) {
+        self.forward.clear();
+        self.data.clear();
+    }
+
+    /// What to relay of `input`: the input itself when nothing is left out, else its parts put together.
+    pub(crate) fn relayed(&self, input: &Bytes) -> Bytes {
+        match self.forward.as_slice() {
+            [] => Bytes::new(),
+            [one] => input.slice(one.clone()),
+            many => gather(input, many),
+        }
+    }
+
+    /// The content of `input`.
+    pub(crate) fn content(&self, input: &Bytes) -> Bytes {
+        match self.data.as_slice() {
+            [] => Bytes::new(),
+            [one] => input.slice(one.clone()),
+            many => gather(input, many),
+        }
+    }
+}
+
+fn gather(input: &Bytes, ranges: &[Range<usize>]) -> Bytes {
+    let mut out = BytesMut::with_capacity(input.len());
+    for range in ranges {
+        out.extend_from_slice(input.get(range.clone()).unwrap_or_default());
+    }
+    out.freeze()
+}
+
+/// Whether the whole body is in the buffer already, as far as can be told without reading it: then waiting for it costs
+/// nothing. For chunked bodies this is a guess, since content can end like a body.
+pub(crate) fn is_at_hand(session: &Session, body: RequestBody) -> bool {
+    match body {
+        RequestBody::Empty => true,
+        RequestBody::Length(length) => session.buf.len() as u64 >= length,
+        RequestBody::Chunked => session.buf.ends_with(crate::wire::LAST_CHUNK),
+    }
+}
+
+/// Refuses a body whose declared length is over `cap`, before any of it has been read.
+pub(crate) fn check_declared(body: RequestBody, cap: u64, setting: &str) -> Result<(), Refusal> {
+    match body {
+        RequestBody::Length(length) if length > cap => Err(Refusal::too_large(cap, setting)),
+        _ => Ok(()),
+    }
+}
+
+/// Tells a waiting client to go on (RFC 9110 section 10.1.1). We stand for the origin here, so the decision is ours.
+pub(crate) async fn send_continue(session: &mut Session, head: &RequestHead) -> Result<(), NoBody> {
+    if head.expect_continue && session.buf.is_empty() {
+        let go_on = Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n");
+        session.send(go_on).await.map_err(|_| NoBody::ClientLeft)?;
+    }
+    Ok(())
+}
+
+/// Reads the whole body, at most `cap` bytes of content; `setting` is named when it is more. `permit` is grown as
+/// needed; when the budget is used up the request is refused.
+pub(crate) async fn read_whole(
+    session: &mut Session,
+    head: &RequestHead,
+    cap: u64,
+    setting: &str,
+    mut permit: Option<Permit>,
+) -> Result<Whole, NoBody> {
+    check_declared(head.body, cap, setting).map_err(NoBody::Refused)?;
+    send_continue(session, head).await?;
+    if let RequestBody::Length(length) = head.body
+        && session.buf.len() as u64 >= length
+        && let Ok(length) = usize::try_from(length)
+    {
+        return Ok(Whole { body: session.buf.split_to(length).freeze(), permit });
+    }
+    let mut scanner = BodyScanner::request(head.body);
+    let mut content = BytesMut::new();
+    let mut ranges = Ranges::default();
+    loop {
+        ranges.clear();
+        let progress = scanner
+            .scan(&session.buf, &mut ranges)
+            .map_err(|fault| NoBody::Refused(super::request::fault_refusal(&fault)))?;
+        for range in &ranges.data {
+            let more = session.buf.get(range.clone()).unwrap_or_default();
+            if (content.len() + more.len()) as u64 > cap {
+                return Err(NoBody::Refused(Refusal::too_large(cap, setting)));
+            }
+            if let Some(permit) = &mut permit
+                && !permit.grow(more.len())
+            {
+                return Err(NoBody::Refused(out_of_room()));
+            }
+            content.extend_from_slice(more);
+        }
+        bytes::Buf::advance(&mut session.buf, progress.consumed);
+        if scanner.is_done() {
+            return Ok(Whole { body: content.freeze(), permit });
+        }
+        match session.fill_body(READ_BYTES_STREAM).await {
+            Ok(0) => return Err(NoBody::ClientLeft),
+            Ok(_) => {}
+            Err(error) => return Err(broken(&error)),
+        }
+    }
+}
+
+fn broken(error: &std::io::Error) -> NoBody {
+    if error.kind() == std::io::ErrorKind::TimedOut {
+        let seconds = super::BODY_PAUSE_LIMIT.as_secs();
+        NoBody::Refused(
+            Refusal::new(408, "invalid_request", format!("the request body paused for more than {seconds} s"))
+                .closing(),
+        )
+    } else {
+        NoBody::ClientLeft
+    }
+}
+
+fn out_of_room() -> Refusal {
+    Refusal::new(
+        503,
+        "ml_pipeline_saturated",
+        "too many request bodies are being analysed at this moment; retry after a second",
+    )
+    .header("Retry-After", 1)
+    .closing()
+}
+
+/// How relaying a body to the provider ended.
+pub(crate) enum Relayed {
+    /// All of it has been sent.
+    Complete,
+    /// The provider stopped taking it; it may have answered already.
+    UpstreamStopped,
+    /// The client left.
+    ClientLeft,
+    /// Broken framing, too slow or too large.
+    Refused(Refusal),
+}
+
+/// What is kept of a relayed body for the record.
+pub(crate) struct Kept {
+    pub(crate) bytes: BytesMut,
+    pub(crate) permit: Permit,
+    pub(crate) bytes_max: usize,
+    pub(crate) truncated: bool,
+}
+
+impl Kept {
+    fn keep(&mut self, more: &[u8]) {
+        if self.truncated {
+            return;
+        }
+        let room = self.bytes_max.saturating_sub(self.bytes.len()).min(more.len());
+        let granted = self.permit.grow(room);
+        self.truncated = room < more.len() || !granted;
+        if granted {
+            self.bytes.extend_from_slice(more.get(..room).unwrap_or_default());
+        }
+    }
+}
+
+/// Relays the rest of the body as it arrives. `first` holds the head of the upstream request and goes out together with
+/// the first body bytes.
+pub(crate) async fn relay(
+    session: &mut Session,
+    upstream: &mut UpstreamConn,
+    head: &RequestHead,
+    first: BytesMut,
+    cap: (u64, &'static str),
+    mut kept: Option<&mut Kept>,
+    awaiting_client: &mut std::time::Duration,
+) -> Relayed {
+    if let Err(NoBody::ClientLeft) = send_continue(session, head).await {
+        return Relayed::ClientLeft;
+    }
+    let mut scanner = BodyScanner::request(head.body);
+    let mut ranges = Ranges::default();
+    let mut first = Some(first);
+    let mut content_bytes: u64 = 0;
+    loop {
+        ranges.clear();
+        let progress = match scanner.scan(&session.buf, &mut ranges) {
+            Ok(progress) => progress,
+            Err(fault) => return Relayed::Refused(super::request::fault_refusal(&fault)),
+        };
+        let input = session.buf.split_to(progress.consumed).freeze();
+        content_bytes += ranges.data.iter().map(|range| range.len() as u64).sum::<u64>();
+        if content_bytes > cap.0 {
+            return Relayed::Refused(Refusal::too_large(cap.0, cap.1));
+        }
+        let piece = ranges.relayed(&input);
+        let out = match first.take() {
+            Some(mut head_bytes) => {
+                head_bytes.extend_from_slice(&piece);
+                head_bytes.freeze()
+            }
+            None => piece,
+        };
+        if !out.is_empty() && upstream::send(session, upstream, out).await.is_err() {
+            return Relayed::UpstreamStopped;
+        }
+        if let Some(kept) = kept.as_deref_mut() {
+            for range in &ranges.data {
+                kept.keep(input.get(range.clone()).unwrap_or_default());
+            }
+        }
+        if scanner.is_done() {
+            return Relayed::Complete;
+        }
+        let waiting = Instant::now();
+        let got = session.fill_body(READ_BYTES_STREAM).await;
+        *awaiting_client += waiting.elapsed();
+        match got {
+            Ok(0) => return Relayed::ClientLeft,
+            Ok(_) => {}
+            Err(error) => match broken(&error) {
+                NoBody::Refused(refusal) => return Relayed::Refused(refusal),
+                NoBody::ClientLeft => return Relayed::ClientLeft,
+            },
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The keys of request bodies that mean something to us.
+//!
+//! A key counts at every spelling some provider's parser could take for it: escapes are decoded, ASCII case and
+//! underscores are ignored (`toolCalls`, `TOOL_CALLS`), because parsers that ignore case exist. `exact` tells whether
+//! it was the spelling of the interface.
+
+use crate::json::Text;
+
+macro_rules! keys {
+    ($($name:ident $shown:literal $folded:literal;)*) => {
+        /// A known key.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Key {
+            $(#[doc = $shown] $name,)*
+            /// Any other key.
+            Other,
+        }
+
+        impl Key {
+            /// The usual spelling; for locations.
+            pub(super) const fn as_str(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some($shown),)*
+                    Self::Other => None,
+                }
+            }
+
+            fn folded(folded: &[u8]) -> Self {
+                match folded {
+                    $($folded => Self::$name,)*
+                    _ => Self::Other,
+                }
+            }
+        }
+    };
+}
+
+keys! {
+    AccessToken "access_token" b"accesstoken";
+    ApiSecret "api_key" b"apikey";
+    Args "args" b"args";
+    Arguments "arguments" b"arguments";
+    Audio "audio" b"audio";
+    Authorization "authorization" b"authorization";
+    AuthorizationToken "authorization_token" b"authorizationtoken";
+    B64Json "b64_json" b"b64json";
+    Blob "blob" b"blob";
+    Bytes "bytes" b"bytes";
+    CallId "call_id" b"callid";
+    Content "content" b"content";
+    Contents "contents" b"contents";
+    Data "data" b"data";
+    Detail "detail" b"detail";
+    Document "document" b"document";
+    Documents "documents" b"documents";
+    Effort "effort" b"effort";
+    EncodingFormat "encoding_format" b"encodingformat";
+    File "file" b"file";
+    FileData "file_data" b"filedata";
+    FileId "file_id" b"fileid";
+    Format "format" b"format";
+    Function "function" b"function";
+    FunctionCall "function_call" b"functioncall";
+    FunctionResponse "function_response" b"functionresponse";
+    Functions "functions" b"functions";
+    Id "id" b"id";
+    Image "image" b"image";
+    ImageUrl "image_url" b"imageurl";
+    Images "images" b"images";
+    InlineData "inline_data" b"inlinedata";
+    Input "input" b"input";
+    InputAudio "input_audio" b"inputaudio";
+    Instructions "instructions" b"instructions";
+    KeepAlive "keep_alive" b"keepalive";
+    MaxCompletionTokens "max_completion_tokens" b"maxcompletiontokens";
+    MaxLength "max_length" b"maxlength";
+    MaxNewTokens "max_new_tokens" b"maxnewtokens";
+    MaxOutputTokens "max_output_tokens" b"maxoutputtokens";
+    MaxTokens "max_tokens" b"maxtokens";
+    MaxTokensToSample "max_tokens_to_sample" b"maxtokenstosample";
+    MediaType "media_type" b"mediatype";
+    Messages "messages" b"messages";
+    MimeType "mime_type" b"mimetype";
+    Model "model" b"model";
+    Name "name" b"name";
+    NumPredict "num_predict" b"numpredict";
+    NPredict "n_predict" b"npredict";
+    Object "object" b"object";
+    Output "output" b"output";
+    Parts "parts" b"parts";
+    PreviousResponseId "previous_response_id" b"previousresponseid";
+    Prompt "prompt" b"prompt";
+    PromptCacheId "prompt_cache_key" b"promptcachekey";
+    ReasoningEffort "reasoning_effort" b"reasoningeffort";
+    Role "role" b"role";
+    SafetyIdentifier "safety_identifier" b"safetyidentifier";
+    ServiceTier "service_tier" b"servicetier";
+    Signature "signature" b"signature";
+    Source "source" b"source";
+    Status "status" b"status";
+    Stream "stream" b"stream";
+    System "system" b"system";
+    SystemInstruction "system_instruction" b"systeminstruction";
+    SystemPrompt "system_prompt" b"systemprompt";
+    Text "text" b"text";
+    ToolCallId "tool_call_id" b"toolcallid";
+    ToolCalls "tool_calls" b"toolcalls";
+    ToolChoice "tool_choice" b"toolchoice";
+    ToolConfig "tool_config" b"toolconfig";
+    ToolResult "tool_result" b"toolresult";
+    ToolUse "tool_use" b"tooluse";
+    ToolUseId "tool_use_id" b"tooluseid";
+    Tools "tools" b"tools";
+    Truncation "truncation" b"truncation";
+    Type "type" b"type";
+    Url "url" b"url";
+    User "user" b"user";
+    Video "video" b"video";
+}
+
+/// The longest folded name.
+const FOLDED_MAX: usize = 19;
+/// A key is read up to this many decoded bytes; longer ones are none of ours.
+const SPELLED_MAX: usize = 64;
+
+impl Key {
+    /// Classifies a key; the second value is true for the usual spelling (after decoding escapes).
+    pub(super) fn read(text: &Text<'_>) -> (Self, bool) {
+        match text.raw() {
+            "role" => return (Self::Role, true),
+            "content" => return (Self::Content, true),
+            "type" => return (Self::Type, true),
+            "text" => return (Self::Text, true),
+            _ => {}
+        }
+        if text.raw().len() > SPELLED_MAX * 6 {
+            return (Self::Other, false);
+        }
+        let spelled = text.decode();
+        let mut folded = [0; FOLDED_MAX];
+        let mut len = 0;
+        for byte in spelled.bytes().filter(|&b| b != b'_') {
+            match folded.get_mut(len) {
+                Some(slot) => *slot = byte.to_ascii_lowercase(),
+                None => return (Self::Other, false),
+            }
+            len += 1;
+        }
+        let key = Self::folded(folded.get(..len).unwrap_or_default());
+        (key, key.as_str() == Some(&*spelled))
+    }
+
+    /// Keys whose values are names the provider defines or ids, never sentences.
+    pub(super) const fn is_structural(self) -> bool {
+        matches!(
+            self,
+            Self::CallId
+                | Self::Detail
+                | Self::Effort
+                | Self::EncodingFormat
+                | Self::FileId
+                | Self::Format
+                | Self::Id
+                | Self::KeepAlive
+                | Self::MediaType
+                | Self::MimeType
+                | Self::Model
+                | Self::Name
+                | Self::Object
+                | Self::PreviousResponseId
+                | Self::PromptCacheId
+                | Self::ReasoningEffort
+                | Self::Role
+                | Self::SafetyIdentifier
+                | Self::ServiceTier
+                | Self::Signature
+                | Self::Status
+                | Self::ToolCallId
+                | Self::ToolChoice
+                | Self::ToolUseId
+                | Self::Truncation
+                | Self::Type
+                | Self::User
+        )
+    }
+
+    /// Keys whose value is a credential for the provider or for a tool server it calls.
+    pub(super) const fn is_credential(self) -> bool {
+        matches!(self, Self::AccessToken | Self::ApiSecret | Self::Authorization | Self::AuthorizationToken)
+    }
+
+    /// Top-level keys that hold the operator's own instructions.
+    pub(super) const fn is_instruction(self) -> bool {
+        matches!(self, Self::Instructions | Self::System | Self::SystemInstruction | Self::SystemPrompt)
+    }
+
+    /// Keys that bound the tokens of the answer.
+    pub(super) const fn bounds_answer(self) -> bool {
+        matches!(
+            self,
+            Self::MaxCompletionTokens
+                | Self::MaxLength
+                | Self::MaxNewTokens
+                | Self::MaxOutputTokens
+                | Self::MaxTokens
+                | Self::MaxTokensToSample
+                | Self::NumPredict
+                | Self::NPredict
+        )
+    }
+
+    /// Keys whose object holds a file and what is known about it.
+    pub(super) const fn wraps_file(self) -> bool {
+        matches!(self, Self::InlineData | Self::InputAudio | Self::Source)
+    }
+
+    /// Keys whose string value may be a file, as base64 or as a `data:` URL.
+    pub(super) const fn may_hold_binary(self) -> bool {
+        matches!(
+            self,
+            Self::Audio
+                | Self::B64Json
+                | Self::Blob
+                | Self::Bytes
+                | Self::Data
+                | Self::Document
+                | Self::File
+                | Self::FileData
+                | Self::Image
+                | Self::ImageUrl
+                | Self::Images
+                | Self::Url
+                | Self::Video
+        )
+    }
+}
+
+/// Whether a string looks like a name or an id rather than like words or an address: no space, bounded, an `@` only at
+/// the start (some model names have it there).
+pub(super) fn is_token(text: &str) -> bool {
+    let rest = text.strip_prefix('@').unwrap_or(text);
+    rest.len() <= 128 && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/+=~-".contains(&b))
+}
+
+/// A model's name, kept to 256 bytes: it becomes a label and a column.
+pub(super) fn model_name(text: &str) -> String {
+    let mut end = text.len().min(256);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Whether the value of a credential's key can be one: a scheme at most, then one word.
+pub(super) fn is_credential(text: &str) -> bool {
+    let secret = text.strip_prefix("Bearer ").unwrap_or(text);
+    secret.len() <= 4096 && secret.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::{Event, Walker};
+
+    fn read(spelled: &str) -> (Key, bool) {
+        let document = format!("{{\"{spelled}\":1}}");
+        let mut walker = Walker::over(&document);
+        walker.next_event().unwrap();
+        match walker.next_event().unwrap() {
+            Some(Event::Key(text)) => Key::read(&text),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn knows_a_key_at_every_spelling() {
+        assert_eq!(read("messages"), (Key::Messages, true));
+        assert_eq!(read(r"\u006dessages"), (Key::Messages, true));
+        assert_eq!(read("Messages"), (Key::Messages, false));
+        assert_eq!(read("toolCalls"), (Key::ToolCalls, false));
+        assert_eq!(read("tool_calls"), (Key::ToolCalls, true));
+        assert_eq!(read("max_completion_tokens"), (Key::MaxCompletionTokens, true));
+        assert_eq!(read("previous_response_id"), (Key::PreviousResponseId, true));
+        assert_eq!(read("message"), (Key::Other, false));
+        assert_eq!(read(&"a".repeat(1000)), (Key::Other, false));
+    }
+}

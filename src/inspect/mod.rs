@@ -1,0 +1,20 @@
+//! Reading requests: who they are for, which text they carry, and where it stands.
+//!
+//! Invariants: pure (bytes in, views out); every string a model could read ends up in the text, whatever the shape of
+//! the body; nothing here panics or recurses on input, and memory is bounded by `text_max`. Must not know: the
+//! runtime, the wire, findings, the answer side (`observe`).
+
+mod binary;
+pub mod decode;
+mod form;
+mod keys;
+pub mod provider;
+pub mod request;
+mod walk;
+
+pub use decode::{Decoded, decode_body};
+pub use provider::{Route, route};
+pub use request::{RequestView, TextPart, read_request};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Which provider a request is for, which dialect its body speaks, and what operation it is.
+//!
+//! | decides | in this order |
+//! |---|---|
+//! | provider | `X-Service-Provider`, the path, the upstream's host name, `openai` |
+//! | dialect, operation | the path; where it says nothing, the provider |
+//!
+//! The path is classified on a normalised copy (percent-decoding, case, `//`, trailing slash, `;params`, query), so
+//! that a spelling trick does not change how a body is read. Invariant: the copy is never what is forwarded. Must not
+//! know: bodies, sockets.
+
+use weir_config::vocab::{Dialect, Operation, Provider};
+
+/// How to treat one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Who answers.
+    pub provider: Provider,
+    /// How bodies are read.
+    pub dialect: Dialect,
+    /// What the span is called.
+    pub operation: Operation,
+}
+
+/// What a path alone tells.
+struct Known {
+    provider: Option<&'static str>,
+    dialect: Option<Dialect>,
+    operation: Operation,
+}
+
+impl Known {
+    const fn new(provider: Option<&'static str>, dialect: Dialect, operation: Operation) -> Self {
+        Self { provider, dialect: Some(dialect), operation }
+    }
+}
+
+/// Classifies a request. `forced` is the value of `X-Service-Provider`, `path` the request target with or without its
+/// query, `upstream_host` the host (and port) of `upstream_url`.
+pub fn route(forced: Option<&str>, path: &str, upstream_host: &str) -> Route {
+    let known = listed(path).unwrap_or_else(|| by_path(&normalised(path)));
+    let provider = match (forced.map(str::trim).filter(|name| !name.is_empty()), known.provider) {
+        (Some(name), _) | (None, Some(name)) => Provider::named(name),
+        (None, None) => by_host(upstream_host).map_or(Provider::OPENAI, Provider::named),
+    };
+    let dialect = known.dialect.unwrap_or(match provider.as_str() {
+        "anthropic" => Dialect::Messages,
+        "ollama" => Dialect::LocalServer,
+        _ => Dialect::ChatCompletions,
+    });
+    Route { provider, dialect, operation: known.operation }
+}
+
+/// The paths nearly all requests use, spelled plainly: no copy is needed for them.
+fn listed(path: &str) -> Option<Known> {
+    let path = path.split('?').next().unwrap_or_default();
+    Some(match path {
+        "/v1/chat/completions" => openai(Operation::ChatCompletion),
+        "/v1/completions" => openai(Operation::Completion),
+        "/v1/embeddings" => openai(Operation::Embedding),
+        "/v1/responses" => openai(Operation::ChatCompletion),
+        "/v1/messages" => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
+        "/api/chat" => ollama(Operation::Chat),
+        "/api/generate" => ollama(Operation::Generate),
+        _ => return None,
+    })
+}
+
+const fn openai(operation: Operation) -> Known {
+    Known::new(Some("openai"), Dialect::ChatCompletions, operation)
+}
+
+const fn ollama(operation: Operation) -> Known {
+    Known::new(Some("ollama"), Dialect::LocalServer, operation)
+}
+
+/// Classifies a normalised path by its last segments, so that a prefix (`/openai/deployments/x/...`) does not matter.
+fn by_path(path: &str) -> Known {
+    let segments: smallvec::SmallVec<[&str; 8]> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let azure = segments.windows(2).any(|pair| pair == ["openai", "deployments"]) || segments.starts_with(&["openai"]);
+    let chat_style =
+        |operation| Known { provider: Some(if azure { "azure_openai" } else { "openai" }), ..openai(operation) };
+    match segments.as_slice() {
+        [.., "api", "chat"] => ollama(Operation::Chat),
+        [.., "api", "generate"] => ollama(Operation::Generate),
+        [.., "api", "tags"] => ollama(Operation::ListModels),
+        [.., "api", "embeddings" | "embed"] => ollama(Operation::Embedding),
+        ["api", "show" | "pull" | "push" | "create" | "copy" | "delete" | "ps" | "version" | "blobs", ..] => {
+            ollama(Operation::Proxy)
+        }
+        [.., "chat", "completions"] => chat_style(Operation::ChatCompletion),
+        [.., "completions"] => chat_style(Operation::Completion),
+        [.., "embeddings"] => chat_style(Operation::Embedding),
+        [.., "responses"] => chat_style(Operation::ChatCompletion),
+        [.., "v1", "messages"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
+        [.., "v1", "messages", _] | [.., "v1", "messages", "batches", _] | [.., "v1", "messages", "batches", _, _] => {
+            Known::new(Some("anthropic"), Dialect::Messages, Operation::Proxy)
+        }
+        [.., "v1", "complete"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Completion),
+        [.., "model", model, action] => by_bedrock_action(model, action),
+        [.., last] if last.contains(':') => by_method(last),
+        ["generate_stream"] => Known::new(Some("tgi"), Dialect::ChatCompletions, Operation::Generate),
+        ["generate"] => Known { provider: None, dialect: None, operation: Operation::Generate },
+        [.., "v1" | "v1beta" | "openai", "models"] => {
+            Known { provider: None, dialect: None, operation: Operation::ListModels }
+        }
+        _ => Known { provider: None, dialect: None, operation: Operation::Proxy },
+    }
+}
+
+/// `/model/{id}/converse`, `/invoke` and their streaming forms.
+fn by_bedrock_action(model: &str, action: &str) -> Known {
+    match action {
+        "converse" | "converse-stream" => {
+            Known::new(Some("bedrock"), Dialect::ChatCompletions, Operation::ChatCompletion)
+        }
+        "invoke" | "invoke-with-response-stream" if model.contains("anthropic.") => {
+            Known::new(Some("bedrock"), Dialect::Messages, Operation::Messages)
+        }
+        "invoke" | "invoke-with-response-stream" => {
+            Known::new(Some("bedrock"), Dialect::ChatCompletions, Operation::Generate)
+        }
+        _ => Known { provider: None, dialect: None, operation: Operation::Proxy },
+    }
+}
+
+/// `models/{name}:generateContent` and relatives (the method follows the last colon).
+fn by_method(last: &str) -> Known {
+    let method = last.rsplit(':').next().unwrap_or_default();
+    let (dialect, operation) = match method {
+        "generatecontent" | "streamgeneratecontent" => (Dialect::ChatCompletions, Operation::ChatCompletion),
+        "embedcontent" | "batchembedcontents" => (Dialect::ChatCompletions, Operation::Embedding),
+        "rawpredict" | "streamrawpredict" => {
+            return Known { provider: None, dialect: Some(Dialect::Messages), operation: Operation::Messages };
+        }
+        "counttokens" => (Dialect::ChatCompletions, Operation::Proxy),
+        _ => return Known { provider: None, dialect: None, operation: Operation::Proxy },
+    };
+    Known::new(Some("gemini"), dialect, operation)
+}
+
+/// What a host name tells; `host` may carry a port.
+fn by_host(host: &str) -> Option<&'static str> {
+    let host = host.to_ascii_lowercase();
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => (name, port),
+        _ => (host.as_str(), ""),
+    };
+    let under = |domain: &str| name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    if under("openai.azure.com") || under("cognitiveservices.azure.com") || under("services.ai.azure.com") {
+        return Some("azure_openai");
+    }
+    if under("openai.com") {
+        return Some("openai");
+    }
+    if under("anthropic.com") {
+        return Some("anthropic");
+    }
+    if under("amazonaws.com") && name.starts_with("bedrock") {
+        return Some("bedrock");
+    }
+    if under("generativelanguage.googleapis.com") || name.ends_with("aiplatform.googleapis.com") {
+        return Some("gemini");
+    }
+    // Names of services in a cluster: `vllm`, `ollama.models.svc`, `my-tgi`.
+    let service = name.split('.').next().unwrap_or_default();
+    let named = |kind: &str| service.split(['-', '_']).any(|word| word == kind);
+    if let Some(kind) = ["ollama", "vllm", "sglang", "tgi"].into_iter().find(|kind| named(kind)) {
+        return Some(kind);
+    }
+    (port == "11434").then_some("ollama")
+}
+
+/// The copy a path is classified on: decoded once, lower case, without query, parameters, empty segments and the
+/// slash at the end.
+fn normalised(path: &str) -> String {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let decoded = percent_decoded(path);
+    let mut copy = String::with_capacity(decoded.len());
+    for segment in decoded.split('/') {
+        let segment = segment.split(';').next().unwrap_or_default();
+        if !segment.is_empty() {
+            copy.push('/');
+            copy.push_str(segment);
+        }
+    }
+    copy.make_ascii_lowercase();
+    copy
+}
+
+fn percent_decoded(path: &str) -> String {
+    let bytes = path.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|pair| std::str::from_utf8(pair).ok());
+        let byte = digits.filter(|_| first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        // `from_str_radix` would take a sign.
+        match byte.filter(|_| tail.first().is_some_and(u8::is_ascii_hexdigit)) {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(forced: Option<&str>, path: &str, host: &str) -> (String, Dialect, Operation) {
+        let route = route(forced, path, host);
+        (route.provider.as_str().to_owned(), route.dialect, route.operation)
+    }
+
+    #[test]
+    fn reads_the_path_in_every_spelling() {
+        use Dialect::{ChatCompletions, LocalServer, Messages};
+        for (path, provider, dialect, operation) in [
+            ("/v1/chat/completions", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/V1//Chat/Completions/", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/chat/completions;x=1?api-version=2", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/%63hat%2fcompletions", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/chat/completions?x=/v1/messages", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/openai/deployments/x/chat/completions", "azure_openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/completions", "openai", ChatCompletions, Operation::Completion),
+            ("/v1/embeddings", "openai", ChatCompletions, Operation::Embedding),
+            ("/v1/responses", "openai", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/models", "openai", ChatCompletions, Operation::ListModels),
+            ("/v1/messages", "anthropic", Messages, Operation::Messages),
+            ("/proxy/anthropic/v1/messages/", "anthropic", Messages, Operation::Messages),
+            ("/v1/messages/count_tokens", "anthropic", Messages, Operation::Proxy),
+            ("/v1/threads/t/messages", "openai", ChatCompletions, Operation::Proxy),
+            ("/api/generate", "ollama", LocalServer, Operation::Generate),
+            ("/api/chat", "ollama", LocalServer, Operation::Chat),
+            ("/api/tags", "ollama", LocalServer, Operation::ListModels),
+            ("/api/embeddings", "ollama", LocalServer, Operation::Embedding),
+            ("/api/embed", "ollama", LocalServer, Operation::Embedding),
+            ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", ChatCompletions, Operation::ChatCompletion),
+            ("/model/anthropic.claude-3/invoke", "bedrock", Messages, Operation::Messages),
+            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", ChatCompletions, Operation::ChatCompletion),
+            ("/generate_stream", "tgi", ChatCompletions, Operation::Generate),
+            ("/", "openai", ChatCompletions, Operation::Proxy),
+            ("/v1/%", "openai", ChatCompletions, Operation::Proxy),
+        ] {
+            assert_eq!(seen(None, path, "gateway.example"), (provider.into(), dialect, operation), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_header_names_the_provider_and_the_path_still_names_the_dialect() {
+        let forced = seen(Some("vllm"), "/v1/messages", "api.openai.com");
+        assert_eq!(forced, ("vllm".into(), Dialect::Messages, Operation::Messages));
+        let unlisted = seen(Some(" Anthropic "), "/anything", "api.openai.com");
+        assert_eq!(unlisted, ("anthropic".into(), Dialect::Messages, Operation::Proxy));
+        assert_eq!(seen(Some("my llm"), "/v1/messages", "").0, "custom");
+        assert_eq!(seen(Some(""), "/v1/messages", "").0, "anthropic");
+    }
+
+    #[test]
+    fn the_host_decides_where_the_path_is_silent() {
+        for (host, provider) in [
+            ("api.openai.com", "openai"),
+            ("me.openai.azure.com:443", "azure_openai"),
+            ("API.anthropic.com", "anthropic"),
+            ("notanthropic.com", "openai"),
+            ("bedrock-runtime.eu-west-1.amazonaws.com", "bedrock"),
+            ("s3.amazonaws.com", "openai"),
+            ("generativelanguage.googleapis.com", "gemini"),
+            ("europe-west4-aiplatform.googleapis.com", "gemini"),
+            ("127.0.0.1:11434", "ollama"),
+            ("vllm.models.svc:8000", "vllm"),
+            ("my-tgi:80", "tgi"),
+            ("[::1]:8000", "openai"),
+            ("", "openai"),
+        ] {
+            assert_eq!(seen(None, "/v1/models", host).0, provider, "{host}");
+        }
+        assert_eq!(seen(None, "/v1/chat/completions", "api.anthropic.com").0, "openai", "the path comes first");
+    }
+}

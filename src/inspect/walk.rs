@@ -1,0 +1,394 @@
+//! Finds every text in a JSON body and says who speaks it.
+//!
+//! One walk serves all dialects: shapes are told by their keys, and what no shape explains is taken as text all the
+//! same. A frame per open container remembers what the container is (`Shape`), whose words it holds, and what is still
+//! unknown when its texts go by (`role` and `type` may come last):
+//!
+//! ```text
+//! Root ─ messages, contents, input[] ─▶ Turns ─▶ Turn ─ content, parts, output ─▶ Content ─▶ Content ...
+//!   │                                              ├ tool_calls, function_call ─▶ Calls
+//!   ├ system, instructions, prompt, documents ─▶ Content
+//!   ├ tools, functions ─▶ Tools ─▶ Merged          └ image_url, source, data, images ─▶ Files
+//!   └ any other container ─▶ Merged: its strings make one part
+//! ```
+//! Invariants: every occurrence of a key counts; contradicting roles or types never make a text milder than `User`;
+//! strings left out are only names and ids without a space, and credentials
+//! meant for the provider, which must not be stored. Must not know: findings, rewriting.
+
+use smallvec::SmallVec;
+use weir_config::vocab::Dialect;
+use weir_inference::PartKind;
+
+use super::binary::{self, Found};
+use super::keys::{Key, is_credential, is_token, model_name};
+use super::request::Gather;
+use crate::json::{Event, Fault, Location, Segment, Text, Walker, integer};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Root,
+    Turns,
+    Turn,
+    Content,
+    Calls,
+    Tools,
+    Files,
+    Merged,
+}
+
+/// What `role` or `type` said so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim<T> {
+    Absent,
+    One(T),
+    Conflict,
+}
+
+impl<T: PartialEq> Claim<T> {
+    fn add(&mut self, value: T) {
+        *self = match self {
+            Self::Absent => Self::One(value),
+            Self::One(known) if *known == value => return,
+            _ => Self::Conflict,
+        };
+    }
+}
+
+struct Frame<'a> {
+    shape: Shape,
+    array: bool,
+    /// In an array: position of the next element.
+    index: u32,
+    /// The key this container stands under; elements of an array count as standing under it too.
+    held: Key,
+    /// In an object: the key whose value comes next, and how it is spelled.
+    key: Key,
+    exact: bool,
+    name: Option<Text<'a>>,
+    kind: PartKind,
+    settled: bool,
+    /// First part that may belong to this container.
+    parts_start: usize,
+    role: Claim<PartKind>,
+    type_: Claim<Option<PartKind>>,
+    media_type: Option<Text<'a>>,
+    /// A string that may be a file, waiting for its media type.
+    file: Option<(Key, Text<'a>)>,
+}
+
+struct Walk<'a, 'g> {
+    gather: &'g mut Gather,
+    frames: SmallVec<[Frame<'a>; 8]>,
+    /// Depth at which a merged region began, and its part.
+    merged: Option<(usize, Option<usize>)>,
+    messages_seen: u32,
+    shadow_stream: Option<bool>,
+}
+
+/// Reads a JSON body into `gather`.
+///
+/// # Errors
+/// The first [`Fault`]; what was found before it stays in `gather`.
+pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result<(), Fault> {
+    let mut walker = Walker::new(body)?;
+    let mut walk = Walk { gather, frames: SmallVec::new(), merged: None, messages_seen: 0, shadow_stream: None };
+    while let Some(event) = walker.next_event()? {
+        match event {
+            Event::Key(text) => walk.key(text),
+            Event::ObjectStart => walk.open(false, walker.span().end),
+            Event::ArrayStart => walk.open(true, walker.span().end),
+            Event::ObjectEnd | Event::ArrayEnd => walk.close(),
+            Event::Str(text) => walk.string(text),
+            Event::Number(spelled) => walk.number(spelled),
+            Event::Bool(value) => walk.boolean(value),
+            Event::Null => walk.value_done(),
+        }
+    }
+    let (messages_seen, shadow_stream) = (walk.messages_seen, walk.shadow_stream);
+    let view = &mut gather.view;
+    if messages_seen != 1 {
+        view.messages_open = None;
+        view.messages_empty = false;
+    }
+    // Only the local server's parser ignores the case of keys.
+    if dialect == Dialect::LocalServer {
+        view.stream = view.stream.or(shadow_stream);
+    }
+    Ok(())
+}
+
+impl<'a> Walk<'a, '_> {
+    fn key(&mut self, text: Text<'a>) {
+        let (key, exact) = Key::read(&text);
+        if let Some(top) = self.frames.last_mut() {
+            top.key = key;
+            top.exact = exact;
+            top.name = Some(text);
+        }
+        // A key made of words is read by the model like any other text.
+        if key == Key::Other && !is_token(text.raw()) && !is_token(&text.decode()) {
+            self.text(&text);
+        }
+    }
+
+    fn open(&mut self, array: bool, content_start: usize) {
+        let parts_start = self.gather.len();
+        let Some(top) = self.frames.last() else {
+            let shape = if array { Shape::Turns } else { Shape::Root };
+            self.frames.push(Frame::new(shape, array, Key::Other, PartKind::User, false, parts_start));
+            return;
+        };
+        let held = if top.array { top.held } else { top.key };
+        let (shape, kind, settled) = child(top, array);
+        if top.shape == Shape::Root && top.key == Key::Messages {
+            self.messages_seen = self.messages_seen.saturating_add(1);
+            self.gather.view.messages_open = (array && top.exact).then_some(content_start);
+        }
+        if shape == Shape::Merged && self.merged.is_none() {
+            self.merged = Some((self.frames.len(), None));
+        }
+        self.frames.push(Frame::new(shape, array, held, kind, settled, parts_start));
+    }
+
+    fn close(&mut self) {
+        self.flush_file();
+        let Some(frame) = self.frames.pop() else { return };
+        if self.merged.is_some_and(|(depth, _)| depth >= self.frames.len()) {
+            self.merged = None;
+        }
+        if let Claim::One(Some(kind)) = frame.type_ {
+            self.gather.settle(frame.parts_start, kind);
+        }
+        if frame.shape == Shape::Turn && !frame.array {
+            let kind = match frame.role {
+                Claim::One(kind) => kind,
+                Claim::Absent | Claim::Conflict => PartKind::User,
+            };
+            self.gather.settle(frame.parts_start, kind);
+            // Only the model makes tool calls: in a user's message they are the user's words.
+            if kind == PartKind::User && frame.role != Claim::Absent {
+                self.gather.demote(frame.parts_start, PartKind::ToolCall, PartKind::User);
+            }
+        }
+        if self.frames.len() == 1 && frame.held == Key::Messages && frame.array {
+            self.gather.view.messages_empty = frame.index == 0;
+        }
+        self.value_done();
+    }
+
+    fn value_done(&mut self) {
+        if let Some(top) = self.frames.last_mut()
+            && top.array
+        {
+            top.index = top.index.saturating_add(1);
+        }
+    }
+
+    fn number(&mut self, spelled: &str) {
+        if let Some(top) = self.frames.last()
+            && self.frames.len() <= 2
+            && top.key.bounds_answer()
+            && let Some(tokens) = integer(spelled)
+        {
+            let view = &mut self.gather.view;
+            view.max_tokens = Some(view.max_tokens.map_or(tokens, |known| known.max(tokens)));
+        }
+        self.value_done();
+    }
+
+    fn boolean(&mut self, value: bool) {
+        if let Some(top) = self.frames.last()
+            && top.shape == Shape::Root
+            && top.key == Key::Stream
+        {
+            if top.exact {
+                self.gather.view.stream = Some(value);
+            } else {
+                self.shadow_stream = Some(value);
+            }
+        }
+        self.value_done();
+    }
+
+    fn string(&mut self, text: Text<'a>) {
+        let Some(top) = self.frames.last_mut() else { return self.text(&text) };
+        let key = if top.array { top.held } else { top.key };
+        match key {
+            Key::Model if top.shape == Shape::Root && (top.exact || self.gather.view.model.is_none()) => {
+                self.gather.view.model = Some(model_name(&text.decode()));
+            }
+            Key::Role if top.shape == Shape::Turn => top.role.add(role_kind(&text.decode())),
+            Key::Type => top.type_.add(type_kind(&text.decode())),
+            Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
+            _ => {}
+        }
+        let left_out =
+            (key.is_structural() && is_token(&text.decode())) || (key.is_credential() && is_credential(&text.decode()));
+        if left_out {
+            return self.value_done();
+        }
+        if key.may_hold_binary() && text.raw().len() >= FILE_CHARS_MIN {
+            if top.array {
+                self.file(&text, None);
+            } else {
+                self.flush_file();
+                if let Some(top) = self.frames.last_mut() {
+                    top.file = Some((key, text));
+                }
+            }
+        } else {
+            self.text(&text);
+        }
+        self.value_done();
+    }
+
+    /// Looks into the string that may be a file, now that its neighbours are known.
+    fn flush_file(&mut self) {
+        let Some(top) = self.frames.last_mut() else { return };
+        let Some((key, text)) = top.file.take() else { return };
+        let media_type = top.media_type.map(|text| text.decode());
+        let now = (top.key, top.name);
+        // The part's place is that of the string, not of the key read last.
+        (top.key, top.name) = (key, None);
+        self.file(&text, media_type.as_deref());
+        if let Some(top) = self.frames.last_mut() {
+            (top.key, top.name) = now;
+        }
+    }
+
+    fn file(&mut self, text: &Text<'_>, media_type: Option<&str>) {
+        match binary::look(&text.decode(), media_type) {
+            Found::File(description) => self.gather.note(&description),
+            Found::Words(words) => self.add(|out| out.push_str(&words)),
+            Found::Plain => self.text(text),
+        }
+    }
+
+    fn text(&mut self, text: &Text<'_>) {
+        self.add(|out| text.decode_into(out));
+    }
+
+    fn add(&mut self, write: impl FnOnce(&mut String)) {
+        if let Some((_, Some(part))) = self.merged
+            && part + 1 == self.gather.len()
+        {
+            return self.gather.extend(part, write);
+        }
+        let (kind, settled) = self.frames.last().map_or((PartKind::User, true), leaf);
+        let frames = match self.merged {
+            Some((depth, _)) => self.frames.get(..depth).unwrap_or_default(),
+            None => self.frames.as_slice(),
+        };
+        let before = self.gather.len();
+        self.gather.part(kind, settled, || location(frames), write);
+        if self.gather.len() > before
+            && let Some((_, part)) = &mut self.merged
+        {
+            *part = Some(before);
+        }
+    }
+}
+
+impl Frame<'_> {
+    fn new(shape: Shape, array: bool, held: Key, kind: PartKind, settled: bool, parts_start: usize) -> Self {
+        Self {
+            shape,
+            array,
+            index: 0,
+            held,
+            key: Key::Other,
+            exact: false,
+            name: None,
+            kind,
+            settled,
+            parts_start,
+            role: Claim::Absent,
+            type_: Claim::Absent,
+            media_type: None,
+            file: None,
+        }
+    }
+}
+
+/// Strings under a file's key that are shorter are looked at as text: ids, names, `auto`.
+const FILE_CHARS_MIN: usize = 16;
+
+/// What a container is, from the one around it.
+fn child(top: &Frame<'_>, array: bool) -> (Shape, PartKind, bool) {
+    let inherit = (top.kind, top.settled);
+    let with = |shape, (kind, settled)| (shape, kind, settled);
+    match (top.shape, top.key) {
+        (Shape::Merged, _) => with(Shape::Merged, inherit),
+        (Shape::Files, Key::Content | Key::Text | Key::Parts) => with(Shape::Content, inherit),
+        (Shape::Files, _) => with(Shape::Files, inherit),
+        (Shape::Root, Key::Messages | Key::Contents | Key::Input) => {
+            (if array { Shape::Turns } else { Shape::Turn }, PartKind::User, false)
+        }
+        (Shape::Root, key) if key.is_instruction() => (Shape::Content, PartKind::System, true),
+        (Shape::Root, Key::Prompt | Key::Content | Key::Text) => (Shape::Content, PartKind::User, false),
+        (Shape::Root, Key::Documents) => (Shape::Content, PartKind::Tool, true),
+        (Shape::Root | Shape::Turn | Shape::Content, Key::Tools | Key::Functions | Key::ToolConfig) => {
+            (Shape::Tools, PartKind::Tool, true)
+        }
+        (Shape::Turns, _) if !array => (Shape::Turn, PartKind::User, false),
+        (Shape::Turns, _) => (Shape::Content, PartKind::User, false),
+        (Shape::Content, _) if top.array => with(Shape::Content, inherit),
+        (Shape::Turn | Shape::Content, Key::ToolCalls | Key::FunctionCall | Key::ToolUse) => {
+            (Shape::Calls, PartKind::ToolCall, true)
+        }
+        (Shape::Turn | Shape::Content, Key::ToolResult | Key::FunctionResponse) => {
+            (Shape::Content, PartKind::Tool, true)
+        }
+        (Shape::Turn | Shape::Content, Key::Content | Key::Parts | Key::Text | Key::Output) => {
+            with(Shape::Content, inherit)
+        }
+        (Shape::Root | Shape::Turn | Shape::Content, key) if key.may_hold_binary() || key.wraps_file() => {
+            with(Shape::Files, inherit)
+        }
+        (Shape::Calls, Key::Args | Key::Arguments | Key::Input) => with(Shape::Merged, inherit),
+        (Shape::Calls, _) => with(Shape::Calls, inherit),
+        (Shape::Tools, Key::Tools) if array => with(Shape::Tools, inherit),
+        _ => with(Shape::Merged, inherit),
+    }
+}
+
+/// Kind of a string that stands directly in `top`.
+fn leaf(top: &Frame<'_>) -> (PartKind, bool) {
+    match (top.shape, top.key) {
+        (Shape::Root, key) if key.is_instruction() => (PartKind::System, true),
+        (Shape::Root, _) => (PartKind::User, true),
+        _ => (top.kind, top.settled),
+    }
+}
+
+fn role_kind(role: &str) -> PartKind {
+    match role.to_ascii_lowercase().as_str() {
+        "system" | "developer" => PartKind::System,
+        "assistant" | "model" | "ai" | "chatbot" => PartKind::Assistant,
+        "tool" | "function" | "ipython" => PartKind::Tool,
+        _ => PartKind::User,
+    }
+}
+
+fn type_kind(name: &str) -> Option<PartKind> {
+    match name {
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => Some(PartKind::ToolCall),
+        "document" | "search_result" => Some(PartKind::Tool),
+        _ if name.ends_with("tool_result") || name.ends_with("call_output") => Some(PartKind::Tool),
+        _ if name.ends_with("_call") => Some(PartKind::ToolCall),
+        _ => None,
+    }
+}
+
+fn location(frames: &[Frame<'_>]) -> Location {
+    let mut at = Location::root("request");
+    for frame in frames {
+        match (frame.array, frame.key.as_str(), &frame.name) {
+            (true, ..) => at.push(Segment::Index(frame.index)),
+            (false, Some(key), _) => at.push(Segment::Key(key)),
+            (false, None, Some(name)) => at.push(Segment::name(&name.decode())),
+            (false, None, None) => {}
+        }
+    }
+    at
+}

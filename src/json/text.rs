@@ -1,0 +1,103 @@
+//! A JSON string as it stands in a document, decoded only when somebody asks.
+//!
+//! Invariant: the walker has checked every escape before a [`Text`] exists, so decoding cannot fail.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+
+/// A string of a document: raw bytes between the quotes, and where they start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Text<'a> {
+    pub(super) raw: &'a str,
+    pub(super) start: usize,
+    pub(super) escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The bytes between the quotes, escapes not decoded.
+    pub const fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// Offset of the first byte after the opening quote.
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Offset of the closing quote.
+    pub const fn end(&self) -> usize {
+        self.start + self.raw.len()
+    }
+
+    /// Whether it contains a backslash.
+    pub const fn is_escaped(&self) -> bool {
+        self.escaped
+    }
+
+    /// The string itself; borrowed when nothing is escaped.
+    pub fn decode(&self) -> Cow<'a, str> {
+        if !self.escaped {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut out = String::with_capacity(self.raw.len());
+        self.decode_into(&mut out);
+        Cow::Owned(out)
+    }
+
+    /// Appends the string itself to `out`.
+    pub fn decode_into(&self, out: &mut String) {
+        if !self.escaped {
+            out.push_str(self.raw);
+            return;
+        }
+        out.reserve(self.raw.len());
+        let mut rest = self.raw;
+        while let Some(at) = memchr(b'\\', rest.as_bytes()) {
+            let (plain, tail) = rest.split_at(at);
+            out.push_str(plain);
+            let (c, used) = unescape(tail.as_bytes());
+            out.push(c);
+            rest = tail.get(used..).unwrap_or_default();
+        }
+        out.push_str(rest);
+    }
+}
+
+/// Decodes the escape at the start of `bytes`, which has been checked; returns the character and the bytes used.
+fn unescape(bytes: &[u8]) -> (char, usize) {
+    match bytes.get(1) {
+        Some(b'b') => ('\u{8}', 2),
+        Some(b'f') => ('\u{c}', 2),
+        Some(b'n') => ('\n', 2),
+        Some(b'r') => ('\r', 2),
+        Some(b't') => ('\t', 2),
+        Some(b'u') => match code_point(bytes) {
+            Some((c, used)) => (c, used),
+            None => (char::REPLACEMENT_CHARACTER, 2),
+        },
+        Some(&other) => (char::from(other), 2),
+        None => (char::REPLACEMENT_CHARACTER, 1),
+    }
+}
+
+/// Reads `\uXXXX`, or a surrogate pair of them, at the start of `bytes`. `None` for bad digits and lone surrogates.
+pub(super) fn code_point(bytes: &[u8]) -> Option<(char, usize)> {
+    let high = hex4(bytes.get(2..6)?)?;
+    if !(0xd800..0xe000).contains(&high) {
+        return char::from_u32(high).map(|c| (c, 6));
+    }
+    let low_escape = bytes.get(6..12)?;
+    if high >= 0xdc00 || !low_escape.starts_with(b"\\u") {
+        return None;
+    }
+    let low = hex4(low_escape.get(2..)?)?;
+    if !(0xdc00..0xe000).contains(&low) {
+        return None;
+    }
+    char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).map(|c| (c, 12))
+}
+
+fn hex4(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |sum, digit| Some(sum << 4 | char::from(*digit).to_digit(16)?))
+}

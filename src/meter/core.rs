@@ -1,0 +1,326 @@
+//! The meter of one core thread: what the hot path writes.
+//!
+//! Invariant: only the owning thread writes these cells, and no cell shares a cache line with another core's; a warm
+//! label set costs neither an allocation nor a locked instruction. New series announce themselves to the registry
+//! through a lock-free queue. Knows nothing of sums, limits across cores or exposition.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crossbeam_queue::SegQueue;
+use weir_config::vocab::Severity;
+
+use super::cell::{Counter, Gauge, Histogram};
+use super::label::{Admitted, FINDING_TYPES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
+use super::table::Table;
+
+/// Microseconds; 1 ms to 300 s.
+pub(super) static DURATION_BOUNDS_US: [u64; 17] = [
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    120_000_000,
+    300_000_000,
+];
+/// Microseconds; what the gateway adds lies between tens and thousands.
+pub(super) static OVERHEAD_BOUNDS_US: [u64; 18] =
+    [5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000];
+/// Microseconds; from a rule set over a short text to a remote model.
+pub(super) static DETECTOR_BOUNDS_US: [u64; 15] =
+    [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 500_000, 2_500_000];
+
+/// Statuses kept apart per provider and model; further ones count as `other`.
+const STATUSES_MAX: usize = 40;
+/// Stands for a status beyond [`STATUSES_MAX`].
+pub(super) const STATUS_OTHER: u16 = u16::MAX;
+/// Separate detectors, or queue and reason pairs, per core; both are named by our own code.
+const STATIC_SERIES_MAX: usize = 64;
+
+/// What one provider and model did on one core.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct RequestSeries {
+    pub(super) provider: &'static str,
+    pub(super) model: Box<str>,
+    pub(super) duration_us: Histogram<17>,
+    pub(super) prompt_tokens: Counter,
+    pub(super) completion_tokens: Counter,
+}
+
+/// Requests of one provider and model that ended with one status; 0 when no head was sent.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct StatusSeries {
+    pub(super) of: Arc<RequestSeries>,
+    pub(super) status: u16,
+    pub(super) count: Counter,
+}
+
+/// Findings of one severity and type on one core.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct FindingSeries {
+    pub(super) severity: Severity,
+    pub(super) finding_type: Box<str>,
+    pub(super) count: Counter,
+}
+
+/// Latencies of one detector on one core.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct DetectorSeries {
+    pub(super) detector: &'static str,
+    pub(super) latency_us: Histogram<15>,
+}
+
+/// Items lost at one queue for one reason on one core.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct DropSeries {
+    pub(super) queue: &'static str,
+    pub(super) reason: &'static str,
+    pub(super) count: Counter,
+}
+
+/// The cells every core has from the start.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct CoreCells {
+    pub(super) connections: Gauge,
+    pub(super) upstream_active: Gauge,
+    pub(super) upstream_idle: Gauge,
+    pub(super) panics: Counter,
+    pub(super) folded_models: Counter,
+    pub(super) folded_finding_types: Counter,
+    pub(super) folded_statuses: Counter,
+    pub(super) overhead_us: Histogram<18>,
+}
+
+/// A series some core has just begun, on its way to the registry.
+#[derive(Debug)]
+pub(super) enum Fresh {
+    Core(Arc<CoreCells>),
+    Request(Arc<RequestSeries>),
+    Status(Arc<StatusSeries>),
+    Finding(Arc<FindingSeries>),
+    Detector(Arc<DetectorSeries>),
+    Drop(Arc<DropSeries>),
+}
+
+/// What an upstream connection is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamState {
+    /// Carrying an exchange.
+    Active,
+    /// Waiting in the pool.
+    Idle,
+}
+
+/// A core's entry for one provider and model.
+struct Requests {
+    series: Arc<RequestSeries>,
+    statuses: Vec<Arc<StatusSeries>>,
+}
+
+/// The writer of one core thread. It can be sent to its thread but not shared between threads.
+pub struct CoreMeter {
+    fresh: Arc<SegQueue<Fresh>>,
+    cells: Arc<CoreCells>,
+    requests: RefCell<Table<Requests>>,
+    models: RefCell<Admitted>,
+    findings: RefCell<Table<Arc<FindingSeries>>>,
+    detectors: RefCell<Vec<Arc<DetectorSeries>>>,
+    drops: RefCell<Vec<Arc<DropSeries>>>,
+}
+
+impl CoreMeter {
+    pub(super) fn new(fresh: Arc<SegQueue<Fresh>>) -> Self {
+        let cells = Arc::new(CoreCells {
+            connections: Gauge::default(),
+            upstream_active: Gauge::default(),
+            upstream_idle: Gauge::default(),
+            panics: Counter::default(),
+            folded_models: Counter::default(),
+            folded_finding_types: Counter::default(),
+            folded_statuses: Counter::default(),
+            overhead_us: Histogram::new(&OVERHEAD_BOUNDS_US),
+        });
+        fresh.push(Fresh::Core(cells.clone()));
+        Self {
+            fresh,
+            cells,
+            requests: RefCell::new(Table::new()),
+            models: RefCell::new(Admitted::new(MODELS_MAX)),
+            findings: RefCell::new(Table::new()),
+            detectors: RefCell::default(),
+            drops: RefCell::default(),
+        }
+    }
+
+    /// Counts one finished exchange. `status` is what the client was sent, 0 when it was sent no head; durations are
+    /// microseconds; token counts are `None` when nobody knows them. `provider_label` is `Provider::label()`.
+    #[allow(clippy::too_many_arguments)] // One flat call on the hot path; every argument is a column of the record.
+    pub fn request(
+        &self,
+        provider_label: &'static str,
+        model: Option<&str>,
+        status: u16,
+        duration_us: u64,
+        overhead_us: u64,
+        prompt_tokens: Option<u64>,
+        completion_tokens: Option<u64>,
+    ) {
+        self.cells.overhead_us.observe(overhead_us);
+        let mut table = self.requests.borrow_mut();
+        let at = self.locate(&mut table, provider_label, model.unwrap_or(NO_MODEL));
+        let Some(entry) = table.get_mut(at) else { return };
+        entry.series.duration_us.observe(duration_us);
+        if let Some(tokens) = prompt_tokens {
+            entry.series.prompt_tokens.add(tokens);
+        }
+        if let Some(tokens) = completion_tokens {
+            entry.series.completion_tokens.add(tokens);
+        }
+        self.count_status(entry, status);
+    }
+
+    /// Counts one finding.
+    pub fn finding(&self, severity: Severity, finding_type: &str) {
+        let mut table = self.findings.borrow_mut();
+        let mut finding_type = finding_type;
+        let mut hash = table.hash(finding_type, severity as u64);
+        let mut found = table.find(hash, |known| known.severity == severity && *known.finding_type == *finding_type);
+        if found.is_none() && finding_type != OTHER {
+            // Severities share the budget of types: at most five times that many series.
+            let full = table.iter().filter(|known| known.severity == severity).count() >= FINDING_TYPES_MAX;
+            if full || !is_legal(finding_type) {
+                self.cells.folded_finding_types.add(1);
+                finding_type = OTHER;
+                hash = table.hash(finding_type, severity as u64);
+                found = table.find(hash, |known| known.severity == severity && *known.finding_type == *finding_type);
+            }
+        }
+        let at = found.unwrap_or_else(|| {
+            let series =
+                Arc::new(FindingSeries { severity, finding_type: finding_type.into(), count: Counter::default() });
+            self.fresh.push(Fresh::Finding(series.clone()));
+            table.insert(hash, series)
+        });
+        if let Some(series) = table.get_mut(at) {
+            series.count.add(1);
+        }
+    }
+
+    /// Moves the number of open client connections.
+    pub fn connections_add(&self, delta: i64) {
+        self.cells.connections.add(delta);
+    }
+
+    /// Moves the number of upstream connections in `state`.
+    pub fn upstream_connections_add(&self, state: UpstreamState, delta: i64) {
+        match state {
+            UpstreamState::Active => self.cells.upstream_active.add(delta),
+            UpstreamState::Idle => self.cells.upstream_idle.add(delta),
+        }
+    }
+
+    /// Counts one caught panic.
+    pub fn panic(&self) {
+        self.cells.panics.add(1);
+    }
+
+    /// Counts one run of `detector` that took `micros` microseconds.
+    pub fn detector(&self, detector: &'static str, micros: u64) {
+        let mut known = self.detectors.borrow_mut();
+        if let Some(series) = known.iter().find(|series| series.detector == detector) {
+            return series.latency_us.observe(micros);
+        }
+        if known.len() < STATIC_SERIES_MAX {
+            let series = Arc::new(DetectorSeries { detector, latency_us: Histogram::new(&DETECTOR_BOUNDS_US) });
+            series.latency_us.observe(micros);
+            self.fresh.push(Fresh::Detector(series.clone()));
+            known.push(series);
+        }
+    }
+
+    /// Counts one item that `queue` turned away for `reason`.
+    pub fn dropped(&self, queue: &'static str, reason: &'static str) {
+        let mut known = self.drops.borrow_mut();
+        if let Some(series) = known.iter().find(|series| series.queue == queue && series.reason == reason) {
+            return series.count.add(1);
+        }
+        if known.len() < STATIC_SERIES_MAX {
+            let series = Arc::new(DropSeries { queue, reason, count: Counter::default() });
+            series.count.add(1);
+            self.fresh.push(Fresh::Drop(series.clone()));
+            known.push(series);
+        }
+    }
+
+    /// The position of the entry for a provider and model, begun if need be; folds models that are malformed or too many.
+    #[inline]
+    fn locate(&self, table: &mut Table<Requests>, provider: &'static str, model: &str) -> usize {
+        let hash = table.hash(model, provider.as_ptr() as u64);
+        match table.find(hash, |known| same(&known.series, provider, model)) {
+            Some(at) => at,
+            None => self.begin(table, provider, model, hash),
+        }
+    }
+
+    #[cold]
+    fn begin(&self, table: &mut Table<Requests>, provider: &'static str, model: &str, hash: u64) -> usize {
+        if model != OTHER && (!is_legal(model) || self.models.borrow_mut().admit(model).1) {
+            self.cells.folded_models.add(1);
+            return self.locate(table, provider, OTHER);
+        }
+        let series = Arc::new(RequestSeries {
+            provider,
+            model: model.into(),
+            duration_us: Histogram::new(&DURATION_BOUNDS_US),
+            prompt_tokens: Counter::default(),
+            completion_tokens: Counter::default(),
+        });
+        self.fresh.push(Fresh::Request(series.clone()));
+        table.insert(hash, Requests { series, statuses: Vec::new() })
+    }
+
+    #[inline]
+    fn count_status(&self, entry: &mut Requests, status: u16) {
+        if let Some(series) = entry.statuses.iter().find(|series| series.status == status) {
+            return series.count.add(1);
+        }
+        if entry.statuses.len() >= STATUSES_MAX && status != STATUS_OTHER {
+            self.cells.folded_statuses.add(1);
+            return self.count_status(entry, STATUS_OTHER);
+        }
+        let series = Arc::new(StatusSeries { of: entry.series.clone(), status, count: Counter::default() });
+        series.count.add(1);
+        self.fresh.push(Fresh::Status(series.clone()));
+        entry.statuses.push(series);
+    }
+}
+
+impl Drop for CoreMeter {
+    /// Counters outlive their core, levels do not: a restarted core begins with no connections.
+    fn drop(&mut self) {
+        self.cells.connections.clear();
+        self.cells.upstream_active.clear();
+        self.cells.upstream_idle.clear();
+    }
+}
+
+fn same(series: &RequestSeries, provider: &'static str, model: &str) -> bool {
+    std::ptr::eq(series.provider, provider) && *series.model == *model
+}

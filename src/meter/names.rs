@@ -1,0 +1,62 @@
+//! Every metric's name, labels and help text, once.
+//!
+//! Invariant: the names, types and label names of the interface stand here exactly as the contract spells them; the
+//! rest are Weir's own. Knows no values.
+
+/// Name and help text of a metric family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Family {
+    /// Metric name.
+    pub name: &'static str,
+    /// One sentence for a person.
+    pub help: &'static str,
+}
+
+const fn family(name: &'static str, help: &'static str) -> Family {
+    Family { name, help }
+}
+
+/// Counter; `provider`, `model`, `status_code`.
+pub const REQUESTS: Family = family("service_requests_total", "Proxied requests by the status sent to the client.");
+/// Histogram; `provider`, `model`.
+pub const REQUEST_DURATION: Family = family(
+    "service_request_duration_seconds",
+    "Time from reading the request's head to relaying the last byte of the answer.",
+);
+/// Counter; `direction`, `provider`, `model`.
+pub const TOKENS: Family = family("service_tokens_total", "Tokens, as the provider counted them or estimated.");
+/// Counter; `severity`, `finding_type`.
+pub const FINDINGS: Family = family("service_security_findings_total", "Security findings.");
+/// Histogram; `detector`.
+pub const DETECTOR_LATENCY: Family =
+    family("service_security_detector_latency_seconds", "Time one detector took for one exchange.");
+/// Gauge; `subsystem`, `state`.
+pub const BREAKER_STATE: Family =
+    family("service_circuit_breaker_state", "1 for the state the subsystem's circuit breaker is in, else 0.");
+/// Counter; `operation`, `status`.
+pub const STORAGE_OPERATIONS: Family =
+    family("service_storage_operations_total", "Storage operations by outcome; writes count one per span.");
+/// Gauge.
+pub const ACTIVE_CONNECTIONS: Family = family("service_active_connections", "Client connections open now.");
+
+/// Gauge, ours; `version`, `io_driver`.
+pub const BUILD_INFO: Family = family("service_build_info", "Always 1; the labels say what is running.");
+/// Histogram, ours.
+pub const OVERHEAD: Family =
+    family("service_overhead_microseconds", "Time the gateway added to one exchange, waits for both peers excluded.");
+/// Counter, ours; `queue`, `reason`.
+pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
+/// Gauge, ours; `queue`.
+pub const QUEUE_DEPTH: Family = family("service_queue_depth", "Items waiting in a bounded queue now.");
+/// Gauge, ours; `queue`.
+pub const QUEUE_CAPACITY: Family = family("service_queue_capacity", "Items a bounded queue holds at most.");
+/// Counter, ours.
+pub const PANICS: Family = family("service_panics_total", "Panics caught; each cost one request.");
+/// Gauge, ours; `state`.
+pub const UPSTREAM_CONNECTIONS: Family =
+    family("service_upstream_connections", "Connections to the upstream by what they are doing.");
+/// Counter, ours; `label`.
+pub const LABEL_FOLDS: Family = family(
+    "service_label_folds_total",
+    "Observations shown as `other` because their label value was malformed or too many.",
+);

@@ -1,0 +1,365 @@
+//! What an answer said, and the collector that puts it together from deltas.
+//!
+//! Invariants: at most `text_max` bytes of text and [`SLOTS_MAX`] separate texts are kept, whatever arrives; usage
+//! counters only grow (streams repeat them); tool calls are told apart by id first, then by index. Must not know: JSON.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+use weir_inference::PartKind;
+
+use crate::json::{Location, Text};
+
+/// Separate texts (choices, blocks, tool calls) of one answer.
+pub(super) const SLOTS_MAX: usize = 512;
+
+/// What one answer said.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Answer {
+    /// The model that answered.
+    pub model: Option<String>,
+    /// All texts joined by a newline: per choice the content, a refusal, tool-call arguments, reasoning.
+    pub text: String,
+    /// The texts to analyse.
+    pub parts: Vec<AnswerPart>,
+    /// Tokens as the provider counted them; `None` when it did not.
+    pub usage: Option<Usage>,
+    /// Why the first choice ended, in the provider's word.
+    pub finish_reason: Option<String>,
+    /// Tool calls the model asked for.
+    pub tool_calls: Vec<ToolCall>,
+    /// The provider's error type, status or code.
+    pub error_type: Option<String>,
+    /// The provider's error message.
+    pub error_message: Option<String>,
+    /// The provider's id of the answer.
+    pub response_id: Option<String>,
+    /// Whether the answer's own end was seen: `[DONE]`, `message_stop`, `done: true`, a whole JSON document.
+    pub complete: bool,
+    /// Whether text was left out because of a bound.
+    pub truncated: bool,
+    /// Why the answer could not be read.
+    pub unreadable: Option<&'static str>,
+    /// Whether any text, reasoning or tool call was seen.
+    pub first_text_seen: bool,
+    /// Events or lines that were malformed or too long, and skipped.
+    pub skipped_events: u32,
+}
+
+/// One text of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnswerPart {
+    /// Where it stands in [`Answer::text`].
+    pub range: Range<usize>,
+    /// `Output`, or `ToolCall` for arguments.
+    pub kind: PartKind,
+    /// Where it stands in the answer.
+    pub location: Location,
+}
+
+/// Token counts in one meaning for all providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Tokens the model read, cached ones included.
+    pub prompt: Option<u64>,
+    /// Tokens the model wrote, reasoning included.
+    pub completion: Option<u64>,
+    /// The provider's total, else the sum of both.
+    pub total: Option<u64>,
+    /// Prompt tokens read from the provider's cache.
+    pub cached: Option<u64>,
+    /// Prompt tokens written to the provider's cache.
+    pub cache_write: Option<u64>,
+    /// Completion tokens spent on reasoning.
+    pub reasoning: Option<u64>,
+}
+
+/// A tool call the model asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ToolCall {
+    /// The provider's id of the call.
+    pub id: Option<String>,
+    /// Name of the tool.
+    pub name: String,
+    /// Arguments as JSON text.
+    pub arguments: String,
+}
+
+/// Counters as providers send them.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) prompt: Option<u64>,
+    pub(super) completion: Option<u64>,
+    pub(super) total: Option<u64>,
+    /// Part of `prompt`.
+    pub(super) cached: Option<u64>,
+    /// Not part of `prompt` (messages-style).
+    pub(super) cache_read: Option<u64>,
+    /// Not part of `prompt` (messages-style).
+    pub(super) cache_write: Option<u64>,
+    /// Part of `completion`.
+    pub(super) reasoning: Option<u64>,
+    /// Not part of `completion`.
+    pub(super) thoughts: Option<u64>,
+}
+
+impl Counters {
+    fn usage(&self) -> Option<Usage> {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+        let prompt = self
+            .prompt
+            .map(|own| own.saturating_add(self.cache_read.unwrap_or(0)).saturating_add(self.cache_write.unwrap_or(0)));
+        let completion = sum(self.completion, self.thoughts);
+        let usage = Usage {
+            prompt,
+            completion,
+            total: self.total.or(sum(prompt, completion)),
+            cached: self.cache_read.or(self.cached),
+            cache_write: self.cache_write,
+            reasoning: self.reasoning.or(self.thoughts),
+        };
+        (usage != Usage::default()).then_some(usage)
+    }
+}
+
+/// What a text is within its choice; also the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Channel {
+    Content,
+    Refusal,
+    Call,
+    Reasoning,
+}
+
+/// Where a text belongs: choice, channel, and block within them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot {
+    pub(super) choice: u32,
+    pub(super) channel: Channel,
+    pub(super) block: u32,
+}
+
+struct Held {
+    slot: Slot,
+    text: String,
+    location: Location,
+    /// Index into `Collector::calls`.
+    call: Option<usize>,
+}
+
+struct Call {
+    choice: u32,
+    index: Option<u64>,
+    id: Option<String>,
+    name: String,
+    held: usize,
+}
+
+/// How a piece of a text arrives.
+#[derive(Clone, Copy)]
+pub(super) enum Piece<'a> {
+    /// A JSON string, decoded on the way.
+    Text(Text<'a>),
+    /// JSON as it stands in the answer.
+    Raw(&'a str),
+}
+
+/// Puts an answer together.
+#[derive(Default)]
+pub(super) struct Collector {
+    pub(super) answer: Answer,
+    pub(super) counters: Counters,
+    held: SmallVec<[Held; 2]>,
+    calls: Vec<Call>,
+    last: usize,
+    used_bytes: usize,
+    text_max: usize,
+}
+
+impl Collector {
+    pub(super) fn new(text_max: usize) -> Self {
+        Self { text_max, ..Self::default() }
+    }
+
+    pub(super) const fn has_text(&self) -> bool {
+        self.answer.first_text_seen
+    }
+
+    /// Appends to the text in `slot`; `location` is asked when the slot is new.
+    pub(super) fn append(&mut self, slot: Slot, piece: Piece<'_>, location: impl FnOnce() -> Location) {
+        if piece_is_empty(piece) {
+            return;
+        }
+        let at = match self.held.get(self.last) {
+            Some(held) if held.slot == slot && held.call.is_none() => self.last,
+            _ => match self.held.iter().position(|held| held.slot == slot && held.call.is_none()) {
+                Some(at) => at,
+                None if self.held.len() >= SLOTS_MAX => {
+                    self.answer.truncated = true;
+                    return;
+                }
+                None => {
+                    self.held.push(Held { slot, text: String::new(), location: location(), call: None });
+                    self.held.len() - 1
+                }
+            },
+        };
+        self.last = at;
+        self.push(at, piece);
+    }
+
+    /// Starts or continues a tool call. `index` and `id` are what the provider sent, if anything.
+    pub(super) fn call(
+        &mut self,
+        choice: u32,
+        index: Option<u64>,
+        id: Option<Text<'_>>,
+        name: Option<Text<'_>>,
+        arguments: Option<Piece<'_>>,
+        location: impl FnOnce(u32) -> Location,
+    ) {
+        let id = id.map(|id| id.decode()).filter(|id| !id.is_empty());
+        let name = name.map(|name| name.decode()).filter(|name| !name.is_empty());
+        self.answer.first_text_seen = true;
+        let found = self.find_call(choice, index, id.as_deref(), name.is_some());
+        let at = match found {
+            Some(at) => at,
+            None if self.held.len() >= SLOTS_MAX => {
+                self.answer.truncated = true;
+                return;
+            }
+            None => {
+                let block = u32::try_from(self.calls.iter().filter(|call| call.choice == choice).count());
+                let block = block.unwrap_or(u32::MAX);
+                let slot = Slot { choice, channel: Channel::Call, block };
+                let call = Some(self.calls.len());
+                self.held.push(Held { slot, text: String::new(), location: location(block), call });
+                let held = self.held.len() - 1;
+                self.calls.push(Call { choice, index, id: None, name: String::new(), held });
+                self.calls.len() - 1
+            }
+        };
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.index = call.index.or(index);
+        if call.id.is_none() {
+            call.id = id.map(|id| bounded(&id));
+        }
+        if let Some(name) = name.filter(|_| call.name.is_empty()) {
+            call.name = bounded(&name);
+        }
+        let held = call.held;
+        if let Some(arguments) = arguments {
+            self.push(held, arguments);
+        }
+    }
+
+    /// An id decides; without one, a piece belongs to the latest call of its index, or to the latest call at all.
+    /// A known index with a foreign id is another call: some servers number every parallel call 0.
+    fn find_call(&self, choice: u32, index: Option<u64>, id: Option<&str>, named: bool) -> Option<usize> {
+        let mut ours = self.calls.iter().enumerate().rev().filter(|(_, call)| call.choice == choice);
+        let same_index = |call: &Call| index.is_none() || call.index.is_none() || call.index == index;
+        match id {
+            Some(id) => ours
+                .find(|(_, call)| {
+                    call.id.as_deref() == Some(id) || (call.id.is_none() && index.is_some() && call.index == index)
+                })
+                .map(|(at, _)| at),
+            // Neither id nor index, but a name: a call of its own.
+            None if index.is_none() && named => None,
+            None => ours.find(|(_, call)| same_index(call)).map(|(at, _)| at),
+        }
+    }
+
+    /// Sets the reason of the first choice; the last one said counts.
+    pub(super) fn finished(&mut self, choice: u32, reason: Text<'_>) {
+        if choice == 0 || self.answer.finish_reason.is_none() {
+            self.answer.finish_reason = Some(bounded(&reason.decode()));
+        }
+    }
+
+    fn push(&mut self, at: usize, piece: Piece<'_>) {
+        let Some(held) = self.held.get_mut(at) else { return };
+        self.answer.first_text_seen = true;
+        let before = held.text.len();
+        let room = self.text_max.saturating_sub(self.used_bytes);
+        if room == 0 {
+            self.answer.truncated = true;
+            return;
+        }
+        match piece {
+            Piece::Text(text) => text.decode_into(&mut held.text),
+            Piece::Raw(raw) => held.text.push_str(raw),
+        }
+        if held.text.len() - before > room {
+            let mut end = before + room;
+            while !held.text.is_char_boundary(end) {
+                end -= 1;
+            }
+            held.text.truncate(end);
+            self.answer.truncated = true;
+            // What comes later must not be squeezed into the bytes a cut character left.
+            self.used_bytes = self.text_max;
+        } else {
+            self.used_bytes += held.text.len() - before;
+        }
+    }
+
+    /// The answer.
+    pub(super) fn finish(mut self) -> Answer {
+        let mut answer = std::mem::take(&mut self.answer);
+        answer.usage = self.counters.usage();
+        answer.tool_calls = self
+            .calls
+            .iter_mut()
+            .map(|call| ToolCall {
+                id: call.id.take(),
+                name: std::mem::take(&mut call.name),
+                arguments: self.held.get(call.held).map(|held| held.text.clone()).unwrap_or_default(),
+            })
+            .collect();
+        self.held.sort_by_key(|held| held.slot);
+        for held in self.held {
+            if held.text.is_empty() {
+                continue;
+            }
+            if answer.text.is_empty() {
+                answer.text = held.text;
+            } else {
+                answer.text.push('\n');
+                answer.text.push_str(&held.text);
+            }
+            let start = answer.parts.last().map_or(0, |part: &AnswerPart| part.range.end + 1);
+            let kind = if held.slot.channel == Channel::Call { PartKind::ToolCall } else { PartKind::Output };
+            answer.parts.push(AnswerPart { range: start..answer.text.len(), kind, location: held.location });
+        }
+        answer
+    }
+}
+
+fn piece_is_empty(piece: Piece<'_>) -> bool {
+    match piece {
+        Piece::Text(text) => text.raw().is_empty(),
+        Piece::Raw(raw) => raw.is_empty(),
+    }
+}
+
+/// Names and ids are kept to 256 bytes, messages go through [`message`].
+pub(super) fn bounded(text: &str) -> String {
+    cut(text, 256)
+}
+
+/// An error message, kept to 4096 bytes.
+pub(super) fn message(text: &str) -> String {
+    cut(text, 4096)
+}
+
+fn cut(text: &str, max: usize) -> String {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}

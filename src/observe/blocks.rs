@@ -1,0 +1,380 @@
+//! Content that comes in blocks: messages-style blocks, parts, output items and tool calls.
+//!
+//! Invariant: a block is understood whatever the order of its keys, so its texts are kept until its end.
+
+use smallvec::SmallVec;
+
+use super::absorb::{Value, message_object, next_key, next_value, position, skip, value};
+use super::answer::{Channel, Collector, Piece, Slot};
+use crate::json::{Event, Fault, Location, Text, Walker, integer};
+
+/// What a block or an item says.
+#[derive(Default)]
+struct Draft<'a> {
+    kind: Option<Text<'a>>,
+    texts: SmallVec<[(Channel, Text<'a>); 2]>,
+    thought: bool,
+    id: Option<Text<'a>>,
+    name: Option<Text<'a>>,
+    arguments: Option<Piece<'a>>,
+}
+
+/// Where a block stands; `holder` is `content`, `choices` or `candidates`.
+fn block_place(holder: &'static str, choice: u32, at: u32) -> Location {
+    let root = Location::root("response").key(holder);
+    match holder {
+        "choices" => root.index(choice).key("message").key("content").index(at),
+        "candidates" => root.index(choice).key("content").key("parts").index(at),
+        _ => root.index(at),
+    }
+}
+
+/// An array of blocks or plain strings; see [`block_place`] for `holder`.
+pub(super) fn list(
+    collector: &mut Collector,
+    walker: &mut Walker<'_>,
+    choice: u32,
+    holder: &'static str,
+) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(item) = next_value(walker)? {
+        match item {
+            Value::Object => block(collector, walker, choice, at, holder)?,
+            Value::Str(text) => {
+                let slot = Slot { choice, channel: Channel::Content, block: at };
+                collector.append(slot, Piece::Text(text), || block_place(holder, choice, at));
+            }
+            other => skip(walker, other)?,
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// One block that has been entered.
+pub(super) fn block(
+    collector: &mut Collector,
+    walker: &mut Walker<'_>,
+    choice: u32,
+    at: u32,
+    holder: &'static str,
+) -> Result<(), Fault> {
+    let mut draft = Draft::default();
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        if matches!(known.as_bytes(), b"input" | b"args") {
+            draft.arguments = walker.next_raw()?.map(unquoted);
+            continue;
+        }
+        match (known.as_bytes(), value(walker)?) {
+            (b"type", Value::Str(kind)) => draft.kind = Some(kind),
+            (b"text" | b"transcript" | b"revised_prompt", Value::Str(text)) => {
+                draft.texts.push((Channel::Content, text))
+            }
+            (b"refusal", Value::Str(text)) => draft.texts.push((Channel::Refusal, text)),
+            (b"thinking" | b"reasoning", Value::Str(text)) => draft.texts.push((Channel::Reasoning, text)),
+            (b"thought", Value::Bool(value)) => draft.thought = value,
+            (b"id" | b"call_id" | b"toolUseId", Value::Str(id)) => draft.id = Some(id),
+            (b"name", Value::Str(name)) => draft.name = Some(name),
+            (b"functionCall" | b"function_call" | b"toolUse" | b"tool_use", Value::Object) => {
+                call(collector, walker, choice, None, holder)?;
+            }
+            (b"reasoningContent" | b"reasoningText", Value::Object) => {
+                texts(walker, Channel::Reasoning, &mut draft.texts, 0)?;
+            }
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    let place = || block_place(holder, choice, at);
+    for (channel, text) in &draft.texts {
+        let channel = if draft.thought { Channel::Reasoning } else { *channel };
+        let slot = Slot { choice, channel, block: at };
+        let leaf = if channel == Channel::Reasoning && holder == "content" { "thinking" } else { "text" };
+        collector.append(slot, Piece::Text(*text), || place().key(leaf));
+    }
+    let called = draft.kind.is_some_and(|kind| kind.raw().ends_with("tool_use"));
+    if called || (draft.kind.is_none() && draft.name.is_some() && draft.arguments.is_some()) {
+        // `{}` at the start of a streamed block is a placeholder: the deltas bring the arguments.
+        let arguments = draft.arguments.filter(|piece| !matches!(piece, Piece::Raw("{}")));
+        collector.call(choice, Some(u64::from(at)), draft.id, draft.name, arguments, |_| place().key("input"));
+    }
+    Ok(())
+}
+
+/// A messages-style `delta` object.
+pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+    let place = || Location::root("response").key("content").index(at);
+    let slot = |channel| Slot { choice: 0, channel, block: at };
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        match (known.as_bytes(), value(walker)?) {
+            (b"text", Value::Str(text)) => {
+                collector.append(slot(Channel::Content), Piece::Text(text), || place().key("text"));
+            }
+            (b"thinking", Value::Str(text)) => {
+                collector.append(slot(Channel::Reasoning), Piece::Text(text), || place().key("thinking"));
+            }
+            (b"partial_json", Value::Str(text)) => {
+                let index = Some(u64::from(at));
+                collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("input"));
+            }
+            (b"stop_reason", Value::Str(reason)) => collector.finished(0, reason),
+            // Some servers put a chat message here.
+            (b"content", Value::Str(text)) => {
+                collector.append(slot(Channel::Content), Piece::Text(text), || place().key("text"));
+            }
+            (b"message", Value::Object) => message_object(collector, walker, 0, "message")?,
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+/// An array of tool calls.
+pub(super) fn calls(
+    collector: &mut Collector,
+    walker: &mut Walker<'_>,
+    choice: u32,
+    holder: &'static str,
+) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(item) = next_value(walker)? {
+        match item {
+            Value::Object => call(collector, walker, choice, Some(at), holder)?,
+            other => skip(walker, other)?,
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// One tool call that has been entered; `at` is its position in its array.
+pub(super) fn call(
+    collector: &mut Collector,
+    walker: &mut Walker<'_>,
+    choice: u32,
+    at: Option<u32>,
+    holder: &'static str,
+) -> Result<(), Fault> {
+    let mut draft = Draft::default();
+    let mut index = None;
+    call_fields(walker, &mut draft, &mut index, 0)?;
+    // Where neither index nor id tells calls apart, whole calls in one array are told apart by having a name.
+    let place = |block: u32| {
+        let root = Location::root("response").key(holder);
+        match (holder, at) {
+            ("choices", Some(_)) => {
+                root.index(choice).key("message").key("tool_calls").index(block).key("function").key("arguments")
+            }
+            ("choices", None) => root.index(choice).key("message").key("function_call").key("arguments"),
+            (_, Some(_)) if holder == "tool_calls" => root.index(block).key("function").key("arguments"),
+            (_, Some(_)) => root.key("tool_calls").index(block).key("function").key("arguments"),
+            (_, None) => root.key("function_call").index(block).key("args"),
+        }
+    };
+    // A legacy `function_call` has no index and streams its arguments without a name: there is one per message.
+    let index = if at.is_none() && holder == "choices" { Some(0) } else { index };
+    collector.call(choice, index, draft.id, draft.name, draft.arguments, place);
+    Ok(())
+}
+
+fn call_fields<'a>(
+    walker: &mut Walker<'a>,
+    draft: &mut Draft<'a>,
+    index: &mut Option<u64>,
+    depth: u32,
+) -> Result<(), Fault> {
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        if matches!(known.as_bytes(), b"arguments" | b"args" | b"input") {
+            draft.arguments = walker.next_raw()?.map(unquoted);
+            continue;
+        }
+        match (known.as_bytes(), value(walker)?) {
+            (b"index", Value::Number(spelled)) => *index = integer(spelled),
+            (b"id" | b"toolUseId" | b"tool_use_id", Value::Str(id)) => draft.id = Some(id),
+            (b"name", Value::Str(name)) => draft.name = Some(name),
+            (b"function" | b"custom", Value::Object) if depth == 0 => call_fields(walker, draft, index, 1)?,
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+/// Arguments as JSON text: a string is decoded, an object is taken as it is spelled.
+fn unquoted(raw: &str) -> Piece<'_> {
+    match Walker::over(raw).next_event() {
+        Ok(Some(Event::Str(text))) => Piece::Text(text),
+        _ if raw == "null" => Piece::Raw(""),
+        _ => Piece::Raw(raw),
+    }
+}
+
+/// The array `output` of the responses interface.
+pub(super) fn output(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(entry) = next_value(walker)? {
+        match entry {
+            Value::Object => item(collector, walker, at)?,
+            other => skip(walker, other)?,
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// One item of it: a message, a function call, reasoning.
+pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+    let mut draft = Draft::default();
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        if matches!(known.as_bytes(), b"arguments" | b"input") {
+            draft.arguments = walker.next_raw()?.map(unquoted);
+            continue;
+        }
+        match (known.as_bytes(), value(walker)?) {
+            (b"type", Value::Str(kind)) => draft.kind = Some(kind),
+            (b"call_id", Value::Str(id)) => draft.id = Some(id),
+            (b"id", Value::Str(id)) if draft.id.is_none() => draft.id = Some(id),
+            (b"name", Value::Str(name)) => draft.name = Some(name),
+            (b"content", Value::Array) => texts(walker, Channel::Content, &mut draft.texts, 0)?,
+            (b"summary", Value::Array) => texts(walker, Channel::Reasoning, &mut draft.texts, 0)?,
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    let place = || Location::root("response").key("output").index(at);
+    let reasoning = draft.kind.is_some_and(|kind| kind.raw() == "reasoning");
+    let mut part: u32 = 0;
+    for (channel, text) in &draft.texts {
+        let channel = if reasoning { Channel::Reasoning } else { *channel };
+        let slot = Slot { choice: 0, channel, block: at.saturating_mul(256).saturating_add(part) };
+        let (list, leaf) = match channel {
+            Channel::Reasoning => ("summary", "text"),
+            Channel::Refusal => ("content", "refusal"),
+            Channel::Content | Channel::Call => ("content", "text"),
+        };
+        collector.append(slot, Piece::Text(*text), || place().key(list).index(part).key(leaf));
+        part = part.saturating_add(1);
+    }
+    if draft.kind.is_some_and(|kind| kind.raw().ends_with("_call")) && draft.name.is_some() {
+        let index = Some(u64::from(at));
+        collector.call(0, index, draft.id, draft.name, draft.arguments, |_| place().key("arguments"));
+    }
+    Ok(())
+}
+
+/// All texts in the container that has been entered, two levels deep.
+fn texts<'a>(
+    walker: &mut Walker<'a>,
+    channel: Channel,
+    out: &mut SmallVec<[(Channel, Text<'a>); 2]>,
+    depth: u32,
+) -> Result<(), Fault> {
+    let outside = walker.depth().saturating_sub(1);
+    while walker.depth() > outside {
+        match walker.next_event()? {
+            Some(Event::Key(key)) if matches!(key.raw(), "text" | "refusal" | "transcript") => {
+                let channel = if key.raw() == "refusal" { Channel::Refusal } else { channel };
+                match value(walker)? {
+                    Value::Str(text) => out.push((channel, text)),
+                    Value::Object if depth < 2 => texts(walker, channel, out, depth + 1)?,
+                    other => skip(walker, other)?,
+                }
+            }
+            // Its object is entered by the next event.
+            Some(Event::Key(key)) if key.raw() == "reasoningText" => {}
+            Some(Event::Key(_)) => {
+                let value = value(walker)?;
+                skip(walker, value)?;
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// The array `candidates`: `{content: {parts: [...]}, finishReason, index}`.
+pub(super) fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(entry) = next_value(walker)? {
+        match entry {
+            Value::Object => candidate(collector, walker, at)?,
+            other => skip(walker, other)?,
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+    let mut choice = index_ahead(walker.clone()).unwrap_or(at);
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        match (known.as_bytes(), value(walker)?) {
+            (b"index", Value::Number(spelled)) => choice = position(spelled).unwrap_or(choice),
+            (b"content", Value::Object) => {
+                while let Some(key) = next_key(walker)? {
+                    match (key.raw().as_bytes(), value(walker)?) {
+                        (b"parts", Value::Array) => parts(collector, walker, choice)?,
+                        (_, other) => skip(walker, other)?,
+                    }
+                }
+            }
+            (b"finishReason" | b"finish_reason", Value::Str(reason)) => {
+                collector.finished(choice, reason);
+                collector.answer.complete = true;
+            }
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+/// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel.
+fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), Fault> {
+    while let Some(part) = next_value(walker)? {
+        match part {
+            Value::Object => block(collector, walker, choice, 0, "candidates")?,
+            other => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+fn index_ahead(mut walker: Walker<'_>) -> Option<u32> {
+    while let Ok(Some(key)) = next_key(&mut walker) {
+        if key.raw() == "index" {
+            return match value(&mut walker) {
+                Ok(Value::Number(spelled)) => position(spelled),
+                _ => None,
+            };
+        }
+        walker.next_raw().ok()?;
+    }
+    None
+}
+
+/// The array `data`: embeddings, images, models. Only sentences in it are text.
+pub(super) fn data(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at: u32 = 0;
+    while let Some(entry) = next_value(walker)? {
+        match entry {
+            Value::Object => {
+                while let Some(key) = next_key(walker)? {
+                    match (key.raw().as_bytes(), value(walker)?) {
+                        (b"revised_prompt", Value::Str(text)) => {
+                            let slot = Slot { choice: 0, channel: Channel::Content, block: at };
+                            let place = || Location::root("response").key("data").index(at).key("revised_prompt");
+                            collector.append(slot, Piece::Text(text), place);
+                        }
+                        (_, other) => skip(walker, other)?,
+                    }
+                }
+            }
+            other => skip(walker, other)?,
+        }
+        at = at.saturating_add(1);
+    }
+    Ok(())
+}

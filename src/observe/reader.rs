@@ -1,0 +1,268 @@
+//! The reader: content coding, then framing, then messages.
+
+use weir_config::vocab::Dialect;
+
+use super::absorb;
+use super::answer::{Answer, Channel, Collector, Piece, Slot};
+use super::frames::{EventStream, JsonLines};
+use crate::codec::ContentDecoder;
+use crate::json::{Event, FaultKind, Location, Walker};
+
+/// Most output per input byte of a compressed answer.
+const RATIO_MAX: u32 = 100;
+/// A JSON document is kept up to twice the text bound, within these limits.
+const BODY_BYTES_MIN: usize = 64 * 1024;
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How the messages of an answer are framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerKind {
+    /// One JSON document.
+    Json,
+    /// Server-sent events.
+    EventStream,
+    /// One JSON document per line.
+    JsonLines,
+    /// Something else, or not said: looked at only if it starts like one of the others.
+    Other,
+}
+
+impl AnswerKind {
+    /// From the `Content-Type` of the answer.
+    pub fn from_content_type(content_type: Option<&[u8]>) -> Self {
+        let name = content_type.unwrap_or_default().split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        let ends = |suffix: &[u8]| {
+            name.len()
+                .checked_sub(suffix.len())
+                .and_then(|at| name.get(at..))
+                .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+        };
+        if ends(b"text/event-stream") {
+            Self::EventStream
+        } else if ends(b"ndjson") || ends(b"jsonl") || ends(b"json-lines") || ends(b"stream+json") || ends(b"json-seq")
+        {
+            Self::JsonLines
+        } else if ends(b"json") {
+            Self::Json
+        } else {
+            Self::Other
+        }
+    }
+
+    /// From the first byte that is not white space.
+    fn from_first_byte(byte: u8) -> Option<Self> {
+        match byte {
+            b'{' | b'[' => Some(Self::Json),
+            b'd' | b'e' | b'i' | b'r' | b':' => Some(Self::EventStream),
+            _ => None,
+        }
+    }
+}
+
+enum Frames {
+    Json(Vec<u8>),
+    Events(EventStream),
+    Lines(JsonLines),
+    /// The kind is not known yet; only white space has come.
+    Unknown,
+    /// Not for us.
+    Ignored,
+}
+
+/// Reads one answer as it arrives.
+pub struct AnswerReader {
+    frames: Frames,
+    decoder: ContentDecoder,
+    decoded: Vec<u8>,
+    messages: Messages,
+    body_max: usize,
+    failed: bool,
+}
+
+/// The messages read so far.
+struct Messages {
+    collector: Collector,
+    read: u32,
+    broken: u32,
+    fault: Option<FaultKind>,
+}
+
+impl Messages {
+    fn take(&mut self, data: &[u8]) {
+        if data == b"[DONE]" {
+            self.collector.answer.complete = true;
+            return;
+        }
+        if data.is_empty() {
+            return;
+        }
+        match absorb::message(&mut self.collector, data) {
+            Ok(()) => self.read = self.read.saturating_add(1),
+            Err(fault) => {
+                self.broken = self.broken.saturating_add(1);
+                self.fault = Some(fault.kind);
+            }
+        }
+    }
+}
+
+impl AnswerReader {
+    /// A reader for one answer. `text_max` bounds the text kept, in bytes. The dialect is what the request's path said;
+    /// shapes are recognised by themselves, so that a provider that answers in another dialect is read all the same.
+    pub fn new(_dialect: Dialect, kind: AnswerKind, content_encoding: Option<&[u8]>, text_max: usize) -> Self {
+        let frames = match kind {
+            AnswerKind::Json => Frames::Json(Vec::new()),
+            AnswerKind::EventStream => Frames::Events(EventStream::default()),
+            AnswerKind::JsonLines => Frames::Lines(JsonLines::default()),
+            AnswerKind::Other => Frames::Unknown,
+        };
+        Self {
+            frames,
+            decoder: ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX),
+            decoded: Vec::new(),
+            messages: Messages { collector: Collector::new(text_max), read: 0, broken: 0, fault: None },
+            body_max: text_max.saturating_mul(2).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX),
+            failed: false,
+        }
+    }
+
+    /// Takes the next bytes of the body (as they came from the provider).
+    pub fn feed(&mut self, body_bytes: &[u8]) {
+        if self.failed || body_bytes.is_empty() {
+            return;
+        }
+        if self.decoder.is_identity() {
+            return self.take(body_bytes);
+        }
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.clear();
+        let outcome = self.decoder.feed(body_bytes, &mut decoded);
+        self.take(&decoded);
+        self.decoded = decoded;
+        if let Err(fault) = outcome {
+            self.failed = true;
+            self.messages.collector.answer.unreadable = Some(fault.as_str());
+        }
+    }
+
+    /// Whether any text, reasoning or tool call has been seen so far; for streams only, documents are read at the end.
+    pub const fn first_text_seen(&self) -> bool {
+        self.messages.collector.has_text()
+    }
+
+    /// Ends the answer.
+    pub fn finish(mut self) -> Answer {
+        if !self.failed && !self.decoder.is_identity() {
+            let mut rest = Vec::new();
+            let outcome = self.decoder.finish(&mut rest);
+            self.take(&rest);
+            if let Err(fault) = outcome {
+                self.messages.collector.answer.unreadable = Some(fault.as_str());
+            }
+        }
+        let messages = &mut self.messages;
+        let mut dropped = 0;
+        match &mut self.frames {
+            Frames::Json(body) => document(messages, body),
+            Frames::Events(stream) => {
+                stream.finish(|data| messages.take(data));
+                dropped = stream.dropped();
+            }
+            Frames::Lines(lines) => {
+                lines.finish(|data| messages.take(data));
+                dropped = lines.dropped();
+            }
+            Frames::Unknown | Frames::Ignored => {}
+        }
+        let answer = &mut messages.collector.answer;
+        answer.skipped_events = messages.broken.saturating_add(dropped);
+        answer.truncated |= dropped > 0;
+        if messages.read == 0 && answer.unreadable.is_none() {
+            answer.unreadable = messages.fault.map(FaultKind::as_str);
+        }
+        self.messages.collector.finish()
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        let messages = &mut self.messages;
+        match &mut self.frames {
+            Frames::Json(body) => {
+                let room = self.body_max.saturating_sub(body.len());
+                if bytes.len() > room {
+                    messages.collector.answer.truncated = true;
+                }
+                body.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+            }
+            Frames::Events(stream) => stream.feed(bytes, |data| messages.take(data)),
+            Frames::Lines(lines) => lines.feed(bytes, |data| messages.take(data)),
+            Frames::Unknown => {
+                let rest = bytes.trim_ascii_start();
+                let Some(&first) = rest.first() else { return };
+                self.frames = match AnswerKind::from_first_byte(first) {
+                    Some(AnswerKind::Json) => Frames::Json(Vec::new()),
+                    Some(AnswerKind::EventStream) => Frames::Events(EventStream::default()),
+                    _ => Frames::Ignored,
+                };
+                self.take(rest);
+            }
+            Frames::Ignored => {}
+        }
+    }
+}
+
+/// Reads a document that has been collected.
+fn document(messages: &mut Messages, body: &[u8]) {
+    if body.trim_ascii().is_empty() {
+        return;
+    }
+    let cut = messages.collector.answer.truncated;
+    let body = match std::str::from_utf8(body) {
+        // The cut may have split a character.
+        Err(fault) if cut => body.get(..fault.valid_up_to()).unwrap_or_default(),
+        _ => body,
+    };
+    match absorb::message(&mut messages.collector, body) {
+        Ok(()) => {
+            messages.read = 1;
+            messages.collector.answer.complete = true;
+            unknown_shape(&mut messages.collector, body);
+        }
+        // Some servers send lines under the name of JSON.
+        Err(fault) if fault.kind == FaultKind::Trailing => {
+            messages.read = 1;
+            let rest = body.get(fault.at..).unwrap_or_default();
+            let mut lines = JsonLines::default();
+            lines.feed(rest, |line| messages.take(line));
+            lines.finish(|line| messages.take(line));
+        }
+        Err(_) if cut => messages.read = 1,
+        Err(fault) => {
+            messages.broken = 1;
+            messages.fault = Some(fault.kind);
+            if messages.collector.answer.unreadable.is_none() {
+                messages.collector.answer.unreadable = Some(fault.kind.as_str());
+            }
+        }
+    }
+}
+
+/// A document in which no known shape was found: its sentences are the text, so that nothing passes unscanned.
+fn unknown_shape(collector: &mut Collector, body: &[u8]) {
+    let answer = &collector.answer;
+    let known = answer.first_text_seen || answer.usage.is_some() || answer.error_message.is_some();
+    if known || answer.finish_reason.is_some() {
+        return;
+    }
+    let Ok(mut walker) = Walker::new(body) else { return };
+    let mut block = 0;
+    while let Ok(Some(event)) = walker.next_event() {
+        // Names and ids have no space in them.
+        if let Event::Str(text) = event
+            && memchr::memchr(b' ', text.raw().as_bytes()).is_some()
+        {
+            let slot = Slot { choice: 0, channel: Channel::Content, block };
+            collector.append(slot, Piece::Text(text), || Location::root("response"));
+            block = block.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What `/health`, `/livez` and `/readyz` answer.
+//!
+//! ```text
+//!   starting --ready()--> ready --drain()--> draining      (one way; drain() works from starting too)
+//! ```
+//!
+//! | phase    | /livez | /readyz | /health                                   |
+//! |----------|--------|---------|-------------------------------------------|
+//! | starting | 200    | 503     | 503 `starting`                            |
+//! | ready    | 200    | 200     | 200 `healthy`, or `degraded` with reasons |
+//! | draining | 200    | 503     | 503 `draining`                            |
+//!
+//! Degraded: the storage probe has missed `retries` times in a row, or a circuit breaker is open. Invariant: a phase
+//! never goes back. Knows neither HTTP nor the store; the probe tells it what it found.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use serde::Serialize;
+use weir_config::settings::StorageProfile;
+
+use super::breaker::{Breakers, State};
+use crate::meter::Registry;
+
+/// Where the process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    /// Not all parts run yet.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Finishing what is in flight; new work should go elsewhere.
+    Draining,
+}
+
+/// What is known once and stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Version of this build.
+    pub version: &'static str,
+    /// `storage.profile`.
+    pub storage_profile: StorageProfile,
+    /// `judge.enabled` as configured at start.
+    pub judge_enabled_at_startup: bool,
+    /// `health_check.retries`: probe misses in a row that make the service degraded, at least 1.
+    pub retries: u32,
+}
+
+/// How the cores do their I/O; known when the first core runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Io {
+    /// `io_uring` or `epoll`.
+    pub driver: &'static str,
+    /// Ring flags found by probing, or the epoll fallback's name.
+    pub ring_mode: String,
+}
+
+/// The health of the process; shared by everybody who knows something about it.
+pub struct Health {
+    facts: Facts,
+    started: Instant,
+    phase: AtomicU8,
+    misses: AtomicU32,
+    io: OnceLock<Io>,
+    breakers: Arc<Breakers>,
+    registry: Arc<Registry>,
+}
+
+/// The health report, in the shape the interface shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// `starting`, `healthy`, `degraded` or `draining`.
+    pub status: &'static str,
+    /// Storage connectivity.
+    pub storage: StorageReport,
+    /// The worse of the two breakers: `closed`, `half_open` or `open`.
+    pub circuit_breaker: &'static str,
+    /// Model loading.
+    pub ml_models: ModelsReport,
+    /// Whole seconds since the start.
+    pub uptime: u64,
+    /// The judge.
+    pub judge: JudgeReport,
+    /// Version of this build.
+    pub version: &'static str,
+    /// `io_uring` or `epoll`; null until the first core runs.
+    pub io_driver: Option<&'static str>,
+    /// Ring flags in use; null until the first core runs.
+    pub ring_mode: Option<String>,
+    /// Each breaker by its subsystem.
+    pub subsystems: BTreeMap<&'static str, SubsystemReport>,
+    /// Each bounded queue by its name.
+    pub queues: BTreeMap<&'static str, QueueReport>,
+}
+
+/// `storage` of the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StorageReport {
+    /// `connected` or `unavailable`.
+    pub status: &'static str,
+    /// `lite` or `memory`.
+    pub profile: &'static str,
+}
+
+/// `ml_models` of the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelsReport {
+    /// `disabled`: this build runs the rule engine only.
+    pub status: &'static str,
+    /// One entry per model.
+    pub models: [(); 0],
+}
+
+/// `judge` of the report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct JudgeReport {
+    /// Whether a judge worker runs.
+    pub worker_spawned: bool,
+    /// `judge.enabled` as configured at start.
+    pub enabled_at_startup: bool,
+}
+
+/// One entry of `subsystems`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SubsystemReport {
+    /// `closed`, `half_open` or `open`.
+    pub circuit_breaker: &'static str,
+}
+
+/// One entry of `queues`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueReport {
+    /// Items waiting.
+    pub depth: u64,
+    /// Items it holds at most.
+    pub capacity: u64,
+}
+
+impl Health {
+    /// The health of a process that is starting.
+    pub fn new(facts: Facts, breakers: Arc<Breakers>, registry: Arc<Registry>) -> Self {
+        Self {
+            facts,
+            started: Instant::now(),
+            phase: AtomicU8::new(Phase::Starting as u8),
+            misses: AtomicU32::new(0),
+            io: OnceLock::new(),
+            breakers,
+            registry,
+        }
+    }
+
+    /// Everything runs. Does nothing once draining.
+    pub fn ready(&self) {
+        self.phase.fetch_max(Phase::Ready as u8, Ordering::AcqRel);
+    }
+
+    /// The process is on its way out.
+    pub fn drain(&self) {
+        self.phase.fetch_max(Phase::Draining as u8, Ordering::AcqRel);
+    }
+
+    /// Where the process is in its life.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Starting,
+            1 => Phase::Ready,
+            _ => Phase::Draining,
+        }
+    }
+
+    /// Whether new work is welcome (`/readyz`).
+    pub fn is_ready(&self) -> bool {
+        self.phase() == Phase::Ready
+    }
+
+    /// Says how the cores do their I/O; the first core's word counts. Also labels `service_build_info`.
+    pub fn set_io(&self, io: Io) {
+        self.registry.set_build(self.facts.version, io.driver);
+        self.io.get_or_init(|| io);
+    }
+
+    /// Takes in the outcome of one storage probe; returns how many have missed in a row.
+    pub fn probed(&self, ok: bool) -> u32 {
+        // One prober writes; readers need no more than the latest value.
+        let misses = if ok { 0 } else { self.misses.load(Ordering::Relaxed).saturating_add(1) };
+        self.misses.store(misses, Ordering::Relaxed);
+        misses
+    }
+
+    /// Whether `misses` in a row mean that storage is unavailable.
+    pub fn is_too_many(&self, misses: u32) -> bool {
+        misses >= self.facts.retries.max(1)
+    }
+
+    /// The report of this moment, and whether `/health` answers 200 (else 503).
+    pub fn report(&self) -> (bool, Report) {
+        let phase = self.phase();
+        let is_connected = !self.is_too_many(self.misses.load(Ordering::Relaxed));
+        let breaker = self.breakers.worst();
+        let status = match phase {
+            Phase::Starting => "starting",
+            Phase::Draining => "draining",
+            Phase::Ready if is_connected && breaker != State::Open => "healthy",
+            Phase::Ready => "degraded",
+        };
+        let subsystem = |(name, breaker): (&'static str, &super::breaker::Breaker)| {
+            (name, SubsystemReport { circuit_breaker: breaker.state().as_str() })
+        };
+        let queues = self.registry.queues();
+        let report = Report {
+            status,
+            storage: StorageReport {
+                status: if is_connected { "connected" } else { "unavailable" },
+                profile: match self.facts.storage_profile {
+                    StorageProfile::Lite => "lite",
+                    StorageProfile::Memory => "memory",
+                },
+            },
+            circuit_breaker: breaker.as_str(),
+            ml_models: ModelsReport { status: "disabled", models: [] },
+            uptime: self.started.elapsed().as_secs(),
+            judge: JudgeReport { worker_spawned: false, enabled_at_startup: self.facts.judge_enabled_at_startup },
+            version: self.facts.version,
+            io_driver: self.io.get().map(|io| io.driver),
+            ring_mode: self.io.get().map(|io| io.ring_mode.clone()),
+            subsystems: self.breakers.by_subsystem().into_iter().map(subsystem).collect(),
+            queues: queues
+                .into_iter()
+                .map(|queue| (queue.name, QueueReport { depth: queue.depth, capacity: queue.capacity }))
+                .collect(),
+        };
+        (phase == Phase::Ready, report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use weir_config::settings::CircuitBreaker;
+
+    use super::*;
+    use crate::meter::QueueWatch;
+    use crate::ops::clock::Clock;
+
+    fn health() -> Health {
+        let settings = CircuitBreaker {
+            enabled: true,
+            failure_threshold: 10,
+            recovery_timeout_ms: 30_000,
+            half_open_max_calls: 3,
+        };
+        let facts = Facts {
+            version: "0.1.0",
+            storage_profile: StorageProfile::Lite,
+            judge_enabled_at_startup: false,
+            retries: 3,
+        };
+        let (clock, _hand) = Clock::manual();
+        Health::new(facts, Arc::new(Breakers::new(settings, &clock)), Arc::new(Registry::new()))
+    }
+
+    #[test]
+    fn the_report_has_exactly_the_documented_fields() {
+        let health = health();
+        health.set_io(Io { driver: "io_uring", ring_mode: "SINGLE_ISSUER|DEFER_TASKRUN".to_owned() });
+        health.registry.watch_queue(QueueWatch { name: "storage", capacity: 65_536, depth: Box::new(|| 7) });
+        health.ready();
+        let (is_up, report) = health.report();
+        assert!(is_up);
+        assert_eq!(
+            serde_json::to_value(report).unwrap(),
+            json!({
+                "status": "healthy",
+                "storage": {"status": "connected", "profile": "lite"},
+                "circuit_breaker": "closed",
+                "ml_models": {"status": "disabled", "models": []},
+                "uptime": 0,
+                "judge": {"worker_spawned": false, "enabled_at_startup": false},
+                "version": "0.1.0",
+                "io_driver": "io_uring",
+                "ring_mode": "SINGLE_ISSUER|DEFER_TASKRUN",
+                "subsystems": {"storage": {"circuit_breaker": "closed"}, "security": {"circuit_breaker": "closed"}},
+                "queues": {"storage": {"depth": 7, "capacity": 65_536}},
+            })
+        );
+    }
+
+    #[test]
+    fn a_phase_never_goes_back() {
+        let health = health();
+        assert_eq!((health.report().0, health.report().1.status), (false, "starting"));
+        health.ready();
+        assert_eq!((health.report().0, health.report().1.status), (true, "healthy"));
+        health.drain();
+        health.ready();
+        assert_eq!((health.report().0, health.report().1.status), (false, "draining"));
+        assert!(!health.is_ready());
+    }
+
+    #[test]
+    fn the_third_miss_in_a_row_degrades_and_one_answer_heals() {
+        let health = health();
+        health.ready();
+        health.probed(false);
+        health.probed(false);
+        assert_eq!(health.report().1.status, "healthy");
+        health.probed(true);
+        health.probed(false);
+        health.probed(false);
+        assert_eq!(health.report().1.storage.status, "connected");
+        health.probed(false);
+        let (is_up, report) = health.report();
+        assert_eq!((is_up, report.status, report.storage.status), (true, "degraded", "unavailable"));
+        health.probed(true);
+        assert_eq!(health.report().1.status, "healthy");
+    }
+
+    #[test]
+    fn an_open_breaker_degrades_and_is_named() {
+        let health = health();
+        health.ready();
+        (0..11).for_each(|_| health.breakers.security.failure());
+        let (is_up, report) = health.report();
+        assert_eq!((is_up, report.status, report.circuit_breaker), (true, "degraded", "open"));
+        assert_eq!(report.subsystems["security"].circuit_breaker, "open");
+        assert_eq!(report.subsystems["storage"].circuit_breaker, "closed");
+    }
+}

@@ -1,0 +1,7 @@
+//! From an exchange to a span: the blank record, and the budget that bounds what is kept of bodies in flight.
+
+mod budget;
+mod span;
+
+pub use budget::{Budget, Permit};
+pub use span::{Identity, blank};

@@ -1,0 +1,74 @@
+//! The blank record of an exchange: who, when, where to. Later stages fill in the rest.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use weir_config::vocab::{Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::record::SpanRecord;
+
+/// What is known of an exchange as soon as its request head has been read.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Whose exchange it is.
+    pub tenant_id: TenantId,
+    /// The caller's trace, or a fresh one.
+    pub trace_id: TraceId,
+    /// This exchange.
+    pub span_id: SpanId,
+    /// The caller's span.
+    pub parent_span_id: Option<SpanId>,
+    /// `X-Service-Agent-ID`.
+    pub agent_id: Option<String>,
+    /// Who answers.
+    pub provider: Provider,
+    /// What is asked for.
+    pub operation: Operation,
+    /// When the head had been read.
+    pub start_time: Timestamp,
+}
+
+/// A span that has only begun: no text, no counts, no status, nothing found, no detector run.
+pub fn blank(identity: &Identity) -> Box<SpanRecord> {
+    let known = identity.provider.label();
+    let provider = if known == identity.provider.as_str() {
+        Cow::Borrowed(known)
+    } else {
+        Cow::Owned(identity.provider.to_string())
+    };
+    Box::new(SpanRecord {
+        trace_id: identity.trace_id,
+        span_id: identity.span_id,
+        parent_span_id: identity.parent_span_id,
+        tenant_id: identity.tenant_id,
+        agent_id: identity.agent_id.clone(),
+        operation_name: Cow::Borrowed(identity.operation.as_str()),
+        start_time: identity.start_time,
+        end_time: identity.start_time,
+        provider,
+        model: None,
+        streaming: false,
+        prompt: None,
+        response: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        total_tokens: None,
+        cached_tokens: None,
+        reasoning_tokens: None,
+        tokens_estimated: false,
+        time_to_first_token_ms: None,
+        duration_ms: 0.0,
+        overhead_us: None,
+        status_code: None,
+        error_type: None,
+        error_message: None,
+        finish_reason: None,
+        estimated_cost_usd: None,
+        security_score: None,
+        security_findings: Vec::new(),
+        enforcement: Cow::Borrowed("none"),
+        detectors: Vec::new(),
+        tags: BTreeMap::new(),
+        events: Vec::new(),
+        agent_actions: Vec::new(),
+    })
+}

@@ -1,0 +1,212 @@
+//! Which ring the kernel gives us, and the body of a pinned core thread.
+//!
+//! The ring's flags decide whether io_uring beats epoll at all (see PERF.md): SINGLE_ISSUER|DEFER_TASKRUN first, then
+//! COOP_TASKRUN, then a plain ring, then epoll, each tried for real, because seccomp profiles, memlock limits and old
+//! kernels refuse at different points.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::thread::JoinHandle;
+
+use io_uring::{IoUring, Probe, opcode};
+use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
+use weir_config::settings::IoDriver;
+
+/// How a core thread waits for the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverMode {
+    /// io_uring with SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1).
+    UringDeferTaskrun,
+    /// io_uring with COOP_TASKRUN (Linux 5.19).
+    UringCoopTaskrun,
+    /// io_uring without flags.
+    UringPlain,
+    /// epoll.
+    Epoll,
+}
+
+impl DriverMode {
+    /// `io_uring` or `epoll`, as `/health` shows it.
+    pub const fn driver(self) -> &'static str {
+        match self {
+            Self::Epoll => "epoll",
+            Self::UringDeferTaskrun | Self::UringCoopTaskrun | Self::UringPlain => "io_uring",
+        }
+    }
+
+    /// The ring's flags in words.
+    pub const fn ring(self) -> &'static str {
+        match self {
+            Self::UringDeferTaskrun => "single_issuer|defer_taskrun",
+            Self::UringCoopTaskrun => "coop_taskrun",
+            Self::UringPlain => "plain",
+            Self::Epoll => "none",
+        }
+    }
+}
+
+impl fmt::Display for DriverMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Epoll => f.write_str("epoll"),
+            ring => write!(f, "io_uring ({})", ring.ring()),
+        }
+    }
+}
+
+/// io_uring was demanded and is not to be had.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "server.io_driver is `io_uring`, but this kernel refuses it: {0}; set server.io_driver to `auto` or `epoll`, or \
+     allow io_uring_setup in the container's seccomp profile and raise the memlock limit"
+)]
+pub struct DriverError(#[source] io::Error);
+
+/// Entries of one core's submission queue.
+const RING_ENTRIES: u32 = 1024;
+
+/// Finds the best mode the kernel grants by building a ring of each kind and asking for the operations we need.
+///
+/// # Errors
+/// Only when `wanted` is [`IoDriver::IoUring`] and no ring can be built.
+pub fn probe(wanted: IoDriver) -> Result<DriverMode, DriverError> {
+    if wanted == IoDriver::Epoll {
+        return Ok(DriverMode::Epoll);
+    }
+    let mut refusal = io::Error::from(io::ErrorKind::Unsupported);
+    for mode in [DriverMode::UringDeferTaskrun, DriverMode::UringCoopTaskrun, DriverMode::UringPlain] {
+        match try_ring(mode) {
+            Ok(()) => return Ok(mode),
+            Err(error) => refusal = error,
+        }
+    }
+    match wanted {
+        IoDriver::IoUring => Err(DriverError(refusal)),
+        IoDriver::Auto | IoDriver::Epoll => Ok(DriverMode::Epoll),
+    }
+}
+
+fn ring_builder(mode: DriverMode) -> io_uring::Builder {
+    let mut builder = IoUring::builder();
+    match mode {
+        DriverMode::UringDeferTaskrun => {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        }
+        DriverMode::UringCoopTaskrun => {
+            builder.setup_coop_taskrun();
+        }
+        DriverMode::UringPlain | DriverMode::Epoll => {}
+    }
+    builder
+}
+
+fn try_ring(mode: DriverMode) -> io::Result<()> {
+    let ring = ring_builder(mode).build(RING_ENTRIES)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        opcode::Accept::CODE,
+        opcode::Connect::CODE,
+        opcode::Recv::CODE,
+        opcode::Send::CODE,
+        opcode::PollAdd::CODE,
+        opcode::AsyncCancel::CODE,
+        opcode::Close::CODE,
+    ];
+    if needed.iter().all(|code| probe.is_supported(*code)) {
+        Ok(())
+    } else {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring lacks an operation Weir needs"))
+    }
+}
+
+/// A running core thread.
+pub struct CoreThread {
+    handle: JoinHandle<io::Result<()>>,
+}
+
+impl CoreThread {
+    /// Waits for the thread's end.
+    ///
+    /// # Errors
+    /// What the thread ended with: its runtime could not be built, or it panicked outside a task.
+    pub fn join(self) -> io::Result<()> {
+        self.handle.join().unwrap_or_else(|_| Err(io::Error::other("a core thread panicked")))
+    }
+
+    /// Whether the thread has ended.
+    pub fn is_finished(&self) -> bool {
+        self.handle.is_finished()
+    }
+}
+
+/// A future that lives on one core.
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Starts core thread `index`, pinned to `cpu` when given, and runs the future `body` makes until it ends.
+///
+/// # Errors
+/// When the thread cannot be created.
+pub(crate) fn start_core(
+    index: usize,
+    cpu: Option<usize>,
+    mode: DriverMode,
+    body: impl FnOnce() -> LocalFuture + Send + 'static,
+) -> io::Result<CoreThread> {
+    let handle = std::thread::Builder::new().name(format!("weir-core-{index}")).spawn(move || {
+        if let Some(cpu) = cpu {
+            pin_to(cpu);
+        }
+        run(mode, body)
+    })?;
+    Ok(CoreThread { handle })
+}
+
+fn run(mode: DriverMode, body: impl FnOnce() -> LocalFuture) -> io::Result<()> {
+    let with_deadlines = move || async move {
+        monoio::spawn(super::deadline::sweep());
+        body().await;
+    };
+    if mode == DriverMode::Epoll {
+        RuntimeBuilder::<LegacyDriver>::new().enable_timer().build()?.block_on(with_deadlines());
+    } else {
+        RuntimeBuilder::<IoUringDriver>::new()
+            .with_entries(RING_ENTRIES)
+            .uring_builder(ring_builder(mode))
+            .enable_timer()
+            .build()?
+            .block_on(with_deadlines());
+    }
+    Ok(())
+}
+
+/// Pins the calling thread to one CPU. A refusal (a container without that CPU) is harmless: the thread floats.
+#[allow(unsafe_code)]
+fn pin_to(cpu: usize) {
+    // SAFETY: `set` is a plain bit mask on our stack; CPU_SET writes inside it because the index is checked, and
+    // sched_setaffinity only reads `size_of::<cpu_set_t>()` bytes from it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if cpu < 8 * size_of::<libc::cpu_set_t>() {
+            libc::CPU_SET(cpu, &mut set);
+            if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) != 0 {
+                tracing::debug!(cpu, "core thread could not be pinned");
+            }
+        }
+    }
+}
+
+/// The CPUs this process may run on, in ascending order.
+#[allow(unsafe_code)]
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: `set` is a plain bit mask that the kernel fills with at most its own size; CPU_ISSET reads inside it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return Vec::new();
+        }
+        (0..8 * size_of::<libc::cpu_set_t>()).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}

@@ -1,0 +1,215 @@
+//! Which field of a record goes where in its body, in both directions.
+//!
+//! The order here is the file format. A new field gets a new format byte (see the parent module), it never moves others.
+
+use std::borrow::Cow;
+
+use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, Timestamp};
+
+use super::bytes::{Packer, Unpacker};
+use super::{Columns, Damaged};
+use crate::record::{AgentAction, SpanEvent, SpanRecord};
+
+const STREAMING: u8 = 1;
+const TOKENS_ESTIMATED: u8 = 2;
+
+pub(super) fn pack(to: &mut Packer, span: &SpanRecord) {
+    let flags = if span.streaming { STREAMING } else { 0 } | if span.tokens_estimated { TOKENS_ESTIMATED } else { 0 };
+    to.byte(flags);
+    to.zigzag(span.end_time.micros() - span.start_time.micros());
+    to.optional(span.parent_span_id, |to, id| to.uuid(id.uuid()));
+    for count in counts(span) {
+        to.optional(count, Packer::varint);
+    }
+    to.optional(span.time_to_first_token_ms, Packer::float);
+    to.float(span.duration_ms);
+    to.optional(span.overhead_us, Packer::varint);
+    to.optional(span.status_code, |to, status| to.varint(u64::from(status)));
+    to.optional(span.estimated_cost_usd, Packer::float);
+    to.optional_text(span.prompt.as_deref());
+    to.optional_text(span.response.as_deref());
+    to.optional_text(span.agent_id.as_deref());
+    to.optional_text(span.error_type.as_deref());
+    to.optional_text(span.error_message.as_deref());
+    to.optional_text(span.finish_reason.as_deref());
+    to.text(&span.enforcement);
+    to.varint(span.detectors.len() as u64);
+    for detector in &span.detectors {
+        to.text(detector);
+    }
+    to.pairs(span.tags.iter().map(|(key, value)| (key.as_ref(), value.as_str())));
+    let start = span.start_time;
+    to.varint(span.security_findings.len() as u64);
+    for finding in &span.security_findings {
+        pack_finding(to, finding, start);
+    }
+    to.varint(span.events.len() as u64);
+    for event in &span.events {
+        to.zigzag(event.timestamp.micros() - start.micros());
+        to.text(&event.event_type);
+        to.text(&event.description);
+        to.pairs(event.data.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    }
+    to.varint(span.agent_actions.len() as u64);
+    for action in &span.agent_actions {
+        pack_action(to, action, start);
+    }
+}
+
+fn counts(span: &SpanRecord) -> [Option<u64>; 5] {
+    [span.prompt_tokens, span.completion_tokens, span.total_tokens, span.cached_tokens, span.reasoning_tokens]
+}
+
+fn pack_finding(to: &mut Packer, finding: &Finding, start: Timestamp) {
+    to.uuid(finding.id);
+    to.byte(match finding.severity {
+        Severity::Info => 0,
+        Severity::Low => 1,
+        Severity::Medium => 2,
+        Severity::High => 3,
+        Severity::Critical => 4,
+    });
+    to.byte(u8::from(finding.requires_alert));
+    to.float(finding.confidence);
+    to.zigzag(finding.detected_at.micros() - start.micros());
+    to.optional(finding.span, |to, span| {
+        to.varint(span.start as u64);
+        to.varint(span.end as u64);
+    });
+    to.text(&finding.finding_type);
+    to.text(&finding.description);
+    to.text(&finding.detector);
+    to.text(&finding.location);
+    to.text(&finding.evidence);
+    to.pairs(finding.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+}
+
+fn pack_action(to: &mut Packer, action: &AgentAction, start: Timestamp) {
+    to.uuid(action.id);
+    to.byte(u8::from(action.success));
+    to.zigzag(action.timestamp.micros() - start.micros());
+    to.text(&action.action_type);
+    to.text(&action.name);
+    to.optional_text(action.arguments.as_deref());
+    to.optional_text(action.result.as_deref());
+    to.optional(action.duration_ms, Packer::float);
+    to.optional(action.exit_code, |to, code| to.zigzag(i64::from(code)));
+    to.optional_text(action.http_method.as_deref());
+    to.optional(action.http_status, |to, status| to.varint(u64::from(status)));
+    to.optional_text(action.file_operation.as_deref());
+    to.pairs(action.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+}
+
+// === reading ===
+
+pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRecord, Damaged> {
+    let start = columns.start_time;
+    let flags = from.byte()?;
+    // Fields are evaluated in the order written, which is the order they were packed in.
+    Ok(SpanRecord {
+        streaming: flags & STREAMING != 0,
+        tokens_estimated: flags & TOKENS_ESTIMATED != 0,
+        end_time: after(start, from)?,
+        parent_span_id: from.optional(Unpacker::uuid)?.map(SpanId::from_uuid),
+        prompt_tokens: from.optional(Unpacker::varint)?,
+        completion_tokens: from.optional(Unpacker::varint)?,
+        total_tokens: from.optional(Unpacker::varint)?,
+        cached_tokens: from.optional(Unpacker::varint)?,
+        reasoning_tokens: from.optional(Unpacker::varint)?,
+        time_to_first_token_ms: from.optional(Unpacker::float)?,
+        duration_ms: from.float()?,
+        overhead_us: from.optional(Unpacker::varint)?,
+        status_code: from.optional(status)?,
+        estimated_cost_usd: from.optional(Unpacker::float)?,
+        prompt: from.optional_text()?,
+        response: from.optional_text()?,
+        agent_id: from.optional_text()?,
+        error_type: from.optional_text()?,
+        error_message: from.optional_text()?,
+        finish_reason: from.optional_text()?,
+        enforcement: from.text()?.into(),
+        detectors: from.list(|from| from.text().map(Cow::Owned))?,
+        tags: from.pairs()?.into_iter().map(|(key, value)| (key.into(), value)).collect(),
+        security_findings: from.list(|from| unpack_finding(from, start))?,
+        events: from.list(|from| {
+            Ok(SpanEvent {
+                timestamp: after(start, from)?,
+                event_type: from.text()?.into(),
+                description: from.text()?,
+                data: from.pairs()?.into_iter().collect(),
+            })
+        })?,
+        agent_actions: from.list(|from| unpack_action(from, start))?,
+        trace_id: columns.trace_id,
+        span_id: columns.span_id,
+        tenant_id: columns.tenant_id,
+        operation_name: columns.operation.into(),
+        start_time: start,
+        provider: columns.provider.into(),
+        model: columns.model,
+        security_score: columns.score,
+    })
+}
+
+fn after(start: Timestamp, from: &mut Unpacker<'_>) -> Result<Timestamp, Damaged> {
+    let micros = start.micros().checked_add(from.zigzag()?).ok_or(Damaged)?;
+    Ok(Timestamp::from_micros(micros))
+}
+
+fn status(from: &mut Unpacker<'_>) -> Result<u16, Damaged> {
+    u16::try_from(from.varint()?).map_err(|_| Damaged)
+}
+
+fn flag(from: &mut Unpacker<'_>) -> Result<bool, Damaged> {
+    match from.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Damaged),
+    }
+}
+
+fn offset(from: &mut Unpacker<'_>) -> Result<usize, Damaged> {
+    usize::try_from(from.varint()?).map_err(|_| Damaged)
+}
+
+fn unpack_finding(from: &mut Unpacker<'_>, start: Timestamp) -> Result<Finding, Damaged> {
+    Ok(Finding {
+        id: from.uuid()?,
+        severity: match from.byte()? {
+            0 => Severity::Info,
+            1 => Severity::Low,
+            2 => Severity::Medium,
+            3 => Severity::High,
+            4 => Severity::Critical,
+            _ => return Err(Damaged),
+        },
+        requires_alert: flag(from)?,
+        confidence: from.float()?,
+        detected_at: after(start, from)?,
+        span: from.optional(|from| Ok(ByteSpan { start: offset(from)?, end: offset(from)? }))?,
+        finding_type: from.text()?.into(),
+        description: from.text()?.into(),
+        detector: from.text()?.into(),
+        location: from.text()?,
+        evidence: from.text()?,
+        metadata: from.pairs()?.into_iter().collect(),
+    })
+}
+
+fn unpack_action(from: &mut Unpacker<'_>, start: Timestamp) -> Result<AgentAction, Damaged> {
+    Ok(AgentAction {
+        id: from.uuid()?,
+        success: flag(from)?,
+        timestamp: after(start, from)?,
+        action_type: from.text()?,
+        name: from.text()?,
+        arguments: from.optional_text()?,
+        result: from.optional_text()?,
+        duration_ms: from.optional(Unpacker::float)?,
+        exit_code: from.optional(|from| i32::try_from(from.zigzag()?).map_err(|_| Damaged))?,
+        http_method: from.optional_text()?,
+        http_status: from.optional(status)?,
+        file_operation: from.optional_text()?,
+        metadata: from.pairs()?.into_iter().collect(),
+    })
+}

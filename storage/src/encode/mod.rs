@@ -1,0 +1,182 @@
+//! A span's body as stored: everything of the record that is not a column, numbers packed and text compressed.
+//!
+//! Layout: format byte, length of the head, head, length of the text, text as the format says. Formats are never
+//! reused: a file written by any earlier version stays readable. This module knows nothing of SQL.
+
+mod bytes;
+mod fields;
+mod huffman;
+
+use bytes::{Packer, Unpacker, put_varint, take_varint};
+
+use crate::record::SpanRecord;
+
+/// Text as it is.
+const RAW: u8 = 0;
+/// Text as one zstd frame.
+const ZSTD: u8 = 1;
+/// Text in the fixed Huffman code.
+const HUFFMAN: u8 = 2;
+
+/// Below this many bytes of text the fixed code is cheaper than zstd and nearly as small.
+const ZSTD_FROM: usize = 8 * 1024;
+/// Fast, and on a few kilobytes nearly as small as higher levels.
+const ZSTD_LEVEL: i32 = 1;
+/// SQLite's own limit for a value is 10^9 bytes; stay well below it, compressed or not.
+const TEXT_MAX: usize = 900_000_000;
+
+/// A body that cannot be read back: the file is damaged, or a newer version wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Damaged;
+
+/// A body larger than a row may be, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooLarge(pub(crate) usize);
+
+/// Encodes bodies; keeps its buffers and its zstd context from row to row.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    packer: Packer,
+    body: Vec<u8>,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+/// What a row's columns hold besides its body.
+pub(crate) struct Columns {
+    pub(crate) trace_id: weir_config::vocab::TraceId,
+    pub(crate) span_id: weir_config::vocab::SpanId,
+    pub(crate) tenant_id: weir_config::vocab::TenantId,
+    pub(crate) start_time: weir_config::vocab::Timestamp,
+    pub(crate) provider: String,
+    pub(crate) model: Option<String>,
+    pub(crate) operation: String,
+    pub(crate) score: Option<u8>,
+}
+
+impl Encoder {
+    /// The body of `span`, valid until the next call.
+    pub(crate) fn encode(&mut self, span: &SpanRecord) -> Result<&[u8], TooLarge> {
+        self.packer.clear();
+        fields::pack(&mut self.packer, span);
+        let Self { packer: Packer { head, text }, body, zstd } = self;
+        if text.len() + head.len() > TEXT_MAX {
+            return Err(TooLarge(text.len() + head.len()));
+        }
+        body.clear();
+        body.push(RAW);
+        put_varint(body, head.len() as u64);
+        body.extend_from_slice(head);
+        put_varint(body, text.len() as u64);
+        let text_at = body.len();
+
+        let mut format = RAW;
+        if text.len() < ZSTD_FROM {
+            huffman::encode(text, body);
+            format = HUFFMAN;
+        }
+        // Long text, and short text the fixed code does not fit (other scripts, base64).
+        if format == RAW || (text.len() > 256 && body.len() - text_at > text.len() * 7 / 8) {
+            if let Some(frame) = deflate(zstd, text).filter(|frame| frame.len() < text.len()) {
+                body.truncate(text_at);
+                body.extend_from_slice(&frame);
+                format = ZSTD;
+            } else {
+                format = RAW;
+            }
+        }
+        if format == RAW || body.len() - text_at > text.len() {
+            body.truncate(text_at);
+            body.extend_from_slice(text);
+            format = RAW;
+        }
+        if let Some(first) = body.first_mut() {
+            *first = format;
+        }
+        Ok(body)
+    }
+}
+
+/// Failing to compress is no reason to lose a row: the text is then kept as it is.
+fn deflate(zstd: &mut Option<zstd::bulk::Compressor<'static>>, text: &[u8]) -> Option<Vec<u8>> {
+    if zstd.is_none() {
+        *zstd = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+    }
+    zstd.as_mut()?.compress(text).ok()
+}
+
+/// Puts a record together again.
+pub(crate) fn decode(columns: Columns, mut body: &[u8]) -> Result<SpanRecord, Damaged> {
+    let (&format, rest) = body.split_first().ok_or(Damaged)?;
+    body = rest;
+    let head_len = usize::try_from(take_varint(&mut body)?).map_err(|_| Damaged)?;
+    let (head, mut body) = body.split_at_checked(head_len).ok_or(Damaged)?;
+    let text_len = usize::try_from(take_varint(&mut body)?).map_err(|_| Damaged)?;
+    if text_len > TEXT_MAX {
+        return Err(Damaged);
+    }
+    let unpacked;
+    let text = match format {
+        RAW => body,
+        ZSTD => {
+            unpacked = zstd::bulk::decompress(body, text_len).map_err(|_| Damaged)?;
+            unpacked.as_slice()
+        }
+        HUFFMAN => {
+            unpacked = huffman::decode(body, text_len)?;
+            unpacked.as_slice()
+        }
+        _ => return Err(Damaged),
+    };
+    if text.len() != text_len {
+        return Err(Damaged);
+    }
+    let mut unpacker = Unpacker::new(head, text)?;
+    let span = fields::unpack(&mut unpacker, columns)?;
+    unpacker.finish()?;
+    Ok(span)
+}
+
+/// A span that holds as little as a span can.
+#[cfg(test)]
+pub(crate) fn sample_span() -> SpanRecord {
+    use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+    SpanRecord {
+        trace_id: TraceId::from_bytes([1; 16]),
+        span_id: SpanId::from_bytes([2; 16]),
+        parent_span_id: None,
+        tenant_id: TenantId::DEFAULT,
+        agent_id: None,
+        operation_name: "chat_completion".into(),
+        start_time: Timestamp::from_micros(1_000_000),
+        end_time: Timestamp::from_micros(1_250_000),
+        provider: "openai".into(),
+        model: None,
+        streaming: false,
+        prompt: None,
+        response: None,
+        prompt_tokens: None,
+        completion_tokens: None,
+        total_tokens: None,
+        cached_tokens: None,
+        reasoning_tokens: None,
+        tokens_estimated: false,
+        time_to_first_token_ms: None,
+        duration_ms: 250.0,
+        overhead_us: None,
+        status_code: None,
+        error_type: None,
+        error_message: None,
+        finish_reason: None,
+        estimated_cost_usd: None,
+        security_score: None,
+        security_findings: Vec::new(),
+        enforcement: "none".into(),
+        detectors: Vec::new(),
+        tags: std::collections::BTreeMap::new(),
+        events: Vec::new(),
+        agent_actions: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

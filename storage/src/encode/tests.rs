@@ -1,0 +1,89 @@
+//! The round trip of every field is tested through both engines; here is what only this module can see.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PROSE: &str =
+    "Please compare the two proposals, list the risks of each, and recommend one of them to the board. ";
+
+fn span(prompt: Option<String>) -> SpanRecord {
+    SpanRecord { prompt, ..sample_span() }
+}
+
+fn columns(span: &SpanRecord) -> Columns {
+    Columns {
+        trace_id: span.trace_id,
+        span_id: span.span_id,
+        tenant_id: span.tenant_id,
+        start_time: span.start_time,
+        provider: span.provider.to_string(),
+        model: span.model.clone(),
+        operation: span.operation_name.to_string(),
+        score: span.security_score,
+    }
+}
+
+/// Encodes, checks the way back, and gives format and length.
+fn round_trip(prompt: String) -> (u8, usize) {
+    let span = span(Some(prompt));
+    let mut encoder = Encoder::default();
+    let body = encoder.encode(&span).unwrap().to_vec();
+    assert_eq!(decode(columns(&span), &body), Ok(span));
+    (body[0], body.len())
+}
+
+#[test]
+fn a_short_prompt_takes_the_fixed_code() {
+    let (format, len) = round_trip(PROSE.repeat(8));
+    assert_eq!(format, HUFFMAN);
+    assert!(len < PROSE.len() * 8 * 5 / 8, "{len} bytes");
+}
+
+#[test]
+fn long_text_takes_zstd() {
+    let (format, len) = round_trip(PROSE.repeat(200));
+    assert_eq!(format, ZSTD);
+    assert!(len < 1_000, "{len} bytes");
+}
+
+#[test]
+fn text_the_fixed_code_does_not_fit_takes_zstd_too() {
+    assert_eq!(round_trip("これは長い文章です。".repeat(40)).0, ZSTD);
+}
+
+#[test]
+fn a_few_odd_letters_stay_as_they_are() {
+    assert_eq!(round_trip("漢字".to_owned()).0, RAW);
+}
+
+#[test]
+fn floats_keep_every_bit() {
+    for value in [0.0, -0.0, 0.001, 123.456, 1e-9, 9e12, 9.1e12, f64::MAX, f64::MIN_POSITIVE, f64::INFINITY, -5.5] {
+        let mut packer = Packer::default();
+        packer.float(value);
+        let back = Unpacker::new(&packer.head, b"").unwrap().float().unwrap();
+        assert_eq!(back.to_bits(), value.to_bits(), "{value}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_damaged_body_is_an_error_or_a_record_but_no_panic(
+        at in 0usize..700, to in any::<u8>(), cut in 0usize..700, words in 0usize..12,
+    ) {
+        let span = span(Some(PROSE.repeat(words)));
+        let mut encoder = Encoder::default();
+        let mut body = encoder.encode(&span).unwrap().to_vec();
+        let at = at % body.len();
+        body[at] = to;
+        body.truncate(cut.max(1));
+        // Either outcome is fine; what is tested is that there is one.
+        drop(decode(columns(&span), &body));
+    }
+
+    #[test]
+    fn random_bodies_never_panic(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        drop(decode(columns(&span(None)), &body));
+    }
+}

@@ -1,0 +1,158 @@
+//! What can go wrong, said so that the reader knows what to do.
+
+use std::path::PathBuf;
+
+/// Why the store could not be opened. Every message names the path, the fault and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The folder is missing, or the file or its folder may not be written.
+    #[error(
+        "storage.database_path {}: cannot be written ({reason}); create the folder, give this user write access to it, \
+         or set another path", path.display()
+    )]
+    Unwritable {
+        /// The database file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The file is something else.
+    #[error(
+        "storage.database_path {}: the file is not a SQLite database; move it away or set another path", path.display()
+    )]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is a database of another program.
+    #[error(
+        "storage.database_path {}: the database belongs to another program (application id {application_id:#x}, or \
+         tables Weir does not know); set another path", path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The SQLite application id found.
+        application_id: i64,
+    },
+    /// A newer Weir wrote the file.
+    #[error(
+        "storage.database_path {}: the schema is version {found}, this Weir knows up to {known}; start the newer Weir \
+         or restore an older copy of the file", path.display()
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// Highest migration applied to the file.
+        found: u32,
+        /// Highest migration this build knows.
+        known: u32,
+    },
+    /// A migration in the file is not the one this build ships under that number.
+    #[error(
+        "storage.database_path {}: migration {version} differs from the one this Weir ships; the file was written by an \
+         altered build, restore a copy or set another path", path.display()
+    )]
+    ChangedMigration {
+        /// The file.
+        path: PathBuf,
+        /// The migration's number.
+        version: u32,
+    },
+    /// Migrations wait and `storage.auto_migrate` is false.
+    #[error(
+        "storage.database_path {}: {pending} migration(s) are pending and storage.auto_migrate is false; run \
+         `weir migrate` with the same configuration, or set storage.auto_migrate to true", path.display()
+    )]
+    PendingMigrations {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        pending: usize,
+    },
+    /// The integrity check after an unclean stop failed.
+    #[error(
+        "storage.database_path {}: the database is damaged ({detail}); restore a copy, or move the file away to start \
+         with an empty one", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// First complaint of the check.
+        detail: String,
+    },
+    /// The SQLite this build is linked with loses data (WAL-reset race, fixed in 3.51.3).
+    #[error("SQLite {found} is too old: 3.51.3 or later is needed; build with the bundled SQLite")]
+    OldSqlite {
+        /// Its version.
+        found: String,
+    },
+    /// Anything else the database said.
+    #[error("storage.database_path {}: {step} failed ({reason}); check the disk and whether another process holds the file", path.display())]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        step: &'static str,
+        /// What SQLite said.
+        reason: String,
+    },
+    /// The writer thread could not be started.
+    #[error("the storage thread could not be started ({reason}); raise the process's thread or memory limit")]
+    Thread {
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Why a read or a probe has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// The read ran longer than a read may (2 s).
+    #[error("the query took longer than {limit_ms} ms and was ended; narrow the time range or the page")]
+    TimedOut {
+        /// The limit in milliseconds.
+        limit_ms: u64,
+    },
+    /// All readers stayed busy.
+    #[error("all {readers} readers of the store are busy; try again")]
+    Busy {
+        /// How many there are.
+        readers: usize,
+    },
+    /// The page's records are larger than one answer may be.
+    #[error("the page holds more than {limit_bytes} bytes of records; ask for fewer items with `limit`")]
+    TooLarge {
+        /// The limit in bytes.
+        limit_bytes: usize,
+    },
+    /// A record cannot be read back.
+    #[error("a stored record is damaged (row {row}); restore the database from a copy")]
+    Damaged {
+        /// Its row number.
+        row: i64,
+    },
+    /// Writes fail at the moment, so the store is not healthy (probe only).
+    #[error("the store cannot be written at the moment: {reason}")]
+    NotWritable {
+        /// The last failure.
+        reason: String,
+    },
+    /// The database could not be opened or asked.
+    #[error("the store cannot be read: {reason}")]
+    Unavailable {
+        /// What SQLite said.
+        reason: String,
+    },
+}
+
+/// Why a span was not taken. It is counted by the store under the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Dropped {
+    /// The queue is at its bound, in items or in bytes.
+    #[error("the storage queue is full")]
+    QueueFull,
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}

@@ -1,0 +1,265 @@
+//! The one way in: a lock-free queue bounded in items and in bytes, from the core threads to the writer.
+//!
+//! A push never blocks, never allocates, and makes no system call while traffic flows: the writer then looks by itself
+//! every few milliseconds. Bytes count from the push until the batch is committed or given up, so the bound covers the
+//! batch being written too. Nothing here knows what the writer does with a span.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Dropped;
+use crate::record::SpanRecord;
+
+/// A span on its way, with what it counts for.
+pub(crate) struct Queued {
+    pub(crate) span: Box<SpanRecord>,
+    pub(crate) bytes: usize,
+}
+
+/// Where accepted spans go in. Cheap to clone; any thread may push.
+#[derive(Clone)]
+pub struct SpanSink {
+    queue: Arc<Queue>,
+}
+
+impl SpanSink {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self { queue }
+    }
+
+    /// Hands a span to the writer. Lock-free, never blocks.
+    ///
+    /// # Errors
+    /// The span is dropped and counted when the queue is full or the store is closed.
+    pub fn push(&self, span: Box<SpanRecord>) -> Result<(), Dropped> {
+        self.queue.push(span)
+    }
+}
+
+/// What pushers, the writer and `flush` share.
+pub(crate) struct Queue {
+    spans: ArrayQueue<Queued>,
+    bytes_max: usize,
+    bytes: CachePadded<AtomicUsize>,
+    /// The writer sleeps until somebody wakes it.
+    asleep: CachePadded<AtomicBool>,
+    closing: AtomicBool,
+    /// The writer has gone: what is pushed now would stay here for ever.
+    gone: AtomicBool,
+    writer: OnceLock<Thread>,
+    flush: Mutex<Tickets>,
+    flushed: Condvar,
+    pub(crate) dropped_full: AtomicU64,
+    pub(crate) dropped_closed: AtomicU64,
+}
+
+/// Numbered requests to commit what is queued.
+#[derive(Default)]
+struct Tickets {
+    asked: u64,
+    done: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(items_max: usize, bytes_max: usize) -> Self {
+        Self {
+            spans: ArrayQueue::new(items_max.max(1)),
+            bytes_max,
+            bytes: CachePadded::new(AtomicUsize::new(0)),
+            asleep: CachePadded::new(AtomicBool::new(false)),
+            closing: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            writer: OnceLock::new(),
+            flush: Mutex::new(Tickets::default()),
+            flushed: Condvar::new(),
+            dropped_full: AtomicU64::new(0),
+            dropped_closed: AtomicU64::new(0),
+        }
+    }
+
+    fn push(&self, span: Box<SpanRecord>) -> Result<(), Dropped> {
+        if self.closing.load(Ordering::Relaxed) {
+            self.dropped_closed.fetch_add(1, Ordering::Relaxed);
+            return Err(Dropped::Closed);
+        }
+        let bytes = weigh(&span);
+        let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if held.saturating_add(bytes) > self.bytes_max || self.spans.push(Queued { span, bytes }).is_err() {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            self.dropped_full.fetch_add(1, Ordering::Relaxed);
+            return Err(Dropped::QueueFull);
+        }
+        // Pairs with the fence in `sleep`: either the writer sees this span, or we see that it sleeps.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+        if self.gone.load(Ordering::Relaxed) && self.abandon() {
+            return Err(Dropped::Closed);
+        }
+        Ok(())
+    }
+
+    /// Drops what came after the writer had left; true when there was something.
+    pub(crate) fn abandon(&self) -> bool {
+        let mut any = false;
+        while let Some(queued) = self.pop() {
+            self.release(queued.bytes);
+            self.dropped_closed.fetch_add(1, Ordering::Relaxed);
+            any = true;
+        }
+        any
+    }
+
+    pub(crate) fn items(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// No more pushes; the writer empties the queue and leaves.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Waits until the writer has dealt with everything pushed before; false when that took longer than `within`.
+    pub(crate) fn flush(&self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        let mut tickets = self.flush.lock();
+        tickets.asked += 1;
+        let mine = tickets.asked;
+        self.wake();
+        while tickets.done < mine {
+            if self.gone.load(Ordering::Acquire) || self.flushed.wait_until(&mut tickets, deadline).timed_out() {
+                return tickets.done >= mine;
+            }
+        }
+        true
+    }
+
+    /// Waits until the writer has gone; false when it is still there at `deadline`.
+    pub(crate) fn wait_gone(&self, deadline: Instant) -> bool {
+        let mut tickets = self.flush.lock();
+        while !self.is_gone() {
+            if self.flushed.wait_until(&mut tickets, deadline).timed_out() {
+                return self.is_gone();
+            }
+        }
+        true
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
+    // === the writer's side ===
+
+    /// The calling thread is the writer.
+    pub(crate) fn adopt(&self) {
+        // A queue has one writer for life; a second call would be a bug and changes nothing.
+        self.writer.get_or_init(std::thread::current);
+    }
+
+    pub(crate) fn pop(&self) -> Option<Queued> {
+        self.spans.pop()
+    }
+
+    /// Gives back the bytes of spans that were committed or given up.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Sleeps until woken or until `at_most` has passed.
+    pub(crate) fn sleep(&self, at_most: Duration) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.spans.is_empty() && !self.is_closing() && self.asked().is_none() {
+            std::thread::park_timeout(at_most);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// The newest flush request that has not been answered.
+    pub(crate) fn asked(&self) -> Option<u64> {
+        let tickets = self.flush.lock();
+        (tickets.asked > tickets.done).then_some(tickets.asked)
+    }
+
+    /// Answers every flush request up to `ticket`.
+    pub(crate) fn answer(&self, ticket: u64) {
+        self.flush.lock().done = ticket;
+        self.flushed.notify_all();
+    }
+
+    /// The writer leaves: nobody will answer any more.
+    pub(crate) fn leave(&self) {
+        let _tickets = self.flush.lock();
+        self.gone.store(true, Ordering::SeqCst);
+        self.flushed.notify_all();
+    }
+}
+
+/// What a span counts for: its own size and that of the texts it owns. Lists count with the size of their items.
+pub(crate) fn weigh(span: &SpanRecord) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let mut bytes = size_of::<SpanRecord>()
+        + text(&span.prompt)
+        + text(&span.response)
+        + text(&span.model)
+        + text(&span.agent_id)
+        + text(&span.error_type)
+        + text(&span.error_message)
+        + text(&span.finish_reason)
+        + span.detectors.len() * size_of::<std::borrow::Cow<'_, str>>();
+    for (key, value) in &span.tags {
+        bytes += PAIR_BYTES + key.len() + value.len();
+    }
+    for finding in &span.security_findings {
+        bytes += size_of_val(finding) + finding.description.len() + finding.location.len() + finding.evidence.len();
+        bytes += pairs(&finding.metadata);
+    }
+    for event in &span.events {
+        bytes += size_of_val(event) + event.description.len() + pairs(&event.data);
+    }
+    for action in &span.agent_actions {
+        bytes += size_of_val(action) + action.name.len() + text(&action.arguments) + text(&action.result);
+        bytes += pairs(&action.metadata);
+    }
+    bytes
+}
+
+/// Two strings in a map.
+const PAIR_BYTES: usize = 2 * size_of::<String>();
+
+fn pairs(map: &std::collections::BTreeMap<String, String>) -> usize {
+    map.iter().map(|(key, value)| PAIR_BYTES + key.len() + value.len()).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Numbered migrations with checksums. What was applied to a file is recorded in the file itself.
+//!
+//! A migration that has shipped never changes; the next one gets the next number. Each runs in its own transaction, so
+//! a file is always at a whole version.
+
+use std::path::Path;
+
+use rusqlite::{Connection, TransactionBehavior};
+use sha2::{Digest, Sha256};
+use weir_config::vocab::Timestamp;
+
+use super::open;
+use crate::error::OpenError;
+
+/// "Weir" in the file's header: tells our files from other programs'.
+const APPLICATION_ID: i64 = 0x5765_6972;
+
+struct Migration {
+    name: &'static str,
+    sql: &'static str,
+}
+
+/// In order; the version of a migration is its position, counted from 1.
+const MIGRATIONS: [Migration; 1] = [Migration { name: "records", sql: include_str!("../schema/0001_records.sql") }];
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    sha256     BLOB NOT NULL,
+    applied_at INTEGER NOT NULL
+) STRICT";
+
+/// What a migration run did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigrationReport {
+    /// Schema version before; 0 for a new file.
+    pub from: u32,
+    /// Schema version now.
+    pub to: u32,
+    /// Names of the migrations applied, in order.
+    pub applied: Vec<&'static str>,
+}
+
+/// Opens the file, creating it when absent, and applies what is pending.
+pub(crate) fn run(path: &Path) -> Result<MigrationReport, OpenError> {
+    let mut conn = open::writer(path)?;
+    apply(&mut conn, path, true)
+}
+
+/// Applies pending migrations, or refuses when `auto` is false and there are some.
+pub(super) fn apply(conn: &mut Connection, path: &Path, auto: bool) -> Result<MigrationReport, OpenError> {
+    let failed = |error| open::explain(path, "migrating the database", error);
+    recognise(conn, path)?;
+    let from = version(conn, path)?;
+    let pending = MIGRATIONS.get(from as usize..).unwrap_or_default();
+    if !pending.is_empty() && !auto {
+        return Err(OpenError::PendingMigrations { path: path.to_owned(), pending: pending.len() });
+    }
+    let mut report = MigrationReport { from, to: from, applied: Vec::new() };
+    for migration in pending {
+        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+        tx.execute_batch(CREATE).map_err(failed)?;
+        tx.execute_batch(migration.sql).map_err(failed)?;
+        tx.execute(
+            "INSERT INTO migrations (version, name, sha256, applied_at) VALUES (?1, ?2, ?3, ?4)",
+            (report.to + 1, migration.name, checksum(migration), Timestamp::now().micros()),
+        )
+        .map_err(failed)?;
+        tx.commit().map_err(failed)?;
+        report.to += 1;
+        report.applied.push(migration.name);
+    }
+    Ok(report)
+}
+
+/// Refuses a database that is not ours: another application id, or tables without one.
+fn recognise(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let failed = |error| open::explain(path, "reading the schema", error);
+    let application_id: i64 =
+        conn.query_row("SELECT application_id FROM pragma_application_id", [], |row| row.get(0)).map_err(failed)?;
+    let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    if application_id == APPLICATION_ID || (application_id == 0 && tables == 0) {
+        return Ok(());
+    }
+    Err(OpenError::Foreign { path: path.to_owned(), application_id })
+}
+
+/// The file's version, once its recorded checksums agree with what this build ships.
+fn version(conn: &Connection, path: &Path) -> Result<u32, OpenError> {
+    let failed = |error| open::explain(path, "reading the schema version", error);
+    if !conn.table_exists(None, "migrations").map_err(failed)? {
+        return Ok(0);
+    }
+    let mut statement = conn.prepare("SELECT version, sha256 FROM migrations ORDER BY version").map_err(failed)?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?))).map_err(failed)?;
+    let applied = rows.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let found = applied.last().map_or(0, |(version, _)| *version);
+    if found as usize > MIGRATIONS.len() {
+        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known: MIGRATIONS.len() as u32 });
+    }
+    for (at, migration) in MIGRATIONS.iter().enumerate().take(found as usize) {
+        let expected = (at as u32 + 1, checksum(migration));
+        if applied.get(at) != Some(&expected) {
+            return Err(OpenError::ChangedMigration { path: path.to_owned(), version: expected.0 });
+        }
+    }
+    Ok(found)
+}
+
+fn checksum(migration: &Migration) -> Vec<u8> {
+    Sha256::digest(migration.sql.as_bytes()).to_vec()
+}

@@ -1,0 +1,109 @@
+//! A few read-only connections, opened when first needed. A read waits for a free one and then runs at most
+//! [`READ_LIMIT`]: an endless query would keep the log from being emptied.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rusqlite::{Connection, ErrorCode};
+
+use super::open;
+use crate::error::ReadError;
+
+/// Connections at most; each has a page cache of about 2 MiB.
+const READERS_MAX: usize = 4;
+/// Longest a read runs, and longest it waits for a connection.
+const READ_LIMIT: Duration = Duration::from_secs(2);
+
+pub(crate) struct Readers {
+    path: PathBuf,
+    pool: Mutex<Pool>,
+    freed: Condvar,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Connection>,
+    busy: usize,
+}
+
+/// Why a read ended without a result, before it is known which record or limit to name.
+pub(super) enum Stop {
+    Sql(rusqlite::Error),
+    Refused(ReadError),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl Readers {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, pool: Mutex::new(Pool::default()), freed: Condvar::new() }
+    }
+
+    /// Runs `read` on a connection of its own.
+    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
+        let idle = self.take()?;
+        // Gives the place back however the read ends, a panic included.
+        let mut place = Place { readers: self, keep: None };
+        let unavailable = |error: rusqlite::Error| ReadError::Unavailable { reason: error.to_string() };
+        let mut conn = match idle {
+            Some(conn) => conn,
+            None => open::reader(&self.path).map_err(unavailable)?,
+        };
+        let deadline = Instant::now() + READ_LIMIT;
+        conn.progress_handler(open::PROGRESS_STEPS, Some(move || Instant::now() >= deadline)).map_err(unavailable)?;
+        match read(&conn) {
+            Ok(value) => {
+                place.keep = Some(conn);
+                Ok(value)
+            }
+            Err(Stop::Refused(error)) => {
+                place.keep = Some(conn);
+                Err(error)
+            }
+            Err(Stop::Sql(error)) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+                place.keep = Some(conn);
+                Err(ReadError::TimedOut { limit_ms: READ_LIMIT.as_millis() as u64 })
+            }
+            // The connection is not trusted any more; the next read opens another.
+            Err(Stop::Sql(error)) => Err(unavailable(error)),
+        }
+    }
+
+    /// A place among the readers, with the connection of a former read if one is left.
+    fn take(&self) -> Result<Option<Connection>, ReadError> {
+        let deadline = Instant::now() + READ_LIMIT;
+        let mut pool = self.pool.lock();
+        while pool.busy >= READERS_MAX {
+            if self.freed.wait_until(&mut pool, deadline).timed_out() {
+                return Err(ReadError::Busy { readers: READERS_MAX });
+            }
+        }
+        pool.busy += 1;
+        Ok(pool.idle.pop())
+    }
+
+    /// Closes the connections nobody uses.
+    pub(crate) fn close_idle(&self) {
+        let idle = std::mem::take(&mut self.pool.lock().idle);
+        drop(idle);
+    }
+}
+
+struct Place<'a> {
+    readers: &'a Readers,
+    keep: Option<Connection>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.readers.pool.lock();
+        pool.busy -= 1;
+        pool.idle.extend(self.keep.take());
+        self.readers.freed.notify_one();
+    }
+}

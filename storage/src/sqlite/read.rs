@@ -1,0 +1,333 @@
+//! The queries behind the lists. Every one takes the tenant first and names it in every condition.
+//!
+//! A list is two statements in one snapshot: the total from the running sums, and the page from an index that covers all
+//! filters, joined to the rows of the page only. A page nearer to the end than to the beginning is read from the end.
+
+use rusqlite::{Connection, Row, ToSql, params_from_iter};
+use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+
+use super::intern::{find_name, find_tenant};
+use super::pool::{Readers, Stop};
+use crate::encode::{self, Columns};
+use crate::error::ReadError;
+use crate::query::{Page, Paged, SpanFilter, TraceFilter};
+use crate::queue::weigh;
+use crate::record::{SpanRecord, TraceRecord};
+use crate::traces::assemble;
+
+/// Bytes of records one answer may hold.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The columns [`Reading::span`] expects, of the row `s`.
+const SPAN: &str = "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body";
+const NAMES: &str = "LEFT JOIN names p ON p.id = s.provider LEFT JOIN names m ON m.id = s.model \
+    LEFT JOIN names o ON o.id = s.operation";
+
+/// Conditions over the columns that `spans`, its indexes and `tallies` share, with their values.
+struct Filter {
+    sql: String,
+    values: Vec<i64>,
+}
+
+impl Filter {
+    fn of(tenant: i64) -> Self {
+        Self { sql: "tenant = ?".to_owned(), values: vec![tenant] }
+    }
+
+    fn and(&mut self, condition: &str, value: i64) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+        self.values.push(value);
+    }
+
+    /// Adds an exact name; false when no row can have it.
+    fn and_name(&mut self, conn: &Connection, condition: &str, name: Option<&String>) -> rusqlite::Result<bool> {
+        let Some(name) = name else { return Ok(true) };
+        let id = find_name(conn, name)?;
+        // 0 is no name's integer, and -1 nobody's.
+        self.and(condition, id.unwrap_or(-1));
+        Ok(id.is_some())
+    }
+
+    fn sum(&self, conn: &Connection, column: &str) -> rusqlite::Result<u64> {
+        let sql = format!("SELECT ifnull(sum({column}), 0) FROM tallies WHERE {}", self.sql);
+        conn.prepare_cached(&sql)?.query_row(params_from_iter(&self.values), count)
+    }
+}
+
+/// Which rows of the ordered index make the page.
+struct Window {
+    order: &'static str,
+    limit: u64,
+    offset: u64,
+}
+
+impl Window {
+    fn of(page: Page, total: u64) -> Option<Self> {
+        let limit = u64::from(page.limit).min(total.checked_sub(page.offset)?);
+        if limit == 0 {
+            return None;
+        }
+        let behind = total - page.offset - limit;
+        Some(if page.offset <= behind {
+            Self { order: "start_us DESC, id DESC", limit, offset: page.offset }
+        } else {
+            Self { order: "start_us ASC, id ASC", limit, offset: behind }
+        })
+    }
+
+    fn sql(&self, from: &str, filter: &Filter) -> String {
+        format!("SELECT id FROM spans INDEXED BY {from} WHERE {} ORDER BY {} LIMIT ? OFFSET ?", filter.sql, self.order)
+    }
+
+    fn values(&self, filter: &Filter) -> Vec<i64> {
+        let mut values = filter.values.clone();
+        values.extend([self.limit, self.offset].map(u64::cast_signed));
+        values
+    }
+}
+
+/// Rows being turned into records, within the bound of an answer.
+struct Reading {
+    tenant: TenantId,
+    bytes: usize,
+}
+
+impl Reading {
+    fn of(tenant: TenantId) -> Self {
+        Self { tenant, bytes: 0 }
+    }
+
+    /// The record and its row number.
+    fn span(&mut self, row: &Row<'_>) -> Result<(i64, SpanRecord), Stop> {
+        let id: i64 = row.get(0)?;
+        let damaged = || Stop::Refused(ReadError::Damaged { row: id });
+        let columns = Columns {
+            trace_id: TraceId::from_bytes(row.get(1)?),
+            span_id: SpanId::from_bytes(row.get(2)?),
+            tenant_id: self.tenant,
+            start_time: Timestamp::from_micros(row.get(3)?),
+            provider: row.get::<_, Option<String>>(4)?.ok_or_else(damaged)?,
+            model: row.get(5)?,
+            operation: row.get::<_, Option<String>>(6)?.ok_or_else(damaged)?,
+            score: row.get(7)?,
+        };
+        let span = encode::decode(columns, row.get_ref(8)?.as_blob().map_err(|_| damaged())?).map_err(|_| damaged())?;
+        self.bytes += weigh(&span);
+        if self.bytes > ANSWER_BYTES_MAX {
+            return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
+        }
+        Ok((id, span))
+    }
+
+    /// The records of a statement, newest first.
+    fn page(&mut self, conn: &Connection, sql: &str, values: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
+        let mut statement = conn.prepare_cached(sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut spans = Vec::new();
+        while let Some(row) = rows.next()? {
+            spans.push(self.span(row)?);
+        }
+        spans.sort_by_key(|(id, span)| std::cmp::Reverse((span.start_time, *id)));
+        Ok(spans.into_iter().map(|(_, span)| span).collect())
+    }
+}
+
+/// A number of rows, which SQLite keeps signed.
+fn count(row: &Row<'_>) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(0).map(|count| count.max(0).cast_unsigned())
+}
+
+fn empty<T>(page: Page) -> Paged<T> {
+    Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset }
+}
+
+impl Readers {
+    pub(crate) fn probe(&self) -> Result<(), ReadError> {
+        self.with(|conn| Ok(conn.prepare_cached("SELECT count(*) FROM migrations")?.query_row([], |_| Ok(()))?))
+    }
+
+    pub(crate) fn list_spans(
+        &self,
+        tenant: TenantId,
+        asked: &SpanFilter,
+        page: Page,
+    ) -> Result<Paged<SpanRecord>, ReadError> {
+        self.with(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+            let mut filter = Filter::of(tenant_int);
+            let mut index = "spans_by_start";
+            match (asked.security_score_min, asked.security_score_max) {
+                (None, None) => {}
+                (min, max) => {
+                    let min = min.unwrap_or(0);
+                    filter.and("score >= ?", i64::from(min));
+                    filter.and("score <= ?", i64::from(max.unwrap_or(u8::MAX)));
+                    if min > 0 {
+                        filter.sql.push_str(" AND score > 0");
+                        index = "spans_scored";
+                    }
+                }
+            }
+            let known = filter.and_name(&snapshot, "operation = ?", asked.operation_name.as_ref())?
+                & filter.and_name(&snapshot, "model = ?", asked.model.as_ref())?;
+            if !known {
+                return Ok(empty(page));
+            }
+            spans_page(&snapshot, tenant, &filter, index, page)
+        })
+    }
+
+    pub(crate) fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        self.with(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+            let mut filter = Filter::of(tenant_int);
+            filter.sql.push_str(" AND score > 0");
+            spans_page(&snapshot, tenant, &filter, "spans_scored", page)
+        })
+    }
+
+    pub(crate) fn span(&self, tenant: TenantId, span_id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        let found = self.rows(tenant, "s.span_id = ?2", span_id.as_bytes())?;
+        Ok(found.into_iter().next())
+    }
+
+    pub(crate) fn trace(&self, tenant: TenantId, trace_id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
+        Ok(assemble(self.rows(tenant, "s.trace_id = ?2", trace_id.as_bytes())?))
+    }
+
+    /// The tenant's rows with this id, in order of arrival.
+    fn rows(&self, tenant: TenantId, condition: &str, id: &[u8; 16]) -> Result<Vec<SpanRecord>, ReadError> {
+        self.with(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(Vec::new()) };
+            let sql = format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.tenant = ?1 AND {condition}");
+            let mut statement = snapshot.prepare_cached(&sql)?;
+            let id: &dyn ToSql = &id.as_slice();
+            let mut rows = statement.query([&tenant_int as &dyn ToSql, id])?;
+            let mut reading = Reading::of(tenant);
+            let mut spans = Vec::new();
+            while let Some(row) = rows.next()? {
+                spans.push(reading.span(row)?);
+            }
+            spans.sort_by_key(|(id, _)| *id);
+            Ok(spans.into_iter().map(|(_, span)| span).collect())
+        })
+    }
+
+    pub(crate) fn list_traces(
+        &self,
+        tenant: TenantId,
+        asked: &TraceFilter,
+        page: Page,
+    ) -> Result<Paged<TraceRecord>, ReadError> {
+        self.with(|conn| {
+            let snapshot = conn.unchecked_transaction()?;
+            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+            let mut filter = Filter::of(tenant_int);
+            let known = filter.and_name(&snapshot, "provider = ?", asked.provider.as_ref())?
+                & filter.and_name(&snapshot, "model = ?", asked.model.as_ref())?;
+            if !known {
+                return Ok(empty(page));
+            }
+            let timed = asked.start_time.is_some() || asked.end_time.is_some();
+            let mut total = if timed { 0 } else { filter.sum(&snapshot, "traces")? };
+            filter.sql.push_str(" AND ord = 0");
+            if timed {
+                filter.and("start_us >= ?", asked.start_time.map_or(i64::MIN, Timestamp::micros));
+                filter.and("start_us <= ?", asked.end_time.map_or(i64::MAX, Timestamp::micros));
+                let sql = format!("SELECT count(*) FROM spans INDEXED BY spans_by_start WHERE {}", filter.sql);
+                total = snapshot.prepare_cached(&sql)?.query_row(params_from_iter(&filter.values), count)?;
+            }
+            traces_page(&snapshot, tenant, &filter, total, page)
+        })
+    }
+}
+
+fn spans_page(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &Filter,
+    index: &str,
+    page: Page,
+) -> Result<Paged<SpanRecord>, Stop> {
+    let total = filter.sum(conn, "spans")?;
+    let mut answer = Paged { total, ..empty(page) };
+    if let Some(window) = Window::of(page, total) {
+        let ids = window.sql(index, filter);
+        let sql = format!("SELECT {SPAN} FROM ({ids}) w CROSS JOIN spans s ON s.id = w.id {NAMES}");
+        answer.data = Reading::of(tenant).page(conn, &sql, &window.values(filter))?;
+    }
+    Ok(answer)
+}
+
+/// The page's traces with all their spans, in one statement.
+fn traces_page(
+    conn: &Connection,
+    tenant: TenantId,
+    filter: &Filter,
+    total: u64,
+    page: Page,
+) -> Result<Paged<TraceRecord>, Stop> {
+    let mut answer = Paged { total, ..empty(page) };
+    let Some(window) = Window::of(page, total) else { return Ok(answer) };
+    let ids = window.sql("spans_by_start", filter);
+    let sql = format!(
+        "SELECT {SPAN}, h.start_us, h.id FROM ({ids}) w CROSS JOIN spans h ON h.id = w.id \
+         CROSS JOIN spans s INDEXED BY spans_by_trace ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES}"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(&window.values(filter)))?;
+    let mut reading = Reading::of(tenant);
+    let mut spans: Vec<((i64, i64), i64, SpanRecord)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, span) = reading.span(row)?;
+        spans.push(((row.get(9)?, row.get(10)?), id, span));
+    }
+    spans.sort_by_key(|(head, id, _)| (std::cmp::Reverse(*head), *id));
+    let mut group = Vec::new();
+    let mut head_of_group = None;
+    for (head, _, span) in spans {
+        if head_of_group.replace(head) != Some(head) {
+            answer.data.extend(assemble(std::mem::take(&mut group)));
+        }
+        group.push(span);
+    }
+    answer.data.extend(assemble(group));
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(conn: &Connection, sql: &str, values: &[i64]) -> String {
+        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
+        steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn pages_are_read_from_a_covering_index_without_sorting() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../schema/0001_records.sql")).unwrap();
+        let mut any = Filter::of(1);
+        any.and("model = ?", 4);
+        let mut scored = Filter::of(1);
+        scored.sql.push_str(" AND score > 0");
+        scored.and("operation = ?", 2);
+        let mut timed = Filter::of(1);
+        timed.sql.push_str(" AND ord = 0");
+        timed.and("start_us >= ?", 5);
+        for (index, filter) in [("spans_by_start", any), ("spans_scored", scored), ("spans_by_start", timed)] {
+            for offset in [0, 90] {
+                let window = Window::of(Page { limit: 10, offset }, 100).unwrap();
+                let plan = plan(&conn, &window.sql(index, &filter), &window.values(&filter));
+                let covering = format!("SEARCH spans USING COVERING INDEX {index} (tenant=?");
+                assert!(plan.starts_with(&covering) && !plan.contains("TEMP B-TREE"), "{plan}");
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The store's handle: opens an engine, starts the storage thread, answers reads.
+//!
+//! Everything here may block and is called off the core threads, except [`Store::sink`]'s pushes. Both profiles answer
+//! alike; which one is behind a store shows only in what survives the process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use weir_config::vocab::{SpanId, TenantId, TraceId};
+
+use crate::error::{OpenError, ReadError};
+use crate::memory::{MemoryEngine, Shelves};
+use crate::query::{Page, Paged, SpanFilter, TraceFilter};
+use crate::queue::{Queue, SpanSink};
+use crate::record::{SpanRecord, TraceRecord};
+use crate::sqlite::{self, MigrationReport, Readers, SqliteEngine};
+use crate::writer::{Engine, Tally, Writer};
+
+/// Items of one page at most; a larger limit is taken as this one.
+const PAGE_MAX: u32 = 1000;
+/// What a store that is dropped without [`Store::close`] waits for its writer.
+const DROP_WAIT: Duration = Duration::from_secs(5);
+
+/// Where records are kept.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// One database file.
+    Sqlite {
+        /// The file; created when absent.
+        path: PathBuf,
+        /// Apply pending migrations instead of refusing to open.
+        auto_migrate: bool,
+    },
+    /// In this process; the oldest arrivals are forgotten beyond the bound.
+    Memory {
+        /// Bound in bytes of records.
+        max_bytes: usize,
+    },
+}
+
+/// How to open a store.
+pub struct StoreOptions {
+    /// Where records are kept.
+    pub backend: Backend,
+    /// How long a batch that cannot be written is replayed (`trace_storage_timeout_ms`).
+    pub batch_timeout: Duration,
+    /// Spans the queue holds at most.
+    pub queue_items: usize,
+    /// Bytes of spans that are queued or being written at most.
+    pub queue_bytes: usize,
+    /// Told of every batch and read.
+    pub observer: Arc<dyn StoreObserver>,
+}
+
+/// Watches the store, for metrics and the circuit breaker. Called on the storage thread and on readers' threads.
+pub trait StoreObserver: Send + Sync {
+    /// A batch ended: `rows` were committed, or given up.
+    fn batch(&self, rows: usize, took: Duration, outcome: BatchOutcome);
+    /// A read ended; `operation` is the metric label, e.g. `read_traces`.
+    fn read(&self, operation: &'static str, took: Duration, ok: bool);
+}
+
+/// How a batch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BatchOutcome {
+    /// Its rows are durable.
+    Committed,
+    /// It was given up after the batch timeout; its rows are lost and counted.
+    Failed,
+}
+
+/// The store's counters at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CountersSnapshot {
+    /// Spans committed.
+    pub written: u64,
+    /// Spans refused because the queue was full.
+    pub dropped_queue_full: u64,
+    /// Spans refused because the store was closed.
+    pub dropped_closed: u64,
+    /// Spans given up with their batch.
+    pub dropped_failed: u64,
+    /// Spans that no store could take, found and dropped alone.
+    pub dropped_poison: u64,
+    /// Batches committed.
+    pub batches_committed: u64,
+    /// Batches given up, in whole or in part.
+    pub batches_failed: u64,
+    /// Spans waiting in the queue.
+    pub queue_items: usize,
+    /// Bytes of spans waiting or being written.
+    pub queue_bytes: usize,
+}
+
+/// A handle to the store. Cheap to clone; the last one to go closes it.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    queue: Arc<Queue>,
+    tally: Arc<Tally>,
+    observer: Arc<dyn StoreObserver>,
+    reads: Reads,
+    give_up_at: Arc<Mutex<Option<Instant>>>,
+    /// Spans lost until the first `close` was called.
+    lost_before_close: AtomicU64,
+}
+
+enum Reads {
+    Sqlite(Readers),
+    Memory(Arc<RwLock<Shelves>>),
+}
+
+impl Store {
+    /// Opens the store and starts its thread.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; each message says what to do.
+    pub fn open(options: StoreOptions) -> Result<Self, OpenError> {
+        let (engine, reads): (Box<dyn Engine>, Reads) = match options.backend {
+            Backend::Sqlite { path, auto_migrate } => {
+                let engine = SqliteEngine::open(&path, auto_migrate)?;
+                (Box::new(engine), Reads::Sqlite(Readers::new(path)))
+            }
+            Backend::Memory { max_bytes } => {
+                let shelves = Arc::new(RwLock::new(Shelves::new(max_bytes)));
+                (Box::new(MemoryEngine(Arc::clone(&shelves))), Reads::Memory(shelves))
+            }
+        };
+        let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
+        let tally = Arc::new(Tally::default());
+        let give_up_at = Arc::new(Mutex::new(None));
+        let writer = Writer {
+            queue: Arc::clone(&queue),
+            tally: Arc::clone(&tally),
+            engine,
+            observer: Arc::clone(&options.observer),
+            batch_timeout: options.batch_timeout,
+            give_up_at: Arc::clone(&give_up_at),
+        };
+        std::thread::Builder::new()
+            .name("weir-store".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|error| OpenError::Thread { reason: error.to_string() })?;
+        let lost_before_close = AtomicU64::new(u64::MAX);
+        let inner = Inner { queue, tally, observer: options.observer, reads, give_up_at, lost_before_close };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Applies pending migrations to a database file and closes it again.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn migrate(path: &Path) -> Result<MigrationReport, OpenError> {
+        sqlite::migrate(path)
+    }
+
+    /// Where spans go in.
+    pub fn sink(&self) -> SpanSink {
+        SpanSink::new(Arc::clone(&self.inner.queue))
+    }
+
+    /// Whether the store can be read and, as far as the last write tells, written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn probe(&self) -> Result<(), ReadError> {
+        if self.inner.tally.failing.load(Ordering::Relaxed) {
+            return Err(ReadError::NotWritable { reason: self.inner.tally.last_failure.lock().clone() });
+        }
+        match &self.inner.reads {
+            Reads::Sqlite(readers) => readers.probe(),
+            Reads::Memory(_) => Ok(()),
+        }
+    }
+
+    /// The counters now.
+    pub fn counters(&self) -> CountersSnapshot {
+        self.inner.counters()
+    }
+
+    /// Waits until everything pushed before is committed; false when that takes longer, or spans were lost meanwhile.
+    pub fn flush(&self, within: Duration) -> bool {
+        let lost = self.inner.lost();
+        self.inner.queue.flush(within) && self.inner.lost() == lost
+    }
+
+    /// Takes no more spans, commits those it has, empties the log and ends the thread. Calling it again waits again.
+    /// False when that takes longer than `within`, or spans were lost meanwhile.
+    pub fn close(&self, within: Duration) -> bool {
+        self.inner.close(within)
+    }
+
+    /// Traces, newest first, each with its spans.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_traces(
+        &self,
+        tenant: TenantId,
+        filter: &TraceFilter,
+        page: Page,
+    ) -> Result<Paged<TraceRecord>, ReadError> {
+        let page = effective(page);
+        self.read("read_traces", |reads| match reads {
+            Reads::Sqlite(readers) => readers.list_traces(tenant, filter, page),
+            Reads::Memory(shelves) => Ok(shelves.read().list_traces(tenant, filter, page)),
+        })
+    }
+
+    /// One trace with all its spans; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
+        self.read("read_trace", |reads| match reads {
+            Reads::Sqlite(readers) => readers.trace(tenant, id),
+            Reads::Memory(shelves) => Ok(shelves.read().trace(tenant, id)),
+        })
+    }
+
+    /// Spans, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_spans(
+        &self,
+        tenant: TenantId,
+        filter: &SpanFilter,
+        page: Page,
+    ) -> Result<Paged<SpanRecord>, ReadError> {
+        let page = effective(page);
+        self.read("read_spans", |reads| match reads {
+            Reads::Sqlite(readers) => readers.list_spans(tenant, filter, page),
+            Reads::Memory(shelves) => Ok(shelves.read().list_spans(tenant, filter, page)),
+        })
+    }
+
+    /// One span; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        self.read("read_span", |reads| match reads {
+            Reads::Sqlite(readers) => readers.span(tenant, id),
+            Reads::Memory(shelves) => Ok(shelves.read().span(tenant, id)),
+        })
+    }
+
+    /// Spans with a score above 0, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        let page = effective(page);
+        self.read("read_findings", |reads| match reads {
+            Reads::Sqlite(readers) => readers.list_findings(tenant, page),
+            Reads::Memory(shelves) => Ok(shelves.read().list_findings(tenant, page)),
+        })
+    }
+
+    fn read<T>(
+        &self,
+        operation: &'static str,
+        read: impl FnOnce(&Reads) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let started = Instant::now();
+        let result = read(&self.inner.reads);
+        self.inner.observer.read(operation, started.elapsed(), result.is_ok());
+        result
+    }
+}
+
+fn effective(page: Page) -> Page {
+    Page { limit: page.limit.clamp(1, PAGE_MAX), offset: page.offset }
+}
+
+impl Inner {
+    fn counters(&self) -> CountersSnapshot {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CountersSnapshot {
+            written: load(&self.tally.written),
+            dropped_queue_full: load(&self.queue.dropped_full),
+            dropped_closed: load(&self.queue.dropped_closed),
+            dropped_failed: load(&self.tally.failed),
+            dropped_poison: load(&self.tally.poison),
+            batches_committed: load(&self.tally.batches_committed),
+            batches_failed: load(&self.tally.batches_failed),
+            queue_items: self.queue.items(),
+            queue_bytes: self.queue.bytes(),
+        }
+    }
+
+    /// Spans taken and then lost.
+    fn lost(&self) -> u64 {
+        self.tally.failed.load(Ordering::Relaxed) + self.tally.poison.load(Ordering::Relaxed)
+    }
+
+    fn close(&self, within: Duration) -> bool {
+        let lost_now = self.lost();
+        let before = self
+            .lost_before_close
+            .compare_exchange(u64::MAX, lost_now, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|first| first, |_| lost_now);
+        let deadline = Instant::now() + within;
+        // A shorter wait of a later call wins; replays end a little before, so that the log can still be emptied.
+        let give_up = Instant::now() + within * 9 / 10;
+        {
+            let mut at = self.give_up_at.lock();
+            *at = Some(at.map_or(give_up, |former| former.min(give_up)));
+        }
+        if let Reads::Sqlite(readers) = &self.reads {
+            readers.close_idle();
+        }
+        self.queue.close();
+        self.queue.wait_gone(deadline) && self.lost() == before
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.queue.is_gone() && !self.close(DROP_WAIT) {
+            tracing::warn!("the store was closed before everything could be written");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The storage thread: gathers spans into groups, has them committed, replays what fails, and answers flushes.
+//!
+//! Order of events is the queue's. A group is at most [`ROWS_MAX`] spans; a round starts at most every [`ROUND`], so a
+//! span waits one round and one commit. A group that cannot be written is kept in memory and replayed until the batch
+//! timeout, then given up and counted; a single bad row is found by halving the group and dropped alone. This module
+//! does not know what an engine is made of.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::queue::{Queue, Queued};
+use crate::store::{BatchOutcome, StoreObserver};
+
+/// A round gathers for this long.
+const ROUND: Duration = Duration::from_millis(5);
+/// Rows of one commit.
+const ROWS_MAX: usize = 512;
+/// Bytes of one commit, so that a few huge answers do not hold up the rest.
+const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Empty rounds before the writer sleeps until it is woken.
+const QUIET_ROUNDS: u32 = 20;
+/// How often a sleeping writer looks after a store that failed.
+const REST: Duration = Duration::from_secs(1);
+/// Waits between attempts to write.
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_millis(250);
+
+/// What keeps rows: SQLite, memory, or a test's double.
+pub(crate) trait Engine: Send {
+    /// Writes all rows or none.
+    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError>;
+    /// After a failure of the store: gets ready for the next attempt.
+    fn recover(&mut self) -> Result<(), WriteError>;
+    /// After a commit, and once when traffic pauses: housekeeping.
+    fn tend(&mut self, idle: bool);
+    /// The last call.
+    fn close(&mut self);
+}
+
+/// Whose fault a failed write is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// A row's: the same row fails again wherever it is written.
+    Row(String),
+    /// The store's: disk full, I/O error, locked, read-only.
+    Store(String),
+}
+
+/// What became of spans, counted by the writer.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) written: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) poison: AtomicU64,
+    pub(crate) batches_committed: AtomicU64,
+    pub(crate) batches_failed: AtomicU64,
+    /// Set while the store refuses writes.
+    pub(crate) failing: AtomicBool,
+    pub(crate) last_failure: Mutex<String>,
+}
+
+/// What became of one batch.
+#[derive(Default)]
+struct Fate {
+    written: usize,
+    poison: usize,
+    failed: usize,
+}
+
+pub(crate) struct Writer {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) observer: Arc<dyn StoreObserver>,
+    pub(crate) batch_timeout: Duration,
+    /// When a stop was asked for, no replay goes on past this.
+    pub(crate) give_up_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Writer {
+    /// Runs until the queue is closed and empty.
+    pub(crate) fn run(mut self) {
+        self.queue.adopt();
+        // Runs also when an engine panics, so that nobody waits for a thread that has gone.
+        let _leave = Leave(Arc::clone(&self.queue));
+        let mut batch = Vec::with_capacity(ROWS_MAX);
+        let mut quiet = 0u32;
+        loop {
+            let round = Instant::now();
+            let closing = self.queue.is_closing();
+            let ticket = self.queue.asked();
+            let wrote = self.drain(&mut batch, ticket.is_some() || closing);
+            if let Some(ticket) = ticket {
+                self.queue.answer(ticket);
+            }
+            if closing && self.queue.items() == 0 {
+                break;
+            }
+            quiet = if wrote { 0 } else { quiet.saturating_add(1) };
+            if quiet < QUIET_ROUNDS {
+                std::thread::park_timeout(ROUND.saturating_sub(round.elapsed()));
+            } else {
+                self.rest(quiet);
+            }
+        }
+        self.engine.close();
+    }
+
+    /// Commits what is queued: everything that is there now when `all`, else until less than a full group is left.
+    fn drain(&mut self, batch: &mut Vec<Queued>, all: bool) -> bool {
+        let mut due = if all { self.queue.items() } else { 1 };
+        let mut wrote = false;
+        while due > 0 {
+            let mut bytes = 0;
+            while batch.len() < ROWS_MAX && bytes < BATCH_BYTES_MAX {
+                let Some(queued) = self.queue.pop() else { break };
+                bytes += queued.bytes;
+                batch.push(queued);
+            }
+            if batch.is_empty() {
+                break;
+            }
+            wrote = true;
+            due = due.saturating_sub(batch.len()).max(usize::from(self.queue.items() >= ROWS_MAX));
+            self.commit(batch);
+            batch.clear();
+            self.queue.release(bytes);
+            self.engine.tend(false);
+        }
+        wrote
+    }
+
+    /// Nothing to write: housekeeping once, then sleep; a store that failed is tried again meanwhile.
+    fn rest(&mut self, quiet: u32) {
+        if quiet == QUIET_ROUNDS {
+            self.engine.tend(true);
+        }
+        if self.tally.failing.load(Ordering::Relaxed) && self.engine.recover().is_ok() {
+            self.recovered();
+        }
+        self.queue.sleep(REST);
+    }
+
+    fn commit(&mut self, batch: &[Queued]) {
+        let started = Instant::now();
+        let mut fate = Fate::default();
+        self.write(batch, started + self.batch_timeout, &mut fate);
+        let tally = &self.tally;
+        tally.written.fetch_add(fate.written as u64, Ordering::Relaxed);
+        tally.poison.fetch_add(fate.poison as u64, Ordering::Relaxed);
+        tally.failed.fetch_add(fate.failed as u64, Ordering::Relaxed);
+        let (outcome, batches, rows) = if fate.failed > 0 {
+            (BatchOutcome::Failed, &tally.batches_failed, fate.failed)
+        } else {
+            (BatchOutcome::Committed, &tally.batches_committed, fate.written)
+        };
+        batches.fetch_add(1, Ordering::Relaxed);
+        self.observer.batch(rows, started.elapsed(), outcome);
+    }
+
+    /// Writes rows as one transaction; halves the group to find a bad row, replays it while the store fails.
+    fn write(&mut self, rows: &[Queued], deadline: Instant, fate: &mut Fate) {
+        let mut wait = BACKOFF_MIN;
+        let mut result = self.attempt(rows);
+        loop {
+            match result {
+                Ok(()) => {
+                    fate.written += rows.len();
+                    return self.recovered();
+                }
+                Err(WriteError::Row(reason)) => return self.isolate(rows, &reason, deadline, fate),
+                Err(WriteError::Store(reason)) => self.failing(reason),
+            }
+            if !self.pause(wait, deadline) {
+                fate.failed += rows.len();
+                return;
+            }
+            wait = (wait * 2).min(BACKOFF_MAX);
+            result = self.engine.recover().and_then(|()| self.attempt(rows));
+        }
+    }
+
+    /// A panic while writing counts as the row's fault: halving the group finds the row, and the thread lives on.
+    fn attempt(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
+        let engine = &mut self.engine;
+        catch_unwind(AssertUnwindSafe(|| engine.write(rows))).unwrap_or_else(|_| {
+            // What the engine held in its hands is not trusted: it starts afresh.
+            self.engine.recover()?;
+            Err(WriteError::Row("writing it panicked".to_owned()))
+        })
+    }
+
+    fn isolate(&mut self, rows: &[Queued], reason: &str, deadline: Instant, fate: &mut Fate) {
+        if let [row] = rows {
+            fate.poison += 1;
+            tracing::warn!(span_id = %row.span.span_id, reason, "a span cannot be stored and was dropped");
+            return;
+        }
+        let (left, right) = rows.split_at(rows.len() / 2);
+        self.write(left, deadline, fate);
+        self.write(right, deadline, fate);
+    }
+
+    /// Waits before the next attempt; false when the batch's time, or the stop's, is over.
+    fn pause(&self, wait: Duration, deadline: Instant) -> bool {
+        let until = Instant::now() + wait;
+        loop {
+            let deadline = self.give_up_at.lock().map_or(deadline, |stop| stop.min(deadline));
+            let now = Instant::now();
+            if now >= deadline {
+                return false;
+            }
+            if now >= until {
+                return true;
+            }
+            // A flush or a stop may wake us early; the loop looks at the clock again.
+            std::thread::park_timeout(until.min(deadline) - now);
+        }
+    }
+
+    fn failing(&self, reason: String) {
+        if !self.tally.failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(reason, "the store cannot be written; spans are kept in memory and retried");
+        }
+        *self.tally.last_failure.lock() = reason;
+    }
+
+    fn recovered(&self) {
+        if self.tally.failing.load(Ordering::Relaxed) {
+            self.tally.failing.store(false, Ordering::Relaxed);
+            tracing::info!("the store can be written again");
+        }
+    }
+}
+
+/// Tells the queue that the writer has gone, however it went.
+struct Leave(Arc<Queue>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.leave();
+        self.0.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! The writer over an engine that fails on command.
+
+use std::collections::VecDeque;
+
+use weir_config::vocab::SpanId;
+
+use super::*;
+use crate::encode::sample_span;
+use crate::record::SpanRecord;
+
+/// What the double saw and what it shall do next.
+#[derive(Default)]
+struct Script {
+    committed: Vec<SpanId>,
+    attempts: Vec<usize>,
+    poison: Vec<SpanId>,
+    panics: Vec<SpanId>,
+    failures: VecDeque<&'static str>,
+    always_failing: bool,
+    recoveries: usize,
+    closed: bool,
+}
+
+struct Double(Arc<Mutex<Script>>);
+
+impl Engine for Double {
+    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
+        let mut script = self.0.lock();
+        script.attempts.push(rows.len());
+        if script.always_failing {
+            return Err(WriteError::Store("still full".to_owned()));
+        }
+        if let Some(failure) = script.failures.pop_front() {
+            return Err(WriteError::Store(failure.to_owned()));
+        }
+        let ids: Vec<SpanId> = rows.iter().map(|row| row.span.span_id).collect();
+        if ids.iter().any(|id| script.panics.contains(id)) {
+            drop(script);
+            panic!("the double was told to");
+        }
+        if ids.iter().any(|id| script.poison.contains(id)) {
+            return Err(WriteError::Row("poison".to_owned()));
+        }
+        script.committed.extend(ids);
+        Ok(())
+    }
+
+    fn recover(&mut self) -> Result<(), WriteError> {
+        self.0.lock().recoveries += 1;
+        Ok(())
+    }
+
+    fn tend(&mut self, _idle: bool) {}
+
+    fn close(&mut self) {
+        self.0.lock().closed = true;
+    }
+}
+
+#[derive(Default)]
+struct Seen(Mutex<Vec<(usize, BatchOutcome)>>);
+
+impl StoreObserver for Seen {
+    fn batch(&self, rows: usize, _took: Duration, outcome: BatchOutcome) {
+        self.0.lock().push((rows, outcome));
+    }
+
+    fn read(&self, _operation: &'static str, _took: Duration, _ok: bool) {}
+}
+
+struct World {
+    queue: Arc<Queue>,
+    tally: Arc<Tally>,
+    script: Arc<Mutex<Script>>,
+    seen: Arc<Seen>,
+    stop: Arc<Mutex<Option<Instant>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+    writer: Option<Writer>,
+}
+
+impl World {
+    fn new(batch_timeout: Duration) -> Self {
+        let queue = Arc::new(Queue::new(4096, usize::MAX));
+        let tally = Arc::new(Tally::default());
+        let script = Arc::new(Mutex::new(Script::default()));
+        let seen = Arc::new(Seen::default());
+        let stop = Arc::new(Mutex::new(None));
+        let writer = Writer {
+            queue: Arc::clone(&queue),
+            tally: Arc::clone(&tally),
+            engine: Box::new(Double(Arc::clone(&script))),
+            observer: Arc::clone(&seen) as Arc<dyn StoreObserver>,
+            batch_timeout,
+            give_up_at: Arc::clone(&stop),
+        };
+        Self { queue, tally, script, seen, stop, thread: None, writer: Some(writer) }
+    }
+
+    /// Queues fresh spans; before `start` they all meet in the same batches.
+    fn push(&self, count: usize) -> Vec<SpanId> {
+        let sink = crate::SpanSink::new(Arc::clone(&self.queue));
+        (0..count)
+            .map(|_| {
+                let span_id = SpanId::fresh();
+                sink.push(Box::new(SpanRecord { span_id, ..sample_span() })).unwrap();
+                span_id
+            })
+            .collect()
+    }
+
+    fn start(&mut self) {
+        let writer = self.writer.take().unwrap();
+        self.thread = Some(std::thread::spawn(move || writer.run()));
+    }
+
+    /// Stops the writer once everything is dealt with.
+    fn run_out(&mut self) {
+        self.queue.close();
+        self.thread.take().unwrap().join().unwrap();
+    }
+
+    fn run(&mut self) {
+        self.start();
+        self.run_out();
+    }
+}
+
+#[test]
+fn groups_at_most_512_rows_in_order() {
+    let mut world = World::new(Duration::from_secs(5));
+    let ids = world.push(1200);
+    world.run();
+    let script = world.script.lock();
+    assert_eq!(script.committed, ids);
+    assert_eq!(script.attempts, [512, 512, 176]);
+    assert!(script.closed);
+    assert_eq!(world.seen.0.lock().as_slice(), [512, 512, 176].map(|rows| (rows, BatchOutcome::Committed)));
+    assert_eq!((world.queue.items(), world.queue.bytes()), (0, 0));
+}
+
+#[test]
+fn a_poison_row_is_dropped_alone() {
+    let mut world = World::new(Duration::from_secs(5));
+    let ids = world.push(100);
+    world.script.lock().poison = vec![ids[37], ids[99]];
+    world.run();
+    let kept: Vec<SpanId> = ids.iter().copied().filter(|id| *id != ids[37] && *id != ids[99]).collect();
+    assert_eq!(world.script.lock().committed, kept);
+    assert_eq!(world.tally.poison.load(Ordering::Relaxed), 2);
+    assert_eq!(world.tally.written.load(Ordering::Relaxed), 98);
+    assert_eq!(world.seen.0.lock().as_slice(), [(98, BatchOutcome::Committed)], "content is no failure of the store");
+}
+
+#[test]
+fn a_row_that_panics_the_engine_costs_itself_only() {
+    let mut world = World::new(Duration::from_secs(5));
+    let ids = world.push(8);
+    world.script.lock().panics = vec![ids[5]];
+    world.run();
+    assert_eq!(world.script.lock().committed.len(), 7);
+    assert_eq!(world.tally.poison.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_failed_batch_is_replayed_from_memory() {
+    let mut world = World::new(Duration::from_secs(30));
+    let ids = world.push(20);
+    world.script.lock().failures = VecDeque::from(["disk full", "disk full", "I/O error"]);
+    world.run();
+    let script = world.script.lock();
+    assert_eq!(script.committed, ids);
+    assert_eq!((script.attempts.as_slice(), script.recoveries), ([20, 20, 20, 20].as_slice(), 3));
+    assert_eq!(world.tally.failed.load(Ordering::Relaxed), 0);
+    assert!(!world.tally.failing.load(Ordering::Relaxed), "the store counts as well again");
+    assert_eq!(*world.tally.last_failure.lock(), "I/O error");
+}
+
+#[test]
+fn a_batch_is_given_up_after_its_time_and_reported() {
+    let mut world = World::new(Duration::from_millis(60));
+    world.push(20);
+    world.script.lock().always_failing = true;
+    world.run();
+    assert_eq!(world.tally.failed.load(Ordering::Relaxed), 20);
+    assert_eq!(world.seen.0.lock().as_slice(), [(20, BatchOutcome::Failed)]);
+    assert_eq!(world.queue.bytes(), 0, "what was given up is not held in memory");
+    assert!(world.script.lock().attempts.len() >= 3, "it was replayed first");
+}
+
+#[test]
+fn a_stop_ends_the_replay_early() {
+    let mut world = World::new(Duration::from_secs(3600));
+    world.push(5);
+    world.script.lock().always_failing = true;
+    *world.stop.lock() = Some(Instant::now() + Duration::from_millis(30));
+    let started = Instant::now();
+    world.run();
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert_eq!(world.tally.failed.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn a_flush_covers_everything_pushed_before_it() {
+    let mut world = World::new(Duration::from_secs(5));
+    world.start();
+    for round in 1..=50 {
+        let ids = world.push(round);
+        assert!(world.queue.flush(Duration::from_secs(20)));
+        let script = world.script.lock();
+        assert_eq!(script.committed[script.committed.len() - round..], ids);
+    }
+    world.run_out();
+}
+
+#[test]
+fn a_push_wakes_a_writer_that_sleeps() {
+    let mut world = World::new(Duration::from_secs(5));
+    world.start();
+    while !world.queue.is_asleep() {
+        std::thread::yield_now();
+    }
+    let started = Instant::now();
+    world.push(1);
+    while world.tally.written.load(Ordering::Relaxed) == 0 && started.elapsed() < REST * 10 {
+        std::thread::yield_now();
+    }
+    assert!(started.elapsed() < REST / 2, "took {:?}", started.elapsed());
+    world.run_out();
+}

@@ -1,0 +1,192 @@
+//! Trouble with the file: the store waits, replays, counts, and recovers without a restart.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use weir_config::vocab::TenantId;
+use weir_storage::record::SpanRecord;
+use weir_storage::{Dropped, ReadError, Store};
+
+use crate::support::{PATIENCE, Watch, file, open, options, put, span, total, wait_for, watched};
+
+#[test]
+fn a_locked_database_delays_spans_but_loses_none() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    put(&store, [span(1)]);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let sink = store.sink();
+    for start in 2..=50 {
+        sink.push(Box::new(span(start))).unwrap();
+    }
+    wait_for("the failure", || matches!(store.probe(), Err(ReadError::NotWritable { .. })));
+    assert_eq!(total(&store, TenantId::DEFAULT), 1, "reads go on");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(store.flush(PATIENCE));
+    assert_eq!(total(&store, TenantId::DEFAULT), 50);
+    store.probe().unwrap();
+    assert_eq!(store.counters().dropped_failed, 0);
+}
+
+#[test]
+fn a_batch_is_given_up_when_the_trouble_lasts_and_the_next_one_is_stored() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let watch = Arc::new(Watch::default());
+    let mut options = watched(file(&path), Arc::clone(&watch));
+    options.batch_timeout = Duration::from_millis(100);
+    let store = Store::open(options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.sink().push(Box::new(span(1))).unwrap();
+    assert!(!store.flush(PATIENCE), "a flush does not call a lost span written");
+    assert_eq!(watch.failed.load(Ordering::Relaxed), 1);
+    assert_eq!((store.counters().dropped_failed, store.counters().batches_failed), (1, 1));
+    other.execute_batch("ROLLBACK").unwrap();
+    put(&store, [span(2)]);
+    assert_eq!(watch.committed.load(Ordering::Relaxed), 1);
+    assert_eq!(total(&store, TenantId::DEFAULT), 1);
+}
+
+#[test]
+fn a_store_without_traffic_notices_that_the_trouble_is_over() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let mut options = options(file(&path));
+    options.batch_timeout = Duration::from_millis(50);
+    let store = Store::open(options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.sink().push(Box::new(span(1))).unwrap();
+    assert!(!store.flush(PATIENCE));
+    assert!(store.probe().is_err());
+    other.execute_batch("ROLLBACK").unwrap();
+    wait_for("the recovery", || store.probe().is_ok());
+}
+
+#[test]
+fn a_full_queue_drops_the_newest_and_counts() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let mut options = options(file(&path));
+    options.queue_items = 10;
+    let store = Store::open(options).unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let sink = store.sink();
+    sink.push(Box::new(span(0))).unwrap();
+    wait_for("the failure", || store.probe().is_err());
+    let outcomes: Vec<_> = (1..=25).map(|start| sink.push(Box::new(span(start)))).collect();
+    assert_eq!(outcomes, [vec![Ok(()); 10], vec![Err(Dropped::QueueFull); 15]].concat());
+    assert_eq!((store.counters().queue_items, store.counters().dropped_queue_full), (10, 15));
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(store.flush(PATIENCE));
+    assert_eq!(total(&store, TenantId::DEFAULT), 11);
+    assert_eq!((store.counters().queue_items, store.counters().queue_bytes), (0, 0));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_store_that_cannot_be_written() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.sink().push(Box::new(span(1))).unwrap();
+    let started = Instant::now();
+    assert!(!store.close(Duration::from_millis(300)));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+/// Sets or clears the attribute that makes a file read-only even for the superuser.
+fn immutable(path: &Path, on: bool) -> bool {
+    let flag = if on { "+i" } else { "-i" };
+    Command::new("chattr").arg(flag).arg(path).output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_read_only_database_recovers_without_a_restart() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let log = folder.path().join("service.db-wal");
+    let store = open(&path);
+    put(&store, [span(1)]);
+    if !immutable(&log, true) {
+        eprintln!("skipped: this user or file system cannot make a file immutable");
+        return;
+    }
+    let pushed = store.sink().push(Box::new(span(2)));
+    let deadline = Instant::now() + PATIENCE;
+    while store.probe().is_ok() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let (failure, seen) = (store.probe(), total(&store, TenantId::DEFAULT));
+    // Before any assertion, so that a failing test can still be cleaned up.
+    assert!(immutable(&log, false));
+    pushed.unwrap();
+    assert!(matches!(failure, Err(ReadError::NotWritable { .. })), "{failure:?}");
+    assert_eq!(seen, 1, "what is not durable is not shown");
+    assert!(store.flush(PATIENCE));
+    assert_eq!(total(&store, TenantId::DEFAULT), 2);
+}
+
+#[test]
+fn a_full_disk_is_survived_and_recovered_from_alone() {
+    // A file system of 4 MiB of our own needs a namespace of our own: the test runs again inside one.
+    let script = "mount -t tmpfs -o size=4m tmpfs \"$FULL_DISK_FOLDER\" && exec \"$0\" --exact \
+        faults::inside_a_small_file_system --ignored --nocapture";
+    let folder = TempDir::new().unwrap();
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env("FULL_DISK_FOLDER", folder.path())
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: no unshare command here");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && !said.contains("running 1 test") {
+        eprintln!("skipped: no namespace of our own here: {said}");
+        return;
+    }
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the small file system that `a_full_disk_is_survived_and_recovered_from_alone` makes"]
+fn inside_a_small_file_system() {
+    let folder = std::path::PathBuf::from(std::env::var("FULL_DISK_FOLDER").unwrap());
+    let store = open(&folder.join("service.db"));
+    put(&store, [span(0)]);
+    let mut stored = 1;
+    for round in 0..10i64 {
+        std::fs::write(folder.join("ballast"), vec![7u8; 8 << 20]).unwrap_err();
+        // More than the log's last page can hold, in random letters that do not compress.
+        for at in 0..40 {
+            let prompt = format!("{round} {at} ").repeat(40);
+            store.sink().push(Box::new(SpanRecord { prompt: Some(prompt), ..span(round * 100 + at) })).unwrap();
+        }
+        wait_for("the failure", || store.probe().is_err());
+        assert_eq!(total(&store, TenantId::DEFAULT), stored, "committed rows stay readable");
+        std::fs::remove_file(folder.join("ballast")).unwrap();
+        let freed = Instant::now();
+        assert!(store.flush(PATIENCE));
+        assert!(freed.elapsed() < Duration::from_secs(2), "recovery took {:?}", freed.elapsed());
+        stored += 40;
+        assert_eq!(total(&store, TenantId::DEFAULT), stored);
+    }
+    assert_eq!(store.counters().dropped_failed, 0);
+    assert!(store.close(PATIENCE));
+    let conn = Connection::open(folder.join("service.db")).unwrap();
+    let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}

@@ -1,0 +1,11 @@
+//! The store as its users see it: one binary, a file per question.
+
+// Clippy's leave to unwrap in tests covers test functions, not what they call.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod crash;
+mod faults;
+mod lists;
+mod opening;
+mod records;
+mod support;
