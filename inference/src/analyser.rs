@@ -60,9 +60,11 @@ impl Analyser {
         Ok(Self { engine: Engine::new(loaded.rules)?, frame: Frame::new()?, vocabulary: loaded.vocabulary })
     }
 
-    /// Memory for one thread.
+    /// Memory for one thread, warmed up with the examples of the rules; takes some tens of milliseconds.
     pub fn scratch(&self) -> Scratch {
-        Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() }
+        let mut scratch = Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() };
+        self.engine.warm(&mut scratch.memory);
+        scratch
     }
 
     /// Looks at every part and appends what it finds to `out`, part by part in the order of the text.
@@ -96,7 +98,7 @@ impl Analyser {
         folded.fold(text);
         let bytes = folded.bytes(text);
         let limits = Limits { scope: part.kind.bit(), jailbreak: options.jailbreak, deadline: options.deadline };
-        let mut outcome = self.engine.scan(bytes, folded.has_foreign, limits, memory);
+        let mut outcome = self.engine.scan(bytes, limits, memory);
         outcome.cut |= too_long;
         self.judge_matches(bytes, part.kind, folded.is_disguised(), memory, candidates);
         let hears_orders = matches!(part.kind, PartKind::User | PartKind::Tool);
@@ -204,7 +206,7 @@ impl Analyser {
         memory: &mut Memory,
         out: &mut Vec<Candidate>,
     ) {
-        self.engine.scan(plain, false, limits, memory);
+        self.engine.scan(plain, limits, memory);
         let mut found = Vec::new();
         self.judge_matches(plain, PartKind::User, false, memory, &mut found);
         let worst = found

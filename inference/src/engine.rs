@@ -1,5 +1,5 @@
-//! The pattern engine: one automaton over all literals, then the few patterns whose literal was seen, each in its own
-//! small window.
+//! The pattern engine: one pass for all literals, then the few patterns whose literal was seen, each in its own small
+//! window.
 //!
 //! Invariants: one pass over the text; the number of pattern attempts grows with the length of the text and never
 //! faster (credits); the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
@@ -7,20 +7,19 @@
 
 use std::time::Instant;
 
-use aho_corasick::automaton::{Automaton, OverlappingState};
-use aho_corasick::{Anchored, dfa};
 use regex_automata::meta::Cache;
-use regex_automata::{Anchored as RegexAnchored, Input};
+use regex_automata::{Anchored, Input};
 
 use crate::decode::Cipher;
+use crate::literals::{Found, Literals};
 use crate::rules::{Detector, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
 /// Pattern attempts any text may have, however short.
-const CREDITS_FREE: usize = 64;
+const CREDITS_FREE: usize = 96;
 /// Further pattern attempts per KB of text.
-const CREDITS_PER_KB: usize = 64;
+const CREDITS_PER_KB: usize = 24;
 /// What an attempt costs whose pattern may begin before its literal.
 const CREDITS_SEARCH: usize = 3;
 
@@ -61,22 +60,13 @@ struct Owners {
     starts_word: bool,
 }
 
-/// One automaton and the owners of its literals.
-#[derive(Debug)]
-struct Layer {
-    automaton: dfa::DFA,
-    owners: Vec<Owners>,
-    longest: usize,
-}
-
 /// All rules, ready to scan.
 #[derive(Debug)]
 pub(crate) struct Engine {
     rules: Vec<Rule>,
-    /// ASCII literals: run on every text.
-    ascii: Layer,
-    /// Literals of other scripts: run only on text that still holds such characters after folding.
-    foreign: Layer,
+    literals: Literals,
+    /// Who waits for each literal, in the order of `literals`.
+    owners: Vec<Owners>,
 }
 
 /// Per-thread memory of the engine.
@@ -106,9 +96,12 @@ impl Engine {
             owners.ciphers |= cipher.bit();
             owners.scope = u8::MAX;
         }
-        let (ascii, foreign): (Vec<_>, Vec<_>) = literals.into_iter().partition(|(literal, _)| literal.is_ascii());
-        let (ascii, foreign) = (Layer::new(ascii)?, Layer::new(foreign)?);
-        Ok(Self { rules, ascii, foreign })
+        if literals.len() > usize::from(u16::MAX) {
+            return Err(LoadError::Literals("more than 65535 literals".to_owned()));
+        }
+        let index = Literals::new(literals.iter().map(|(literal, _)| *literal));
+        let owners = literals.into_iter().map(|(_, owners)| owners).collect();
+        Ok(Self { rules, literals: index, owners })
     }
 
     pub(crate) fn rule(&self, index: u16) -> Option<&Rule> {
@@ -120,8 +113,16 @@ impl Engine {
         &self.rules
     }
 
-    /// Finds the first match of every rule in `text`; matches land in `memory.matches` in the order they were seen.
-    pub(crate) fn scan(&self, text: &[u8], foreign: bool, limits: Limits, memory: &mut Memory) -> Outcome {
+    /// Runs the examples of all rules, so that the states their patterns need most are built before the first request.
+    pub(crate) fn warm(&self, memory: &mut Memory) {
+        let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
+        for example in self.rules.iter().flat_map(|rule| rule.hits.iter().chain(&rule.misses)) {
+            self.scan(example.as_bytes(), limits, memory);
+        }
+    }
+
+    /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
+    pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut Memory) -> Outcome {
         memory.matches.clear();
         memory.caches.resize_with(self.rules.len(), || None);
         memory.done.clear();
@@ -131,10 +132,21 @@ impl Engine {
         let mut from = 0;
         while from < text.len() {
             let to = (from + SLICE_BYTES).min(text.len());
-            self.scan_slice(&self.ascii, text, (from, to), limits, memory, &mut spent, &mut outcome);
-            if foreign {
-                self.scan_slice(&self.foreign, text, (from, to), limits, memory, &mut spent, &mut outcome);
-            }
+            self.literals.scan(text, from, to, |found| {
+                let Some(owners) = self.owners.get(found.literal) else { return };
+                if owners.scope & limits.scope == 0 {
+                    return;
+                }
+                if limits.jailbreak && owners.ciphers != 0 {
+                    outcome.note_ciphers(owners.ciphers, found.start);
+                }
+                // The cap is a rate: over it, literals are passed by until enough text has gone past.
+                if spent > CREDITS_FREE + found.end * CREDITS_PER_KB / 1024 {
+                    outcome.cap_reached = true;
+                } else {
+                    spent += self.try_rules(owners, text, found, limits, memory);
+                }
+            });
             from = to;
             if from < text.len() && limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 outcome.cut = true;
@@ -144,51 +156,23 @@ impl Engine {
         outcome
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn scan_slice(
-        &self,
-        layer: &Layer,
-        text: &[u8],
-        (from, to): (usize, usize),
-        limits: Limits,
-        memory: &mut Memory,
-        spent: &mut usize,
-        outcome: &mut Outcome,
-    ) {
-        let begin = from.saturating_sub(layer.longest);
-        let input = aho_corasick::Input::new(text).range(begin..to).anchored(Anchored::No);
-        let mut state = OverlappingState::start();
-        while layer.automaton.try_find_overlapping(&input, &mut state).is_ok() {
-            let Some(found) = state.get_match() else { break };
-            let Some(owners) = layer.owners.get(found.pattern().as_usize()) else { continue };
-            if owners.scope & limits.scope == 0 || found.end() <= from {
+    /// Tries the patterns that wait for a literal; returns what that cost.
+    fn try_rules(&self, owners: &Owners, text: &[u8], found: Found, limits: Limits, memory: &mut Memory) -> usize {
+        let at_word = !owners.starts_word || !is_word(text, found.start.wrapping_sub(1));
+        let mut cost = 0;
+        for index in &owners.rules {
+            let Some(rule) = self.rule(*index) else { continue };
+            if rule.scope & limits.scope == 0
+                || (rule.before == 0 && !at_word)
+                || (rule.detector == Detector::Jailbreak && !limits.jailbreak)
+                || is_set(&memory.done, *index)
+            {
                 continue;
             }
-            if limits.jailbreak && owners.ciphers != 0 {
-                for (slot, cipher) in outcome.ciphers.iter_mut().zip(Cipher::ALL) {
-                    if owners.ciphers & cipher.bit() != 0 {
-                        slot.get_or_insert(found.start());
-                    }
-                }
-            }
-            let at_word = !owners.starts_word || !is_word(text, found.start().wrapping_sub(1));
-            for index in &owners.rules {
-                let Some(rule) = self.rule(*index) else { continue };
-                if rule.scope & limits.scope == 0
-                    || (rule.before == 0 && !at_word)
-                    || (rule.detector == Detector::Jailbreak && !limits.jailbreak)
-                    || is_set(&memory.done, *index)
-                {
-                    continue;
-                }
-                *spent += if rule.before == 0 { 1 } else { CREDITS_SEARCH };
-                if *spent > CREDITS_FREE + CREDITS_PER_KB * (found.end() / 1024 + 1) {
-                    outcome.cap_reached = true;
-                    return;
-                }
-                self.verify(rule, *index, text, found.start(), found.end(), memory);
-            }
+            cost += if rule.before == 0 { 1 } else { CREDITS_SEARCH };
+            self.verify(rule, *index, text, found.start, found.end, memory);
         }
+        cost
     }
 
     fn verify(&self, rule: &Rule, index: u16, text: &[u8], start: usize, end: usize, memory: &mut Memory) {
@@ -196,7 +180,7 @@ impl Engine {
         let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
         let from = start.saturating_sub(rule.before);
         let to = (start + rule.after).max(end).min(text.len());
-        let anchored = if rule.before == 0 { RegexAnchored::Yes } else { RegexAnchored::No };
+        let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
         let input = Input::new(text).range(from..to).anchored(anchored);
         let Some(found) = rule.pattern.search_with(cache, &input) else { return };
         let mut span = found.range();
@@ -218,16 +202,13 @@ impl Engine {
     }
 }
 
-impl Layer {
-    fn new(literals: Vec<(&str, Owners)>) -> Result<Self, LoadError> {
-        let (texts, owners): (Vec<&str>, Vec<Owners>) = literals.into_iter().unzip();
-        let automaton = dfa::Builder::new()
-            .ascii_case_insensitive(true)
-            .prefilter(false)
-            .build(&texts)
-            .map_err(|error| LoadError::Literals(error.to_string()))?;
-        let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
-        Ok(Self { automaton, owners, longest })
+impl Outcome {
+    fn note_ciphers(&mut self, ciphers: u32, at: usize) {
+        for (slot, cipher) in self.ciphers.iter_mut().zip(Cipher::ALL) {
+            if ciphers & cipher.bit() != 0 {
+                slot.get_or_insert(at);
+            }
+        }
     }
 }
 

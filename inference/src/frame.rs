@@ -207,7 +207,11 @@ fn enclosure(text: &[u8], from: usize, start: usize, end: usize, to: usize) -> O
             continue;
         };
         let broken = mark == b'|' && (has_line_break(before.get(open..)) || has_line_break(after.get(..close)));
-        if !broken && !inner.contains(&mark) {
+        let split = inner.iter().enumerate().any(|(at, byte)| {
+            let inside_word = inner.get(at + 1).is_some_and(u8::is_ascii_alphanumeric);
+            *byte == mark && !(single && inside_word)
+        });
+        if !broken && !split {
             return Some((from + open, end + close + 1));
         }
     }

@@ -20,6 +20,7 @@ mod engine;
 mod evidence;
 mod fold;
 mod frame;
+mod literals;
 mod part;
 mod pii;
 mod pool;

@@ -47,9 +47,11 @@ const PLACEHOLDERS: [&[u8]; 24] = [
     b"null",
 ];
 
-/// Whether a matched value is a real secret: random enough, no stand-in, with a digit where the format calls for one.
+/// Whether a matched value is a real secret: random enough, no stand-in, with a digit or symbol where the format calls for one.
 pub(crate) fn is_genuine(value: &[u8], entropy_min: f64, needs_digit: bool) -> bool {
-    entropy(value) >= entropy_min && (!needs_digit || value.iter().any(u8::is_ascii_digit)) && !is_placeholder(value)
+    entropy(value) >= entropy_min
+        && (!needs_digit || value.iter().any(|byte| byte.is_ascii_digit() || b"!@#%^&*$".contains(byte)))
+        && !is_placeholder(value)
 }
 
 /// Whether a value only stands for a secret.
@@ -88,7 +90,7 @@ const PUBLIC_WORDS: [&[u8]; 16] = [
     b"sha",
     b"md5",
     b"integrity",
-    b"commit",
+    b"commit ",
     b"digest",
     b"etag",
     b"checksum",
@@ -156,7 +158,8 @@ fn is_aws_secret(text: &[u8], start: usize, value: &[u8]) -> bool {
     let names = |words: &[&[u8]]| {
         words.iter().any(|word| before.windows(word.len()).any(|here| here.eq_ignore_ascii_case(word)))
     };
-    names(&KEY_WORDS) && !names(&PUBLIC_WORDS)
+    let alone = text.trim_ascii().len() == value.len();
+    (alone || names(&KEY_WORDS)) && !names(&PUBLIC_WORDS)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use memchr::memchr_iter;
 /// Texts below this are never a flood, in bytes.
 const FLOOD_BYTES_MIN: usize = 4096;
 /// Distance between two samples, in bytes.
-const SAMPLE_STEP: usize = 512;
+const SAMPLE_STEP: usize = 1024;
 /// Length of a sample, in bytes.
 const SAMPLE_BYTES: usize = 48;
 /// How soon after itself a sample must come again, in bytes.
@@ -29,12 +29,12 @@ pub(crate) fn is_flood(text: &[u8]) -> bool {
         samples += 1;
         let distinct = sample.iter().filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
         let ahead = text.get(at + 1..(at + PERIOD_MAX + SAMPLE_BYTES).min(text.len())).unwrap_or_default();
-        if distinct >= SAMPLE_BYTES / 3 && memchr::memmem::find(ahead, sample).is_some() {
+        if distinct >= SAMPLE_BYTES / 3 && ahead.windows(SAMPLE_BYTES).any(|again| again == sample) {
             periodic += 1;
         }
         at += SAMPLE_STEP;
     }
-    samples >= 8 && periodic * 5 >= samples * 4
+    samples >= 4 && periodic * 5 >= samples * 4
 }
 
 /// Counts lines that begin like a turn of the user or of the assistant (`User:`, `Assistant:`, `Q:` ...).

@@ -24,6 +24,38 @@ pub fn resolve(tenant_header: Option<&[u8]>, authorization: Option<&[u8]>, x_api
     credentials.into_iter().flatten().find(usable).map_or(TenantId::DEFAULT, TenantId::from_credential)
 }
 
+/// The tenant of one connection's requests. They mostly carry the same credential, so the last answer is kept: hashing it
+/// anew for each request would cost more than everything else admission does.
+#[derive(Debug, Default)]
+pub struct Resolver {
+    last: Option<(Vec<u8>, TenantId)>,
+}
+
+impl Resolver {
+    /// See [`resolve`].
+    pub fn resolve(
+        &mut self,
+        tenant_header: Option<&[u8]>,
+        authorization: Option<&[u8]>,
+        x_api_key: Option<&[u8]>,
+    ) -> TenantId {
+        if tenant_header.is_some() || authorization.is_some() == x_api_key.is_some() {
+            return resolve(tenant_header, authorization, x_api_key);
+        }
+        // One credential decides. Its field is part of the key: the same bytes mean different things in the two.
+        let field: &[u8] = if authorization.is_some() { b"b" } else { b"k" };
+        let value = authorization.or(x_api_key).unwrap_or_default();
+        if let Some((known, tenant)) = &self.last
+            && known.strip_prefix(field).is_some_and(|known| known == value)
+        {
+            return *tenant;
+        }
+        let tenant = resolve(None, authorization, x_api_key);
+        self.last = Some(([field, value].concat(), tenant));
+        tenant
+    }
+}
+
 fn named(value: &[u8]) -> Option<TenantId> {
     std::str::from_utf8(value).ok()?.trim_ascii().parse().ok()
 }
@@ -60,6 +92,24 @@ mod tests {
 
     fn bearing(token: &[u8]) -> Vec<u8> {
         [b"Bearer ", token].concat()
+    }
+
+    #[test]
+    fn a_connection_s_resolver_answers_like_resolve() {
+        let mut resolver = Resolver::default();
+        let asked: [(Option<&[u8]>, Option<&[u8]>, Option<&[u8]>); 8] = [
+            (None, Some(b"Bearer sk-1"), None),
+            (None, Some(b"Bearer sk-1"), None),
+            (None, None, Some(b"Bearer sk-1")),
+            (None, None, Some(b"sk-1")),
+            (Some(TENANT), Some(b"Bearer sk-1"), None),
+            (None, Some(b"Bearer sk-2"), Some(b"sk-1")),
+            (None, None, None),
+            (None, Some(b"Bearer sk-2"), None),
+        ];
+        for (header, bearer, key) in asked {
+            assert_eq!(resolver.resolve(header, bearer, key), resolve(header, bearer, key));
+        }
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub struct Core {
     pub scratch: RefCell<Scratch>,
     /// This core's connections to the provider.
     pub pool: Rc<forward::Pool>,
+    /// This core's copy of the settings: the count of references to a shared one would bounce between cores.
+    settings: RefCell<(Arc<Settings>, Rc<Settings>)>,
     /// Client connections open on this core.
     pub connections: Cell<usize>,
     /// Client connections that wait for a request, by descriptor: a drain closes them.
@@ -107,12 +109,13 @@ pub struct Core {
 impl Core {
     /// A core of `process`.
     pub fn new(process: Arc<Process>) -> Rc<Self> {
-        let settings = process.parts.settings.load();
+        let settings = process.parts.settings.load_full();
         let cores = u32::try_from(process.parts.cores.max(1)).unwrap_or(u32::MAX);
         let quota = settings.limits.max_connections.div_ceil(cores);
         let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
-        drop(settings);
+        let copy = Rc::new(Settings::clone(&settings));
         Rc::new(Self {
+            settings: RefCell::new((settings, copy)),
             meter: process.parts.registry.core(),
             scratch: RefCell::new(process.parts.analyser.scratch()),
             pool: forward::Pool::new(Arc::clone(&process.parts.peer), quota, connect_limit),
@@ -123,7 +126,12 @@ impl Core {
     }
 
     /// The settings as they are now.
-    pub fn settings(&self) -> Arc<Settings> {
-        self.process.parts.settings.load_full()
+    pub fn settings(&self) -> Rc<Settings> {
+        let current = self.process.parts.settings.load();
+        let mut mine = self.settings.borrow_mut();
+        if !Arc::ptr_eq(&current, &mine.0) {
+            *mine = (Arc::clone(&current), Rc::new(Settings::clone(&current)));
+        }
+        Rc::clone(&mine.1)
     }
 }

@@ -27,7 +27,7 @@ use crate::record::{Identity, Permit, blank};
 /// The account of one exchange.
 pub(crate) struct Ledger {
     core: Rc<Core>,
-    settings: Arc<Settings>,
+    settings: Rc<Settings>,
     pub(crate) moments: Moments,
     provider_label: &'static str,
     dialect: Dialect,
@@ -50,7 +50,7 @@ impl Ledger {
     /// Opens the account. `skip` says why analysis will not take place, if so.
     pub(crate) fn open(
         core: &Rc<Core>,
-        settings: &Arc<Settings>,
+        settings: &Rc<Settings>,
         moments: Moments,
         identity: &Identity,
         dialect: Dialect,
@@ -62,7 +62,7 @@ impl Ledger {
         }
         let span = (store || skip.is_none()).then(|| blank(identity));
         Self {
-            settings: Arc::clone(settings),
+            settings: Rc::clone(settings),
             moments,
             provider_label: identity.provider.label(),
             dialect,

@@ -54,7 +54,10 @@ pub(crate) async fn answer(
 ) -> Ended {
     let Answered { head, rest } = answered;
     let framing = framing(&head, parsed.head.version);
-    let keep = parsed.head.keep_alive && framing != Framing::Bare && !session.core.process.is_draining();
+    let keep = parsed.head.keep_alive
+        && framing != Framing::Bare
+        && !session.body_unread
+        && !session.core.process.is_draining();
     ledger.answered(head.status);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
     if matches!(kind, AnswerKind::EventStream | AnswerKind::JsonLines) {
@@ -64,19 +67,23 @@ pub(crate) async fn answer(
         let text_max = usize::try_from(settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
         ledger.answer = Some(AnswerReader::new(parsed.dialect(), kind, head.get("content-encoding"), text_max));
     }
-    let out = response_head(settings, &head, framing, keep, marks, ledger);
+    response_head(session, settings, &head, framing, keep, marks, ledger);
     let mut relay = Relay {
+        head_is_due: true,
         session,
         scanner: BodyScanner::response(head.body),
         framing,
         ranges: Ranges::default(),
         idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
     };
-    let ended = relay.run(&mut lease, out, rest, watch, ledger).await;
+    let ended = relay.run(&mut lease, rest, watch, ledger).await;
     match ended {
-        Body::Complete { clean } => {
-            if clean && head.keep_alive {
-                lease.give_back();
+        Body::Complete { clean, buf } => {
+            if clean && head.keep_alive && !session.body_unread {
+                lease.give_back(buf);
+            }
+            if session.body_unread {
+                session.linger().await;
             }
             Ended::Complete { keep }
         }
@@ -101,17 +108,18 @@ fn framing(head: &ResponseHead, client: Version) -> Framing {
     }
 }
 
-/// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks.
+/// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks. Written
+/// into the session's buffer.
 fn response_head(
+    session: &mut Session,
     settings: &Settings,
     head: &ResponseHead,
     framing: Framing,
     keep: bool,
     marks: &[(&'static str, Bytes)],
     ledger: &Ledger,
-) -> BytesMut {
-    let mut out = BytesMut::with_capacity(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4);
-    let mut writer = HeadWriter::new(&mut out);
+) {
+    let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4));
     writer.status_line(head.status, head.reason());
     let mut dated = false;
     for field in head.fields() {
@@ -134,6 +142,8 @@ fn response_head(
     if !dated {
         writer.field("Date", super::date::http_date().as_bytes());
     }
+    let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
+    writer.field("X-Service-Trace-Id", ledger.trace_id.uuid().hyphenated().encode_lower(&mut id).as_bytes());
     for (name, value) in marks {
         writer.field(name, value);
     }
@@ -146,7 +156,6 @@ fn response_head(
         writer.connection_close();
     }
     writer.end();
-    out
 }
 
 /// How the body ended.
@@ -154,6 +163,8 @@ enum Body {
     Complete {
         /// Nothing unasked followed it.
         clean: bool,
+        /// The read buffer.
+        buf: BytesMut,
     },
     ClientLeft,
     UpstreamCut(String),
@@ -164,6 +175,8 @@ struct Relay<'a> {
     scanner: BodyScanner,
     framing: Framing,
     ranges: Ranges,
+    /// The head stands in the session's buffer and goes out with the first body bytes.
+    head_is_due: bool,
     idle_limit: Duration,
 }
 
@@ -171,21 +184,18 @@ impl Relay<'_> {
     async fn run(
         &mut self,
         lease: &mut Lease,
-        head: BytesMut,
-        rest: BytesMut,
+        mut buf: BytesMut,
         watch: &mut ClientWatch,
         ledger: &mut Ledger,
     ) -> Body {
-        let mut head = Some(head);
-        let mut buf = rest;
         let deadline = Deadline::new();
         loop {
-            let progress = match self.step(&mut buf, &mut head, ledger).await {
+            let progress = match self.step(&mut buf, ledger).await {
                 Ok(progress) => progress,
                 Err(ended) => return ended,
             };
             if progress {
-                return Body::Complete { clean: buf.is_empty() };
+                return Body::Complete { clean: buf.is_empty(), buf };
             }
             let Some(conn) = lease.conn() else { return Body::UpstreamCut("its connection is gone".to_owned()) };
             if buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
@@ -216,12 +226,7 @@ impl Relay<'_> {
     }
 
     /// Relays what is in `buf`; true when the body is complete.
-    async fn step(
-        &mut self,
-        buf: &mut BytesMut,
-        head: &mut Option<BytesMut>,
-        ledger: &mut Ledger,
-    ) -> Result<bool, Body> {
+    async fn step(&mut self, buf: &mut BytesMut, ledger: &mut Ledger) -> Result<bool, Body> {
         self.ranges.clear();
         let progress = self
             .scanner
@@ -234,10 +239,10 @@ impl Relay<'_> {
             Framing::Bare => self.ranges.content(&input),
             Framing::Chunks => chunks(&self.ranges.content(&input)),
         };
-        if !input.is_empty() && ledger.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
+        if ledger.wants_text() && ledger.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
             ledger.moments.first_byte = Some(Instant::now());
         }
-        self.write(head.take(), piece).await?;
+        self.write(piece).await?;
         // Only now, with the bytes on their way, is the copy looked at.
         if let Some(mut reader) = ledger.answer.take() {
             let fed = survive(|| {
@@ -253,18 +258,21 @@ impl Relay<'_> {
         Ok(done)
     }
 
-    async fn write(&mut self, head: Option<BytesMut>, piece: Bytes) -> Result<(), Body> {
-        let sent = match head {
-            Some(mut head) if piece.len() <= JOIN_BYTES_MAX => {
-                head.extend_from_slice(&piece);
-                self.session.send(head.freeze()).await
+    async fn write(&mut self, piece: Bytes) -> Result<(), Body> {
+        let sent = if std::mem::take(&mut self.head_is_due) {
+            let joined = piece.len() <= JOIN_BYTES_MAX;
+            if joined {
+                self.session.out.extend_from_slice(&piece);
             }
-            Some(head) => match self.session.send(head.freeze()).await {
-                Ok(()) => self.session.send(piece).await,
-                failed => failed,
-            },
-            None if piece.is_empty() => Ok(()),
-            None => self.session.send(piece).await,
+            let first = self.session.written();
+            match self.session.send(first).await {
+                Ok(()) if !joined => self.session.send(piece).await,
+                sent => sent,
+            }
+        } else if piece.is_empty() {
+            Ok(())
+        } else {
+            self.session.send(piece).await
         };
         sent.map_err(|_| Body::ClientLeft)
     }
@@ -280,7 +288,7 @@ impl Relay<'_> {
         if self.framing == Framing::Chunks && self.session.send(Bytes::from_static(wire::LAST_CHUNK)).await.is_err() {
             return Body::ClientLeft;
         }
-        Body::Complete { clean: false }
+        Body::Complete { clean: false, buf: BytesMut::new() }
     }
 }
 

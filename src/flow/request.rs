@@ -1,7 +1,6 @@
 //! One proxied exchange from its head to its end, stage by stage. This file reads like the picture in `exchange`.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -26,7 +25,7 @@ use crate::enforce::{self, Decision};
 use crate::exchange::{
     Admitted, Analysis, Enforced, Inspected, Moments, Parsed, Payload, Ready, Refusal, RequestText, Skip, TraceContext,
 };
-use crate::forward::Lease;
+use crate::forward::{Lease, UpstreamConn};
 use crate::inspect::{self, RequestView};
 use crate::ops::breaker::Admit;
 use crate::record::Identity;
@@ -76,7 +75,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let core = Rc::clone(&session.core);
     let settings = core.settings();
     let moments = Moments::now();
-    let parsed = parse(&settings, head);
+    let parsed = parse(&settings, &mut session.tenants, head);
     let skip = skip_reason(&core, &settings);
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
@@ -100,7 +99,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
 /// The journey.
 async fn run(
     session: &mut Session,
-    settings: &Arc<Settings>,
+    settings: &Settings,
     parsed: Box<Parsed>,
     ledger: &mut Ledger,
 ) -> Result<Next, Stop> {
@@ -115,21 +114,22 @@ async fn run(
 // === parse ===
 
 /// Names the exchange: where it goes, whose it is, under which ids.
-fn parse(settings: &Settings, head: RequestHead) -> Box<Parsed> {
+fn parse(settings: &Settings, tenants: &mut tenant::Resolver, head: RequestHead) -> Box<Parsed> {
     let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
     let route = inspect::route(forced, head.path(), &settings.upstream.host);
+    let start_time = Timestamp::now();
     let trace = head.get("traceparent").and_then(TraceContext::parse);
-    let tenant_id = tenant::resolve(head.get("x-service-tenant-id"), head.get("authorization"), head.get("x-api-key"));
+    let tenant_id = tenants.resolve(head.get("x-service-tenant-id"), head.get("authorization"), head.get("x-api-key"));
     let identity = Identity {
         tenant_id,
-        trace_id: trace.map_or_else(TraceId::fresh, |trace| trace.trace_id),
+        trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
         // Inside a caller's trace the id has to survive the 8 bytes that W3C trace context carries.
-        span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh() },
+        span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh_at(start_time) },
         parent_span_id: trace.map(|trace| trace.parent),
         agent_id: head.get("x-service-agent-id").map(|value| bounded_text(value, 256)),
         provider: route.provider.clone(),
         operation: route.operation,
-        start_time: Timestamp::now(),
+        start_time,
     };
     // Boxed: it travels by value through every stage, and a head is some hundred bytes.
     Box::new(Parsed { head, route, identity, trace })
@@ -206,7 +206,7 @@ fn refuse_loop(core: &Core, head: &RequestHead) -> Result<(), Refusal> {
 /// Reads the body where something has to read it first, and looks for attacks where somebody waits for the result.
 async fn inspect(
     session: &mut Session,
-    settings: &Arc<Settings>,
+    settings: &Settings,
     admitted: Admitted,
     ledger: &mut Ledger,
 ) -> Result<Inspected, Stop> {
@@ -255,8 +255,8 @@ fn advisory_applies(settings: &Settings, parsed: &Parsed) -> bool {
 fn raw_text(head: &RequestHead, body: Bytes, truncated: bool) -> RequestText {
     RequestText::Raw {
         body,
-        content_type: head.get("content-type").map(Bytes::copy_from_slice),
-        content_encoding: head.get("content-encoding").map(Bytes::copy_from_slice),
+        content_type: head.get_shared("content-type"),
+        content_encoding: head.get_shared("content-encoding"),
         truncated,
     }
 }
@@ -270,7 +270,7 @@ struct Looked {
 
 async fn read_and_find(
     session: &mut Session,
-    settings: &Arc<Settings>,
+    settings: &Settings,
     inspected: &mut Inspected,
     body: &Bytes,
     analyse: bool,
@@ -279,8 +279,8 @@ async fn read_and_find(
     let head = &inspected.parsed.head;
     let job = Look {
         dialect: inspected.parsed.dialect(),
-        content_type: head.get("content-type").map(Bytes::copy_from_slice),
-        content_encoding: head.get("content-encoding").map(Bytes::copy_from_slice),
+        content_type: head.get_shared("content-type"),
+        content_encoding: head.get_shared("content-encoding"),
         body: body.clone(),
         decoded_bytes_max: settings.security_analysis.max_analysis_text_bytes,
         options: analyse.then(|| Options {
@@ -392,8 +392,7 @@ async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked,
 }
 
 fn refuse_streaming(settings: &Settings, parsed: &Parsed, view: &RequestView) -> Result<(), Refusal> {
-    let streams_by_default = matches!(parsed.route.operation, Operation::Generate | Operation::Chat);
-    if settings.enable_streaming || !view.stream.unwrap_or(streams_by_default) {
+    if settings.enable_streaming || !view.streams(parsed.dialect(), parsed.route.operation) {
         return Ok(());
     }
     Err(Refusal::new(
@@ -431,8 +430,7 @@ fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledger) -> Read
         *body = rewrite::insert(body, at, &rewrite::advisory_message(&findings, view.messages_empty));
         ledger.event("advisory_injected", "a system message describing the findings was put before the conversation");
     }
-    let mut marks: Vec<(&'static str, Bytes)> = Vec::with_capacity(4);
-    marks.push(("X-Service-Trace-Id", Bytes::from(ledger.trace_id.to_string())));
+    let mut marks = Vec::new();
     if decision == Decision::Flag {
         flag(&findings, &mut marks);
     }
@@ -453,20 +451,21 @@ fn flag(findings: &[Finding], marks: &mut Vec<(&'static str, Bytes)>) {
 
 // === forward ===
 
-async fn forward(
-    session: &mut Session,
-    settings: &Arc<Settings>,
-    ready: Ready,
-    ledger: &mut Ledger,
-) -> Result<Next, Stop> {
+async fn forward(session: &mut Session, settings: &Settings, ready: Ready, ledger: &mut Ledger) -> Result<Next, Stop> {
     let Ready { parsed, payload, marks } = ready;
     let mut watch = session.watch();
     let limit = Duration::from_millis(settings.limits.timeout_ms);
     let mut fresh = false;
     let (lease, answered) = loop {
-        let waiting = Instant::now();
-        let mut lease = upstream::lease(session, fresh, limit).await?;
-        ledger.moments.awaiting_upstream += waiting.elapsed();
+        let mut lease = match session.core.pool.at_hand().filter(|_| !fresh) {
+            Some(lease) => lease,
+            None => {
+                let waiting = Instant::now();
+                let lease = upstream::lease(session, limit).await?;
+                ledger.moments.awaiting_upstream += waiting.elapsed();
+                lease
+            }
+        };
         let reused = lease.reused();
         match ask(session, settings, &parsed, &payload, &mut lease, &mut watch, ledger).await? {
             Ok(answered) => break (lease, answered),
@@ -508,11 +507,17 @@ async fn ask(
     watch: &mut ClientWatch,
     ledger: &mut Ledger,
 ) -> Result<Result<Answered, NoAnswer>, Stop> {
-    let Some(conn) = lease.conn() else { return Ok(Err(NoAnswer::Silent)) };
-    let out = request_head(&session.core, settings, parsed, payload);
+    if matches!(payload, Payload::Streamed) {
+        upload::send_continue(session, &parsed.head).await?;
+    }
+    let Some((conn, read_buf)) = lease.parts() else { return Ok(Err(NoAnswer::Silent)) };
+    request_head(session, settings, parsed, payload);
     let sent = match payload {
-        Payload::Empty => upstream::send(session, conn, out.freeze()).await.is_ok(),
-        Payload::Held { body, chunked, .. } => send_held(session, conn, out, body, *chunked).await,
+        Payload::Empty => {
+            let out = session.written();
+            upstream::send(session, conn, out).await.is_ok()
+        }
+        Payload::Held { body, chunked, .. } => send_held(session, conn, body, *chunked).await,
         Payload::Streamed => {
             let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
             let mut kept = ledger.wants_text().then(|| Kept {
@@ -522,7 +527,7 @@ async fn ask(
                 truncated: false,
             });
             let mut waited = Duration::ZERO;
-            let relayed = upload::relay(session, conn, &parsed.head, out, cap, kept.as_mut(), &mut waited).await;
+            let relayed = upload::relay(session, conn, &parsed.head, cap, kept.as_mut(), &mut waited).await;
             ledger.moments.awaiting_client += waited;
             if let Some(kept) = kept {
                 ledger.text = raw_text(&parsed.head, kept.bytes.freeze(), kept.truncated);
@@ -530,7 +535,10 @@ async fn ask(
             }
             match relayed {
                 Relayed::Complete => true,
-                Relayed::UpstreamStopped => false,
+                Relayed::UpstreamStopped => {
+                    session.body_unread = true;
+                    false
+                }
                 Relayed::ClientLeft => return Err(Stop::ClientLeft),
                 Relayed::Refused(refusal) => return Err(refusal.into()),
             }
@@ -539,7 +547,8 @@ async fn ask(
     let limit = Duration::from_millis(settings.limits.timeout_ms);
     let version = parsed.head.version;
     let mut waited = Duration::ZERO;
-    let answered = upstream::await_head(session, conn, parsed.head.method(), version, limit, watch, &mut waited).await;
+    let answered =
+        upstream::await_head(session, conn, read_buf, parsed.head.method(), version, limit, watch, &mut waited).await;
     ledger.moments.awaiting_upstream += waited;
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
@@ -548,40 +557,39 @@ async fn ask(
     })
 }
 
-async fn send_held(
-    session: &Session,
-    conn: &mut crate::forward::UpstreamConn,
-    mut out: BytesMut,
-    body: &Bytes,
-    chunked: bool,
-) -> bool {
-    if body.len() <= super::JOIN_BYTES_MAX {
-        if chunked {
-            wire::data_chunk(&mut out, body);
+/// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap.
+async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes, chunked: bool) -> bool {
+    let joined = body.len() <= super::JOIN_BYTES_MAX;
+    let out = &mut session.out;
+    match (joined, chunked) {
+        (true, true) => {
+            wire::data_chunk(out, body);
             out.extend_from_slice(wire::LAST_CHUNK);
-        } else {
-            out.extend_from_slice(body);
         }
-        return upstream::send(session, conn, out.freeze()).await.is_ok();
+        (true, false) => out.extend_from_slice(body),
+        (false, true) => wire::chunk_head(out, body.len() as u64),
+        (false, false) => {}
     }
-    if chunked {
-        wire::chunk_head(&mut out, body.len() as u64);
+    let first = session.written();
+    if joined {
+        return upstream::send(session, conn, first).await.is_ok();
     }
-    upstream::send(session, conn, out.freeze()).await.is_ok()
+    upstream::send(session, conn, first).await.is_ok()
         && upstream::send(session, conn, body.clone()).await.is_ok()
         && (!chunked || upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await.is_ok())
 }
 
 /// The head the provider sees: the client's fields in their order and spelling, without what belongs to this hop or to
-/// us, with Host rewritten in its place and one framing field.
-fn request_head(core: &Core, settings: &Settings, parsed: &Parsed, payload: &Payload) -> BytesMut {
+/// us, with Host rewritten in its place and one framing field. Written into the session's buffer.
+fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, payload: &Payload) {
     let head = &parsed.head;
     let body_room = match payload {
         Payload::Held { body, .. } if body.len() <= super::JOIN_BYTES_MAX => body.len() + 32,
         _ => 64,
     };
-    let mut out = BytesMut::with_capacity(head.wire_bytes() + settings.upstream.authority.len() + 160 + body_room);
-    let mut writer = HeadWriter::new(&mut out);
+    let core = Rc::clone(&session.core);
+    let out = session.room(head.wire_bytes() + settings.upstream.authority.len() + 160 + body_room);
+    let mut writer = HeadWriter::new(out);
     writer.request_line_below(head.method(), upstream_prefix(&settings.upstream, head.path()), head.target());
     let length = match payload {
         Payload::Held { body, chunked: false, .. } => Some(body.len() as u64),
@@ -611,7 +619,6 @@ fn request_head(core: &Core, settings: &Settings, parsed: &Parsed, payload: &Pay
     }
     writer.field("Via", core.process.parts.instance.as_bytes());
     writer.end();
-    out
 }
 
 /// The part of the upstream's own path that goes in front of a request's path: all of it, unless the path begins with

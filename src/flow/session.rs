@@ -8,18 +8,28 @@ use weir_config::vocab::Dialect;
 
 use super::watch::ClientWatch;
 use super::{BODY_PAUSE_LIMIT, Core, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START, WRITE_STALL_LIMIT, own, request};
+use crate::admit::tenant::Resolver;
 use crate::exchange::{Moments, Refusal, reason};
 use crate::rt::{Conn, Deadline, On};
 use crate::wire::{Fault, HeadScanner, HeadWriter, RequestHead};
 
+/// A write buffer up to this size stays with the connection.
+const OUT_BYTES_KEPT: usize = 16 * 1024;
+
 /// One client connection and what belongs to it.
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
+    /// Before the connection, so that it goes first: a deadline must not outlive the descriptor it would shut down.
+    pub(crate) deadline: Deadline,
     pub(crate) conn: Conn,
     /// Bytes read and not yet used.
     pub(crate) buf: BytesMut,
-    pub(crate) deadline: Deadline,
+    /// Part of the present request's body was never read: nothing behind it may be taken for a request.
+    pub(crate) body_unread: bool,
+    pub(crate) tenants: Resolver,
     scanner: HeadScanner,
+    /// What is being written; its memory is used again once the kernel has taken it.
+    pub(crate) out: BytesMut,
 }
 
 /// What happens to the connection after an exchange.
@@ -48,9 +58,12 @@ pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
     let _gauge = ConnectionGauge(Rc::clone(&core));
     let mut session = Session {
         core,
+        deadline: Deadline::new(),
         conn,
         buf: BytesMut::with_capacity(READ_BYTES_START),
-        deadline: Deadline::new(),
+        body_unread: false,
+        tenants: Resolver::default(),
+        out: BytesMut::new(),
         scanner: HeadScanner::default(),
     };
     loop {
@@ -155,6 +168,22 @@ impl Session {
         got
     }
 
+    /// Room for `bytes` in `out`, which is empty. What was handed out before has been sent by now, so this usually takes
+    /// the same memory again.
+    pub(crate) fn room(&mut self, bytes: usize) -> &mut BytesMut {
+        if self.out.capacity() > OUT_BYTES_KEPT {
+            self.out = BytesMut::new();
+        }
+        self.out.clear();
+        self.out.reserve(bytes.max(READ_BYTES_START));
+        &mut self.out
+    }
+
+    /// What stands in `out`, to be sent.
+    pub(crate) fn written(&mut self) -> Bytes {
+        self.out.split().freeze()
+    }
+
     /// Writes to the client; a client that takes nothing for [`WRITE_STALL_LIMIT`] is cut off.
     pub(crate) async fn send(&mut self, data: Bytes) -> std::io::Result<()> {
         self.deadline.arm(WRITE_STALL_LIMIT, On::Stop(self.conn.fd()));
@@ -192,8 +221,8 @@ impl Session {
         close: bool,
         head_only: bool,
     ) -> std::io::Result<()> {
-        let mut out = BytesMut::with_capacity(256 + body.len());
-        let mut writer = HeadWriter::new(&mut out);
+        let out = self.room(256 + body.len());
+        let mut writer = HeadWriter::new(out);
         writer.status_line(status, reason(status).as_bytes());
         writer.field("Content-Type", content_type.as_bytes());
         writer.field("Content-Length", body.len().to_string().as_bytes());
@@ -207,7 +236,8 @@ impl Session {
         if !head_only {
             out.extend_from_slice(&body);
         }
-        self.send(out.freeze()).await
+        let written = self.written();
+        self.send(written).await
     }
 
     /// After a refusal with unread input: says that nothing more comes and reads a little longer, so that the answer is

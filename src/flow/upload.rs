@@ -211,23 +211,19 @@ impl Kept {
     }
 }
 
-/// Relays the rest of the body as it arrives. `first` holds the head of the upstream request and goes out together with
-/// the first body bytes.
+/// Relays the body as it arrives. The head of the upstream request stands in the session's buffer and goes out together
+/// with the first body bytes.
 pub(crate) async fn relay(
     session: &mut Session,
     upstream: &mut UpstreamConn,
     head: &RequestHead,
-    first: BytesMut,
     cap: (u64, &'static str),
     mut kept: Option<&mut Kept>,
     awaiting_client: &mut std::time::Duration,
 ) -> Relayed {
-    if let Err(NoBody::ClientLeft) = send_continue(session, head).await {
-        return Relayed::ClientLeft;
-    }
     let mut scanner = BodyScanner::request(head.body);
     let mut ranges = Ranges::default();
-    let mut first = Some(first);
+    let mut head_is_due = true;
     let mut content_bytes: u64 = 0;
     loop {
         ranges.clear();
@@ -241,12 +237,11 @@ pub(crate) async fn relay(
             return Relayed::Refused(Refusal::too_large(cap.0, cap.1));
         }
         let piece = ranges.relayed(&input);
-        let out = match first.take() {
-            Some(mut head_bytes) => {
-                head_bytes.extend_from_slice(&piece);
-                head_bytes.freeze()
-            }
-            None => piece,
+        let out = if std::mem::take(&mut head_is_due) {
+            session.out.extend_from_slice(&piece);
+            session.written()
+        } else {
+            piece
         };
         if !out.is_empty() && upstream::send(session, upstream, out).await.is_err() {
             return Relayed::UpstreamStopped;

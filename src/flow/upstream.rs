@@ -22,11 +22,9 @@ pub(crate) async fn send(session: &Session, upstream: &mut UpstreamConn, data: B
     sent
 }
 
-/// Leases a connection: a kept one, or a new one when `fresh` is demanded.
-pub(crate) async fn lease(session: &Session, fresh: bool, wait: Duration) -> Result<Lease, Refusal> {
-    let pool = &session.core.pool;
-    let leased = if fresh { pool.acquire_new(wait).await } else { pool.acquire(wait).await };
-    leased.map_err(|error| match error {
+/// Leases a new connection, or one that is given back while waiting for a free place.
+pub(crate) async fn lease(session: &Session, wait: Duration) -> Result<Lease, Refusal> {
+    session.core.pool.acquire(wait).await.map_err(|error| match error {
         AcquireError::Connect(message) => Refusal::upstream_unreachable(message),
         AcquireError::Exhausted => Refusal::new(
             504,
@@ -63,6 +61,7 @@ pub(crate) enum NoAnswer {
 pub(crate) async fn await_head(
     session: &mut Session,
     upstream: &mut UpstreamConn,
+    read_buf: &mut BytesMut,
     method: &str,
     client_version: Version,
     limit: Duration,
@@ -72,7 +71,8 @@ pub(crate) async fn await_head(
     let deadline = Deadline::new();
     deadline.arm(limit, On::Stop(upstream.tcp().fd()));
     let mut scanner = HeadScanner::default();
-    let mut buf = BytesMut::with_capacity(READ_BYTES_STREAM / 2);
+    let mut buf = std::mem::take(read_buf);
+    buf.reserve(READ_BYTES_STREAM / 2);
     let mut interim = 0;
     let mut silent = true;
     let waiting = Instant::now();

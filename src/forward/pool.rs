@@ -19,6 +19,9 @@ const IDLE_MS_MAX: u64 = 8_000;
 /// system call per request, and a close in flight could not be seen either way.
 const FRESH_MS: u64 = 2;
 
+/// A read buffer up to this size stays with an idle connection.
+const BUF_BYTES_KEPT: usize = 16 * 1024;
+
 /// A connection to the provider, plain or TLS.
 pub enum UpstreamConn {
     /// TCP.
@@ -65,6 +68,8 @@ impl UpstreamConn {
 
 struct Idle {
     conn: UpstreamConn,
+    /// Its empty read buffer, kept so that the next answer needs no new one.
+    buf: BytesMut,
     since_ms: u64,
 }
 
@@ -107,34 +112,28 @@ impl Pool {
         (self.open.get(), idle)
     }
 
-    /// A connection to use: the last one returned if it is still good, else a new one; waits at most `wait` for a free
-    /// place when all are taken.
+    /// The kept connection that was used last, if it is still good.
+    pub fn at_hand(self: &Rc<Self>) -> Option<Lease> {
+        self.take_idle().map(|idle| self.lease(idle))
+    }
+
+    /// A new connection; when all places are taken, waits at most `wait` for one, or for a connection that is given back.
     ///
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
     pub async fn acquire(self: &Rc<Self>, wait: Duration) -> Result<Lease, AcquireError> {
-        if let Some(conn) = self.take_idle() {
-            return Ok(self.lease(conn, true));
-        }
-        self.acquire_new(wait).await
-    }
-
-    /// Like [`Pool::acquire`], but never a connection that has been used before.
-    ///
-    /// # Errors
-    /// As [`Pool::acquire`].
-    pub async fn acquire_new(self: &Rc<Self>, wait: Duration) -> Result<Lease, AcquireError> {
         while self.open.get() >= self.quota {
             let (wake, woken) = oneshot::channel();
             self.waiters.borrow_mut().push_back(wake);
             rt::within(wait, woken).await.and_then(Result::ok).ok_or(AcquireError::Exhausted)?;
-            if let Some(conn) = self.take_idle() {
-                return Ok(self.lease(conn, true));
+            if let Some(lease) = self.at_hand() {
+                return Ok(lease);
             }
         }
         self.open.set(self.open.get() + 1);
         // From here on the place is taken; the lease gives it back, also when connecting fails or is dropped.
-        let mut lease = Lease { pool: Rc::clone(self), conn: None, reused: false, owns_place: true };
+        let mut lease =
+            Lease { pool: Rc::clone(self), conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
         lease.conn = Some(self.dial().await.map_err(AcquireError::Connect)?);
         Ok(lease)
     }
@@ -153,17 +152,17 @@ impl Pool {
         }
     }
 
-    fn lease(self: &Rc<Self>, conn: UpstreamConn, reused: bool) -> Lease {
-        Lease { pool: Rc::clone(self), conn: Some(conn), reused, owns_place: true }
+    fn lease(self: &Rc<Self>, idle: Idle) -> Lease {
+        Lease { pool: Rc::clone(self), conn: Some(idle.conn), buf: idle.buf, reused: true, owns_place: true }
     }
 
-    fn take_idle(&self) -> Option<UpstreamConn> {
+    fn take_idle(&self) -> Option<Idle> {
         let now = rt::now_ms();
         loop {
             let entry = self.idle.borrow_mut().pop()?;
             let age = now.saturating_sub(entry.since_ms);
             if age < FRESH_MS || (age < IDLE_MS_MAX && entry.conn.is_quiet()) {
-                return Some(entry.conn);
+                return Some(entry);
             }
             drop(entry);
             self.gave_up_one();
@@ -234,6 +233,7 @@ impl Pool {
 pub struct Lease {
     pool: Rc<Pool>,
     conn: Option<UpstreamConn>,
+    buf: BytesMut,
     reused: bool,
     /// Whether dropping this frees a place: an idle connection keeps its own.
     owns_place: bool,
@@ -245,16 +245,24 @@ impl Lease {
         self.reused
     }
 
+    /// The connection and its read buffer; `None` only while connecting.
+    pub fn parts(&mut self) -> Option<(&mut UpstreamConn, &mut BytesMut)> {
+        self.conn.as_mut().map(|conn| (conn, &mut self.buf))
+    }
+
     /// The connection; `None` only while connecting.
     pub fn conn(&mut self) -> Option<&mut UpstreamConn> {
         self.conn.as_mut()
     }
 
-    /// Returns the connection for the next request. Only after a complete exchange with nothing left over.
-    pub fn give_back(mut self) {
+    /// Returns the connection for the next request, with its now empty read buffer. Only after a complete exchange with nothing left over.
+    pub fn give_back(mut self, mut buf: BytesMut) {
         if let Some(conn) = self.conn.take() {
             self.owns_place = false;
-            self.pool.idle.borrow_mut().push(Idle { conn, since_ms: rt::now_ms() });
+            if buf.capacity() > BUF_BYTES_KEPT {
+                buf = BytesMut::new();
+            }
+            self.pool.idle.borrow_mut().push(Idle { conn, buf, since_ms: rt::now_ms() });
             self.pool.wake_one();
         }
     }

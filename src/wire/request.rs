@@ -134,6 +134,11 @@ impl RequestHead {
         self.fields.get(name)
     }
 
+    /// The same without copying: the bytes share the head's memory.
+    pub fn get_shared(&self, name: &str) -> Option<Bytes> {
+        self.fields.get(name).map(|value| self.fields.raw.slice_ref(value))
+    }
+
     /// The values of all fields called `name`, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.fields.get_all(name)

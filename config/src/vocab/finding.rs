@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Severity, Timestamp};
+use super::{Severity, Timestamp, fresh_uuid};
 
 /// Half-open range of byte offsets into the text a finding points at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,8 +55,9 @@ impl Finding {
         detector: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
     ) -> Self {
+        let now = Timestamp::now();
         Self {
-            id: Uuid::now_v7(),
+            id: fresh_uuid(now),
             finding_type: finding_type.into(),
             severity,
             confidence,
@@ -66,7 +67,7 @@ impl Finding {
             span: None,
             evidence: String::new(),
             metadata: BTreeMap::new(),
-            detected_at: Timestamp::now(),
+            detected_at: now,
             requires_alert: severity >= Severity::High,
         }
     }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Timestamp;
+
 /// A text that should have been a UUID (RFC 9562) and is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10")]
@@ -86,17 +88,40 @@ impl TenantId {
     }
 }
 
+/// A fresh UUID v7 (RFC 9562 section 5.7) at `now`: milliseconds, then 74 random bits from the thread's own generator.
+/// The uuid crate's `now_v7` keeps a counter behind a process-wide lock, which core threads must not take.
+pub fn fresh_uuid(now: Timestamp) -> Uuid {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    let mut random = [0; 10];
+    let (front, back) = random.split_at_mut(2);
+    // The lowest bits of the high half are random in a v4; the version stands above them.
+    front.copy_from_slice(&(high as u16).to_be_bytes());
+    back.copy_from_slice(&low.to_be_bytes());
+    let millis = u64::try_from(now.micros() / 1_000).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
 impl TraceId {
     /// A fresh, time-ordered id (UUID v7): rows written one after the other stay neighbours in an index.
     pub fn fresh() -> Self {
-        Self(Uuid::now_v7())
+        Self::fresh_at(Timestamp::now())
+    }
+
+    /// The same, by a clock the caller has read already.
+    pub fn fresh_at(now: Timestamp) -> Self {
+        Self(fresh_uuid(now))
     }
 }
 
 impl SpanId {
     /// A fresh, time-ordered id (UUID v7).
     pub fn fresh() -> Self {
-        Self(Uuid::now_v7())
+        Self::fresh_at(Timestamp::now())
+    }
+
+    /// The same, by a clock the caller has read already.
+    pub fn fresh_at(now: Timestamp) -> Self {
+        Self(fresh_uuid(now))
     }
 
     /// The id of a span known by the 8 bytes of W3C trace context or OTLP: the low half of a UUID whose high half is
@@ -120,6 +145,15 @@ mod tests {
         let id = SpanId::from_w3c([0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
         assert_eq!(id.to_string(), "00000000-0000-0000-00f0-67aa0ba902b7");
         assert_eq!(id.to_w3c(), [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+    }
+
+    #[test]
+    fn fresh_ids_are_version_7_in_the_order_of_time() {
+        let early = fresh_uuid(Timestamp::from_micros(1_700_000_000_000_000));
+        let late = fresh_uuid(Timestamp::from_micros(1_700_000_000_001_000));
+        assert_eq!((early.get_version_num(), late.get_version_num()), (7, 7));
+        assert!(early < late);
+        assert_ne!(fresh_uuid(Timestamp::from_micros(5)), fresh_uuid(Timestamp::from_micros(5)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod severity;
 mod time;
 
 pub use finding::{ByteSpan, Finding, score};
-pub use ids::{InvalidId, SpanId, TenantId, TraceId};
+pub use ids::{InvalidId, SpanId, TenantId, TraceId, fresh_uuid};
 pub use provider::{Dialect, Operation, Provider};
 pub use secret::Secret;
 pub use severity::{InvalidSeverity, Severity};

@@ -9,7 +9,7 @@ fn matching(engine: &Engine, memory: &mut Memory, text: &str) -> Vec<String> {
     folded.fold(text);
     let bytes = folded.bytes(text);
     let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
-    engine.scan(bytes, folded.has_foreign, limits, memory);
+    engine.scan(bytes, limits, memory);
     memory
         .matches
         .iter()
@@ -67,9 +67,9 @@ fn attempts_are_capped_and_the_cap_is_reported() {
     let mut memory = Memory::default();
     let soup = "ignore your forget system prompt pretend password act as ".repeat(400);
     let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
-    assert!(engine.scan(soup.as_bytes(), false, limits, &mut memory).cap_reached);
+    assert!(engine.scan(soup.as_bytes(), limits, &mut memory).cap_reached);
     let prose = "The quick brown fox jumps over the lazy dog. ".repeat(400);
-    assert!(!engine.scan(prose.as_bytes(), false, limits, &mut memory).cap_reached);
+    assert!(!engine.scan(prose.as_bytes(), limits, &mut memory).cap_reached);
 }
 
 #[test]
@@ -78,5 +78,5 @@ fn a_passed_deadline_cuts_long_texts() {
     let mut memory = Memory::default();
     let text = "some words ".repeat(4096);
     let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: Some(Instant::now()) };
-    assert!(engine.scan(text.as_bytes(), false, limits, &mut memory).cut);
+    assert!(engine.scan(text.as_bytes(), limits, &mut memory).cut);
 }

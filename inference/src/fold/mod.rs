@@ -94,7 +94,7 @@ impl Folded {
         let mut at = 0;
         let mut flag_emoji = false;
         while at < bytes.len() {
-            let ascii = bytes.iter().skip(at).take_while(|byte| byte.is_ascii()).count();
+            let ascii = ascii_prefix(bytes.get(at..).unwrap_or_default());
             if ascii > 0 {
                 self.text.extend_from_slice(bytes.get(at..at + ascii).unwrap_or_default());
                 at += ascii;
@@ -212,6 +212,13 @@ impl Word {
         self.mixed = has_latin || alone();
         self.mixed
     }
+}
+
+/// Bytes until the first one that is not ASCII.
+fn ascii_prefix(bytes: &[u8]) -> usize {
+    let blocks = bytes.chunks_exact(32).take_while(|block| block.is_ascii()).count() * 32;
+    let rest = bytes.get(blocks..).unwrap_or_default();
+    blocks + rest.iter().take_while(|byte| byte.is_ascii()).count()
 }
 
 /// The last character boundary at or before `at`.

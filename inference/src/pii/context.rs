@@ -5,6 +5,11 @@
 /// How far back a context word may stand, in bytes.
 const REACH_BYTES: usize = 48;
 
+/// How far back a word stands that still speaks of any number, in bytes.
+const NEAR_BYTES: usize = 28;
+/// Topics that many kinds of numbers fit and that therefore count only when they are near.
+const NEAR_TOPICS: u16 = 1 << Topic::Phone as u16 | 1 << Topic::Version as u16;
+
 /// What the words before a number speak of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Topic {
@@ -122,7 +127,9 @@ impl Context {
         for (index, byte) in window.iter().enumerate() {
             foreign |= !byte.is_ascii();
             if byte.is_ascii_alphabetic() && !previous.is_ascii_alphabetic() {
-                topics |= topics_at(window.get(index..).unwrap_or_default(), byte.to_ascii_lowercase());
+                let far = window.len() - index > NEAR_BYTES;
+                let here = topics_at(window.get(index..).unwrap_or_default(), byte.to_ascii_lowercase());
+                topics |= if far { here & !NEAR_TOPICS } else { here };
             }
             previous = *byte;
         }

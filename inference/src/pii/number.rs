@@ -104,6 +104,13 @@ fn shape(token: Token<'_>, cluster: &Cluster, count: usize, context: &Cell<Optio
     {
         return None;
     }
+    // Four groups of four are one number: three of them are none.
+    let goes_on = cluster.segments.get(count).is_some_and(|more| {
+        count < cluster.count && count > 1 && more.len >= 4 && more.len == last.len && more.gap == last.gap
+    });
+    if goes_on {
+        return None;
+    }
     let mut lens = [0usize; SEGMENTS_MAX];
     for (slot, segment) in lens.iter_mut().zip(segments) {
         *slot = segment.len;
@@ -197,11 +204,17 @@ impl Number<'_> {
 
     fn is_aadhaar(&self) -> bool {
         let shape = match self.lens {
-            [4, 4, 4] => self.is_spaced(),
+            [4, 4, 4] => self.is_spaced() && !self.continues_digits(),
             [12] => self.follows(Topic::Aadhaar),
             _ => false,
         };
         shape && self.digits.first().is_some_and(|digit| *digit >= 2) && checks::verhoeff(self.digits)
+    }
+
+    /// Whether a group of digits stands right before, so that this is the tail of a longer number.
+    fn continues_digits(&self) -> bool {
+        let before = self.token.text.get(..self.token.start).unwrap_or_default();
+        matches!(before, [.., b'0'..=b'9', b' ' | b'-'])
     }
 
     fn is_ssn(&self) -> bool {
@@ -245,7 +258,7 @@ impl Number<'_> {
         let octets = (octet(0, a), octet(a, b), octet(a + b, c), octet(a + b + c, d));
         let (Some(first), Some(_), Some(_), Some(_)) = octets else { return false };
         let dotted = self.uniform && self.gap == Gap::Dot;
-        dotted && !matches!(first, 0 | 127 | 255) && !self.follows(Topic::Version)
+        dotted && !matches!(first, 0 | 255) && self.digits != [1, 2, 7, 0, 0, 1] && !self.follows(Topic::Version)
     }
 
     fn is_birth_date(&self) -> bool {
@@ -285,13 +298,16 @@ impl Number<'_> {
             && (9..=11).contains(&self.digits.len())
             && self.lens.len() >= 2
             && self.lens.first().is_some_and(|len| *len >= 2)
-            && matches!(self.gap, Gap::Space | Gap::Dash | Gap::Bracket | Gap::Slash);
+            && (matches!(self.gap, Gap::Space | Gap::Dash | Gap::Bracket | Gap::Slash) || self.lens == [2; 5]);
+        let international =
+            self.digits.starts_with(&[0, 0]) && (11..=16).contains(&self.digits.len()) && self.lens.len() >= 2;
         let named = (7..=15).contains(&self.digits.len())
-            && !(self.uniform && self.gap == Gap::Dot && self.lens.len() == 4)
-            && !matches!(self.lens, [4, 1..=2, 1..=2] | [1..=2, 1..=2, 4])
+            && !(self.gap == Gap::Dot && matches!(self.lens.len(), 2 | 4))
+            && !matches!(self.lens, [4, 1..=2, 1..=2] | [1..=2, 1..=2, 4] | [3, 2, 4])
+            && (self.lens.len() > 1 || self.digits.len() <= 12)
             && self.follows(Topic::Phone)
             && self.token.text.get(self.end) != Some(&b'%');
-        american || trunk || named
+        american || trunk || international || named
     }
 }
 

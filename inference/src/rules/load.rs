@@ -11,6 +11,7 @@ use serde::Deserialize;
 use weir_config::vocab::Severity;
 
 use super::{Detector, LoadError, Rule};
+use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
 /// The embedded files; macros and literal sets of one file are known to all.
@@ -218,14 +219,12 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         digit: raw.digit,
         literals,
         pattern: regex,
-        #[cfg(test)]
         hits: raw.hits,
-        #[cfg(test)]
         misses: raw.misses,
     })
 }
 
-/// The literals of a rule with `@name` replaced by the set of that name; at least one, none shorter than two bytes.
+/// The literals of a rule with `@name` replaced by the set of that name; at least one, none shorter than the index can find.
 fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>, String> {
     let mut literals = Vec::new();
     for literal in &raw.literals {
@@ -239,7 +238,7 @@ fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<S
     if literals.is_empty() {
         return Err("no literal: the pattern would run on every byte of every text".to_owned());
     }
-    if let Some(short) = literals.iter().find(|literal| literal.len() < 2) {
+    if let Some(short) = literals.iter().find(|literal| literal.len() < LITERAL_BYTES_MIN) {
         return Err(format!("the literal `{short}` is too short to be rare"));
     }
     Ok(literals.into_iter().map(|literal| literal.to_lowercase()).collect())

@@ -77,12 +77,12 @@ pub(crate) struct Rule {
     pub(crate) after: usize,
     /// Least Shannon entropy of the matched value, in bits per character.
     pub(crate) entropy: f64,
-    /// Whether the matched value must hold a digit.
+    /// Whether the matched value must hold a digit or a symbol.
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Regex,
-    #[cfg(test)]
+    /// Texts the rule must match; the tests check them and every thread warms up with them.
     pub(crate) hits: Vec<String>,
-    #[cfg(test)]
+    /// Texts close to a match that the rule must not match.
     pub(crate) misses: Vec<String>,
 }

@@ -44,7 +44,7 @@ pub struct ProviderSettings {
 /// Serves until the time is over, or forever. `ready` is told the address once it listens.
 ///
 /// # Errors
-/// The address is taken, or glommio cannot start.
+/// The address is taken, or the chosen backend cannot start.
 pub fn serve(settings: ProviderSettings, ready: impl FnOnce(SocketAddr)) -> Result<(), SetupError> {
     let refuse = |error: std::io::Error| SetupError(format!("--listen {}: {error}", settings.listen));
     // The cores share the port by SO_REUSEPORT, which would also let a second provider join silently: ask first.
@@ -219,9 +219,7 @@ async fn converse(mut stream: Socket, menu: &Menu) -> std::io::Result<()> {
                 perform(&mut stream, script).await?;
                 used
             }
-            Recognised::Special => return converse_slowly(stream, arrived).await,
-            Recognised::NeedMore if filled > FAST_BYTES_MAX => return converse_slowly(stream, arrived).await,
-            Recognised::NeedMore => {
+            Recognised::NeedMore if filled <= FAST_BYTES_MAX => {
                 if filled == buf.len() {
                     buf.resize(filled + BUF_BYTES.max(filled), 0);
                 }
@@ -231,6 +229,12 @@ async fn converse(mut stream: Socket, menu: &Menu) -> std::io::Result<()> {
                 }
                 filled += count;
                 continue;
+            }
+            Recognised::Special | Recognised::NeedMore => {
+                if !converse_slowly(&mut stream, arrived).await? {
+                    return Ok(());
+                }
+                filled
             }
         };
         buf.copy_within(used..filled, 0);
@@ -245,11 +249,12 @@ async fn converse(mut stream: Socket, menu: &Menu) -> std::io::Result<()> {
     }
 }
 
-/// Serves a connection by the full rules, to its end: what began special tends to stay so.
-async fn converse_slowly(mut stream: Socket, arrived: &[u8]) -> std::io::Result<()> {
+/// Serves requests by the full rules until none is half read, so that one special request (a health check through a
+/// proxy's pooled connection) does not slow down what follows it. False when the connection has ended.
+async fn converse_slowly(stream: &mut Socket, arrived: &[u8]) -> std::io::Result<bool> {
     let (mut reader, mut buf) = (RequestReader::default(), vec![0; BUF_BYTES]);
     reader.push(arrived);
-    loop {
+    while !reader.is_idle() {
         let script = match reader.next_step() {
             Ok(Step::Complete(request)) => {
                 provider::respond(&request).script(request.keep_alive, request.method == "HEAD")
@@ -261,18 +266,20 @@ async fn converse_slowly(mut stream: Socket, arrived: &[u8]) -> std::io::Result<
             Ok(Step::NeedMore) => {
                 let count = stream.read(&mut buf).await?;
                 if count == 0 {
-                    return Ok(());
+                    return Ok(false);
                 }
                 reader.push(buf.get(..count).unwrap_or_default());
                 continue;
             }
             Err(error) => provider::refuse("/", 400, &error.to_string()).script(false, false),
         };
-        perform(&mut stream, &script).await?;
+        perform(stream, &script).await?;
         if script.closes {
-            return stream.finish().await;
+            stream.finish().await?;
+            return Ok(false);
         }
     }
+    Ok(true)
 }
 
 /// Writes a script's bytes when they are due.

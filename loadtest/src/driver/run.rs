@@ -27,7 +27,7 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(10);
 /// Performs a run.
 ///
 /// # Errors
-/// The run could not start: glommio does not, a process to account is unknown, or the target refuses connections.
+/// The run could not start: the backend does not, a process to account is unknown, or the target refuses connections.
 pub fn run(settings: Settings) -> Result<Report, SetupError> {
     runtime::block_on(settings.io, perform(Rc::new(settings)))?
 }

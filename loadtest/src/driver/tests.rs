@@ -175,6 +175,21 @@ fn the_fast_provider_answers_pipelined_requests_fast_and_slowly() {
 }
 
 #[test]
+fn a_special_request_does_not_slow_down_the_ones_after_it() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || serve(provider_settings(), move |addr| sender.send(addr).unwrap()));
+    let mut socket = TcpStream::connect(receiver.recv().unwrap()).unwrap();
+    let mut buf = vec![0; 64 * 1024];
+    socket.write_all(b"GET / HTTP/1.1\r\nHost: fake\r\n\r\n").unwrap();
+    assert!(socket.read(&mut buf).unwrap() > 0);
+    socket.write_all(post("", r#"{"model":"m","messages":[]}"#).as_bytes()).unwrap();
+    let count = socket.read(&mut buf).unwrap();
+    let answer = String::from_utf8_lossy(&buf[..count]);
+    assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 1024, "the precomputed length: {answer}");
+    server.join().unwrap().unwrap();
+}
+
+#[test]
 fn the_fast_provider_paces_and_stamps_its_streams() {
     let start = std::time::Instant::now();
     let streamed = r#"{"model":"m","stream":true,"messages":[]}"#;

@@ -164,7 +164,8 @@ fn parse_head(buf: &[u8]) -> Result<Option<Pending>, WireError> {
         let value = String::from_utf8_lossy(field.value).into_owned();
         match field.name {
             name if name.eq_ignore_ascii_case("content-length") => {
-                if length.replace(parse_length(field.value)?).is_some() {
+                let twice = length.replace(parse_length(field.value)?).is_some();
+                if twice {
                     return Err(WireError("Content-Length appears twice"));
                 }
             }

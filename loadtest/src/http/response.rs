@@ -49,7 +49,8 @@ impl ResponseHead {
             // Few fields matter, and their lengths differ from nearly all others': compare lengths first.
             match field.name.len() {
                 14 if field.name.eq_ignore_ascii_case("content-length") => {
-                    if length.replace(parse_length(field.value)?).is_some() {
+                    let twice = length.replace(parse_length(field.value)?).is_some();
+                    if twice {
                         return Err(WireError("Content-Length appears twice in the response"));
                     }
                 }

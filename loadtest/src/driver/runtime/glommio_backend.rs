@@ -80,10 +80,15 @@ fn explain(error: &GlommioError<()>) -> SetupError {
         GlommioError::IoError(source) | GlommioError::EnhancedIoError { source, .. } => source.raw_os_error(),
         _ => None,
     };
+    let limits = match error {
+        GlommioError::ReactorError(ReactorErrorKind::MemLockLimit(limit, needed)) => Some(format!("{limit}/{needed}")),
+        // Out of the executor's builder the same error comes as an I/O error that has only its text left.
+        other => other.to_string().split_once("MemLockLimit(").map(|(_, rest)| rest.trim_end_matches(')').to_owned()),
+    };
     // Linux error numbers: EPERM 1, ENOMEM 12, EACCES 13, ENOSYS 38.
-    SetupError(match (error, os_error) {
-        (GlommioError::ReactorError(ReactorErrorKind::MemLockLimit(limit, needed)), _) => {
-            format!("RLIMIT_MEMLOCK is {limit} bytes and io_uring needs {needed}; {RAISE}")
+    SetupError(match (limits, os_error) {
+        (Some(limits), _) => {
+            format!("RLIMIT_MEMLOCK is too low for io_uring (bytes allowed/needed: {limits}); {RAISE}")
         }
         (_, Some(12)) => format!("io_uring got no memory, most likely because of RLIMIT_MEMLOCK; {RAISE}"),
         (_, Some(1 | 13 | 38)) => {
@@ -101,7 +106,12 @@ mod tests {
 
     #[test]
     fn a_small_memlock_limit_is_named_with_its_cure() {
-        let error = explain(&GlommioError::ReactorError(ReactorErrorKind::MemLockLimit(65_536, 524_288)));
-        assert!(error.0.starts_with("RLIMIT_MEMLOCK is 65536 bytes and io_uring needs 524288; raise it with `ulimit"));
+        let expected =
+            "RLIMIT_MEMLOCK is too low for io_uring (bytes allowed/needed: 65536/524288); raise it with `ulimit";
+        let direct = explain(&GlommioError::ReactorError(ReactorErrorKind::MemLockLimit(65_536, 524_288)));
+        assert!(direct.0.starts_with(expected), "{direct}");
+        let as_text = io::Error::other("MemLockLimit(65536/524288)");
+        let wrapped = explain(&GlommioError::IoError(as_text));
+        assert!(wrapped.0.starts_with(expected), "{wrapped}");
     }
 }

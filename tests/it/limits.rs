@@ -1,0 +1,124 @@
+//! Promise: bodies and rates are limited as configured, and a refusal says which setting did it.
+
+use serde_json::json;
+
+use crate::support::{Call, Client, Setup, Upstream, call, chat_call, on_both_drivers, provider};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+
+on_both_drivers! {
+    fn a_declared_length_over_the_cap_is_refused_before_the_body(driver) {
+        let upstream = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(upstream.url()).with("max_request_size_bytes: 1000").start();
+        let mut client = Client::connect(gateway.addr);
+        client.say("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n");
+        let answer = client.answer();
+        assert_eq!(answer.status, 413);
+        let error = &answer.json()["error"];
+        assert_eq!(error["type"], "request_too_large");
+        assert!(error["message"].as_str().unwrap().contains("`max_request_size_bytes`"), "{error}");
+        client.assert_closed();
+        assert_eq!(upstream.requests().len(), 0);
+        let exact = Call::post("/v1/files", vec![b'x'; 1000]).bytes();
+        assert_eq!(call(gateway.addr, exact).status, 200);
+    }
+
+    fn a_chunked_body_over_the_cap_is_refused_while_it_is_read(driver) {
+        let upstream = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(upstream.url()).with("max_request_size_bytes: 100000").start();
+        for path in ["/v1/chat/completions", "/v1/files"] {
+            let mut client = Client::connect(gateway.addr);
+            client.say(format!("POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"));
+            let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
+            for _ in 0..25 {
+                // The refusal may come before the last chunk has been taken.
+                if !client.try_say(&chunk) {
+                    break;
+                }
+            }
+            let answer = client.answer();
+            assert_eq!((answer.status, &answer.json()["error"]["type"]), (413, &json!("request_too_large")), "{path}");
+            client.assert_closed();
+        }
+        assert_eq!(upstream.requests().len(), 0, "no request has been completed");
+        let exact = Call::post("/v1/files", vec![b'x'; 100_000]).chunked(999);
+        assert_eq!(call(gateway.addr, exact).status, 200);
+    }
+
+    fn the_rate_limit_says_how_long_to_wait(driver) {
+        let provider = provider();
+        let limit = "rate_limiting: {enabled: true, requests_per_second: 1, burst_size: 3}";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(limit).start();
+        let mut client = Client::connect(gateway.addr);
+        let mut refused = None;
+        for _ in 0..20 {
+            client.say(chat_call("hello").bytes());
+            let answer = client.answer();
+            if answer.status == 429 {
+                refused = Some(answer);
+                break;
+            }
+            assert_eq!(answer.status, 200);
+        }
+        let answer = refused.expect("a refusal within 20 requests");
+        let seen = provider.requests_seen();
+        assert!((3..=5).contains(&seen), "{seen} requests passed a burst of 3");
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!(wait >= 1);
+        assert_eq!(answer.header("x-ratelimit-limit").as_deref(), Some("1"));
+        assert_eq!(answer.header("x-ratelimit-remaining").as_deref(), Some("0"));
+        assert!(answer.header("x-ratelimit-reset").is_some());
+        let error = &answer.json()["error"];
+        assert_eq!((&error["type"], &error["limit_requests_per_second"]), (&json!("rate_limit_exceeded"), &json!(1)));
+        assert_eq!((&error["tenant_id"], &error["retry_after_secs"]), (&json!("00000000-0000-0000-0000-000000000000"), &json!(wait)));
+        let span = gateway.span_of(&answer);
+        assert_eq!((&span["status_code"], &span["error_type"]), (&json!(429), &json!("rate_limit_exceeded")));
+        assert_eq!(call(gateway.addr, Call::get("/health").bytes()).status, 200, "own paths are not limited");
+    }
+
+    fn each_tenant_has_its_own_bucket(driver) {
+        let upstream = Upstream::always(OK);
+        let favoured = "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10";
+        let limit = format!("rate_limiting: {{requests_per_second: 1, burst_size: 2, \
+            tenant_overrides: {{{favoured}: {{requests_per_second: 1, burst_size: 8}}}}}}");
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(&limit).start();
+        let admitted = |field: &str, value: &str| {
+            let statuses = (0..14).map(|_| call(gateway.addr, chat_call("hello").field(field, value).bytes()).status);
+            statuses.filter(|status| *status == 200).count()
+        };
+        let one = admitted("Authorization", "Bearer sk-one");
+        let two = admitted("x-api-key", "sk-two");
+        let three = admitted("X-Service-Tenant-ID", favoured);
+        // A slow machine may earn a token or two while it asks.
+        assert!((2..=5).contains(&one) && (2..=5).contains(&two), "{one} and {two} of 14 with a burst of 2");
+        assert!((8..=11).contains(&three), "{three} of 14 with a burst of 8");
+    }
+
+    fn a_head_over_its_bounds_is_refused(driver) {
+        let gateway = Setup::new(driver).start();
+        let long_line = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(9_000));
+        let large_head = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "a".repeat(33_000));
+        let many_fields = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(101));
+        for (request, status) in [(long_line, 414), (large_head, 431), (many_fields, 431)] {
+            let mut client = Client::connect(gateway.addr);
+            client.try_say(&request);
+            assert_eq!(client.answer().status, status);
+            client.assert_closed();
+        }
+    }
+
+    fn max_connections_is_a_queue_and_not_a_refusal(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url()).with("max_connections: 2").unlimited();
+        let gateway = setup.server("core_threads: 1").start();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let request = chat_call("hello").field("x-fake-delay-ms", "20").bytes();
+                    assert_eq!(call(gateway.addr, request).status, 200);
+                });
+            }
+        });
+        assert!(provider.connections_accepted() <= 2, "{} connections", provider.connections_accepted());
+    }
+}

@@ -1,0 +1,25 @@
+//! Black-box suites over the real `weir` binary: real sockets, real processes, both I/O drivers. One binary, because
+//! linking is what takes long; one file per promise.
+//!
+//! Each proxy test runs on io_uring and on epoll (`support::on_both_drivers`).
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
+
+mod advisory;
+mod clients;
+mod crash;
+mod demo;
+mod enforcement;
+mod failures;
+mod framing;
+mod interim;
+mod limits;
+mod ops;
+mod records;
+mod scoring;
+mod shutdown;
+mod smuggling;
+mod startup;
+mod streaming;
+mod support;
+mod tls;
+mod transparency;

@@ -1,0 +1,132 @@
+//! Promise: a start that cannot succeed ends at once with a message that names the setting or path and what to do.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::{ClosedPort, weir};
+
+/// Runs `weir` with this configuration and returns its exit code and standard error.
+fn start(folder: &Path, config: &str) -> (i32, String) {
+    let path = folder.join("service.yaml");
+    std::fs::write(&path, config).unwrap();
+    run(&["--config", path.to_str().unwrap()], &[])
+}
+
+fn run(args: &[&str], env: &[(&str, &str)]) -> (i32, String) {
+    let output = weir(args).envs(env.iter().copied()).output().unwrap();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Asserts that the start failed and that the message contains all `parts`.
+fn assert_refused(outcome: (i32, String), parts: &[&str]) {
+    let (code, message) = outcome;
+    assert!(code > 0, "exit code {code}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn a_file_that_is_no_yaml_is_named_with_its_line() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("service.yaml");
+    let place = format!("{}:3:", config.display());
+    assert_refused(start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: [lite\n: x"), &["service.yaml"]);
+    assert_refused(start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: paper\n"),
+        &[&place, "`storage.profile`", "`lite`", "`memory`"]);
+}
+
+#[test]
+fn an_unknown_key_gets_a_suggestion() {
+    let folder = TempDir::new().unwrap();
+    assert_refused(start(folder.path(), "listen_adr: 127.0.0.1:0\n"), &["`listen_adr`", "did you mean `listen_addr`"]);
+    assert_refused(start(folder.path(), "enforcement:\n  min_severty: High\n"), &["min_severty", "min_severity"]);
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    let folder = TempDir::new().unwrap();
+    let config = "timeout_ms: soon\nupstream_url: ftp://x\nenforcement: {min_confidence: 1.5}\n";
+    assert_refused(start(folder.path(), config), &["`timeout_ms`", "`upstream_url`", "http://", "`enforcement.min_confidence`"]);
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    assert_refused(run(&["--config", "/nowhere/service.yaml"], &[]), &["/nowhere/service.yaml"]);
+}
+
+#[test]
+fn a_bad_variable_is_named() {
+    assert_refused(run(&[], &[("SERVICE_LISTEN_ADDR", "nonsense")]), &["SERVICE_LISTEN_ADDR", "nonsense"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let folder = TempDir::new().unwrap();
+    let config = format!("listen_addr: {addr}\nstorage: {{profile: memory}}\n");
+    assert_refused(start(folder.path(), &config), &["`listen_addr`", &addr, "in use"]);
+}
+
+#[test]
+fn the_port_of_another_weir_is_in_use_too() {
+    let gateway = crate::support::Setup::new(crate::support::Driver::Auto).start();
+    let folder = TempDir::new().unwrap();
+    let config = format!("listen_addr: {}\nstorage: {{profile: memory}}\n", gateway.addr);
+    assert_refused(start(folder.path(), &config), &["listen_addr", "in use"]);
+    assert_eq!(gateway.json("/health")["status"], "healthy");
+}
+
+#[test]
+fn a_database_that_cannot_be_written_is_named() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("a-file");
+    std::fs::write(&file, "").unwrap();
+    // Paths that even root cannot create a file at.
+    for path in [folder.path().join("no/such/folder/weir.db"), file.join("weir.db"), Path::new("/proc/weir.db").to_owned()] {
+        let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{database_path: '{}'}}\n", path.display());
+        assert_refused(start(folder.path(), &config), &["storage.database_path", &path.display().to_string(), "written"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("notes.db");
+    let notes = "these are my notes, and they have nothing to do with a database ".repeat(100);
+    std::fs::write(&path, &notes).unwrap();
+    let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{database_path: '{}'}}\n", path.display());
+    assert_refused(start(folder.path(), &config), &[&path.display().to_string(), "not a SQLite database"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), notes);
+}
+
+#[test]
+fn an_unusable_ca_file_is_named() {
+    let folder = TempDir::new().unwrap();
+    let config = "listen_addr: 127.0.0.1:0\nstorage: {profile: memory}\nupstream_url: https://127.0.0.1\nupstream_ca_file: /nowhere/ca.pem\n";
+    assert_refused(start(folder.path(), config), &["upstream_ca_file", "/nowhere/ca.pem"]);
+}
+
+#[test]
+fn an_unreachable_provider_does_not_stop_the_start() {
+    let nobody = ClosedPort::new();
+    let setup = crate::support::Setup::new(crate::support::Driver::Auto);
+    let gateway = setup.upstream(format!("http://{}", nobody.addr)).start();
+    assert_eq!(gateway.json("/health")["status"], "healthy");
+}
+
+#[test]
+fn check_says_ok_or_what_a_start_would_say() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.yaml");
+    std::fs::write(&path, "listen_addr: 127.0.0.1:0\n").unwrap();
+    let args = ["check", "--config", path.to_str().unwrap()];
+    assert_eq!(run(&args, &[]).0, 0);
+    std::fs::write(&path, "listen_addr: 127.0.0.1\n").unwrap();
+    assert_refused(run(&args, &[]), &["`listen_addr`", "host:port"]);
+    assert_eq!(run(&["version"], &[]).0, 0);
+}

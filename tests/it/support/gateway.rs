@@ -1,0 +1,309 @@
+//! The gateway as its users run it: a process with a configuration file, a log on standard error and signals.
+//!
+//! Invariant: a process started here is killed by its own id when its handle goes, whatever the test did.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{PATIENCE, call, eventually};
+
+/// `server.io_driver`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Driver {
+    Ring,
+    Epoll,
+    Auto,
+}
+
+impl Driver {
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Ring => "io_uring",
+            Self::Epoll => "epoll",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// The ring, if this kernel has it. Asked once, of a gateway that chooses for itself.
+    pub(crate) fn ring() -> Option<Self> {
+        static CHOSEN: OnceLock<String> = OnceLock::new();
+        let chosen = CHOSEN.get_or_init(|| {
+            let gateway = Setup::new(Self::Auto).storage("{profile: memory}").start();
+            gateway.json("/health")["io_driver"].as_str().unwrap_or_default().to_owned()
+        });
+        match chosen.as_str() {
+            "io_uring" => Some(Self::Ring),
+            "epoll" => {
+                eprintln!("this kernel gives no io_uring; /health of an `auto` gateway says epoll: ring half passed over");
+                None
+            }
+            other => panic!("/health names no known driver: `{other}`"),
+        }
+    }
+}
+
+/// The binary under test, in an environment without settings.
+pub(crate) fn weir(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.env_clear().args(args).stdin(Stdio::null());
+    command
+}
+
+/// A configuration in the making.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    driver: Driver,
+    upstream: String,
+    storage: Option<String>,
+    server: String,
+    more: String,
+    log_level: &'static str,
+}
+
+impl Setup {
+    pub(crate) fn new(driver: Driver) -> Self {
+        Self {
+            driver,
+            upstream: "http://127.0.0.1:1".to_owned(),
+            storage: None,
+            server: String::new(),
+            more: String::new(),
+            log_level: "info",
+        }
+    }
+
+    /// `upstream_url`.
+    pub(crate) fn upstream(mut self, url: impl Into<String>) -> Self {
+        self.upstream = url.into();
+        self
+    }
+
+    /// The `storage` block instead of a database in the temporary folder.
+    pub(crate) fn storage(mut self, yaml: &str) -> Self {
+        self.storage = Some(yaml.to_owned());
+        self
+    }
+
+    /// Further entries of the `server` block.
+    pub(crate) fn server(mut self, yaml: &str) -> Self {
+        self.server = format!(", {yaml}");
+        self
+    }
+
+    /// Further lines of configuration, whole top-level keys.
+    pub(crate) fn with(mut self, yaml: &str) -> Self {
+        self.more.push_str(yaml);
+        self.more.push('\n');
+        self
+    }
+
+    /// Switches the rate limit off, for tests that send more than a tenant usually may.
+    pub(crate) fn unlimited(self) -> Self {
+        self.with("rate_limiting: {enabled: false}")
+    }
+
+    pub(crate) fn log_level(mut self, level: &'static str) -> Self {
+        self.log_level = level;
+        self
+    }
+
+    pub(crate) fn start(self) -> Gateway {
+        let folder = TempDir::new().expect("a temporary folder");
+        let config = folder.path().join("service.yaml");
+        let storage =
+            self.storage.unwrap_or_else(|| format!("{{database_path: '{}'}}", folder.path().join("weir.db").display()));
+        let text = format!(
+            "listen_addr: 127.0.0.1:0\nupstream_url: {}\nstorage: {storage}\nserver: {{io_driver: {}{}}}\n{}",
+            self.upstream,
+            self.driver.setting(),
+            self.server,
+            self.more
+        );
+        std::fs::write(&config, text).expect("a writable temporary folder");
+        let (process, addr) = Process::start(&config, self.log_level);
+        Gateway { process, addr, log_level: self.log_level, config, folder }
+    }
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    process: Process,
+    pub(crate) addr: SocketAddr,
+    log_level: &'static str,
+    config: PathBuf,
+    folder: TempDir,
+}
+
+impl Gateway {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A GET of one of the gateway's own paths, which has to be 200 with a JSON body.
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let answer = call(self.addr, &format!("GET {path} HTTP/1.1\r\nHost: weir\r\n\r\n"));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json()
+    }
+
+    /// `/metrics`, as text.
+    pub(crate) fn metrics(&self) -> String {
+        let answer = call(self.addr, "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n");
+        assert_eq!(answer.status, 200);
+        answer.text()
+    }
+
+    /// The sum of all samples of a metric whose labels contain `labels`.
+    pub(crate) fn metric(&self, name: &str, labels: &str) -> f64 {
+        let metrics = self.metrics();
+        let samples = metrics.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let own = series.strip_prefix(name).filter(|rest| rest.is_empty() || rest.starts_with('{'))?;
+            own.contains(labels).then(|| value.parse::<f64>().ok())?
+        });
+        samples.sum()
+    }
+
+    /// What the gateway has logged so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.process.log.lines()
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Waits for the process to end by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts the same configuration again after the process has ended; the port may be another.
+    pub(crate) fn restart(&mut self) {
+        self.process.kill();
+        (self.process, self.addr) = Process::start(&self.config, self.log_level);
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).expect("VmRSS in /proc")
+    }
+}
+
+/// The process and its log.
+struct Process {
+    child: Child,
+    log: Arc<Log>,
+}
+
+impl Process {
+    fn start(config: &Path, log_level: &str) -> (Self, SocketAddr) {
+        let config = config.to_str().expect("a UTF-8 path");
+        let mut child = weir(&["--config", config, "--log-format", "json", "--log-level", log_level])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary under test");
+        let log = Arc::new(Log::default());
+        let stderr = child.stderr.take().expect("a piped standard error");
+        std::thread::spawn({
+            let log = Arc::clone(&log);
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    log.add(line);
+                }
+                log.end();
+            }
+        });
+        let process = Self { child, log };
+        let ready = process.log.wait_for(|line| line.contains("weir is ready"));
+        let Some(ready) = ready else { panic!("the gateway did not start:\n{}", process.log.lines().join("\n")) };
+        let ready: Value = serde_json::from_str(&ready).expect("log lines are JSON");
+        let addr = ready["listen"].as_str().and_then(|addr| addr.parse().ok());
+        (process, addr.expect("the ready line names the address"))
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || self.child.try_wait().expect("our own child"))
+    }
+
+    fn kill(&mut self) {
+        // Fails only when it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let lines = self.log.lines();
+            let last = lines.len().saturating_sub(20);
+            eprintln!("the gateway's last log lines:\n{}", lines[last..].join("\n"));
+        }
+    }
+}
+
+/// Lines of standard error.
+#[derive(Default)]
+struct Log {
+    lines: Mutex<(Vec<String>, bool)>,
+    changed: Condvar,
+}
+
+impl Log {
+    fn add(&self, line: String) {
+        self.lines.lock().expect("no panic in here").0.push(line);
+        self.changed.notify_all();
+    }
+
+    fn end(&self) {
+        self.lines.lock().expect("no panic in here").1 = true;
+        self.changed.notify_all();
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.lines.lock().expect("no panic in here").0.clone()
+    }
+
+    /// The first line that `matches`; `None` when standard error ends first or nothing comes in time.
+    fn wait_for(&self, matches: impl Fn(&str) -> bool) -> Option<String> {
+        let end = Instant::now() + PATIENCE;
+        let mut lines = self.lines.lock().expect("no panic in here");
+        loop {
+            if let Some(line) = lines.0.iter().find(|line| matches(line)) {
+                return Some(line.clone());
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if lines.1 || left == Duration::ZERO {
+                return None;
+            }
+            lines = self.changed.wait_timeout(lines, left).expect("no panic in here").0;
+        }
+    }
+}

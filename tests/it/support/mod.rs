@@ -1,0 +1,63 @@
+//! What every suite needs: the gateway as a process, clients and providers that speak raw bytes, and the recorded
+//! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its mistakes.
+
+mod calls;
+mod gateway;
+mod http;
+mod records;
+mod upstream;
+
+use std::time::{Duration, Instant};
+
+pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
+pub(crate) use gateway::{Driver, Gateway, Setup, weir};
+pub(crate) use http::{Answer, Client, Cut, call};
+pub(crate) use upstream::{ClosedPort, Gate, Peer, Upstream};
+pub(crate) use weir_loadtest::http::Request;
+pub(crate) use weir_loadtest::server::{ServerHandle, StdServer};
+
+/// How long anything may take before a test gives up. Generous: machines that run tests are busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks `probe` again and again until it has an answer; panics with `what` when that takes longer than [`PATIENCE`].
+pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = probe() {
+            return value;
+        }
+        assert!(Instant::now() < end, "within {PATIENCE:?} this did not happen: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The fake provider.
+pub(crate) fn provider() -> ServerHandle {
+    StdServer::start("127.0.0.1:0").expect("a loopback port")
+}
+
+/// Makes two tests of each function, one per I/O driver: `name::ring` and `name::epoll`. Where the kernel has no
+/// io_uring the ring half passes only if a gateway left to choose says that it runs on epoll.
+macro_rules! on_both_drivers {
+    ($(fn $name:ident($driver:ident) $body:block)+) => { $(
+        mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            fn run($driver: crate::support::Driver) $body
+
+            #[test]
+            fn ring() {
+                if let Some(driver) = crate::support::Driver::ring() {
+                    run(driver);
+                }
+            }
+
+            #[test]
+            fn epoll() {
+                run(crate::support::Driver::Epoll);
+            }
+        }
+    )+ };
+}
+pub(crate) use on_both_drivers;
