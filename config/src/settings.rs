@@ -41,6 +41,8 @@ pub struct Settings {
     pub rate_limiting: RateLimiting,
     /// `circuit_breaker.*`.
     pub circuit_breaker: CircuitBreaker,
+    /// `health_check.*`.
+    pub health_check: HealthCheck,
     /// `server.*`.
     pub server: Server,
     /// `shutdown.timeout_seconds`.
@@ -222,6 +224,19 @@ pub struct CircuitBreaker {
     pub half_open_max_calls: u32,
 }
 
+/// `health_check.*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// `enabled`: false stops the storage probe.
+    pub enabled: bool,
+    /// `interval_seconds`, at least 1.
+    pub interval_seconds: u32,
+    /// `timeout_ms` of one probe, at least 1.
+    pub timeout_ms: u64,
+    /// `retries`: misses in a row that make the service degraded, at least 1.
+    pub retries: u32,
+}
+
 /// `server.*` (ours unless spec.md names it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
@@ -282,6 +297,7 @@ impl Default for Settings {
                 recovery_timeout_ms: 30_000,
                 half_open_max_calls: 3,
             },
+            health_check: HealthCheck { enabled: true, interval_seconds: 10, timeout_ms: 5_000, retries: 3 },
             server: Server { core_threads: 0, io_driver: IoDriver::Auto, timing_header: false },
             shutdown_timeout_seconds: 30,
         }

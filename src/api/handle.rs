@@ -92,9 +92,31 @@ impl ApiHandle {
 
 /// Answers calls until every [`ApiHandle`] is gone and the last call is answered. Panics of handlers are counted in
 /// `shared`. Runs on the control thread's tokio runtime.
-pub async fn serve(router: Router, mut calls: mpsc::Receiver<Call>, shared: Arc<Shared>) {
+pub async fn serve(router: Router, calls: mpsc::Receiver<Call>, shared: Arc<Shared>) {
+    serve_until(router, calls, shared, std::future::pending()).await;
+}
+
+/// The same, and no longer than until `stop` is done: then nothing more is accepted, and what was is answered.
+pub async fn serve_until(
+    router: Router,
+    mut calls: mpsc::Receiver<Call>,
+    shared: Arc<Shared>,
+    stop: impl Future<Output = ()>,
+) {
     let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-    while let Some(call) = calls.recv().await {
+    let mut stop = std::pin::pin!(stop);
+    let mut stopping = false;
+    loop {
+        let call = tokio::select! {
+            biased;
+            () = &mut stop, if !stopping => {
+                stopping = true;
+                calls.close();
+                continue;
+            }
+            call = calls.recv() => call,
+        };
+        let Some(call) = call else { break };
         if call.reply.is_closed() {
             continue;
         }

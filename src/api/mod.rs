@@ -19,7 +19,7 @@ mod router;
 mod tests;
 
 pub use error::Fault;
-pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve};
+pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve, serve_until};
 pub use paths::is_own_path;
 pub use records::{ReadFault, Records};
 pub use router::{Api, READERS_MAX, router};

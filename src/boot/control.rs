@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use weir_config::settings::HealthCheck;
 
 use crate::api::{self, Api, Call};
 use crate::forward::Peer;
@@ -19,6 +21,7 @@ pub(super) struct Control {
     pub(super) registry: Arc<Registry>,
     pub(super) peer: Arc<Peer>,
     pub(super) calls: mpsc::Receiver<Call>,
+    pub(super) probing: HealthCheck,
 }
 
 /// The running control thread.
@@ -46,7 +49,7 @@ impl ControlThread {
 
     /// Ends the thread once the calls it has accepted are answered.
     pub(super) fn stop(self) {
-        // The thread may have ended already; then there is nobody to tell.
+        // The thread may have ended already.
         let _gone = self.stop.send(()).is_err();
         if self.handle.join().is_err() {
             tracing::error!("the control thread panicked");
@@ -56,29 +59,21 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, health, registry, peer, calls } = self;
+        let Self { store, health, registry, peer, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
         let router = api::router(Api::new(Arc::new(store.clone()), Arc::clone(&health), registry));
-        let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
-        tokio::spawn(probe::watch(Schedule::default(), health, question));
-        tokio::spawn(keep_resolved(peer));
-        // Ends by itself when the last core has gone and every call is answered; the order to stop is for a start that
-        // failed half way, and for calls that outlast the stop.
-        tokio::select! {
-            () = api::serve(router, calls, shared) => {}
-            () = patience(stopped) => {}
+        if probing.enabled {
+            let schedule = Schedule {
+                interval: Duration::from_secs(u64::from(probing.interval_seconds)),
+                timeout: Duration::from_millis(probing.timeout_ms),
+            };
+            let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
+            tokio::spawn(probe::watch(schedule, health, question));
         }
+        tokio::spawn(keep_resolved(peer));
+        // A dropped sender is an order to stop, too: a start that failed half way.
+        api::serve_until(router, calls, shared, async { drop(stopped.await) }).await;
     }
-}
-
-/// How long calls may take to end once the gateway stops.
-const CALLS_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
-
-/// Waits for the order to stop, then a little longer.
-async fn patience(stopped: oneshot::Receiver<()>) {
-    // A dropped sender is an order to stop, too.
-    drop(stopped.await);
-    tokio::time::sleep(CALLS_LIMIT).await;
 }
 
 /// Looks the provider's name up, again and again: addresses change, and the first lookup may fail.
@@ -96,7 +91,7 @@ async fn keep_resolved(peer: Arc<Peer>) {
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(upstream = %peer.describe(), %error, "the provider's host name cannot be resolved; trying on");
                 }
-                std::time::Duration::from_secs(1)
+                Duration::from_secs(1)
             }
             Err(_) => return,
         };

@@ -65,7 +65,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
         version: env!("CARGO_PKG_VERSION"),
         storage_profile: settings.storage.profile,
         judge_enabled_at_startup: false,
-        retries: 3,
+        retries: settings.health_check.retries,
     };
     let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
     health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
@@ -76,6 +76,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
         registry: Arc::clone(&registry),
         peer: Arc::clone(&peer),
         calls,
+        probing: settings.health_check,
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let process = Process::new(ProcessParts {
@@ -214,8 +215,6 @@ impl Gateway {
         }
         inference.stop_within(left());
         clean &= store.close(left());
-        // With the process goes the last way to ask the control thread, which then ends by itself.
-        drop(process);
         control.stop();
         clean
     }

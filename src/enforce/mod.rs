@@ -46,6 +46,12 @@ pub fn can_act(rules: &Enforcement) -> bool {
     rules.mode != EnforcementMode::Log || !rules.categories.is_empty()
 }
 
+/// The finding that speaks for the request in the flag headers: the worst of those that flag it, the surest of equals.
+pub fn worst<'a>(findings: &'a [Finding], rules: &Enforcement) -> Option<&'a Finding> {
+    let flags = findings.iter().filter(|finding| action(finding, rules) >= Decision::Flag);
+    flags.max_by(|a, b| a.severity.cmp(&b.severity).then(a.confidence.total_cmp(&b.confidence)))
+}
+
 fn action(finding: &Finding, rules: &Enforcement) -> Decision {
     if finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
         return Decision::Forward;

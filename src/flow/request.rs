@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::settings::Upstream;
+use weir_config::settings::{Enforcement, Upstream};
 use weir_config::vocab::{Dialect, Finding, Operation, Severity, SpanId, Timestamp, TraceId};
 use weir_inference::{Analyser, Job, Options, Scratch, Turn};
 
@@ -432,7 +432,7 @@ fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledger) -> Read
     }
     let mut marks = Vec::new();
     if decision == Decision::Flag {
-        flag(&findings, &mut marks);
+        flag(&findings, &settings.enforcement, &mut marks);
     }
     if let Analysis::Skipped(skip) = analysis {
         marks.push(("X-Service-Analysis", Bytes::from_static(skip.header().as_bytes())));
@@ -441,8 +441,8 @@ fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledger) -> Read
     Ready { parsed, payload, marks }
 }
 
-fn flag(findings: &[Finding], marks: &mut Vec<(&'static str, Bytes)>) {
-    if let Some(worst) = findings.iter().max_by_key(|finding| finding.severity) {
+fn flag(findings: &[Finding], rules: &Enforcement, marks: &mut Vec<(&'static str, Bytes)>) {
+    if let Some(worst) = enforce::worst(findings, rules) {
         marks.push(("X-Service-Flagged", Bytes::from_static(b"true")));
         marks.push(("X-Service-Finding-Type", Bytes::from(worst.finding_type.to_string())));
         marks.push(("X-Service-Severity", Bytes::from_static(worst.severity.as_str().as_bytes())));

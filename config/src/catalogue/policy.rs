@@ -10,8 +10,6 @@ use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{AnalysisDepth, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
 use crate::vocab::TenantId;
 
-const HEALTH: &str = "the configurable health check";
-
 const MODES: [(&str, EnforcementMode); 3] =
     [("log", EnforcementMode::Log), ("block", EnforcementMode::Block), ("flag", EnforcementMode::Flag)];
 const ACTIONS: [(&str, EnforcementAction); 2] =
@@ -62,11 +60,35 @@ pub(super) static SETTINGS: &[Setting] = &[
         "the per-subsystem circuit breaker",
     ),
     // --- health check ---
-    Setting::on_but_not_built("health_check.enabled", "the periodic storage probe of the health check"),
-    Setting::not_built("health_check.path", Kind::Text, Literal::Text("/health"), HEALTH),
-    Setting::not_built("health_check.interval_seconds", Kind::u32_at_least(1), Literal::Int(10), HEALTH),
-    Setting::not_built("health_check.timeout_ms", Kind::millis(1), Literal::Int(5_000), HEALTH),
-    Setting::not_built("health_check.retries", Kind::u32_at_least(1), Literal::Int(3), HEALTH),
+    Setting::built(
+        "health_check.enabled",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Ask the store at an interval whether it works; false stops the asking, the route stays.",
+        set!(health_check.enabled, flag),
+    ),
+    Setting::not_built("health_check.path", Kind::Text, Literal::Text("/health"), "moving the health route"),
+    Setting::built(
+        "health_check.interval_seconds",
+        Kind::u32_at_least(1),
+        Literal::Int(10),
+        "Seconds between two questions to the store.",
+        set!(health_check.interval_seconds, int),
+    ),
+    Setting::built(
+        "health_check.timeout_ms",
+        Kind::millis(1),
+        Literal::Int(5_000),
+        "How long the store may take to answer.",
+        set!(health_check.timeout_ms, int),
+    ),
+    Setting::built(
+        "health_check.retries",
+        Kind::u32_at_least(1),
+        Literal::Int(3),
+        "Unanswered questions in a row that make the service degraded.",
+        set!(health_check.retries, int),
+    ),
     // --- rate limiting ---
     Setting::built(
         "rate_limiting.enabled",

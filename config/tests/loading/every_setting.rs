@@ -58,6 +58,10 @@ fn samples() -> Vec<Sample> {
         sample("circuit_breaker.failure_threshold", "0", |s| s.circuit_breaker.failure_threshold = 0),
         sample("circuit_breaker.recovery_timeout_ms", "0", |s| s.circuit_breaker.recovery_timeout_ms = 0),
         sample("circuit_breaker.half_open_max_calls", "9", |s| s.circuit_breaker.half_open_max_calls = 9),
+        sample("health_check.enabled", "false", |s| s.health_check.enabled = false),
+        sample("health_check.interval_seconds", "7", |s| s.health_check.interval_seconds = 7),
+        sample("health_check.timeout_ms", "70", |s| s.health_check.timeout_ms = 70),
+        sample("health_check.retries", "5", |s| s.health_check.retries = 5),
         sample("rate_limiting.enabled", "false", |s| s.rate_limiting.enabled = false),
         sample("rate_limiting.requests_per_second", "10", |s| s.rate_limiting.default.requests_per_second = 10),
         sample("rate_limiting.burst_size", "11", |s| s.rate_limiting.default.burst_size = 11),
@@ -319,10 +323,10 @@ fn every_variable_of_a_setting_that_is_not_built_is_refused_by_name() {
 #[test]
 fn switching_off_what_is_not_built_is_accepted_and_leaves_the_banner() {
     let banner = load(&Sources::default()).unwrap().not_built_defaults;
-    assert_eq!(banner, ["the periodic storage probe of the health check", "the ML classifier", "cost estimation"]);
+    assert_eq!(banner, ["the ML classifier", "cost estimation"]);
     let file = "security_analysis: {ml_enabled: false, ml_preload: false}\ncost_estimation: {enabled: false}\n";
     let loaded = Bench::with_file(file).loaded();
-    assert_eq!(loaded.not_built_defaults, ["the periodic storage probe of the health check"]);
+    assert_eq!(loaded.not_built_defaults, Vec::<&str>::new());
     assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
 
     for off in ["0", "false", "No"] {
