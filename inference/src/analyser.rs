@@ -91,10 +91,8 @@ impl Analyser {
     fn analyse_part(&self, scratch: &mut Scratch, part: &Part<'_>, options: &Options) -> Outcome {
         let Scratch { folded, memory, inner, candidates, plain, .. } = scratch;
         candidates.clear();
-        let (text, too_long) = match part.text.char_indices().nth(0).map(|_| part.text.len() > TEXT_MAX) {
-            Some(true) => (part.text.get(..TEXT_MAX).unwrap_or_default(), true),
-            _ => (part.text, false),
-        };
+        let text = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
+        let too_long = text.len() < part.text.len();
         folded.fold(text);
         let bytes = folded.bytes(text);
         let limits = Limits { scope: part.kind.bit(), jailbreak: options.jailbreak, deadline: options.deadline };
@@ -145,7 +143,7 @@ impl Analyser {
                 let mut candidate = Candidate::rule(*found, rule);
                 candidate.mention(mentioned);
                 if kind == PartKind::Tool {
-                    candidate.from_tool();
+                    candidate.make_indirect();
                 }
                 candidate.disguised = disguised;
                 out.push(candidate);
@@ -294,7 +292,7 @@ impl Signals {
             let severity = if sum.points >= SIGNAL_HIGH { Severity::High } else { Severity::Medium };
             let mut candidate = Candidate::combined(sum.start, sum.end, severity, sum.finding_type, sum.count);
             if kind == PartKind::Tool {
-                candidate.from_tool();
+                candidate.make_indirect();
             }
             out.push(candidate);
         }

@@ -136,7 +136,7 @@ impl Candidate {
     }
 
     /// Marks a match in tool results or retrieved data: nobody there may give orders.
-    pub(crate) const fn from_tool(&mut self) {
+    pub(crate) const fn make_indirect(&mut self) {
         self.indirect = true;
     }
 

@@ -17,9 +17,9 @@ use crate::rules::{Detector, LoadError, Rule};
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
 /// Pattern attempts any text may have, however short.
-const CREDITS_FREE: usize = 96;
+const CREDITS_FREE: usize = 64;
 /// Further pattern attempts per KB of text.
-const CREDITS_PER_KB: usize = 24;
+const CREDITS_PER_KB: usize = 16;
 /// What an attempt costs whose pattern may begin before its literal.
 const CREDITS_SEARCH: usize = 3;
 

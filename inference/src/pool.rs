@@ -8,7 +8,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -68,8 +68,8 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    /// Disconnects when the last worker has ended.
-    ended: Receiver<()>,
+    /// Disconnects when the last worker has ended. The lock is never taken: only the owner of the pool looks.
+    ended: Mutex<Receiver<()>>,
 }
 
 /// A way to give work to a [`Pool`], from any thread.
@@ -136,7 +136,7 @@ impl Pool {
             panicked: AtomicU64::new(0),
         });
         let (alive, ended) = mpsc::channel();
-        let pool = Self { shared, ended };
+        let pool = Self { shared, ended: Mutex::new(ended) };
         for index in 0..threads {
             let (shared, analyser, alive) = (Arc::clone(&pool.shared), Arc::clone(&analyser), alive.clone());
             thread::Builder::new()
@@ -180,11 +180,12 @@ impl Pool {
             self.shared.hurrying.store(true, Ordering::SeqCst);
         }
         self.shared.wake_all();
-        if self.ended.recv_timeout(drain) == Err(RecvTimeoutError::Timeout) {
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(drain) == Err(RecvTimeoutError::Timeout) {
             self.shared.hurrying.store(true, Ordering::SeqCst);
             self.shared.wake_all();
             // A job that never ends is left behind: its thread cannot be taken from it.
-            let _stuck = self.ended.recv_timeout(LAST_JOB).is_err_and(|error| error == RecvTimeoutError::Timeout);
+            let _stuck = ended.recv_timeout(LAST_JOB).is_err_and(|error| error == RecvTimeoutError::Timeout);
         }
         // Only left when every worker is stuck: whoever waits for these jobs must still hear of it.
         while let Some(job) = self.shared.take() {

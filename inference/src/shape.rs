@@ -29,12 +29,17 @@ pub(crate) fn is_flood(text: &[u8]) -> bool {
         samples += 1;
         let distinct = sample.iter().filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
         let ahead = text.get(at + 1..(at + PERIOD_MAX + SAMPLE_BYTES).min(text.len())).unwrap_or_default();
-        if distinct >= SAMPLE_BYTES / 3 && ahead.windows(SAMPLE_BYTES).any(|again| again == sample) {
+        if distinct >= SAMPLE_BYTES / 3 && comes_again(ahead, sample) {
             periodic += 1;
         }
         at += SAMPLE_STEP;
     }
     samples >= 4 && periodic * 5 >= samples * 4
+}
+
+/// Whether `sample` stands somewhere in `ahead`; compares whole samples only where the first byte fits.
+fn comes_again(ahead: &[u8], sample: &[u8]) -> bool {
+    ahead.windows(SAMPLE_BYTES).any(|again| again.first() == sample.first() && again == sample)
 }
 
 /// Counts lines that begin like a turn of the user or of the assistant (`User:`, `Assistant:`, `Q:` ...).

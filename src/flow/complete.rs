@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
-use weir_inference::{Analyser, Hit, Options, Part, Scratch};
+use weir_inference::{Analyser, Hit, Options, Part, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::text;
@@ -44,10 +44,7 @@ impl Finish {
 
 /// Completes the record with analysis.
 pub(crate) fn complete(analyser: &Analyser, scratch: &mut Scratch, finish: Finish) -> Box<SpanRecord> {
-    fill(finish, |parts, options, hits| {
-        let ran = survive(|| analyser.analyse(scratch, parts, options, hits))?;
-        Some((ran.detectors, ran.cut))
-    })
+    fill(finish, |parts, options, hits| survive(|| analyser.analyse(scratch, parts, options, hits)))
 }
 
 /// Runs a reader or detector over somebody else's bytes. A bug in it costs this one result, never the record, the
@@ -69,9 +66,6 @@ pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
     span.tags.insert(Cow::Borrowed("pipeline_dropped"), "true".to_owned());
     span.tags.insert(Cow::Borrowed("reason"), reason.to_owned());
 }
-
-/// Which detectors ran, and whether they ran out of time.
-type Ran = (&'static [&'static str], bool);
 
 fn fill(
     finish: Finish,
@@ -130,7 +124,7 @@ fn find(
         parts.extend(text::answer_parts(answer));
     }
     let mut hits = Vec::new();
-    let Some((detectors, cut)) = analyse(&parts, options, &mut hits) else {
+    let Some(ran) = analyse(&parts, options, &mut hits) else {
         return drop_tags(span, "analyzer_error");
     };
     for Hit { part, mut finding } in hits {
@@ -141,20 +135,12 @@ fn find(
         span.security_findings.push(finding);
     }
     if span.detectors.is_empty() {
-        span.detectors.extend(detectors.iter().map(|name| Cow::Borrowed(*name)));
+        span.detectors.extend(ran.detectors.iter().map(|name| Cow::Borrowed(*name)));
     }
     if let Some(view) = request {
         span.security_findings.extend(reading_findings(view));
     }
-    if cut {
-        span.security_findings.push(Finding::new(
-            "analysis_timeout",
-            Severity::Info,
-            1.0,
-            "rules",
-            "analysis ran out of time before it had seen the whole text",
-        ));
-    }
+    span.security_findings.extend(limit_findings(&ran));
     span.security_score = Some(score(&span.security_findings));
 }
 
@@ -184,6 +170,19 @@ pub(crate) fn reading_findings(view: &RequestView) -> impl Iterator<Item = Findi
         finding
     });
     unreadable.into_iter().chain(truncated)
+}
+
+/// Findings about an analysis that met one of its own limits.
+pub(crate) fn limit_findings(ran: &Ran) -> impl Iterator<Item = Finding> + use<> {
+    let about = |finding_type, severity, description| Finding::new(finding_type, severity, 1.0, "rules", description);
+    let cut = ran
+        .cut
+        .then(|| about("analysis_timeout", Severity::Info, "analysis met its limit before it had seen the whole text"));
+    let dense = ran.verify_cap_reached.then(|| {
+        let description = "so many trigger words stand so close together that not every rule was tried on each";
+        about("analysis_truncated", Severity::Low, description)
+    });
+    cut.into_iter().chain(dense)
 }
 
 fn take_request(span: &mut SpanRecord, view: RequestView) {

@@ -11,7 +11,7 @@ use weir_config::settings::{Enforcement, Upstream};
 use weir_config::vocab::{Dialect, Finding, Operation, Severity, SpanId, Timestamp, TraceId};
 use weir_inference::{Analyser, Job, Options, Scratch, Turn};
 
-use super::complete::{reading_findings, survive};
+use super::complete::{limit_findings, reading_findings, survive};
 use super::ledger::Ledger;
 use super::relay::{self, Ended};
 use super::session::{Next, Session};
@@ -362,7 +362,7 @@ impl Look {
                 finding
             })
             .collect();
-        findings.extend(reading_findings(&view));
+        findings.extend(reading_findings(&view).chain(limit_findings(&ran)));
         Looked { view, findings, detectors: ran.detectors }
     }
 }

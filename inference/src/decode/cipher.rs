@@ -153,7 +153,7 @@ impl Cipher {
             Self::PigLatin => each_word(text, out, from_pig_latin),
             Self::Spaced => join_spaced(text, out),
             Self::Split => join_split(text, out),
-            Self::Percent => escapes(text, out, |rest| hex_after(rest, b"%", 2).map(|(byte, used)| (byte, used))),
+            Self::Percent => escapes(text, out, |rest| hex_after(rest, b"%", 2)),
             Self::UnicodeEscape => {
                 escapes(text, out, |rest| hex_after(rest, b"\\u00", 2).or_else(|| hex_after(rest, b"\\x", 2)))
             }

@@ -13,9 +13,9 @@ pub(crate) use run::{Runs, decode as decode_run};
 /// Encodings inside encodings that are followed.
 pub(crate) const DEPTH_MAX: usize = 2;
 /// Bytes before a marker word that are decoded with it.
-pub(crate) const WINDOW_BEFORE: usize = 1024;
+pub(crate) const WINDOW_BEFORE: usize = 512;
 /// Bytes after a marker word that are decoded with it.
-pub(crate) const WINDOW_AFTER: usize = 3072;
+pub(crate) const WINDOW_AFTER: usize = 2048;
 
 /// Whether decoded bytes look like text a model would read: few control characters, some spaces or letters.
 pub(crate) fn is_readable(bytes: &[u8]) -> bool {

@@ -1,3 +1,5 @@
+//! The engine: which rules fire where, and how much work it may do.
+
 use super::*;
 use crate::fold::Folded;
 use crate::rules;

@@ -26,8 +26,6 @@ pub(crate) struct Folded {
     pub(crate) tag_count: u32,
     /// Letters that imitate ASCII ones: full-width, mathematical, enclosed, foreign-script look-alikes.
     pub(crate) disguised_count: u32,
-    /// Whether characters beyond ASCII are left after folding.
-    pub(crate) has_foreign: bool,
 }
 
 /// Longest text that is folded; longer ones are cut, because offsets are kept in 32 bits.
@@ -56,7 +54,6 @@ impl Folded {
         self.hidden_count = 0;
         self.tag_count = 0;
         self.disguised_count = 0;
-        self.has_foreign = false;
         self.same = text.is_ascii();
         if !self.same {
             self.fold_foreign(text);
@@ -75,7 +72,7 @@ impl Folded {
         (from, ceil(original, last + 1))
     }
 
-    /// Whether the fold changed anything between two folded offsets (apart from accents and typography).
+    /// Whether the text held invisible or look-alike characters (accents and typography do not count).
     pub(crate) fn is_disguised(&self) -> bool {
         self.hidden_count + self.tag_count + self.disguised_count > 0
     }
@@ -128,7 +125,6 @@ impl Folded {
     }
 
     fn keep(&mut self, c: char) {
-        self.has_foreign = true;
         let mut buffer = [0; 4];
         let mut lower = c.to_lowercase();
         let c = match (lower.next(), lower.next()) {
@@ -202,12 +198,14 @@ impl Word {
         let ahead = bytes.iter().skip(at).take(WORD_REACH).take_while(glued).count();
         self.end = at + ahead;
         let word = bytes.get(at - back..self.end).unwrap_or_default();
-        let has_latin = word.iter().any(u8::is_ascii_alphabetic);
+        let whole = || text.get(ceil(text, at - back)..floor(text, self.end)).unwrap_or_default();
+        let dressed =
+            |c: char| matches!(c, '\u{FF21}'..='\u{FF5A}' | '\u{1D400}'..='\u{1D7FF}' | '\u{24B6}'..='\u{24E9}');
+        let has_latin = word.iter().any(u8::is_ascii_alphabetic) || whole().chars().any(dressed);
         let alone = || {
             // A whole word of look-alikes between Latin words, such as a lone Cyrillic article.
             let latin_before = bytes.iter().take(at - back).rev().take(12).any(u8::is_ascii_alphabetic);
-            let whole = text.get(ceil(text, at - back)..floor(text, self.end));
-            latin_before && whole.is_some_and(|word| word.chars().all(|c| latin::lookalike(c).is_some()))
+            latin_before && !whole().is_empty() && whole().chars().all(|c| latin::lookalike(c).is_some())
         };
         self.mixed = has_latin || alone();
         self.mixed

@@ -65,6 +65,9 @@ pub(super) fn ip_v6(token: Token<'_>) -> Option<Pii> {
     let reach = start.saturating_sub(IP_V6_MAX).max(floor);
     let from = start - text.get(reach..start)?.iter().rev().take_while(inside).count();
     let mut to = start + text.get(start..)?.iter().take(IP_V6_MAX + 1).take_while(inside).count();
+    if to <= start {
+        return None;
+    }
     if text.get(to - 1) == Some(&b':') && text.get(to.wrapping_sub(2)) != Some(&b':') {
         to -= 1;
     }

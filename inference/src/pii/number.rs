@@ -10,6 +10,10 @@ use super::{Pii, PiiType, Token, checks, document};
 
 /// Most segments of one cluster.
 const SEGMENTS_MAX: usize = 8;
+/// Fewest digits of any number but an IPv4 address; a date of birth has six.
+const DIGITS_TOTAL_MIN: usize = 6;
+/// Most digits of any number: a payment card of nineteen.
+const DIGITS_TOTAL_MAX: usize = 19;
 /// Most digits of one cluster.
 const DIGITS_MAX: usize = 24;
 
@@ -95,7 +99,12 @@ fn shape(token: Token<'_>, cluster: &Cluster, count: usize, context: &Cell<Optio
     let segments = cluster.segments.get(..count)?;
     let last = segments.last()?;
     let end = last.start + last.len;
-    let digits = cluster.digits.get(..last.digit_at + last.len)?;
+    // Fewer digits make only dotted addresses; more make nothing. Most runs of small numbers end here.
+    let total = last.digit_at + last.len;
+    if total > DIGITS_TOTAL_MAX || (total < DIGITS_TOTAL_MIN && last.gap != Gap::Dot) {
+        return None;
+    }
+    let digits = cluster.digits.get(..total)?;
     let next = token.text.get(end).copied().unwrap_or(b' ');
     let after = token.text.get(end + 1).copied().unwrap_or(b' ');
     if next.is_ascii_alphanumeric()
@@ -139,12 +148,15 @@ struct Number<'a> {
     context: &'a Cell<Option<Context>>,
 }
 
-impl Number<'_> {
+/// Whether a number has the shape of one type.
+type Check<'a> = fn(&Number<'a>) -> bool;
+
+impl<'a> Number<'a> {
     fn kind(&self) -> Option<PiiType> {
         if self.token.byte_before() == b'+' {
             return self.is_intl_phone().then_some(PiiType::IntlPhone);
         }
-        let checks: [(PiiType, fn(&Self) -> bool); 11] = [
+        let checks: [(PiiType, Check<'a>); 11] = [
             (PiiType::CreditCard, Self::is_card),
             (PiiType::FrNir, Self::is_nir),
             (PiiType::BrCpf, Self::is_cpf),
@@ -295,6 +307,7 @@ impl Number<'_> {
             _ => false,
         };
         let trunk = digit(0) == 0
+            && self.lens != [3, 2, 4]
             && (9..=11).contains(&self.digits.len())
             && self.lens.len() >= 2
             && self.lens.first().is_some_and(|len| *len >= 2)
@@ -318,31 +331,41 @@ fn is_date(year: u32, month: u32, day: u32) -> bool {
 /// `9 March 1975` and `March 9, 1975` after a word about birth, entered at the day.
 fn written_date(token: Token<'_>) -> Option<Pii> {
     let text = token.text;
-    if token.end - token.start > 2 || !Context::before(text, token.start).names(Topic::Birth) {
+    if token.end - token.start > 2 {
         return None;
     }
-    let month_at = |at: usize| {
-        let word = text.get(at..)?;
-        let len = word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let known = len >= 3
-            && MONTHS
-                .iter()
-                .any(|month| word.get(..3).is_some_and(|three| three.eq_ignore_ascii_case(month.as_bytes())));
-        known.then_some(at + len)
-    };
-    let year_end = |at: usize| {
-        let year = text.get(at..at + 4)?;
-        let valid = matches!(year, [b'1', b'9', ..] | [b'2', b'0', ..]) && year.iter().all(u8::is_ascii_digit);
-        (valid && !text.get(at + 4).is_some_and(u8::is_ascii_alphanumeric)).then_some(at + 4)
-    };
-    if let Some(end) = month_at(token.end + 1).and_then(|at| year_end(at + 1)) {
-        return Some(Pii { kind: PiiType::DateOfBirth, start: token.start, end });
-    }
+    let date = day_first(token).or_else(|| month_first(token))?;
+    Context::before(text, date.start).names(Topic::Birth).then_some(date)
+}
+
+/// One past the last letter of the month name at `at`.
+fn month_at(text: &[u8], at: usize) -> Option<usize> {
+    let word = text.get(at..)?;
+    let name = word.get(..3)?;
+    let known = MONTHS.iter().any(|month| name.eq_ignore_ascii_case(month.as_bytes()));
+    known.then(|| at + word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count())
+}
+
+/// One past the year at `at`.
+fn year_end(text: &[u8], at: usize) -> Option<usize> {
+    let year = text.get(at..at + 4)?;
+    let valid = matches!(year, [b'1', b'9', ..] | [b'2', b'0', ..]) && year.iter().all(u8::is_ascii_digit);
+    (valid && !text.get(at + 4).is_some_and(u8::is_ascii_alphanumeric)).then_some(at + 4)
+}
+
+fn day_first(token: Token<'_>) -> Option<Pii> {
+    let month = month_at(token.text, token.end + 1)?;
+    let end = year_end(token.text, month + 1)?;
+    Some(Pii { kind: PiiType::DateOfBirth, start: token.start, end })
+}
+
+fn month_first(token: Token<'_>) -> Option<Pii> {
+    let text = token.text;
     let before = text.get(..token.start.checked_sub(1)?)?;
     let letters = before.iter().rev().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let start = before.len() - letters;
-    month_at(start)?;
+    month_at(text, start)?;
     let skip = if text.get(token.end) == Some(&b',') { 2 } else { 1 };
-    let end = year_end(token.end + skip)?;
+    let end = year_end(text, token.end + skip)?;
     (start >= token.floor).then_some(Pii { kind: PiiType::DateOfBirth, start, end })
 }

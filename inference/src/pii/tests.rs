@@ -1,1 +1,102 @@
+//! Personal data: every type by a valid example, a near miss, and its check digits.
 
+use proptest::prelude::*;
+
+use super::*;
+
+fn found(text: &str) -> Vec<(PiiType, &str)> {
+    let mut scanner = Scanner::new(text.as_bytes());
+    let mut all = Vec::new();
+    while let Some(pii) = scanner.next_before(text.len()) {
+        all.push((pii.kind, text.get(pii.start..pii.end).unwrap()));
+    }
+    all
+}
+
+#[test]
+fn finds_each_type_where_it_stands() {
+    for (text, kind, value) in [
+        ("mail anna.k+x@mail.example.org, please", PiiType::Email, "anna.k+x@mail.example.org"),
+        ("call (214) 382-6102 today", PiiType::PhoneNumber, "(214) 382-6102"),
+        ("ring 020 2738 6468", PiiType::PhoneNumber, "020 2738 6468"),
+        ("or +31 6 5799 2059.", PiiType::IntlPhone, "+31 6 5799 2059"),
+        ("SSN: 172-41-7859", PiiType::Ssn, "172-41-7859"),
+        ("card 4111 1111 1111 1111 ok", PiiType::CreditCard, "4111 1111 1111 1111"),
+        ("to GB82 WEST 1234 5698 7654 32 now", PiiType::Iban, "GB82 WEST 1234 5698 7654 32"),
+        ("NI number JK 33 27 95 A", PiiType::UkNin, "JK 33 27 95 A"),
+        ("NI AT255511D", PiiType::UkNin, "AT255511D"),
+        ("NHS 943 476 5919", PiiType::NhsNumber, "943 476 5919"),
+        ("social insurance number 046 454 286", PiiType::CanadianSin, "046 454 286"),
+        ("my TFN is 123 456 782", PiiType::AustralianTfn, "123 456 782"),
+        ("from 193.218.84.184 port", PiiType::IpAddress, "193.218.84.184"),
+        ("at 2001:db8:cc92::1ce5.", PiiType::IpAddress, "2001:db8:cc92::1ce5"),
+        ("CPF 529.982.247-25", PiiType::BrCpf, "529.982.247-25"),
+        ("num 255081416802538", PiiType::FrNir, "255081416802538"),
+        ("DNI 12345678Z", PiiType::EsDni, "12345678Z"),
+        ("Aadhaar 6939 7103 9433", PiiType::InAadhaar, "6939 7103 9433"),
+        ("passport no. C0J426R78", PiiType::Passport, "C0J426R78"),
+        ("born 9 March 1975 in", PiiType::DateOfBirth, "9 March 1975"),
+        ("DOB: 1994-02-17", PiiType::DateOfBirth, "1994-02-17"),
+        ("born on March 9, 1975.", PiiType::DateOfBirth, "March 9, 1975"),
+    ] {
+        assert_eq!(found(text), [(kind, value)], "{text}");
+    }
+}
+
+#[test]
+fn leaves_look_alikes_alone() {
+    for text in [
+        "Order number 4931026721971537 has shipped",
+        "Our build 3.13.30.97 is out",
+        "The room 517-93-2281A is free",
+        "000-99-2398 is never valid",
+        "UUID aa80d9e2-d16f-4d16-8b7a-feef866f638d",
+        "commit 44a7725f47bce3b9dbccb854050fb4c2334b7df6",
+        "IBAN GB82 WEST 1234 5698 7654 33 fails",
+        "written on 2024-02-17 and 9 March 1975",
+        "user@example and name[at]domain[dot]com",
+        "The population grew from 1,751,625 to 3,421,857",
+        "https://user:pass123@host.example.org/x",
+        "std::vec::Vec and 10:22:01",
+        "GPS -44.650253, 30.693817",
+        "x1:",
+        "zz9::",
+    ] {
+        assert_eq!(found(text), [], "{text}");
+    }
+}
+
+#[test]
+fn finds_neighbours_one_by_one() {
+    let kinds: Vec<PiiType> =
+        found("Anna,a@b.example.org,172-41-7859,4111111111111111").iter().map(|hit| hit.0).collect();
+    assert_eq!(kinds, [PiiType::Email, PiiType::Ssn, PiiType::CreditCard]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn matches_lie_in_order_inside_the_text(text in "[0-9a-zA-F@.:,+()_ -]{0,200}") {
+        let mut scanner = Scanner::new(text.as_bytes());
+        let mut floor = 0;
+        while let Some(pii) = scanner.next_before(text.len()) {
+            prop_assert!(floor <= pii.start && pii.start < pii.end && pii.end <= text.len());
+            floor = pii.end;
+        }
+    }
+
+    #[test]
+    fn a_valid_card_is_found_and_a_changed_digit_is_not(body in prop::collection::vec(0u8..10, 14), at in 0usize..15) {
+        let mut digits = vec![4];
+        digits.extend(body);
+        let last = (0..10).find(|last| { let mut all = digits.clone(); all.push(*last); checks::luhn(&all) }).unwrap();
+        digits.push(last);
+        let write = |digits: &[u8]| digits.iter().map(u8::to_string).collect::<String>();
+        let text = format!("card {} .", write(&digits));
+        prop_assert_eq!(found(&text).first().map(|hit| hit.0), Some(PiiType::CreditCard));
+        digits[at + 1] = (digits[at + 1] + 1) % 10;
+        let text = format!("card {} .", write(&digits));
+        prop_assert!(found(&text).iter().all(|hit| hit.0 != PiiType::CreditCard));
+    }
+}

@@ -59,6 +59,8 @@ const PATTERN_BYTES_MAX: usize = 384 * 1024;
 const CACHE_BYTES_MAX: usize = 256 * 1024;
 /// Largest counted repetition a pattern may ask for.
 const REPEAT_MAX: u32 = 128;
+/// Largest counted repetition of a negated class: counting such bytes multiplies the states of the automaton.
+const WIDE_REPEAT_MAX: u32 = 64;
 /// Longest window on either side of a literal, in bytes.
 const WINDOW_MAX: usize = 512;
 /// How deep macros may use macros.
@@ -183,6 +185,9 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
     if let Some(count) = widest_repeat(pattern).filter(|count| *count > REPEAT_MAX) {
         return Err(format!("counted repetition {{{count}}} is above {REPEAT_MAX}"));
     }
+    if let Some(count) = wide_repeat(pattern).filter(|count| *count > WIDE_REPEAT_MAX) {
+        return Err(format!("a class of nearly all bytes is repeated {count} times; say `*?`, the window bounds it"));
+    }
     let literals = literals(&raw, sets)?;
     let detector = match (&raw.jailbreak, &raw.secret) {
         (Some(_), None) => Detector::Jailbreak,
@@ -298,6 +303,28 @@ fn widest_repeat(pattern: &str) -> Option<u32> {
         .flat_map(|(counts, _)| counts.split(','))
         .filter_map(|count| count.trim().parse().ok())
         .max()
+}
+
+/// The largest number that counts repetitions of a negated class or of the dot.
+fn wide_repeat(pattern: &str) -> Option<u32> {
+    let (mut in_class, mut wide, mut escaped) = (false, false, false);
+    let mut widest = None;
+    for (at, byte) in pattern.bytes().enumerate() {
+        let rest = pattern.get(at + 1..).unwrap_or_default();
+        match byte {
+            _ if escaped => (escaped, wide) = (false, wide && in_class),
+            b'\\' => escaped = true,
+            b'[' if !in_class => (in_class, wide) = (true, rest.starts_with('^')),
+            b']' if in_class => in_class = false,
+            b'{' if !in_class && wide => {
+                widest = widest.max(widest_repeat(&format!("{{{}", rest.split_inclusive('}').next().unwrap_or(rest))))
+            }
+            b'.' if !in_class => wide = true,
+            _ if !in_class => wide = false,
+            _ => {}
+        }
+    }
+    widest
 }
 
 /// Plain words of three letters or more in a pattern.
