@@ -49,7 +49,7 @@ struct Options {
 enum Command {
     /// Run the gateway (the default).
     Serve,
-    /// Check the configuration and exit: 0 when a start would accept it.
+    /// Check the settings and exit: 0 when every one of them is valid.
     Check,
     /// Run the pending migrations of the database and exit.
     Migrate,

@@ -56,6 +56,11 @@ impl Resolver {
     }
 }
 
+/// The field an API key of a provider stands in when it is not a bearer: `x-api-key`, or `api-key` as some SDKs say.
+pub fn api_key<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+    get("x-api-key").or_else(|| get("api-key"))
+}
+
 fn named(value: &[u8]) -> Option<TenantId> {
     std::str::from_utf8(value).ok()?.trim_ascii().parse().ok()
 }

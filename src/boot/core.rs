@@ -12,6 +12,9 @@ use crate::rt::{self, Accepted, Conn, Listener};
 /// What a core is told at the end: how long what is in flight may still take.
 pub(super) type DrainOrder = Duration;
 
+/// How long cut connections get to end their exchange in the records.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
 /// How often a core does its housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -48,21 +51,33 @@ pub(super) async fn run(
 }
 
 /// Waits until every connection has ended, at most `limit`. Idle ones are closed at once; busy ones get
-/// `Connection: close` with their answer.
+/// `Connection: close` with their answer. What is left then is cut, and given a moment to be recorded.
 async fn drain(core: &Rc<Core>, limit: Duration) {
-    let deadline = rt::now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-    while core.connections.get() > 0 && rt::now_ms() < deadline {
-        for fd in core.idle.borrow().iter() {
-            rt::stop_reading(*fd);
+    for fd in core.idle.borrow().iter() {
+        rt::stop_reading(*fd);
+    }
+    if ended_within(core, limit).await {
+        return;
+    }
+    let left: Vec<_> = core.open.borrow().iter().copied().collect();
+    core.process.count_cut(left.len());
+    tracing::warn!(connections = left.len(), "connections were cut at the end of shutdown.timeout_seconds");
+    for fd in left {
+        rt::stop(fd);
+    }
+    ended_within(core, LAST_MOMENT).await;
+}
+
+/// Waits until no connection is open, at most `limit`.
+async fn ended_within(core: &Core, limit: Duration) -> bool {
+    let give_up = rt::now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    while !core.open.borrow().is_empty() {
+        if rt::now_ms() >= give_up {
+            return false;
         }
         rt::sleep(Duration::from_millis(2)).await;
     }
-    if core.connections.get() > 0 {
-        tracing::warn!(
-            connections = core.connections.get(),
-            "connections were cut at the end of shutdown.timeout_seconds"
-        );
-    }
+    true
 }
 
 async fn accept(core: Rc<Core>, listener: Rc<Listener>, accepting: Rc<std::cell::Cell<bool>>) {

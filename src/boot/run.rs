@@ -213,6 +213,7 @@ impl Gateway {
                 clean = false;
             }
         }
+        clean &= process.cut() == 0;
         inference.stop_within(left());
         clean &= store.close(left());
         control.stop();

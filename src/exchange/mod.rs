@@ -50,6 +50,8 @@ pub struct Inspected {
     pub findings: Vec<Finding>,
     /// Whether analysis took place, is due, or was skipped.
     pub analysis: Analysis,
+    /// What the client is told when analysis did not see all of it.
+    pub notice: Option<&'static str>,
 }
 
 /// A request that enforcement lets through.

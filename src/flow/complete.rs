@@ -31,6 +31,19 @@ pub(crate) struct Finish {
 }
 
 impl Finish {
+    /// Leaves out what is long and has not been read yet: there is no time to read it now.
+    pub(crate) fn without_unread_text(mut self) -> Self {
+        if let RequestText::Raw { .. } = self.text {
+            self.text = RequestText::None;
+            self.span.tags.insert(Cow::Borrowed("prompt_truncated"), "true".to_owned());
+        }
+        if !self.span.streaming && self.answer_bytes > super::INLINE_TEXT_BYTES_MAX {
+            self.answer = None;
+            self.span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
+        }
+        self
+    }
+
     /// Bytes of text that are still to be looked at, about.
     pub(crate) fn text_bytes(&self) -> usize {
         let request = match &self.text {
@@ -39,6 +52,13 @@ impl Finish {
             RequestText::Raw { body, .. } => body.len(),
         };
         request + self.answer_bytes
+    }
+
+    /// Whether completing this takes longer than a core should be held up. A compressed body may be many times as long
+    /// as it looks.
+    pub(crate) fn is_long(&self) -> bool {
+        let compressed = matches!(&self.text, RequestText::Raw { content_encoding: Some(_), .. });
+        compressed || self.text_bytes() > super::INLINE_TEXT_BYTES_MAX
     }
 }
 

@@ -1,9 +1,11 @@
 //! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -54,6 +56,7 @@ pub struct Process {
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
     draining: AtomicBool,
+    cut: AtomicUsize,
     epoch: Instant,
 }
 
@@ -68,6 +71,7 @@ impl Process {
             rates: RateTable::new(),
             bodies: Budget::new(BODIES_BYTES_MAX),
             draining: AtomicBool::new(false),
+            cut: AtomicUsize::new(0),
             epoch: Instant::now(),
         })
     }
@@ -80,6 +84,16 @@ impl Process {
     /// From now on answers carry `Connection: close`.
     pub fn start_draining(&self) {
         self.draining.store(true, Ordering::Release);
+    }
+
+    /// Notes connections that were cut because the time for stopping was up.
+    pub fn count_cut(&self, connections: usize) {
+        self.cut.fetch_add(connections, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::Relaxed)
     }
 
     /// Whether the process is on its way out.
@@ -100,10 +114,10 @@ pub struct Core {
     pub pool: Rc<forward::Pool>,
     /// This core's copy of the settings: the count of references to a shared one would bounce between cores.
     settings: RefCell<(Arc<Settings>, Rc<Settings>)>,
-    /// Client connections open on this core.
-    pub connections: Cell<usize>,
-    /// Client connections that wait for a request, by descriptor: a drain closes them.
-    pub idle: RefCell<std::collections::HashSet<std::os::fd::RawFd>>,
+    /// Client connections open on this core, by descriptor: the end of a drain cuts them.
+    pub open: RefCell<HashSet<RawFd>>,
+    /// Those that wait for a request: the beginning of a drain closes them.
+    pub idle: RefCell<HashSet<RawFd>>,
 }
 
 impl Core {
@@ -119,8 +133,8 @@ impl Core {
             meter: process.parts.registry.core(),
             scratch: RefCell::new(process.parts.analyser.scratch()),
             pool: forward::Pool::new(Arc::clone(&process.parts.peer), quota, connect_limit),
-            connections: Cell::new(0),
-            idle: RefCell::new(std::collections::HashSet::new()),
+            open: RefCell::default(),
+            idle: RefCell::default(),
             process,
         })
     }

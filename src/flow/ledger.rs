@@ -17,7 +17,7 @@ use weir_storage::Dropped;
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::complete::{Finish, complete, complete_unanalysed, drop_tags};
-use super::{Core, INLINE_TEXT_BYTES_MAX, Process};
+use super::{Core, Process};
 use crate::enforce::Decision;
 use crate::exchange::{Analysis, Moments, Refusal, RequestText, Skip};
 use crate::meter::CoreMeter;
@@ -42,6 +42,8 @@ pub(crate) struct Ledger {
     pub(crate) analysis: Analysis,
     /// What kept bodies took from the budget.
     permit: Option<Permit>,
+    /// What the kept answer took from it.
+    answer_permit: Permit,
     status: Option<u16>,
     settled: bool,
 }
@@ -74,6 +76,7 @@ impl Ledger {
             answer_bytes: 0,
             analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
             permit: None,
+            answer_permit: core.process.bodies.permit(),
             status: None,
             settled: false,
             core: Rc::clone(core),
@@ -88,6 +91,19 @@ impl Ledger {
     /// Keeps a budget permit until the text it stands for has been dealt with.
     pub(crate) fn hold(&mut self, permit: Permit) {
         self.permit = Some(permit);
+    }
+
+    /// Makes room for `bytes` more of the answer. Without it the answer flows on, and its record is cut and marked.
+    pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
+        // Most bytes of a stream's frames are not text.
+        let kept = if self.is_stream() { bytes / 8 } else { bytes };
+        let granted = self.answer_permit.grow(kept);
+        if granted {
+            self.answer_bytes += kept;
+        } else if let Some(span) = &mut self.span {
+            span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
+        }
+        granted
     }
 
     /// A head with this status is going to the client.
@@ -195,13 +211,17 @@ impl Ledger {
             decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
         };
         let publish = Publish { provider_label: self.provider_label, store: self.store };
-        if finish.text_bytes() <= INLINE_TEXT_BYTES_MAX
+        if !finish.is_long()
             && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()
         {
             let process = &self.core.process;
             let started = Instant::now();
             let analysed = finish.analyse.is_some();
             let span = complete(&process.parts.analyser, &mut scratch, finish);
+            if analysed && span.security_score.is_none() {
+                // A detector failed half way; its scratch memory is not to be trusted.
+                *scratch = process.parts.analyser.scratch();
+            }
             if analysed {
                 self.core.meter.detector("rules", micros(started.elapsed()));
                 report(process, &span);
@@ -237,7 +257,8 @@ impl Ledger {
         let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
         let deadline = Instant::now() + limit;
         let bytes = finish.text_bytes();
-        let permit = self.permit.take();
+        let analysed = finish.analyse.is_some();
+        let permit = (self.permit.take(), std::mem::replace(&mut self.answer_permit, process.bodies.permit()));
         let run = Box::new(move |turn: Turn<'_>| {
             let _held = permit;
             let span = match turn {
@@ -247,12 +268,19 @@ impl Ledger {
                         options.deadline = Some(deadline);
                     }
                     let span = complete(analyser, scratch, finish);
-                    report(&process, &span);
+                    if analysed {
+                        report(&process, &span);
+                    }
                     span
                 }
-                Turn::Expired if was_full.load(Ordering::Relaxed) => complete_unanalysed(finish, "queue_full"),
+                // This runs on the core: what would have to be read first is left out.
+                Turn::Expired if was_full.load(Ordering::Relaxed) => {
+                    complete_unanalysed(finish.without_unread_text(), "queue_full")
+                }
                 Turn::Expired => {
-                    process.parts.breakers.security.failure();
+                    if analysed {
+                        process.parts.breakers.security.failure();
+                    }
                     complete_unanalysed(finish, "analyzer_timeout")
                 }
             };
@@ -266,12 +294,11 @@ impl Ledger {
     }
 }
 
-/// Tells the security breaker how an analysis went.
+/// Tells the security breaker that an analysis went well. One that a text made fail is neither success nor failure: a
+/// client could otherwise switch analysis off for everybody.
 fn report(process: &Process, span: &SpanRecord) {
     if span.security_score.is_some() {
         process.parts.breakers.security.success();
-    } else {
-        process.parts.breakers.security.failure();
     }
 }
 

@@ -33,6 +33,14 @@ pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(75);
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Longest pause between two reads of a request body.
 pub(crate) const BODY_PAUSE_LIMIT: Duration = Duration::from_secs(30);
+/// A body may be slow for this long before its pace counts.
+pub(crate) const BODY_GRACE: Duration = Duration::from_secs(10);
+/// Least pace of a request body after that.
+pub(crate) const BODY_BYTES_PER_S_MIN: u64 = 1024;
+/// While stopping, how long a connection that waits for a request is still listened to.
+pub(crate) const DRAIN_LIMIT: Duration = Duration::from_millis(100);
+/// Writes are made in slices of this size, each with the stall limit of its own: large bodies may take their time.
+pub(crate) const WRITE_SLICE_BYTES: usize = 64 * 1024;
 /// Longest time a write to the client may make no progress.
 pub(crate) const WRITE_STALL_LIMIT: Duration = Duration::from_secs(30);
 /// Texts up to this size are analysed on the core: it costs less than handing them to another thread would.

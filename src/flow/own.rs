@@ -13,14 +13,15 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let cap = session.core.settings().limits.max_api_request_bytes;
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
+    session.begin_body(head.body);
     let body = match upload::read_whole(session, &head, cap, "SERVICE_MAX_REQUEST_BYTES", None).await {
         Ok(whole) => whole.body,
         Err(upload::NoBody::ClientLeft) => return Next::Close,
-        Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, head_only).await,
+        Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
     let Some(request) = to_http(&head, body) else {
         let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
-        return refuse(session, &refusal, head_only).await;
+        return refuse(session, &refusal, close, head_only).await;
     };
     let response = match session.core.process.parts.api.call(request).await {
         Ok(response) => response,
@@ -29,9 +30,9 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     if write(session, response, close, head_only).await && !close { Next::Keep } else { Next::Close }
 }
 
-async fn refuse(session: &mut Session, refusal: &Refusal, head_only: bool) -> Next {
+async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only: bool) -> Next {
     let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh());
-    let close = refusal.close || session.core.process.is_draining();
+    let close = close || refusal.close || session.body_unread;
     let sent =
         session.send_own(refusal.status, &refusal.headers, "application/json", body.into(), close, head_only).await;
     if close && sent.is_ok() {
@@ -62,6 +63,7 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
     if status != 204 && status != 304 {
         writer.field("content-length", body.len().to_string().as_bytes());
     }
+    writer.field("date", super::date::http_date().as_bytes());
     if close {
         writer.field("connection", b"close");
     }

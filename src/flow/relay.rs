@@ -70,6 +70,7 @@ pub(crate) async fn answer(
     response_head(session, settings, &head, framing, keep, marks, ledger);
     let mut relay = Relay {
         head_is_due: true,
+        tap_closed: false,
         session,
         scanner: BodyScanner::response(head.body),
         framing,
@@ -93,6 +94,11 @@ pub(crate) async fn answer(
         }
         Body::UpstreamCut(what) => {
             ledger.failed("upstream_protocol_error", &what);
+            ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
+            Ended::Cut
+        }
+        Body::UpstreamIdle(what) => {
+            ledger.failed("upstream_timeout", &what);
             ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
             Ended::Cut
         }
@@ -168,6 +174,7 @@ enum Body {
     },
     ClientLeft,
     UpstreamCut(String),
+    UpstreamIdle(String),
 }
 
 struct Relay<'a> {
@@ -177,6 +184,8 @@ struct Relay<'a> {
     ranges: Ranges,
     /// The head stands in the session's buffer and goes out with the first body bytes.
     head_is_due: bool,
+    /// There was no room for more of the answer in memory.
+    tap_closed: bool,
     idle_limit: Duration,
 }
 
@@ -214,7 +223,7 @@ impl Relay<'_> {
             match got {
                 Ok(0) | Err(_) if idle => {
                     let limit = self.idle_limit.as_millis();
-                    return Body::UpstreamCut(format!(
+                    return Body::UpstreamIdle(format!(
                         "the provider sent nothing for {limit} ms in the middle of its answer (`stream_idle_timeout_ms`)"
                     ));
                 }
@@ -242,18 +251,25 @@ impl Relay<'_> {
         if ledger.wants_text() && ledger.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
             ledger.moments.first_byte = Some(Instant::now());
         }
-        self.write(piece).await?;
+        let writing = Instant::now();
+        let written = self.write(piece).await;
+        ledger.moments.awaiting_client += writing.elapsed();
+        written?;
         // Only now, with the bytes on their way, is the copy looked at.
-        if let Some(mut reader) = ledger.answer.take() {
-            let fed = survive(|| {
-                for range in &self.ranges.data {
-                    // Most bytes of a stream's frames are not text.
-                    ledger.answer_bytes += if ledger.is_stream() { range.len() / 8 } else { range.len() };
+        let content: usize = self.ranges.data.iter().map(std::ops::Range::len).sum();
+        if content > 0
+            && let Some(mut reader) = ledger.answer.take()
+        {
+            if !ledger.make_room(content) {
+                self.tap_closed = true;
+            }
+            let feed = !self.tap_closed;
+            ledger.answer = survive(|| {
+                for range in self.ranges.data.iter().filter(|_| feed) {
                     reader.feed(input.get(range.clone()).unwrap_or_default());
                 }
                 reader
             });
-            ledger.answer = fed;
         }
         Ok(done)
     }

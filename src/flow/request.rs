@@ -1,5 +1,6 @@
 //! One proxied exchange from its head to its end, stage by stage. This file reads like the picture in `exchange`.
 
+use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::settings::{Enforcement, Upstream};
+use weir_config::settings::{Enforcement, EnforcementMode, Upstream};
 use weir_config::vocab::{Dialect, Finding, Operation, Severity, SpanId, Timestamp, TraceId};
 use weir_inference::{Analyser, Job, Options, Scratch, Turn};
 
@@ -80,7 +81,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, skip);
-    let buffered = session.buf.len();
+    session.begin_body(body);
     match run(session, &settings, parsed, &mut ledger).await {
         Ok(next) => next,
         Err(Stop::ClientLeft) => {
@@ -88,9 +89,8 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
             Next::Close
         }
         Err(Stop::Refused(refusal)) => {
-            let untouched = session.buf.len() == buffered;
-            let unread = untouched && !skip_body(session, body);
-            let close = refusal.close || unread || !keep_alive || core.process.is_draining();
+            skip_body(session, body);
+            let close = refusal.close || session.body_unread || !keep_alive || core.process.is_draining();
             refuse(session, &mut ledger, dialect, &refusal, close, head_only).await
         }
     }
@@ -119,7 +119,11 @@ fn parse(settings: &Settings, tenants: &mut tenant::Resolver, head: RequestHead)
     let route = inspect::route(forced, head.path(), &settings.upstream.host);
     let start_time = Timestamp::now();
     let trace = head.get("traceparent").and_then(TraceContext::parse);
-    let tenant_id = tenants.resolve(head.get("x-service-tenant-id"), head.get("authorization"), head.get("x-api-key"));
+    let tenant_id = tenants.resolve(
+        head.get("x-service-tenant-id"),
+        head.get("authorization"),
+        tenant::api_key(|name| head.get(name)),
+    );
     let identity = Identity {
         tenant_id,
         trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
@@ -215,8 +219,14 @@ async fn inspect(
     let waits =
         analysis == Analysis::Due && (enforce::can_act(&settings.enforcement) || advisory_applies(settings, &parsed));
     let must_read = waits || !settings.enable_streaming;
-    let mut inspected =
-        Inspected { parsed, payload: Payload::Empty, text: RequestText::None, findings: Vec::new(), analysis };
+    let mut inspected = Inspected {
+        parsed,
+        payload: Payload::Empty,
+        text: RequestText::None,
+        findings: Vec::new(),
+        analysis,
+        notice: None,
+    };
     let body = inspected.parsed.head.body;
     if body == RequestBody::Empty {
         return Ok(inspected);
@@ -289,9 +299,14 @@ async fn read_and_find(
         }),
     };
     let core = Rc::clone(&session.core);
-    let looked = if body.len() <= INLINE_TEXT_BYTES_MAX {
+    // A compressed body may be many times as long as it looks.
+    let looked = if body.len() <= INLINE_TEXT_BYTES_MAX && job.content_encoding.is_none() {
         let mut scratch = core.scratch.borrow_mut();
-        survive(|| job.run(&core.process.parts.analyser, &mut scratch)).ok_or(Skip::Error)
+        let looked = survive(|| job.run(&core.process.parts.analyser, &mut scratch));
+        if looked.is_none() {
+            *scratch = core.process.parts.analyser.scratch();
+        }
+        looked.ok_or(Skip::Error)
     } else {
         look_on_pool(&core, job, settings.enforcement.timeout_ms).await
     };
@@ -299,6 +314,7 @@ async fn read_and_find(
         Ok(Looked { view, findings, detectors }) => {
             refuse_streaming(settings, &inspected.parsed, &view)?;
             if analyse {
+                inspected.notice = partly_seen(settings, &view)?;
                 ledger.inspected(findings.clone(), detectors);
                 inspected.analysis = Analysis::Ran;
                 core.process.parts.breakers.security.success();
@@ -307,12 +323,12 @@ async fn read_and_find(
             inspected.text = RequestText::Read(Box::new(view));
         }
         Err(skip) => {
-            if skip == Skip::Error {
-                core.process.parts.breakers.security.failure();
+            // Fail-open, and never silently: a counter and a header say so, and the record is analysed later.
+            if analyse {
+                core.meter.dropped("inference", skip.reason());
+                ledger.analysis = Analysis::Skipped(skip);
+                inspected.analysis = Analysis::Skipped(skip);
             }
-            // Fail-open, and never silently: a finding, a tag and a header say so.
-            ledger.analysis = Analysis::Skipped(skip);
-            inspected.analysis = Analysis::Skipped(skip);
             inspected.text = raw_text(&inspected.parsed.head, body.clone(), false);
             if skip == Skip::Timeout {
                 ledger.add_finding(Finding::new(
@@ -370,9 +386,10 @@ impl Look {
 async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked, Skip> {
     let (send, receive) = oneshot::channel();
     let limit = Duration::from_millis(timeout_ms);
+    let deadline = Instant::now() + limit;
     let job = Job {
         bytes: job.body.len(),
-        deadline: Instant::now() + limit,
+        deadline,
         run: Box::new(move |turn: Turn<'_>| {
             if let Turn::Run(analyser, scratch) = turn {
                 // The waiting core may have given up; then nobody needs the result.
@@ -381,14 +398,35 @@ async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked,
         }),
     };
     if core.process.parts.inference.submit(job).is_err() {
-        core.meter.dropped("inference", "queue_full");
         return Err(Skip::QueueFull);
     }
     match crate::rt::within(limit, receive).await {
         Some(Ok(looked)) => Ok(looked),
-        // The job was dropped: it panicked, or its turn came too late.
+        // The job went without an answer: it panicked, or its turn came too late.
+        Some(Err(_)) if Instant::now() < deadline => Err(Skip::Error),
         Some(Err(_)) | None => Err(Skip::Timeout),
     }
+}
+
+/// What analysis could not look at in full must not pass a gateway that blocks (a provider may read it differently);
+/// otherwise it is forwarded and the client is told.
+fn partly_seen(settings: &Settings, view: &RequestView) -> Result<Option<&'static str>, Refusal> {
+    let (header, what) = match (view.unreadable, view.truncated) {
+        (None, false) => return Ok(None),
+        (Some(reason), _) => ("skipped;reason=unreadable_body", reason),
+        (None, true) => ("skipped;reason=truncated", "its text is longer than is looked at"),
+    };
+    if settings.enforcement.mode == EnforcementMode::Block {
+        return Err(Refusal::new(
+            400,
+            "invalid_request",
+            format!(
+                "the request body cannot be inspected in full ({what}), and `enforcement.mode` is `block`; send it as \
+                 plain UTF-8 JSON within `security_analysis.max_analysis_text_bytes`"
+            ),
+        ));
+    }
+    Ok(Some(header))
 }
 
 fn refuse_streaming(settings: &Settings, parsed: &Parsed, view: &RequestView) -> Result<(), Refusal> {
@@ -419,7 +457,7 @@ fn enforce(settings: &Settings, inspected: Inspected, ledger: &mut Ledger) -> Re
 /// Brings the request into the form the provider will see, and hands its text to the ledger.
 fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledger) -> Ready {
     let Enforced { inspected, decision } = enforced;
-    let Inspected { parsed, mut payload, text, findings, analysis } = inspected;
+    let Inspected { parsed, mut payload, text, findings, analysis, notice } = inspected;
     if let (RequestText::Read(view), Payload::Held { body, .. }) = (&text, &mut payload)
         && advisory_applies(settings, &parsed)
         && view.stream != Some(true)
@@ -436,6 +474,9 @@ fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledger) -> Read
     }
     if let Analysis::Skipped(skip) = analysis {
         marks.push(("X-Service-Analysis", Bytes::from_static(skip.header().as_bytes())));
+    }
+    if let Some(notice) = notice {
+        marks.push(("X-Service-Analysis", Bytes::from_static(notice.as_bytes())));
     }
     ledger.text = text;
     Ready { parsed, payload, marks }
@@ -455,19 +496,21 @@ async fn forward(session: &mut Session, settings: &Settings, ready: Ready, ledge
     let Ready { parsed, payload, marks } = ready;
     let mut watch = session.watch();
     let limit = Duration::from_millis(settings.limits.timeout_ms);
+    let asked = Instant::now();
     let mut fresh = false;
     let (lease, answered) = loop {
         let mut lease = match session.core.pool.at_hand().filter(|_| !fresh) {
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
-                let lease = upstream::lease(session, limit).await?;
+                let lease = upstream::lease(session, limit.saturating_sub(asked.elapsed())).await;
                 ledger.moments.awaiting_upstream += waiting.elapsed();
-                lease
+                lease?
             }
         };
         let reused = lease.reused();
-        match ask(session, settings, &parsed, &payload, &mut lease, &mut watch, ledger).await? {
+        let left = limit.saturating_sub(asked.elapsed());
+        match ask(session, settings, &parsed, &payload, &mut lease, left, &mut watch, ledger).await? {
             Ok(answered) => break (lease, answered),
             Err(NoAnswer::ClientLeft) => return Err(Stop::ClientLeft),
             // The provider may have closed the kept connection just before; asking again is safe only for methods
@@ -484,7 +527,10 @@ async fn forward(session: &mut Session, settings: &Settings, ready: Ready, ledge
             }
         }
     };
-    drop(payload);
+    // The record may share the body's memory for as long as the answer takes.
+    if let Payload::Held { permit: Some(permit), .. } = payload {
+        ledger.hold(permit);
+    }
     refuse_unasked_stream(settings, &answered)?;
     let ended = relay::answer(session, settings, &parsed, lease, answered, &marks, &mut watch, ledger).await;
     Ok(match ended {
@@ -497,13 +543,15 @@ fn is_safe(head: &RequestHead) -> bool {
     head.body == RequestBody::Empty && matches!(head.method(), "GET" | "HEAD" | "OPTIONS")
 }
 
-/// Sends the request and awaits the head of the answer.
+/// Sends the request and awaits the head of the answer for at most `limit`, not counting the time a streamed body takes.
+#[allow(clippy::too_many_arguments)] // One exchange's parts; a struct for one call would only rename them.
 async fn ask(
     session: &mut Session,
     settings: &Settings,
     parsed: &Parsed,
     payload: &Payload,
     lease: &mut Lease,
+    limit: Duration,
     watch: &mut ClientWatch,
     ledger: &mut Ledger,
 ) -> Result<Result<Answered, NoAnswer>, Stop> {
@@ -515,9 +563,9 @@ async fn ask(
     let sent = match payload {
         Payload::Empty => {
             let out = session.written();
-            upstream::send(session, conn, out).await.is_ok()
+            Sent::from(upstream::send(session, conn, out).await)
         }
-        Payload::Held { body, chunked, .. } => send_held(session, conn, body, *chunked).await,
+        Payload::Held { body, chunked, .. } => Sent::from(send_held(session, conn, body, *chunked).await),
         Payload::Streamed => {
             let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
             let mut kept = ledger.wants_text().then(|| Kept {
@@ -534,17 +582,16 @@ async fn ask(
                 ledger.hold(kept.permit);
             }
             match relayed {
-                Relayed::Complete => true,
-                Relayed::UpstreamStopped => {
-                    session.body_unread = true;
-                    false
-                }
+                Relayed::Complete => Sent::All,
+                Relayed::UpstreamStopped => Sent::Stopped,
                 Relayed::ClientLeft => return Err(Stop::ClientLeft),
                 Relayed::Refused(refusal) => return Err(refusal.into()),
             }
         }
     };
-    let limit = Duration::from_millis(settings.limits.timeout_ms);
+    if sent == Sent::Stalled {
+        return Err(upload::stalled_refusal().into());
+    }
     let version = parsed.head.version;
     let mut waited = Duration::ZERO;
     let answered =
@@ -552,13 +599,13 @@ async fn ask(
     ledger.moments.awaiting_upstream += waited;
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
-        Err(NoAnswer::Broken(_)) if !sent => Err(NoAnswer::Silent),
+        Err(NoAnswer::Broken(_)) if sent == Sent::Stopped => Err(NoAnswer::Silent),
         other => other,
     })
 }
 
 /// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap.
-async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes, chunked: bool) -> bool {
+async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes, chunked: bool) -> io::Result<()> {
     let joined = body.len() <= super::JOIN_BYTES_MAX;
     let out = &mut session.out;
     match (joined, chunked) {
@@ -571,12 +618,36 @@ async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes,
         (false, false) => {}
     }
     let first = session.written();
+    upstream::send(session, conn, first).await?;
     if joined {
-        return upstream::send(session, conn, first).await.is_ok();
+        return Ok(());
     }
-    upstream::send(session, conn, first).await.is_ok()
-        && upstream::send(session, conn, body.clone()).await.is_ok()
-        && (!chunked || upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await.is_ok())
+    upstream::send(session, conn, body.clone()).await?;
+    if chunked {
+        upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await?;
+    }
+    Ok(())
+}
+
+/// How sending a request went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// All of it is out.
+    All,
+    /// The provider stopped reading; it may have answered.
+    Stopped,
+    /// The provider took nothing for too long.
+    Stalled,
+}
+
+impl From<io::Result<()>> for Sent {
+    fn from(sent: io::Result<()>) -> Self {
+        match sent {
+            Ok(()) => Self::All,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Self::Stalled,
+            Err(_) => Self::Stopped,
+        }
+    }
 }
 
 /// The head the provider sees: the client's fields in their order and spelling, without what belongs to this hop or to
@@ -626,7 +697,7 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
 fn upstream_prefix<'a>(upstream: &'a Upstream, path: &str) -> &'a str {
     let prefix = upstream.path_prefix.as_str();
     let below = |base: &str| path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    if prefix.is_empty() || below(prefix) {
+    if prefix.is_empty() || below(prefix) || path == "*" {
         return "";
     }
     match prefix.strip_suffix("/v1") {
@@ -669,18 +740,16 @@ async fn refuse(
     if close || sent.is_err() { Next::Close } else { Next::Keep }
 }
 
-/// Drops a refused request's body if it has arrived already, so that the connection can go on.
-fn skip_body(session: &mut Session, body: RequestBody) -> bool {
-    match body {
-        RequestBody::Empty => true,
-        RequestBody::Length(length) => match usize::try_from(length) {
-            Ok(length) if session.buf.len() >= length => {
-                bytes::Buf::advance(&mut session.buf, length);
-                true
-            }
-            _ => false,
-        },
-        RequestBody::Chunked => false,
+/// Drops a refused request's body if all of it has arrived already, so that the connection can go on.
+fn skip_body(session: &mut Session, body: RequestBody) {
+    if let RequestBody::Length(length) = body
+        && session.body_unread
+        && !session.body_begun()
+        && let Ok(length) = usize::try_from(length)
+        && session.buf.len() >= length
+    {
+        bytes::Buf::advance(&mut session.buf, length);
+        session.body_unread = false;
     }
 }
 
@@ -701,5 +770,6 @@ mod tests {
         assert_eq!(upstream_prefix(&upstream("/openai/v1"), "/openai/v1/models"), "");
         assert_eq!(upstream_prefix(&upstream("/openai"), "/v1/models"), "/openai");
         assert_eq!(upstream_prefix(&upstream("/v1"), "/v1beta/models"), "/v1");
+        assert_eq!(upstream_prefix(&upstream("/v1"), "*"), "");
     }
 }

@@ -1,17 +1,22 @@
 //! One client connection: request after request until somebody closes.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use weir_config::vocab::Dialect;
 
 use super::watch::ClientWatch;
-use super::{BODY_PAUSE_LIMIT, Core, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START, WRITE_STALL_LIMIT, own, request};
+use super::{
+    BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, Core, DRAIN_LIMIT, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START,
+    WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
+};
 use crate::admit::tenant::Resolver;
 use crate::exchange::{Moments, Refusal, reason};
-use crate::rt::{Conn, Deadline, On};
-use crate::wire::{Fault, HeadScanner, HeadWriter, RequestHead};
+use crate::rt::{self, Conn, Deadline, On};
+use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
@@ -24,8 +29,13 @@ pub(crate) struct Session {
     pub(crate) conn: Conn,
     /// Bytes read and not yet used.
     pub(crate) buf: BytesMut,
-    /// Part of the present request's body was never read: nothing behind it may be taken for a request.
+    /// Part of the present request's body has not been read: nothing behind it may be taken for a request. True from the
+    /// head on, and false only once the body's end has been seen.
     pub(crate) body_unread: bool,
+    /// When the present body began, in milliseconds, and how much of it has been read from the socket since.
+    body_pace: (u64, u64),
+    /// Our own drain may have ended the reading side of the connection.
+    input_ended_by_us: bool,
     pub(crate) tenants: Resolver,
     scanner: HeadScanner,
     /// What is being written; its memory is used again once the kernel has taken it.
@@ -53,15 +63,17 @@ enum NoRequest {
 
 /// Serves `conn` until it closes.
 pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
-    core.connections.set(core.connections.get() + 1);
+    core.open.borrow_mut().insert(conn.fd());
     core.meter.connections_add(1);
-    let _gauge = ConnectionGauge(Rc::clone(&core));
+    let _gauge = ConnectionGauge(Rc::clone(&core), conn.fd());
     let mut session = Session {
         core,
         deadline: Deadline::new(),
         conn,
         buf: BytesMut::with_capacity(READ_BYTES_START),
         body_unread: false,
+        body_pace: (0, 0),
+        input_ended_by_us: false,
         tenants: Resolver::default(),
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
@@ -98,11 +110,12 @@ pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
 }
 
 /// Keeps the gauge true however the connection ends.
-struct ConnectionGauge(Rc<Core>);
+struct ConnectionGauge(Rc<Core>, RawFd);
 
 impl Drop for ConnectionGauge {
     fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+        self.0.open.borrow_mut().remove(&self.1);
+        self.0.idle.borrow_mut().remove(&self.1);
         self.0.meter.connections_add(-1);
     }
 }
@@ -129,14 +142,17 @@ impl Session {
                     }
                 }
             } else if !begun {
-                if self.core.process.is_draining() {
-                    return Err(NoRequest::Closed);
+                // A request may have been sent before the client could know of the stop: it is still read and served.
+                let draining = self.core.process.is_draining();
+                self.deadline.arm(if draining { DRAIN_LIMIT } else { IDLE_LIMIT }, On::StopReading(self.conn.fd()));
+                if !draining {
+                    self.core.idle.borrow_mut().insert(self.conn.fd());
                 }
-                self.deadline.arm(IDLE_LIMIT, On::StopReading(self.conn.fd()));
-                self.core.idle.borrow_mut().insert(self.conn.fd());
             }
             let got = self.fill(READ_BYTES_START).await;
-            self.core.idle.borrow_mut().remove(&self.conn.fd());
+            let was_idle = self.core.idle.borrow_mut().remove(&self.conn.fd());
+            // The drain may have ended the reading side just as these bytes came; that is not the client leaving.
+            self.input_ended_by_us |= was_idle && self.core.process.is_draining();
             match got {
                 Ok(0) | Err(_) => {
                     let late = self.deadline.disarm();
@@ -158,13 +174,29 @@ impl Session {
         result
     }
 
-    /// Reads once within [`BODY_PAUSE_LIMIT`]: `Ok(0)` when the client has closed, `TimedOut` when it only paused.
+    /// A request's head has been read; its body follows.
+    pub(crate) fn begin_body(&mut self, body: RequestBody) {
+        self.body_unread = body != RequestBody::Empty;
+        self.body_pace = (rt::now_ms(), 0);
+    }
+
+    /// Whether any of the body has been taken out of the buffer or read from the socket.
+    pub(crate) fn body_begun(&self) -> bool {
+        self.body_pace.1 > 0
+    }
+
+    /// Reads once. `Ok(0)` when the client has closed, `TimedOut` when it pauses for longer than [`BODY_PAUSE_LIMIT`] or
+    /// has fallen below [`BODY_BYTES_PER_S_MIN`] after [`BODY_GRACE`]: a dribbled body must not hold its place for ever.
     pub(crate) async fn fill_body(&mut self, room: usize) -> std::io::Result<usize> {
-        self.deadline.arm(BODY_PAUSE_LIMIT, On::StopReading(self.conn.fd()));
+        let (began_ms, bytes) = self.body_pace;
+        let allowed = BODY_GRACE + Duration::from_secs(bytes / BODY_BYTES_PER_S_MIN);
+        let left = allowed.saturating_sub(Duration::from_millis(rt::now_ms().saturating_sub(began_ms)));
+        self.deadline.arm(left.min(BODY_PAUSE_LIMIT), On::StopReading(self.conn.fd()));
         let got = self.fill(room).await;
         if self.deadline.disarm() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
+        self.body_pace.1 += *got.as_ref().unwrap_or(&0) as u64;
         got
     }
 
@@ -185,11 +217,15 @@ impl Session {
     }
 
     /// Writes to the client; a client that takes nothing for [`WRITE_STALL_LIMIT`] is cut off.
-    pub(crate) async fn send(&mut self, data: Bytes) -> std::io::Result<()> {
-        self.deadline.arm(WRITE_STALL_LIMIT, On::Stop(self.conn.fd()));
-        let sent = self.conn.write_all(data).await;
-        self.deadline.disarm();
-        sent
+    pub(crate) async fn send(&mut self, mut data: Bytes) -> std::io::Result<()> {
+        while !data.is_empty() {
+            let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+            self.deadline.arm(WRITE_STALL_LIMIT, On::Stop(self.conn.fd()));
+            let sent = self.conn.write_all(slice).await;
+            self.deadline.disarm();
+            sent?;
+        }
+        Ok(())
     }
 
     /// Answers something that never became a request.
@@ -224,6 +260,7 @@ impl Session {
         let out = self.room(256 + body.len());
         let mut writer = HeadWriter::new(out);
         writer.status_line(status, reason(status).as_bytes());
+        writer.field("Date", date::http_date().as_bytes());
         writer.field("Content-Type", content_type.as_bytes());
         writer.field("Content-Length", body.len().to_string().as_bytes());
         for (name, value) in headers {
@@ -245,7 +282,7 @@ impl Session {
     pub(crate) async fn linger(&mut self) {
         const LINGER_BYTES_MAX: usize = 64 * 1024;
         self.conn.finish_writing();
-        self.deadline.arm(std::time::Duration::from_secs(1), On::StopReading(self.conn.fd()));
+        self.deadline.arm(Duration::from_secs(1), On::StopReading(self.conn.fd()));
         let mut read = 0;
         while read < LINGER_BYTES_MAX {
             self.buf.clear();
@@ -259,6 +296,6 @@ impl Session {
 
     /// A watch for this exchange.
     pub(crate) fn watch(&self) -> ClientWatch {
-        ClientWatch::new()
+        ClientWatch::new(!self.input_ended_by_us)
     }
 }

@@ -121,6 +121,7 @@ pub(crate) async fn read_whole(
         && session.buf.len() as u64 >= length
         && let Ok(length) = usize::try_from(length)
     {
+        session.body_unread = false;
         return Ok(Whole { body: session.buf.split_to(length).freeze(), permit });
     }
     let mut scanner = BodyScanner::request(head.body);
@@ -145,6 +146,7 @@ pub(crate) async fn read_whole(
         }
         bytes::Buf::advance(&mut session.buf, progress.consumed);
         if scanner.is_done() {
+            session.body_unread = false;
             return Ok(Whole { body: content.freeze(), permit });
         }
         match session.fill_body(READ_BYTES_STREAM).await {
@@ -155,26 +157,26 @@ pub(crate) async fn read_whole(
     }
 }
 
+/// The provider takes no more of the request.
+pub(crate) fn stalled_refusal() -> Refusal {
+    let seconds = super::WRITE_STALL_LIMIT.as_secs();
+    Refusal::new(504, "upstream_timeout", format!("the provider took none of the request's bytes for {seconds} s"))
+}
+
 fn broken(error: &std::io::Error) -> NoBody {
     if error.kind() == std::io::ErrorKind::TimedOut {
-        let seconds = super::BODY_PAUSE_LIMIT.as_secs();
-        NoBody::Refused(
-            Refusal::new(408, "invalid_request", format!("the request body paused for more than {seconds} s"))
-                .closing(),
-        )
+        let (seconds, pace) = (super::BODY_PAUSE_LIMIT.as_secs(), super::BODY_BYTES_PER_S_MIN);
+        let message =
+            format!("the request body paused for more than {seconds} s or came slower than {pace} bytes per second");
+        NoBody::Refused(Refusal::new(408, "invalid_request", message).closing())
     } else {
         NoBody::ClientLeft
     }
 }
 
 fn out_of_room() -> Refusal {
-    Refusal::new(
-        503,
-        "ml_pipeline_saturated",
-        "too many request bodies are being analysed at this moment; retry after a second",
-    )
-    .header("Retry-After", 1)
-    .closing()
+    let message = "too many request bodies are held in memory at this moment; retry after a second";
+    Refusal::new(503, "bodies_saturated", message).header("Retry-After", 1).closing()
 }
 
 /// How relaying a body to the provider ended.
@@ -243,8 +245,11 @@ pub(crate) async fn relay(
         } else {
             piece
         };
-        if !out.is_empty() && upstream::send(session, upstream, out).await.is_err() {
-            return Relayed::UpstreamStopped;
+        if !out.is_empty()
+            && let Err(error) = upstream::send(session, upstream, out).await
+        {
+            let stalled = error.kind() == std::io::ErrorKind::TimedOut;
+            return if stalled { Relayed::Refused(stalled_refusal()) } else { Relayed::UpstreamStopped };
         }
         if let Some(kept) = kept.as_deref_mut() {
             for range in &ranges.data {
@@ -252,7 +257,12 @@ pub(crate) async fn relay(
             }
         }
         if scanner.is_done() {
+            session.body_unread = false;
             return Relayed::Complete;
+        }
+        if !upstream.is_quiet() {
+            // It has answered before it has seen everything, or it has gone.
+            return Relayed::UpstreamStopped;
         }
         let waiting = Instant::now();
         let got = session.fill_body(READ_BYTES_STREAM).await;

@@ -7,19 +7,26 @@ use bytes::{Bytes, BytesMut};
 
 use super::session::Session;
 use super::watch::ClientWatch;
-use super::{INTERIM_MAX, READ_BYTES_STREAM, WRITE_STALL_LIMIT};
+use super::{INTERIM_MAX, READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
 use crate::exchange::Refusal;
 use crate::forward::{AcquireError, Lease, UpstreamConn};
 use crate::rt::{Deadline, On};
 use crate::wire::{HeadScanner, HeadWriter, ResponseHead, Version};
 
 /// Writes to the provider; one that takes nothing for [`WRITE_STALL_LIMIT`] is given up.
-pub(crate) async fn send(session: &Session, upstream: &mut UpstreamConn, data: Bytes) -> io::Result<()> {
-    // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
-    session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
-    let sent = upstream.write_all(data).await;
-    session.deadline.disarm();
-    sent
+/// That is `TimedOut`.
+pub(crate) async fn send(session: &Session, upstream: &mut UpstreamConn, mut data: Bytes) -> io::Result<()> {
+    while !data.is_empty() {
+        let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+        // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
+        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
+        let sent = upstream.write_all(slice).await;
+        if session.deadline.disarm() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sent?;
+    }
+    Ok(())
 }
 
 /// Leases a new connection, or one that is given back while waiting for a free place.

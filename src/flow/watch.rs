@@ -20,11 +20,13 @@ pub(crate) struct ClientWatch {
     armed: bool,
     gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
     left: bool,
+    enabled: bool,
 }
 
 impl ClientWatch {
-    pub(crate) fn new() -> Self {
-        Self { patience: Deadline::new(), armed: false, gone: None, left: false }
+    /// A watch; `enabled` is false when the connection's state tells nothing about the client.
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { patience: Deadline::new(), armed: false, gone: None, left: false, enabled }
     }
 
     /// Whether the client has been seen to leave.
@@ -40,7 +42,7 @@ impl ClientWatch {
             if let Poll::Ready(output) = operation.as_mut().poll(context) {
                 return Poll::Ready(output);
             }
-            if !self.left && self.poll_gone(context, client) {
+            if self.enabled && !self.left && self.poll_gone(context, client) {
                 self.left = true;
                 on_gone();
                 return operation.as_mut().poll(context);

@@ -15,10 +15,6 @@ use crate::rt::{self, Conn, TlsConn};
 
 /// Idle connections are given up before providers close them (commonly after 15 s).
 const IDLE_MS_MAX: u64 = 8_000;
-/// A connection returned this recently is reused without asking the kernel whether it is still quiet: the question is a
-/// system call per request, and a close in flight could not be seen either way.
-const FRESH_MS: u64 = 2;
-
 /// A read buffer up to this size stays with an idle connection.
 const BUF_BYTES_KEPT: usize = 16 * 1024;
 
@@ -58,7 +54,8 @@ impl UpstreamConn {
         }
     }
 
-    fn is_quiet(&self) -> bool {
+    /// Whether nothing has arrived on a connection that owes nothing: no byte, no end. One system call.
+    pub fn is_quiet(&self) -> bool {
         match self {
             Self::Plain(conn) => conn.is_quiet(),
             Self::Tls(conn) => conn.is_quiet(),
@@ -122,10 +119,18 @@ impl Pool {
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
     pub async fn acquire(self: &Rc<Self>, wait: Duration) -> Result<Lease, AcquireError> {
+        let give_up_ms = rt::now_ms().saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let mut first = true;
         while self.open.get() >= self.quota {
             let (wake, woken) = oneshot::channel();
-            self.waiters.borrow_mut().push_back(wake);
-            rt::within(wait, woken).await.and_then(Result::ok).ok_or(AcquireError::Exhausted)?;
+            // Who was woken and came too late goes back to the front.
+            if std::mem::take(&mut first) {
+                self.waiters.borrow_mut().push_back(wake);
+            } else {
+                self.waiters.borrow_mut().push_front(wake);
+            }
+            let left = Duration::from_millis(give_up_ms.saturating_sub(rt::now_ms()));
+            rt::within(left, woken).await.and_then(Result::ok).ok_or(AcquireError::Exhausted)?;
             if let Some(lease) = self.at_hand() {
                 return Ok(lease);
             }
@@ -161,7 +166,7 @@ impl Pool {
         loop {
             let entry = self.idle.borrow_mut().pop()?;
             let age = now.saturating_sub(entry.since_ms);
-            if age < FRESH_MS || (age < IDLE_MS_MAX && entry.conn.is_quiet()) {
+            if age < IDLE_MS_MAX && entry.conn.is_quiet() {
                 return Some(entry);
             }
             drop(entry);
@@ -211,6 +216,7 @@ impl Pool {
     }
 
     async fn dial_one(&self, addr: std::net::SocketAddr) -> io::Result<UpstreamConn> {
+        let began_ms = rt::now_ms();
         let conn = rt::connect(addr, self.connect_limit).await.map_err(|error| {
             if error.kind() == io::ErrorKind::TimedOut {
                 let limit = self.connect_limit.as_millis();
@@ -224,7 +230,11 @@ impl Pool {
         })?;
         match self.peer.tls() {
             None => Ok(UpstreamConn::Plain(conn)),
-            Some(tls) => Ok(UpstreamConn::Tls(Box::new(tls.connect(conn, self.connect_limit).await?))),
+            Some(tls) => {
+                let spent = Duration::from_millis(rt::now_ms().saturating_sub(began_ms));
+                let left = self.connect_limit.saturating_sub(spent);
+                Ok(UpstreamConn::Tls(Box::new(tls.connect(conn, left).await?)))
+            }
         }
     }
 }

@@ -44,9 +44,10 @@ impl TlsConnector {
         deadline.arm(limit, On::Stop(conn.fd()));
         let session =
             ClientConnection::new(Arc::clone(&self.config), self.server_name.clone()).map_err(io::Error::other)?;
-        let mut tls = TlsConn { session, conn, incoming: BytesMut::with_capacity(RECORD_ROOM) };
+        let incoming = BytesMut::with_capacity(RECORD_ROOM);
+        let mut tls = TlsConn { session, conn, incoming, early: BytesMut::new(), closed: false };
         while tls.session.is_handshaking() {
-            let step = if tls.session.wants_write() { tls.flush().await } else { tls.fill().await };
+            let step = if tls.session.wants_write() { tls.flush().await } else { tls.advance_handshake().await };
             if deadline.fired() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -62,7 +63,12 @@ impl TlsConnector {
 pub struct TlsConn {
     session: ClientConnection,
     conn: Conn,
+    /// Ciphertext that has been read and not yet been given to the session.
     incoming: BytesMut,
+    /// Plaintext that came together with the end of the handshake.
+    early: BytesMut,
+    /// The peer has said that it sends no more.
+    closed: bool,
 }
 
 impl TlsConn {
@@ -73,10 +79,14 @@ impl TlsConn {
 
     /// Reads decrypted bytes and appends them to `buf`. `Ok(0)` is an orderly end of the session.
     pub async fn read(&mut self, mut buf: BytesMut) -> (io::Result<usize>, BytesMut) {
+        let before = buf.len();
+        buf.unsplit(std::mem::take(&mut self.early));
         loop {
-            match self.take_plaintext(&mut buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return (done, buf),
+            if let Err(error) = self.digest(&mut buf) {
+                return (Err(error), buf);
+            }
+            if buf.len() > before || self.closed {
+                return (Ok(buf.len() - before), buf);
             }
             if let Err(error) = self.fill().await {
                 return (Err(error), buf);
@@ -84,22 +94,52 @@ impl TlsConn {
         }
     }
 
-    fn take_plaintext(&mut self, buf: &mut BytesMut) -> io::Result<usize> {
+    /// Gives the session what has been read and moves the plaintext that comes out to `out`. Record by record, because
+    /// the session takes no more ciphertext while much plaintext waits in it.
+    fn digest(&mut self, out: &mut BytesMut) -> io::Result<()> {
+        loop {
+            let mut ciphertext: &[u8] = &self.incoming;
+            let taken = if ciphertext.is_empty() { 0 } else { self.session.read_tls(&mut ciphertext)? };
+            bytes::Buf::advance(&mut self.incoming, taken);
+            let state = self
+                .session
+                .process_new_packets()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.closed |= state.peer_has_closed();
+            self.take_plaintext(out)?;
+            if taken == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_plaintext(&mut self, out: &mut BytesMut) -> io::Result<()> {
         let mut reader = self.session.reader();
-        let mut taken = 0;
         loop {
             match reader.fill_buf() {
-                Ok([]) => return Ok(taken),
+                Ok([]) => return Ok(()),
                 Ok(chunk) => {
                     let length = chunk.len();
-                    buf.extend_from_slice(chunk);
+                    out.extend_from_slice(chunk);
                     reader.consume(length);
-                    taken += length;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && taken > 0 => return Ok(taken),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// One step of the handshake: reads, and says what there is to say.
+    async fn advance_handshake(&mut self) -> io::Result<()> {
+        self.fill().await?;
+        let mut early = std::mem::take(&mut self.early);
+        let digested = self.digest(&mut early);
+        self.early = early;
+        if digested.is_err() {
+            // The alert that tells the peer why is worth a try; the reason that counts is ours.
+            drop(self.flush().await);
+        }
+        digested
     }
 
     /// Encrypts and writes all of `data`.
@@ -114,37 +154,22 @@ impl TlsConn {
         Ok(())
     }
 
-    /// Whether an idle session is still quiet underneath.
+    /// Whether an idle session is still quiet.
     pub fn is_quiet(&self) -> bool {
-        self.incoming.is_empty() && self.conn.is_quiet()
+        !self.closed && self.early.is_empty() && self.incoming.is_empty() && self.conn.is_quiet()
     }
 
-    /// Reads ciphertext once and feeds it to the session.
+    /// Reads ciphertext once. An end of the connection without the session's own end is an error.
     async fn fill(&mut self) -> io::Result<()> {
+        if self.session.wants_write() {
+            self.flush().await?;
+        }
         let mut buf = std::mem::take(&mut self.incoming);
         buf.reserve(RECORD_ROOM);
         let (result, buf) = self.conn.read(buf).await;
         self.incoming = buf;
-        let got = result?;
-        let mut ciphertext: &[u8] = &self.incoming;
-        if got == 0 {
-            // Tells the session about the end, so that a cut without close_notify becomes an error.
-            self.session.read_tls(&mut io::empty())?;
-        }
-        while !ciphertext.is_empty() {
-            if self.session.read_tls(&mut ciphertext)? == 0 {
-                break;
-            }
-            self.session.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        }
-        let unread = ciphertext.len();
-        let used = self.incoming.len() - unread;
-        bytes::Buf::advance(&mut self.incoming, used);
-        if self.session.is_handshaking() && got == 0 {
+        if result? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if self.session.wants_write() {
-            self.flush().await?;
         }
         Ok(())
     }
