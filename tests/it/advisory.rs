@@ -13,9 +13,12 @@ on_both_drivers! {
         let gateway = Setup::new(driver).upstream(provider.url()).start();
         // Spacing, escapes, key order and numbers that a parse and a print would lose.
         let before = "{ \"temperature\":1.0e0,\t\"model\" : \"fake-large\",\n \"messages\" :  [";
-        let after = format!("  {{\"content\":\"{ATTACK} \\u00e9\\/\",\"role\":\"user\"}} ] , \"seed\": 0012e0 }}").replace("0012e0", "12.50");
+        let after = format!("  {{\"content\":\"{ATTACK} \\u00e9\\/\",\"role\":\"user\"}} ] , \"seed\": 12.50 }}");
         let body = format!("{before}{after}");
-        for request in [Call::post("/v1/chat/completions", body.clone()).bytes(), Call::post("/v1/chat/completions", body.clone()).chunked(11)] {
+        for request in [
+            Call::post("/v1/chat/completions", body.clone()).bytes(),
+            Call::post("/v1/chat/completions", body.clone()).chunked(11),
+        ] {
             let answer = call(gateway.addr, request);
             assert_eq!(answer.status, 200, "{}", answer.text());
             let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
@@ -24,7 +27,10 @@ on_both_drivers! {
             let message: Value = serde_json::from_str(spliced.trim_end_matches(',')).unwrap();
             assert_eq!(message["role"], "system");
             let text = message["content"].as_str().unwrap();
-            assert!(text.contains("prompt_injection") && !text.to_lowercase().contains("ignore all previous"), "{text}");
+            assert!(
+                text.contains("prompt_injection") && !text.to_lowercase().contains("ignore all previous"),
+                "{text}"
+            );
             let parsed: Value = serde_json::from_str(&seen).unwrap();
             assert_eq!(parsed["messages"].as_array().map(Vec::len), Some(2));
             let span = gateway.span_of(&answer);

@@ -1,5 +1,5 @@
-//! Promise: after kill -9 under load the database opens, no trace that was seen through the API is lost, and no answered
-//! call is without a trace that was answered longer ago than the commit window.
+//! Promise: after kill -9 under load the database opens, no trace that was seen through the API is lost, and a call
+//! that has no trace was answered within the commit window before the kill.
 
 use std::collections::HashSet;
 use std::io::Write as _;

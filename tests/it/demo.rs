@@ -20,7 +20,14 @@ fn once_prints_every_call_with_its_trace_and_ends() {
     assert!(row("a prompt injection").contains("prompt_injection"), "{text}");
     assert!(row("personal data").contains("pii_detected"), "{text}");
     assert!(row("an error of the provider").contains("500"), "{text}");
-    for title in ["a harmless question", "the same words, asked about", "a stream", "a tool call", "messages dialect", "local-server dialect"] {
+    for title in [
+        "a harmless question",
+        "the same words, asked about",
+        "a stream",
+        "a tool call",
+        "messages dialect",
+        "local-server dialect",
+    ] {
         assert!(row(title).contains("200"), "{text}");
     }
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0, "the temporary database is gone");

@@ -44,7 +44,11 @@ on_both_drivers! {
         assert!([502, 504].contains(&answer.status), "{}", answer.text());
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("`connection_timeout_ms`"), "{message}");
-        assert!((Duration::from_millis(150)..Duration::from_secs(5)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        assert!(
+            (Duration::from_millis(150)..Duration::from_secs(5)).contains(&start.elapsed()),
+            "{:?}",
+            start.elapsed()
+        );
         drop(held);
     }
 
@@ -92,7 +96,11 @@ on_both_drivers! {
             });
             let gateway = Setup::new(driver).upstream(upstream.url()).storage("{profile: memory}").start();
             let answer = call(gateway.addr, chat_call("hello").bytes());
-            assert_eq!((answer.status, &answer.json()["error"]["type"]), (502, &json!("upstream_protocol_error")), "{garbage:?}");
+            assert_eq!(
+                (answer.status, &answer.json()["error"]["type"]),
+                (502, &json!("upstream_protocol_error")),
+                "{garbage:?}"
+            );
             assert_eq!(upstream.requests().len(), 1, "{garbage:?}");
         }
     }
@@ -175,7 +183,9 @@ on_both_drivers! {
         let upstream = Upstream::play(|peer| {
             let mut head = Vec::new();
             let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && std::io::Read::read(&mut peer.stream, &mut byte).is_ok_and(|count| count == 1) {
+            while !head.ends_with(b"\r\n\r\n")
+                && std::io::Read::read(&mut peer.stream, &mut byte).is_ok_and(|count| count == 1)
+            {
                 head.push(byte[0]);
             }
             peer.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\nConnection: close\r\n\r\nwho?");

@@ -17,7 +17,10 @@ on_both_drivers! {
             client.say(if number % 2 == 0 { request.bytes() } else { request.chunked(7) });
             let answer = client.answer();
             assert!(answer.status == 200 && answer.keep_alive, "{}", answer.lossy_head());
-            assert_eq!(provider.received().pop().unwrap().request.body, chat_body(&format!("question {number}")).to_string().as_bytes());
+            assert_eq!(
+                provider.received().pop().unwrap().request.body,
+                chat_body(&format!("question {number}")).to_string().as_bytes()
+            );
         }
         assert_eq!(provider.connections_accepted(), 1);
     }
@@ -32,7 +35,8 @@ on_both_drivers! {
     }
 
     fn a_chunked_answer_keeps_its_chunks(driver) {
-        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n");
+        let upstream =
+            Upstream::always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n");
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
         let answer = call(gateway.addr, Call::get("/v1/files/x").bytes());
         assert_eq!(answer.raw_body, b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n");
@@ -41,11 +45,13 @@ on_both_drivers! {
 
     fn trailers_do_not_cross(driver) {
         let upstream = Upstream::always(
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n");
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n",
+        );
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
         let mut client = Client::connect(gateway.addr);
         for _ in 0..2 {
-            client.say("POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Service-Token: t\r\n\r\n");
+            client.say("POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+            client.say("2\r\nhi\r\n0\r\nX-Service-Token: t\r\n\r\n");
             let answer = client.answer();
             assert_eq!((answer.body.as_slice(), answer.header("trailer")), (&b"abc"[..], None));
             assert!(!answer.raw_body.windows(5).any(|bytes| bytes == b"X-Sum"));
@@ -70,7 +76,8 @@ on_both_drivers! {
     }
 
     fn an_http_1_0_client_gets_bare_content_and_the_end(driver) {
-        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n");
+        let upstream =
+            Upstream::always("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n");
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
         let mut client = Client::connect(gateway.addr);
         client.say("GET /v1/files/x HTTP/1.0\r\n\r\n");
@@ -188,7 +195,7 @@ on_both_drivers! {
         for (path, body, chunked) in [
             ("/v1/files", text.clone().into_bytes(), false),
             ("/v1/files", text.into_bytes(), true),
-            ("/v1/chat/completions", chat.into_bytes(), false),
+            ("/v1/messages", chat.into_bytes(), false),
         ] {
             let request = Call::post(path, body.clone());
             let mut client = Client::connect(gateway.addr);
@@ -215,7 +222,8 @@ on_both_drivers! {
             ("OPTIONS", "/v1/models"),
             ("QUERY", "/v1/x"),
         ] {
-            let answer = call(gateway.addr, format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
+            let answer =
+                call(gateway.addr, format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"));
             assert_eq!(answer.status, 200, "{method} {target}");
             let seen = upstream.requests().pop().unwrap();
             let line = format!("{method} {target} HTTP/1.1\r\n");
@@ -226,7 +234,8 @@ on_both_drivers! {
     fn the_absolute_form_never_chooses_the_provider(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
-        let answer = call(gateway.addr, "GET http://169.254.169.254/v1/models?x=1 HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n");
+        let answer =
+            call(gateway.addr, "GET http://169.254.169.254/v1/models?x=1 HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n");
         assert_eq!(answer.status, 200);
         let seen = upstream.requests().remove(0);
         assert!(seen.raw_head().starts_with(b"GET /v1/models?x=1 HTTP/1.1\r\n"));

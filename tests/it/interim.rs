@@ -1,4 +1,4 @@
-//! Promise: interim responses. We answer `Expect: 100-continue` ourselves, swallow the provider's 100 and relay the rest.
+//! Promise: interim responses. We answer `Expect: 100-continue` ourselves, swallow the provider's 100, relay the rest.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ on_both_drivers! {
         let mut client = Client::connect(gateway.addr);
         for _ in 0..2 {
             let length = body.len();
-            client.say(format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"));
+            client.say("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n");
+            client.say(format!("Content-Length: {length}\r\n\r\n"));
             assert_eq!(client.read_until(|bytes| bytes.ends_with(b"\r\n\r\n")), b"HTTP/1.1 100 Continue\r\n\r\n");
             client.say(&body);
             assert_eq!(client.answer().status, 200);
@@ -28,7 +29,9 @@ on_both_drivers! {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).with("max_request_size_bytes: 100").start();
         let mut client = Client::connect(gateway.addr);
-        client.say("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 101\r\n\r\n");
+        client.say(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 101\r\n\r\n",
+        );
         assert_eq!(client.answer().status, 413);
         client.assert_closed();
     }

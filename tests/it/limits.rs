@@ -1,5 +1,7 @@
 //! Promise: bodies and rates are limited as configured, and a refusal says which setting did it.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::support::{Call, Client, Setup, Upstream, call, chat_call, on_both_drivers, provider};
@@ -70,7 +72,10 @@ on_both_drivers! {
         assert!(answer.header("x-ratelimit-reset").is_some());
         let error = &answer.json()["error"];
         assert_eq!((&error["type"], &error["limit_requests_per_second"]), (&json!("rate_limit_exceeded"), &json!(1)));
-        assert_eq!((&error["tenant_id"], &error["retry_after_secs"]), (&json!("00000000-0000-0000-0000-000000000000"), &json!(wait)));
+        assert_eq!(
+            (&error["tenant_id"], &error["retry_after_secs"]),
+            (&json!("00000000-0000-0000-0000-000000000000"), &json!(wait))
+        );
         let span = gateway.span_of(&answer);
         assert_eq!((&span["status_code"], &span["error_type"]), (&json!(429), &json!("rate_limit_exceeded")));
         assert_eq!(call(gateway.addr, Call::get("/health").bytes()).status, 200, "own paths are not limited");
@@ -79,8 +84,10 @@ on_both_drivers! {
     fn each_tenant_has_its_own_bucket(driver) {
         let upstream = Upstream::always(OK);
         let favoured = "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10";
-        let limit = format!("rate_limiting: {{requests_per_second: 1, burst_size: 2, \
-            tenant_overrides: {{{favoured}: {{requests_per_second: 1, burst_size: 8}}}}}}");
+        let limit = format!(
+            "rate_limiting: {{requests_per_second: 1, burst_size: 2, \
+            tenant_overrides: {{{favoured}: {{requests_per_second: 1, burst_size: 8}}}}}}"
+        );
         let gateway = Setup::new(driver).upstream(upstream.url()).with(&limit).start();
         let admitted = |field: &str, value: &str| {
             let statuses = (0..14).map(|_| call(gateway.addr, chat_call("hello").field(field, value).bytes()).status);
@@ -105,6 +112,22 @@ on_both_drivers! {
             assert_eq!(client.answer().status, status);
             client.assert_closed();
         }
+    }
+
+    fn a_client_that_dribbles_its_head_is_given_up(driver) {
+        let gateway = Setup::new(driver).start();
+        let mut client = Client::connect(gateway.addr);
+        client.say("GET / HTTP/1.1\r\n");
+        let begun = Instant::now();
+        // A byte now and then does not buy more time.
+        while begun.elapsed() < Duration::from_secs(8) {
+            client.say("x");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        assert_eq!(client.answer().status, 408);
+        client.assert_closed();
+        let took = begun.elapsed();
+        assert!((Duration::from_secs(9)..Duration::from_secs(14)).contains(&took), "{took:?}");
     }
 
     fn max_connections_is_a_queue_and_not_a_refusal(driver) {

@@ -13,6 +13,7 @@ mod failures;
 mod framing;
 mod interim;
 mod limits;
+mod load;
 mod ops;
 mod records;
 mod scoring;

@@ -9,18 +9,60 @@ use crate::support::{
 };
 
 const SPAN_FIELDS: [&str; 39] = [
-    "trace_id", "span_id", "parent_span_id", "tenant_id", "agent_id", "operation_name", "start_time", "end_time",
-    "provider", "model", "streaming", "prompt", "response", "prompt_tokens", "completion_tokens", "total_tokens",
-    "cached_tokens", "reasoning_tokens", "tokens_estimated", "time_to_first_token_ms", "duration_ms", "overhead_us",
-    "status_code", "error_type", "error_message", "finish_reason", "estimated_cost_usd", "security_score",
-    "security_findings", "enforcement", "detectors", "tags", "events", "agent_actions", "", "", "", "", "",
+    "trace_id",
+    "span_id",
+    "parent_span_id",
+    "tenant_id",
+    "agent_id",
+    "operation_name",
+    "start_time",
+    "end_time",
+    "provider",
+    "model",
+    "streaming",
+    "prompt",
+    "response",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "tokens_estimated",
+    "time_to_first_token_ms",
+    "duration_ms",
+    "overhead_us",
+    "status_code",
+    "error_type",
+    "error_message",
+    "finish_reason",
+    "estimated_cost_usd",
+    "security_score",
+    "security_findings",
+    "enforcement",
+    "detectors",
+    "tags",
+    "events",
+    "agent_actions",
+    "",
+    "",
+    "",
+    "",
+    "",
 ];
-const TRACE_FIELDS: [&str; 9] = [
-    "trace_id", "tenant_id", "provider", "model", "agent_id", "created_at", "span_count", "security_score", "spans",
-];
+const TRACE_FIELDS: [&str; 9] =
+    ["trace_id", "tenant_id", "provider", "model", "agent_id", "created_at", "span_count", "security_score", "spans"];
 const FINDING_FIELDS: [&str; 11] = [
-    "id", "finding_type", "severity", "confidence", "description", "detector", "location", "span", "evidence",
-    "metadata", "detected_at",
+    "id",
+    "finding_type",
+    "severity",
+    "confidence",
+    "description",
+    "detector",
+    "location",
+    "span",
+    "evidence",
+    "metadata",
+    "detected_at",
 ];
 
 fn names(value: &Value) -> Vec<String> {
@@ -44,7 +86,8 @@ on_both_drivers! {
         let (gateway, _provider) = served(driver);
         let question = "Which river is the longest?";
         let local = |stream: bool| {
-            json!({ "model": "fake-large", "stream": stream, "messages": [{ "role": "user", "content": question }] })
+            let messages = json!([{ "role": "user", "content": question }]);
+            json!({ "model": "fake-large", "stream": stream, "messages": messages })
         };
         let usage = json!({ "include_usage": true });
         let mut chat_stream = with_stream(chat_body(question));
@@ -62,7 +105,8 @@ on_both_drivers! {
             assert_eq!(answer.status, 200, "{path}: {}", answer.text());
             let span = gateway.span_of(&answer);
             let seen = ["provider", "operation_name", "streaming", "model", "prompt", "response", "finish_reason"];
-            let expected = json!([provider, operation, streaming, "fake-large", question, "The Nile, at 6,650 km.", finish]);
+            let expected =
+                json!([provider, operation, streaming, "fake-large", question, "The Nile, at 6,650 km.", finish]);
             assert_eq!(Value::from(seen.map(|name| span[name].clone()).to_vec()), expected, "{path}");
             assert_eq!(span["status_code"], 200);
             assert_eq!(span["tokens_estimated"], false, "{path} streaming {streaming}");
@@ -165,7 +209,8 @@ on_both_drivers! {
 
     fn tenants_are_kept_apart(driver) {
         let (gateway, _provider) = served(driver);
-        let request = chat_call("hello").field("Authorization", "Bearer sk-tenant-one").field("X-Service-Agent-ID", "agent-7");
+        let request =
+            chat_call("hello").field("Authorization", "Bearer sk-tenant-one").field("X-Service-Agent-ID", "agent-7");
         let trace_id = call(gateway.addr, request.bytes()).trace_id();
         let trace = gateway.trace_for(&trace_id, "Authorization: Bearer sk-tenant-one\r\n");
         assert_eq!(trace["agent_id"], "agent-7");

@@ -70,7 +70,10 @@ on_both_drivers! {
         assert!(kinds.contains(&"credit_card") && kinds.contains(&"email"), "{kinds:?}");
         for finding in findings {
             let evidence = finding["evidence"].as_str().unwrap();
-            assert!(!evidence.contains("4111 1111 1111 1111") && !evidence.contains("jane.doe@example.com"), "{finding}");
+            assert!(
+                !evidence.contains("4111 1111 1111 1111") && !evidence.contains("jane.doe@example.com"),
+                "{finding}"
+            );
         }
         let near_miss = call(gateway.addr, chat_call("Order 4111 1111 1111 1112 has shipped.").bytes());
         let span = gateway.span_of(&near_miss);

@@ -21,12 +21,18 @@ on_both_drivers! {
             ("a signed length", format!("{POST}Content-Length: +4\r\n\r\n{{}}  ")),
             ("a hexadecimal length", format!("{POST}Content-Length: 0x4\r\n\r\n{{}}  ")),
             ("an endless length", format!("{POST}Content-Length: 99999999999999999999\r\n\r\n")),
-            ("chunked twice", format!("{POST}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")),
+            (
+                "chunked twice",
+                format!("{POST}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+            ),
             ("chunked, chunked", format!("{POST}Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n")),
             ("chunked not last", format!("{POST}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n")),
             ("a misspelt coding", format!("{POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n")),
             ("a coding in quotes", format!("{POST}Transfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n")),
-            ("a coding in HTTP/1.0", "POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned()),
+            (
+                "a coding in HTTP/1.0",
+                "POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
+            ),
             ("bare LF in the head", "POST /v1/files HTTP/1.1\nHost: x\nContent-Length: 0\n\n".to_owned()),
             ("one bare LF", format!("{POST}X: y\nContent-Length: 0\r\n\r\n")),
             ("a bare CR", format!("{POST}X: y\rContent-Length: 36\r\n\r\n")),
@@ -94,7 +100,7 @@ on_both_drivers! {
             "GET /v1/models?path=/../.. HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET /v1/models HTTP/1.1\r\nHost: [::1]:8080\r\n\r\n",
             "GET /v1/models HTTP/1.1\r\nHost: x\r\nX:\r\nY:  padded \t\r\n\r\n",
-            "POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: CHUNKED\r\n\r\n03;ext=\"v\"\r\nabc\r\n00\r\nX: y\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: CHUNKED\r\n\r\n03;ext=\"v\"\r\nabc\r\n00\r\nX: y\r\n\r\n",
             "POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: 003\r\n\r\nabc",
         ] {
             let answer = call(gateway.addr, request);

@@ -34,9 +34,14 @@ fn a_file_that_is_no_yaml_is_named_with_its_line() {
     let folder = TempDir::new().unwrap();
     let config = folder.path().join("service.yaml");
     let place = format!("{}:3:", config.display());
-    assert_refused(start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: [lite\n: x"), &["service.yaml"]);
-    assert_refused(start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: paper\n"),
-        &[&place, "`storage.profile`", "`lite`", "`memory`"]);
+    assert_refused(
+        start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: [lite\n: x"),
+        &["service.yaml"],
+    );
+    assert_refused(
+        start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: paper\n"),
+        &[&place, "`storage.profile`", "`lite`", "`memory`"],
+    );
 }
 
 #[test]
@@ -50,7 +55,10 @@ fn an_unknown_key_gets_a_suggestion() {
 fn every_mistake_is_told_at_once() {
     let folder = TempDir::new().unwrap();
     let config = "timeout_ms: soon\nupstream_url: ftp://x\nenforcement: {min_confidence: 1.5}\n";
-    assert_refused(start(folder.path(), config), &["`timeout_ms`", "`upstream_url`", "http://", "`enforcement.min_confidence`"]);
+    assert_refused(
+        start(folder.path(), config),
+        &["`timeout_ms`", "`upstream_url`", "http://", "`enforcement.min_confidence`"],
+    );
 }
 
 #[test]
@@ -87,9 +95,14 @@ fn a_database_that_cannot_be_written_is_named() {
     let file = folder.path().join("a-file");
     std::fs::write(&file, "").unwrap();
     // Paths that even root cannot create a file at.
-    for path in [folder.path().join("no/such/folder/weir.db"), file.join("weir.db"), Path::new("/proc/weir.db").to_owned()] {
+    for path in
+        [folder.path().join("no/such/folder/weir.db"), file.join("weir.db"), Path::new("/proc/weir.db").to_owned()]
+    {
         let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{database_path: '{}'}}\n", path.display());
-        assert_refused(start(folder.path(), &config), &["storage.database_path", &path.display().to_string(), "written"]);
+        assert_refused(
+            start(folder.path(), &config),
+            &["storage.database_path", &path.display().to_string(), "written"],
+        );
     }
 }
 
@@ -107,7 +120,8 @@ fn a_file_that_is_no_database_is_left_alone() {
 #[test]
 fn an_unusable_ca_file_is_named() {
     let folder = TempDir::new().unwrap();
-    let config = "listen_addr: 127.0.0.1:0\nstorage: {profile: memory}\nupstream_url: https://127.0.0.1\nupstream_ca_file: /nowhere/ca.pem\n";
+    let config = "listen_addr: 127.0.0.1:0\nstorage: {profile: memory}\n\
+        upstream_url: https://127.0.0.1\nupstream_ca_file: /nowhere/ca.pem\n";
     assert_refused(start(folder.path(), config), &["upstream_ca_file", "/nowhere/ca.pem"]);
 }
 

@@ -99,7 +99,8 @@ on_both_drivers! {
 
     fn an_event_cut_anywhere_arrives_whole_and_is_read(driver) {
         // Events end in LF, CR or CRLF, and every byte comes alone, also inside a letter of several bytes.
-        let text = format!("{}{}{}", delta("größe "), delta("二 ").replace('\n', "\r\n"), delta("🙂").replace('\n', "\r"));
+        let ended_by = |event: String, line_end: &str| event.replace('\n', line_end);
+        let text = delta("größe ") + &ended_by(delta("二 "), "\r\n") + &ended_by(delta("🙂"), "\r");
         let said = format!("{text}{}", stop());
         let upstream = Upstream::play({
             let said = said.clone();
@@ -147,7 +148,9 @@ on_both_drivers! {
         let closed_after: Duration = eventually("the provider is told", || *closed_after.lock().unwrap());
         // Measured at the provider, from its last word on; the client's leaving lies in between. The promise is 100 ms.
         assert!(closed_after < Duration::from_secs(1), "the provider was left talking for {closed_after:?}");
-        eventually("the connection is counted out", || (gateway.metric("service_active_connections", "") == 1.0).then_some(()));
+        eventually("the connection is counted out", || {
+            (gateway.metric("service_active_connections", "") == 1.0).then_some(())
+        });
     }
 
     fn a_client_that_leaves_before_the_answer_begins_is_noticed(driver) {

@@ -1,5 +1,5 @@
-//! Promise: an `https://` provider is verified, against the system's roots and an extra CA file, and served like a plain
-//! one. The certificates in `data/` are made for these tests and protect nothing.
+//! Promise: an `https://` provider is verified, against the system's roots and an extra CA file, and served like a
+//! plain one. The certificates in `data/` are made for these tests and protect nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -127,7 +127,8 @@ on_both_drivers! {
         let (_folder, trusted) = trust();
         for ending in [Ending::CloseNotify, Ending::Abrupt] {
             let addr = provider(said, ending);
-            let gateway = Setup::new(driver).upstream(format!("https://localhost:{}", addr.port())).with(&trusted).start();
+            let gateway =
+                Setup::new(driver).upstream(format!("https://localhost:{}", addr.port())).with(&trusted).start();
             let mut client = Client::connect(gateway.addr);
             client.say(Call::get("/v1/files/x").bytes());
             match client.answer_to("GET") {

@@ -41,7 +41,9 @@ impl Driver {
         match chosen.as_str() {
             "io_uring" => Some(Self::Ring),
             "epoll" => {
-                eprintln!("this kernel gives no io_uring; /health of an `auto` gateway says epoll: ring half passed over");
+                eprintln!(
+                    "this kernel gives no io_uring; /health of an `auto` gateway says epoll: ring half passed over"
+                );
                 None
             }
             other => panic!("/health names no known driver: `{other}`"),
@@ -152,7 +154,7 @@ impl Gateway {
 
     /// A GET of one of the gateway's own paths, which has to be 200 with a JSON body.
     pub(crate) fn json(&self, path: &str) -> Value {
-        let answer = call(self.addr, &format!("GET {path} HTTP/1.1\r\nHost: weir\r\n\r\n"));
+        let answer = call(self.addr, format!("GET {path} HTTP/1.1\r\nHost: weir\r\n\r\n"));
         assert_eq!(answer.status, 200, "{path}: {}", answer.text());
         answer.json()
     }
@@ -180,6 +182,11 @@ impl Gateway {
         self.process.log.lines()
     }
 
+    /// Descriptors the process holds.
+    pub(crate) fn open_descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).expect("our own child").count()
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.process.signal("TERM");
@@ -188,6 +195,11 @@ impl Gateway {
     /// Waits for the process to end by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait()
+    }
+
+    /// How the process has ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.child.try_wait().expect("our own child")
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -199,13 +211,6 @@ impl Gateway {
     pub(crate) fn restart(&mut self) {
         self.process.kill();
         (self.process, self.addr) = Process::start(&self.config, self.log_level);
-    }
-
-    /// Resident memory in KiB.
-    pub(crate) fn resident_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        line.and_then(|line| line.trim().split(' ').next()?.parse().ok()).expect("VmRSS in /proc")
     }
 }
 
@@ -260,10 +265,20 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let ended = self.child.try_wait();
         self.kill();
-        if std::thread::panicking() {
-            let lines = self.log.lines();
+        // No line is asked for: this returns when the last one has been read.
+        drop(self.log.wait_for(|_| false));
+        let lines = self.log.lines();
+        if !std::thread::panicking() {
+            // A caught panic costs one connection and could go unnoticed; not here.
+            let panicked = lines.iter().find(|line| line.contains("panicked"));
+            assert!(panicked.is_none(), "the gateway panicked: {panicked:?}");
+        } else {
             let last = lines.len().saturating_sub(20);
+            if let Ok(Some(status)) = ended {
+                eprintln!("the gateway had ended before the test did: {status}");
+            }
             eprintln!("the gateway's last log lines:\n{}", lines[last..].join("\n"));
         }
     }

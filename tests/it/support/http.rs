@@ -82,11 +82,16 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).expect("a listening peer");
+        Self::try_connect(addr).expect("a listening peer")
+    }
+
+    /// `None` when nobody listens.
+    pub(crate) fn try_connect(addr: SocketAddr) -> Option<Self> {
+        let stream = TcpStream::connect(addr).ok()?;
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
-        Self { stream, buf: Vec::new() }
+        Some(Self { stream, buf: Vec::new() })
     }
 
     pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {
@@ -142,7 +147,8 @@ impl Client {
                 let (mut decoder, mut body, mut used) = (ChunkDecoder::new(), Vec::new(), 0);
                 loop {
                     let rest = &self.buf[used..];
-                    used += decoder.decode(rest, |data| body.extend_from_slice(data)).expect("a well-formed chunked body");
+                    used +=
+                        decoder.decode(rest, |data| body.extend_from_slice(data)).expect("a well-formed chunked body");
                     if decoder.is_done() {
                         return Ok((body, used));
                     }

@@ -1,5 +1,5 @@
 //! What every suite needs: the gateway as a process, clients and providers that speak raw bytes, and the recorded
-//! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its mistakes.
+//! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its bugs.
 
 mod calls;
 mod gateway;
@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
 pub(crate) use gateway::{Driver, Gateway, Setup, weir};
-pub(crate) use http::{Answer, Client, Cut, call};
+pub(crate) use http::{Answer, Client, call};
 pub(crate) use upstream::{ClosedPort, Gate, Peer, Upstream};
-pub(crate) use weir_loadtest::http::Request;
 pub(crate) use weir_loadtest::server::{ServerHandle, StdServer};
 
 /// How long anything may take before a test gives up. Generous: machines that run tests are busy.

@@ -1,0 +1,54 @@
+//! Promise: the official Python clients notice no difference, and each of their calls is recorded. The cases are in
+//! `tests/clients`; this starts both ends and runs them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::support::{Setup, on_both_drivers, provider};
+
+/// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
+fn python() -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/requirements.txt");
+    let pins = fs::read_to_string(&requirements).unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients-venv");
+    let (python, stamp) = (folder.join("bin/python"), folder.join("installed.txt"));
+    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == pins) {
+        return python;
+    }
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder), "install python3 with its venv module");
+    let mut install = Command::new(&python);
+    install
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
+        .arg(&requirements);
+    run(&mut install, "the clients come from the Python package index; check that it can be reached");
+    fs::write(&stamp, pins).unwrap();
+    python
+}
+
+fn run(command: &mut Command, advice: &str) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; {advice}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}; {advice}\n{said}", output.status);
+}
+
+on_both_drivers! {
+    fn official_clients_get_the_same_answers_and_leave_traces(driver) {
+        let python = python();
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).unlimited().start();
+        let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/test_clients.py");
+        let mut command = Command::new(python);
+        command.arg("-B").arg(cases).env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url());
+        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            command.env_remove(proxy);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
+    }
+}
