@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_connection_s_resolver_answers_like_resolve() {
         let mut resolver = Resolver::default();
-        let asked: [(Option<&[u8]>, Option<&[u8]>, Option<&[u8]>); 8] = [
+        type Fields<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, Option<&'a [u8]>);
+        let asked: [Fields<'_>; 8] = [
             (None, Some(b"Bearer sk-1"), None),
             (None, Some(b"Bearer sk-1"), None),
             (None, None, Some(b"Bearer sk-1")),

@@ -65,6 +65,7 @@ pub(crate) enum NoAnswer {
 
 /// Reads the head of the answer. Interim responses are relayed to the client, except 100, which we have answered
 /// ourselves.
+#[allow(clippy::too_many_arguments)] // The two connections, the question and three clocks: each is needed once, here.
 pub(crate) async fn await_head(
     session: &mut Session,
     upstream: &mut UpstreamConn,
