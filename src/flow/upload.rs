@@ -260,7 +260,7 @@ pub(crate) async fn relay(
             session.body_unread = false;
             return Relayed::Complete;
         }
-        if !upstream.is_quiet() {
+        if upstream.has_spoken() {
             // It has answered before it has seen everything, or it has gone.
             return Relayed::UpstreamStopped;
         }

@@ -54,8 +54,17 @@ impl UpstreamConn {
         }
     }
 
+    /// Whether an answer has begun to arrive while a request is being sent. TLS keeps that to itself: what arrives there
+    /// may be a session ticket.
+    pub fn has_spoken(&self) -> bool {
+        match self {
+            Self::Plain(conn) => !conn.is_quiet(),
+            Self::Tls(_) => false,
+        }
+    }
+
     /// Whether nothing has arrived on a connection that owes nothing: no byte, no end. One system call.
-    pub fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         match self {
             Self::Plain(conn) => conn.is_quiet(),
             Self::Tls(conn) => conn.is_quiet(),

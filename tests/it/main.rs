@@ -16,6 +16,7 @@ mod limits;
 mod load;
 mod ops;
 mod records;
+mod reviewed;
 mod scoring;
 mod shutdown;
 mod smuggling;
