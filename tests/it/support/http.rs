@@ -72,6 +72,15 @@ impl Answer {
 pub(crate) struct Cut {
     /// What had arrived.
     pub(crate) received: Vec<u8>,
+    /// How it ended; `None` for a close.
+    pub(crate) error: Option<ErrorKind>,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let received = String::from_utf8_lossy(&self.received);
+        write!(f, "the connection ended ({:?}) after {received:?}", self.error)
+    }
 }
 
 /// A client connection.
@@ -110,7 +119,7 @@ impl Client {
 
     /// The next answer; panics when it is cut.
     pub(crate) fn answer(&mut self) -> Answer {
-        self.answer_to("GET").unwrap_or_else(|cut| panic!("cut after {:?}", String::from_utf8_lossy(&cut.received)))
+        self.answer_to("GET").unwrap_or_else(|cut| panic!("{cut}"))
     }
 
     /// The next answer, interim ones included, to a request with this method.
@@ -172,7 +181,10 @@ impl Client {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 panic!("nothing came for {PATIENCE:?} after {:?}", String::from_utf8_lossy(&self.buf))
             }
-            Ok(_) | Err(_) => Err(Cut { received: self.buf.clone() }),
+            // A read with a timeout is not restarted by the kernel.
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Ok(_) => Err(Cut { received: self.buf.clone(), error: None }),
+            Err(error) => Err(Cut { received: self.buf.clone(), error: Some(error.kind()) }),
         }
     }
 
@@ -180,7 +192,7 @@ impl Client {
     pub(crate) fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         while !enough(&self.buf) {
             if let Err(cut) = self.more() {
-                panic!("the connection ended after {:?}", String::from_utf8_lossy(&cut.received));
+                panic!("{cut}");
             }
         }
         std::mem::take(&mut self.buf)
@@ -217,5 +229,5 @@ pub(crate) fn call(addr: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
     let request = request.as_ref();
     client.say(request);
     let method = if request.starts_with(b"HEAD ") { "HEAD" } else { "GET" };
-    client.answer_to(method).unwrap_or_else(|cut| panic!("cut after {:?}", String::from_utf8_lossy(&cut.received)))
+    client.answer_to(method).unwrap_or_else(|cut| panic!("{cut}"))
 }
