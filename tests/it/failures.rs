@@ -45,7 +45,7 @@ on_both_drivers! {
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains("`connection_timeout_ms`"), "{message}");
         assert!(
-            (Duration::from_millis(150)..Duration::from_secs(5)).contains(&start.elapsed()),
+            (Duration::from_millis(150)..Duration::from_secs(4)).contains(&start.elapsed()),
             "{:?}",
             start.elapsed()
         );
@@ -63,7 +63,7 @@ on_both_drivers! {
         let waited = start.elapsed();
         assert_eq!((answer.status, &answer.json()["error"]["type"]), (504, &json!("upstream_timeout")));
         assert!(answer.json()["error"]["message"].as_str().unwrap().contains("`timeout_ms`"));
-        assert!((Duration::from_millis(195)..Duration::from_secs(3)).contains(&waited), "{waited:?}");
+        assert!((Duration::from_millis(195)..Duration::from_secs(10)).contains(&waited), "{waited:?}");
         let span = gateway.span_of(&answer);
         assert_eq!((&span["status_code"], &span["error_type"]), (&json!(504), &json!("upstream_timeout")));
         assert_eq!(upstream.requests().len(), 1);
