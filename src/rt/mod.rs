@@ -11,6 +11,8 @@
 mod conn;
 pub(crate) mod deadline;
 mod driver;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::any::Any;

@@ -1,0 +1,105 @@
+//! The seam's own promises, on every driver this kernel grants: a panic costs one task, a deadline ends one operation.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use weir_config::settings::IoDriver;
+
+use super::driver::LocalFuture;
+use super::*;
+
+/// Runs `body` on a core of each driver.
+fn on_each_driver(body: fn(mpsc::Sender<String>) -> LocalFuture, expected: &[&str]) {
+    let mut modes = vec![DriverMode::Epoll];
+    modes.extend([probe(IoDriver::Auto).unwrap()].into_iter().filter(|mode| *mode != DriverMode::Epoll));
+    for mode in modes {
+        let (said, heard) = mpsc::channel();
+        let core = start_core(0, None, mode, move || body(said)).unwrap();
+        core.join().unwrap();
+        assert_eq!(heard.iter().collect::<Vec<_>>(), expected, "{mode}");
+    }
+}
+
+/// A connection taken over by this core, and its other end.
+async fn connection() -> (Conn, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let conn = connect(listener.local_addr().unwrap(), Duration::from_secs(5)).await.unwrap();
+    (conn, listener.accept().unwrap().0)
+}
+
+#[test]
+fn a_panic_costs_its_task_and_nothing_else() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let reported = said.clone();
+                spawn(async { panic!("on purpose") }, move |message| drop(reported.send(message.to_owned())));
+                sleep(Duration::from_millis(5)).await;
+                let done = said.clone();
+                spawn(async move { drop(done.send("the next task runs".to_owned())) }, |_| {});
+                sleep(Duration::from_millis(5)).await;
+            })
+        },
+        &["on purpose", "the next task runs"],
+    );
+}
+
+#[test]
+fn a_deadline_ends_a_read_and_writing_goes_on() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let (mut conn, mut peer) = connection().await;
+                let deadline = Deadline::new();
+                deadline.arm(Duration::from_millis(20), On::StopReading(conn.fd()));
+                let (got, _) = conn.read(BytesMut::with_capacity(64)).await;
+                drop(said.send(format!("read {:?}, fired {}", got.ok(), deadline.disarm())));
+                conn.write_all(Bytes::from_static(b"still here")).await.unwrap();
+                let mut text = [0; 10];
+                std::io::Read::read_exact(&mut peer, &mut text).unwrap();
+                drop(said.send(String::from_utf8_lossy(&text).into_owned()));
+            })
+        },
+        &["read Some(0), fired true", "still here"],
+    );
+}
+
+#[test]
+fn a_deadline_that_was_taken_back_does_nothing() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let (mut conn, mut peer) = connection().await;
+                let deadline = Deadline::new();
+                deadline.arm(Duration::from_millis(10), On::Stop(conn.fd()));
+                drop(said.send(format!("fired {}", deadline.disarm())));
+                sleep(Duration::from_millis(40)).await;
+                std::io::Write::write_all(&mut peer, b"late").unwrap();
+                let (got, buf) = conn.read(BytesMut::with_capacity(64)).await;
+                drop(said.send(format!("{:?} {:?}", got.ok(), &buf[..])));
+            })
+        },
+        &["fired false", "Some(4) [108, 97, 116, 101]"],
+    );
+}
+
+#[test]
+fn a_watch_tells_departure_from_words() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let (conn, peer) = connection().await;
+                assert!(conn.is_quiet());
+                let watch = conn.watch().unwrap();
+                let early = within(Duration::from_millis(20), watch.gone()).await;
+                drop(said.send(format!("{:?}", early.is_some())));
+                drop(peer);
+                let late = within(Duration::from_secs(5), watch.gone()).await;
+                drop(said.send(format!("{:?}", late.is_some())));
+            })
+        },
+        &["false", "true"],
+    );
+}
