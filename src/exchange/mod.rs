@@ -13,7 +13,7 @@ mod refusal;
 
 pub use context::{Moments, TraceContext};
 pub use payload::{Analysis, Payload, RequestText, Skip};
-pub use refusal::{Refusal, reason};
+pub use refusal::Refusal;
 
 use bytes::Bytes;
 use weir_config::vocab::{Dialect, Finding};

@@ -5,8 +5,8 @@ use weir_config::vocab::Dialect;
 
 use super::session::{Next, Session};
 use super::upload;
-use crate::exchange::{Refusal, reason};
-use crate::wire::{HeadWriter, RequestHead};
+use crate::exchange::Refusal;
+use crate::wire::{HeadWriter, RequestHead, canonical_reason};
 
 /// Answers one request to our own API.
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
@@ -54,7 +54,7 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
     let mut out = bytes::BytesMut::with_capacity(512 + body.len());
     let status = parts.status.as_u16();
     let mut writer = HeadWriter::new(&mut out);
-    writer.status_line(status, parts.status.canonical_reason().unwrap_or(reason(status)).as_bytes());
+    writer.status_line(status, parts.status.canonical_reason().unwrap_or(canonical_reason(status)).as_bytes());
     for (name, value) in &parts.headers {
         if name != http::header::CONTENT_LENGTH && name != http::header::CONNECTION {
             writer.field(name.as_str(), value.as_bytes());

@@ -14,9 +14,9 @@ use super::{
     WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
 };
 use crate::admit::tenant::Resolver;
-use crate::exchange::{Moments, Refusal, reason};
+use crate::exchange::{Moments, Refusal};
 use crate::rt::{self, Conn, Deadline, On};
-use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead};
+use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, canonical_reason};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
@@ -259,7 +259,7 @@ impl Session {
     ) -> std::io::Result<()> {
         let out = self.room(256 + body.len());
         let mut writer = HeadWriter::new(out);
-        writer.status_line(status, reason(status).as_bytes());
+        writer.status_line(status, canonical_reason(status).as_bytes());
         writer.field("Date", date::http_date().as_bytes());
         writer.field("Content-Type", content_type.as_bytes());
         writer.field("Content-Length", body.len().to_string().as_bytes());
