@@ -46,10 +46,8 @@ pub(super) async fn run(
     for (conn, peer) in listener.accept_queued(core.process.parts.mode) {
         serve(&core, conn, peer);
     }
+    listener.refuse();
     drop(listener);
-    // A ring closes descriptors when it waits the next time. Without a wait a core that has nothing to drain would end
-    // first, and its listener would stay open, queueing connections nobody accepts, until the process ends.
-    rt::sleep(Duration::from_millis(2)).await;
     drain(&core, limit).await;
 }
 

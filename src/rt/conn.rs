@@ -96,6 +96,12 @@ impl Listener {
         }
     }
 
+    /// Takes no more connections from now on. A ring closes descriptors only when it waits the next time: a core with
+    /// nothing to drain would end before that, and its listener would go on queueing connections nobody accepts.
+    pub fn refuse(&self) {
+        shutdown_fd(self.inner.as_raw_fd(), libc::SHUT_RD);
+    }
+
     /// Connections that are queued right now, without waiting: closing an SO_REUSEPORT listener resets what is in its
     /// queue, so a drain empties it first.
     pub fn accept_queued(&self, mode: DriverMode) -> Vec<(Conn, SocketAddr)> {
