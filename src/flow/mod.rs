@@ -2,17 +2,25 @@
 //!
 //! ```text
 //! session   accept, read a head, keep the connection or close it
-//! request   parse ▸ admit ▸ inspect ▸ enforce ▸ rewrite          (or a refusal)
-//! upstream  lease a connection, send, await the response head
+//! request   the journey in order, and how it ends when a stage refuses
+//! gate      admit: loop, declared size, rate
+//! look      inspect: read the body, find what is in it
+//! act       enforce ▸ rewrite
+//! forward   lease a connection, send, ask again where that is safe
+//! upstream  write to the provider, await the head of its answer
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
 //! own       paths Weir answers itself, handed to the control thread
 //! ```
 
+mod act;
 mod complete;
 mod core;
 mod date;
+mod forward;
+mod gate;
 mod ledger;
+mod look;
 mod own;
 mod relay;
 mod request;
