@@ -23,7 +23,7 @@ use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
-use crate::rt::{self, CoreThread, DriverMode, Listener};
+use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, Listener};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
@@ -42,6 +42,7 @@ pub struct Gateway {
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
     shutdown_limit: Duration,
+    heartbeats: Arc<Heartbeats>,
 }
 
 /// Starts everything and returns when requests are served.
@@ -92,9 +93,10 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
         cores,
     });
-    let cores = start_cores(&process, listeners, &cpus, mode)?;
+    let heartbeats = Arc::new(Heartbeats::new(cores));
+    let cores = start_cores(&process, listeners, &cpus, &heartbeats)?;
     health.ready();
-    Ok(Gateway { addr, mode, process, health, store, inference, control, cores, shutdown_limit })
+    Ok(Gateway { addr, mode, process, health, store, inference, control, cores, shutdown_limit, heartbeats })
 }
 
 /// Binds one listener per core. SO_REUSEPORT lets any process of the same user join, so that an instance already
@@ -147,7 +149,7 @@ fn start_cores(
     process: &Arc<Process>,
     listeners: Vec<std::net::TcpListener>,
     cpus: &[usize],
-    mode: DriverMode,
+    heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
     let fail = |source: io::Error| StartError::Thread { what: "a core thread", source };
     let pin = listeners.len() <= cpus.len();
@@ -158,8 +160,10 @@ fn start_cores(
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let process = Arc::clone(process);
         let cpu = cpus.get(index).copied().filter(|_| pin);
-        let thread = rt::start_core(index, cpu, mode, move || Box::pin(core::run(process, listener, ordered, ready)))
-            .map_err(fail)?;
+        let seat = CoreSeat { index, cpu, pulse: Arc::clone(heartbeats) };
+        let mode = process.parts.mode;
+        let thread =
+            rt::start_core(seat, mode, move || Box::pin(core::run(process, listener, ordered, ready))).map_err(fail)?;
         cores.push((thread, order));
         listening.push(is_ready);
     }
@@ -180,6 +184,11 @@ impl Gateway {
     /// How the cores wait for the kernel.
     pub fn mode(&self) -> DriverMode {
         self.mode
+    }
+
+    /// The pulse of each core thread.
+    pub fn heartbeats(&self) -> &Arc<Heartbeats> {
+        &self.heartbeats
     }
 
     /// The store, for reading what has been recorded.

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
 use std::os::fd::RawFd;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::now_ms;
 
@@ -151,16 +151,19 @@ impl Table {
     }
 }
 
-/// The sweeper of this core; runs for the core's life.
-pub(super) async fn sweep() {
+/// The sweeper of this core; runs for the core's life. Each turn is reported to `beat` with how late the timer came.
+pub(super) async fn sweep(beat: impl Fn(Duration)) {
+    let mut lag = Duration::ZERO;
     loop {
+        beat(lag);
         let now = now_ms();
         let next = TABLE.with(|table| {
             let next = table.fire_due(now);
             table.next_sweep_ms.set(next);
             next
         });
-        let timer = monoio::time::sleep(Duration::from_millis(next.saturating_sub(now)));
+        let due = Instant::now() + Duration::from_millis(next.saturating_sub(now));
+        let timer = monoio::time::sleep_until(due.into());
         let mut timer = std::pin::pin!(timer);
         let mut nudged = false;
         poll_fn(|context| {
@@ -173,5 +176,7 @@ pub(super) async fn sweep() {
             if polled.is_pending() { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
+        // Nothing when somebody armed an earlier deadline and nudged.
+        lag = Instant::now().saturating_duration_since(due);
     }
 }

@@ -8,11 +8,14 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use io_uring::{IoUring, Probe, opcode};
 use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 use weir_config::settings::IoDriver;
+
+use super::Heartbeats;
 
 /// How a core thread waits for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,28 +148,38 @@ impl CoreThread {
 /// A future that lives on one core.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Starts core thread `index`, pinned to `cpu` when given, and runs the future `body` makes until it ends.
+/// Where a core thread sits.
+pub(crate) struct CoreSeat {
+    /// Its number; the first is 0.
+    pub(crate) index: usize,
+    /// The CPU it is pinned to, if any.
+    pub(crate) cpu: Option<usize>,
+    /// Where its loop shows that it turns.
+    pub(crate) pulse: Arc<Heartbeats>,
+}
+
+/// Starts a core thread and runs the future `body` makes until it ends.
 ///
 /// # Errors
 /// When the thread cannot be created.
 pub(crate) fn start_core(
-    index: usize,
-    cpu: Option<usize>,
+    seat: CoreSeat,
     mode: DriverMode,
     body: impl FnOnce() -> LocalFuture + Send + 'static,
 ) -> io::Result<CoreThread> {
-    let handle = std::thread::Builder::new().name(format!("weir-core-{index}")).spawn(move || {
-        if let Some(cpu) = cpu {
+    let handle = std::thread::Builder::new().name(format!("weir-core-{}", seat.index)).spawn(move || {
+        if let Some(cpu) = seat.cpu {
             pin_to(cpu);
         }
-        run(mode, body)
+        run(&seat, mode, body)
     })?;
     Ok(CoreThread { handle })
 }
 
-fn run(mode: DriverMode, body: impl FnOnce() -> LocalFuture) -> io::Result<()> {
+fn run(seat: &CoreSeat, mode: DriverMode, body: impl FnOnce() -> LocalFuture) -> io::Result<()> {
+    let (pulse, index) = (Arc::clone(&seat.pulse), seat.index);
     let with_deadlines = move || async move {
-        monoio::spawn(super::deadline::sweep());
+        monoio::spawn(super::deadline::sweep(move |lag| pulse.beat(index, lag)));
         body().await;
     };
     if mode == DriverMode::Epoll {

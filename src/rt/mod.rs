@@ -11,6 +11,7 @@
 mod conn;
 pub(crate) mod deadline;
 mod driver;
+mod heartbeat;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -24,8 +25,9 @@ use futures_util::FutureExt as _;
 
 pub use conn::{Accepted, Conn, Listener, connect};
 pub use deadline::{Deadline, On};
+pub(crate) use driver::{CoreSeat, allowed_cpus, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
-pub(crate) use driver::{allowed_cpus, start_core};
+pub use heartbeat::{Heartbeat, Heartbeats};
 pub use tls::{TlsConn, TlsConnector};
 
 /// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task.

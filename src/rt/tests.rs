@@ -1,7 +1,7 @@
 //! The seam's own promises, on every driver this kernel grants: a panic costs one task, a deadline ends one operation.
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,7 +16,8 @@ fn on_each_driver(body: fn(mpsc::Sender<String>) -> LocalFuture, expected: &[&st
     modes.extend([probe(IoDriver::Auto).unwrap()].into_iter().filter(|mode| *mode != DriverMode::Epoll));
     for mode in modes {
         let (said, heard) = mpsc::channel();
-        let core = start_core(0, None, mode, move || body(said)).unwrap();
+        let seat = CoreSeat { index: 0, cpu: None, pulse: Arc::new(Heartbeats::new(1)) };
+        let core = start_core(seat, mode, move || body(said)).unwrap();
         core.join().unwrap();
         assert_eq!(heard.iter().collect::<Vec<_>>(), expected, "{mode}");
     }
@@ -102,4 +103,26 @@ fn a_watch_tells_departure_from_words() {
         },
         &["false", "true"],
     );
+}
+
+#[test]
+fn a_task_that_keeps_the_loop_waiting_shows_in_its_pulse() {
+    let pulse = Arc::new(Heartbeats::new(2));
+    let seat = CoreSeat { index: 1, cpu: None, pulse: Arc::clone(&pulse) };
+    let busy = Arc::clone(&pulse);
+    let core = start_core(seat, DriverMode::Epoll, move || {
+        Box::pin(async move {
+            // The sweeper asks to be woken within a second; this task holds the thread for longer.
+            let before = busy.read().nth(1).unwrap();
+            sleep(Duration::from_millis(10)).await;
+            std::thread::sleep(Duration::from_millis(1_300));
+            sleep(Duration::from_millis(10)).await;
+            let after = busy.read().nth(1).unwrap();
+            assert!(after.beats > before.beats, "{after:?}");
+            assert!(after.lag_max >= Duration::from_millis(200), "{after:?}");
+        })
+    });
+    core.unwrap().join().unwrap();
+    assert_eq!(pulse.read().next().unwrap().beats, 0, "a core writes its own pulse only");
+    assert!(pulse.oldest() >= Duration::from_millis(1_000), "the silent core is the oldest");
 }
