@@ -100,6 +100,8 @@ fault_kinds! {
     ContentLengthSyntax 400 "content_length_syntax" Head: "an invalid Content-Length", "1 to 19 decimal digits";
     /// More than one Content-Length, equal or not (RFC 9110 8.6).
     ContentLengthRepeated 400 "content_length_repeated" Head: "more than one Content-Length", "one Content-Length field with one number";
+    /// A framing name spelled with an underscore, which some servers take for the real one.
+    FramingLookalike 400 "framing_lookalike" Head: "a framing field name with an underscore", "Content-Length and Transfer-Encoding are spelled with hyphens";
     /// Both framings at once (RFC 9112 6.1).
     LengthAndCoding 400 "length_and_coding" Head: "Content-Length beside Transfer-Encoding", "one of the two";
     /// The coding list is not exactly `chunked` (RFC 9112 6.1, 6.3).

@@ -103,7 +103,8 @@ impl Survey {
                 }
                 Role::Connection => survey.options.read(value, side, at)?,
                 Role::Upgrade => survey.upgrade_websocket = value.eq_ignore_ascii_case(b"websocket"),
-                Role::EndToEnd | Role::Host | Role::Expect | Role::Hop => {}
+                Role::Lookalike if side == Side::Request => return Err(fault(FaultKind::FramingLookalike)),
+                Role::EndToEnd | Role::Host | Role::Expect | Role::Lookalike | Role::Hop => {}
             }
         }
         survey.options.mark_named(raw, fields);

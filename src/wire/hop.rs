@@ -19,6 +19,9 @@ pub(super) enum Role {
     Connection,
     TransferEncoding,
     Upgrade,
+    /// A framing name with an underscore for its hyphen: an end-to-end field to us, a framing field to servers that fold
+    /// the two, as those behind CGI variables do.
+    Lookalike,
     /// The rest of the fixed hop-by-hop set.
     Hop,
 }
@@ -53,8 +56,10 @@ impl Role {
             10 if is(b"connection") => Self::Connection,
             10 if is(b"keep-alive") => Self::Hop,
             14 if is(b"content-length") => Self::ContentLength,
+            14 if is(b"content_length") => Self::Lookalike,
             16 if is(b"proxy-connection") => Self::Hop,
             17 if is(b"transfer-encoding") => Self::TransferEncoding,
+            17 if is(b"transfer_encoding") => Self::Lookalike,
             18 if is(b"proxy-authenticate") => Self::Hop,
             19 if is(b"proxy-authorization") => Self::Hop,
             _ => Self::EndToEnd,

@@ -19,6 +19,7 @@ mod records;
 mod reviewed;
 mod scoring;
 mod shutdown;
+mod smuggle;
 mod smuggling;
 mod startup;
 mod streaming;

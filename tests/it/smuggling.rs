@@ -20,6 +20,7 @@ on_both_drivers! {
             ("a list of lengths", format!("{POST}Content-Length: 0, 0\r\n\r\n")),
             ("a signed length", format!("{POST}Content-Length: +4\r\n\r\n{{}}  ")),
             ("a hexadecimal length", format!("{POST}Content-Length: 0x4\r\n\r\n{{}}  ")),
+            ("a length with an underscore", format!("{POST}Content-Length: 0\r\nContent_Length: 36\r\n\r\n")),
             ("an endless length", format!("{POST}Content-Length: 99999999999999999999\r\n\r\n")),
             (
                 "chunked twice",

@@ -18,6 +18,16 @@ fn r1_refuses_length_beside_coding() {
 }
 
 #[test]
+fn refuses_a_framing_name_with_an_underscore() {
+    for lines in
+        ["Content_Length: 4\r\n", "Content-Length: 0\r\ncontent_length: 4\r\n", "Transfer_Encoding: chunked\r\n"]
+    {
+        assert_eq!(refused(request_with(lines)), (400, FramingLookalike), "{lines}");
+    }
+    assert_eq!(names(&request_with("X_Length: 4\r\nContent_Type: a\r\n").unwrap()), ["X_Length", "Content_Type"]);
+}
+
+#[test]
 fn r2_refuses_any_coding_list_but_chunked() {
     for (value, expected) in [
         ("chunked, chunked", (400, TransferCoding)),
