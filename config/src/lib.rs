@@ -8,6 +8,7 @@ mod address;
 pub mod catalogue;
 mod effective;
 mod load;
+pub mod prices;
 pub mod settings;
 pub mod vocab;
 

@@ -8,6 +8,10 @@ use std::path::PathBuf;
 
 use crate::vocab::{Severity, TenantId};
 
+mod money;
+
+pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
+
 /// Everything the gateway runs on. Immutable: a hot swap publishes a new value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -39,6 +43,10 @@ pub struct Settings {
     pub enforcement_analysis_depth: AnalysisDepth,
     /// `rate_limiting.*`.
     pub rate_limiting: RateLimiting,
+    /// `cost_estimation.*`.
+    pub cost_estimation: CostEstimation,
+    /// `cost_caps.*`.
+    pub cost_caps: CostCaps,
     /// `circuit_breaker.*`.
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
@@ -291,6 +299,8 @@ impl Default for Settings {
                 window_seconds: 60,
                 tenant_overrides: HashMap::new(),
             },
+            cost_estimation: CostEstimation::default(),
+            cost_caps: CostCaps::default(),
             circuit_breaker: CircuitBreaker {
                 enabled: true,
                 failure_threshold: 10,

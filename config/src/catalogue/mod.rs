@@ -7,6 +7,7 @@
 mod analysis;
 mod gateway;
 mod kind;
+mod money;
 mod policy;
 mod services;
 mod value;
@@ -183,7 +184,12 @@ impl Setting {
 
 /// Every setting, in the order they are applied.
 pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
-    gateway::SETTINGS.iter().chain(policy::SETTINGS).chain(analysis::SETTINGS).chain(services::SETTINGS)
+    gateway::SETTINGS
+        .iter()
+        .chain(policy::SETTINGS)
+        .chain(analysis::SETTINGS)
+        .chain(money::SETTINGS)
+        .chain(services::SETTINGS)
 }
 
 /// The setting at a path.

@@ -1,12 +1,10 @@
-//! Rows of what stands around the data path: alerts, prices and caps, identity, ingest, judge, action router.
+//! Rows of what stands around the data path: alerts, identity, ingest, judge, action router.
 //!
 //! None of it is built in this version; the rows keep the paths, types and defaults of the interface in one place.
 
-use super::{EnvRule, Field, Keys, Kind, Literal, Setting};
+use super::{EnvRule, Field, Kind, Literal, Setting};
 
 const ALERTS: &str = "alerting";
-const COSTS: &str = "cost estimation";
-const CAPS: &str = "cost capping";
 const AUTH: &str = "API-key authentication";
 const GRPC: &str = "gRPC ingest";
 const JUDGE: &str = "the LLM judge";
@@ -14,7 +12,6 @@ const ROUTER: &str = "the action router";
 
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
-const MONEY: Kind = Kind::Float { min: 0.0, max: f64::MAX };
 const TEMPERATURE: Kind = Kind::Float { min: 0.0, max: 2.0 };
 const BACKEND: Kind = Kind::Choice(&["selfhosted", "hostedcompat", "hostedmessages", "classifier"]);
 
@@ -26,22 +23,6 @@ const CHANNEL: &[Field] = &[
     Field::optional("min_security_score", Kind::SCORE),
 ];
 const ESCALATION: &[Field] = &[Field::optional("escalate_after_seconds", Kind::at_least(1))];
-const PRICE: &[Field] = &[Field::required("input_per_million", MONEY), Field::required("output_per_million", MONEY)];
-const BUDGET_CAP: &[Field] = &[
-    Field::required("window", Kind::Choice(&["hourly", "daily", "weekly", "monthly"])),
-    Field::required("hard_limit_usd", MONEY),
-    Field::optional("soft_limit_usd", MONEY),
-];
-const TOKEN_CAP: &[Field] = &[
-    Field::optional("max_prompt_tokens", Kind::u32_at_least(1)),
-    Field::optional("max_completion_tokens", Kind::u32_at_least(1)),
-    Field::optional("max_total_tokens", Kind::u32_at_least(1)),
-];
-const AGENT: &[Field] = &[
-    Field::required("agent_id", Kind::Name),
-    Field::optional("budget_caps", Kind::Records(BUDGET_CAP)),
-    Field::optional("token_cap", Kind::Record(TOKEN_CAP)),
-];
 const RULE: &[Field] = &[
     Field::optional("finding_type", Kind::Name),
     Field::optional("min_severity", Kind::SEVERITY),
@@ -58,14 +39,6 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("alerts.cooldown_seconds", Kind::at_least(0), Literal::Int(300), ALERTS),
     Setting::not_built("alerts.channels", Kind::Records(CHANNEL), Literal::EmptyList, ALERTS).secret(),
     Setting::not_built("alerts.escalation", Kind::Record(ESCALATION), Literal::Null, ALERTS),
-    // --- cost_estimation, cost_caps ---
-    Setting::on_but_not_built("cost_estimation.enabled", COSTS),
-    Setting::not_built("cost_estimation.pricing_file", Kind::File, Literal::Null, COSTS),
-    Setting::not_built("cost_estimation.custom_models", Kind::RecordMap(Keys::Text, PRICE), Literal::EmptyMap, COSTS),
-    Setting::not_built("cost_caps.enabled", Kind::Bool, OFF, CAPS).wire("cost_caps_enabled"),
-    Setting::not_built("cost_caps.default_budget_caps", Kind::Records(BUDGET_CAP), Literal::EmptyList, CAPS),
-    Setting::not_built("cost_caps.default_token_cap", Kind::Record(TOKEN_CAP), Literal::Null, CAPS),
-    Setting::not_built("cost_caps.agents", Kind::Records(AGENT), Literal::EmptyList, CAPS),
     // --- ml_pipeline ---
     Setting::not_built("ml_pipeline.max_concurrent_requests", Kind::at_least(1), Literal::Int(8), "the ML pipeline")
         .env("SERVICE_ML_MAX_CONCURRENT"),

@@ -10,7 +10,7 @@ mod file;
 mod layers;
 mod overlay;
 mod suggest;
-mod yaml;
+pub(crate) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;

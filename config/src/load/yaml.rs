@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 
 /// Largest document that is read.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -64,6 +65,37 @@ pub(super) fn parse(text: &str) -> Result<Node, Unreadable> {
             Err(Unreadable { reason, position })
         }
     }
+}
+
+/// Reads a whole document as a JSON value, for files that are data and not settings. A key written twice and a number
+/// that is not finite are refused.
+pub(crate) fn parse_json(text: &str) -> Result<Value, String> {
+    let node = parse(text).map_err(|error| match error.position {
+        Some((line, column)) => format!("{} (line {line}, column {column})", error.reason),
+        None => error.reason,
+    })?;
+    to_json(node)
+}
+
+fn to_json(node: Node) -> Result<Value, String> {
+    Ok(match node {
+        Node::Null => Value::Null,
+        Node::Bool(flag) => Value::Bool(flag),
+        Node::Int(number) => Number::from_i128(number).map(Value::Number).ok_or("a number is too large")?,
+        Node::Float(number) => Number::from_f64(number).map(Value::Number).ok_or("a number that is not finite")?,
+        Node::Text(text) => Value::String(text),
+        Node::List(items) => Value::Array(items.into_iter().map(to_json).collect::<Result<_, _>>()?),
+        Node::Map(entries) => {
+            let mut object = Map::new();
+            for (key, node) in entries {
+                let value = to_json(node)?;
+                if object.insert(key.clone(), value).is_some() {
+                    return Err(format!("`{key}` is written twice"));
+                }
+            }
+            Value::Object(object)
+        }
+    })
 }
 
 /// Where the value at the end of `steps` begins, or, with `key`, its key. `None` when the text has no such node.

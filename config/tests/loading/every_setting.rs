@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 use weir_config::catalogue::{self, Build, Literal, Setting};
+use weir_config::prices::Price;
 use weir_config::settings::*;
 use weir_config::vocab::Severity;
 use weir_config::{Origin, Settings, Sources, effective, load};
@@ -74,6 +75,44 @@ fn samples() -> Vec<Sample> {
                 s.rate_limiting.tenant_overrides.insert(TENANT.parse().unwrap(), limit);
             },
         ),
+        sample("cost_estimation.enabled", "false", |s| s.cost_estimation.enabled = false),
+        sample("cost_estimation.pricing_file", "/etc/prices.json", |s| {
+            s.cost_estimation.pricing_file = Some("/etc/prices.json".into());
+        }),
+        sample(
+            "cost_estimation.custom_models",
+            "{own-model: {input_per_million: 0.15, output_per_million: 2, cache_read_per_million: 0.075}}",
+            |s| {
+                let price = Price { input: 150_000, output: 2_000_000, cache_read: Some(75_000), ..Price::default() };
+                s.cost_estimation.custom_models.insert("own-model".into(), price);
+            },
+        ),
+        sample("cost_estimation.tokenizer", "estimate", |s| s.cost_estimation.tokenizer = Tokenizer::Estimate),
+        sample("cost_caps.enabled", "true", |s| s.cost_caps.enabled = true),
+        sample(
+            "cost_caps.default_budget_caps",
+            "[{window: daily, hard_limit_usd: 0.1, soft_limit_usd: 0.05}, {window: daily, hard_limit_usd: 2}]",
+            |s| {
+                let budget = Budget { hard_nano_usd: 100_000_000, soft_nano_usd: Some(50_000_000) };
+                s.cost_caps.default_budgets = [None, Some(budget), None, None];
+            },
+        ),
+        sample("cost_caps.default_token_cap", "{max_total_tokens: 4096}", |s| {
+            s.cost_caps.default_tokens = Some(TokenCap { max_total_tokens: Some(4_096), ..TokenCap::default() });
+        }),
+        sample(
+            "cost_caps.agents",
+            "[{agent_id: a, budget_caps: [{window: monthly, hard_limit_usd: 1e9}]}, {agent_id: b, token_cap: {}}]",
+            |s| {
+                let budget = Budget { hard_nano_usd: 1_000_000_000_000_000_000, soft_nano_usd: None };
+                let a = AgentCaps { budgets: Some([None, None, None, Some(budget)]), tokens: None };
+                let b = AgentCaps { budgets: None, tokens: Some(TokenCap::default()) };
+                s.cost_caps.agents.extend([("a".to_owned(), a), ("b".to_owned(), b)]);
+            },
+        ),
+        sample("cost_caps.reserve_completion_tokens", "0", |s| {
+            s.cost_caps.reserve_completion_tokens = ReserveTokens(0);
+        }),
         sample("enforcement.mode", "block", |s| s.enforcement.mode = EnforcementMode::Block),
         sample("enforcement.analysis_depth", "fast", |s| s.enforcement_analysis_depth = AnalysisDepth::Fast),
         sample("enforcement.min_severity", "Critical", |s| s.enforcement.min_severity = Severity::Critical),
@@ -323,8 +362,8 @@ fn every_variable_of_a_setting_that_is_not_built_is_refused_by_name() {
 #[test]
 fn switching_off_what_is_not_built_is_accepted_and_leaves_the_banner() {
     let banner = load(&Sources::default()).unwrap().not_built_defaults;
-    assert_eq!(banner, ["the ML classifier", "cost estimation"]);
-    let file = "security_analysis: {ml_enabled: false, ml_preload: false}\ncost_estimation: {enabled: false}\n";
+    assert_eq!(banner, ["the ML classifier"]);
+    let file = "security_analysis: {ml_enabled: false, ml_preload: false}\n";
     let loaded = Bench::with_file(file).loaded();
     assert_eq!(loaded.not_built_defaults, Vec::<&str>::new());
     assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
