@@ -18,6 +18,7 @@ pub mod forward;
 pub mod inspect;
 pub mod json;
 pub mod meter;
+pub mod money;
 pub mod observe;
 pub mod ops;
 pub mod record;

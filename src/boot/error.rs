@@ -26,6 +26,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),
+    /// The pricing file is not usable.
+    #[error("{0}")]
+    Prices(#[from] weir_config::prices::PriceFileError),
     /// The provider cannot be set up.
     #[error("{0}")]
     Peer(#[from] crate::forward::PeerError),

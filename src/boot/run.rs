@@ -19,6 +19,7 @@ use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
 use crate::meter::{QueueWatch, Registry};
+use crate::money::Prices;
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::health::{Facts, Health, Io};
@@ -56,6 +57,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
     let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
+    let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
     let store = open_store(&settings, &registry, &breakers)?;
     let analyser = Arc::new(Analyser::builtin()?);
     let inference = start_inference(cores, &analyser, &registry)?;
@@ -81,6 +83,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let process = Process::new(ProcessParts {
+        prices,
         settings: Arc::new(ArcSwap::from_pointee(settings)),
         analyser,
         inference: inference.handle(),

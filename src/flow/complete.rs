@@ -9,10 +9,12 @@ use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
 use weir_inference::{Analyser, Hit, Options, Part, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
+use super::charge::{Bill, charge};
 use super::text;
 use crate::exchange::RequestText;
 use crate::inspect::RequestView;
-use crate::observe::{Answer, AnswerReader, estimate_tokens};
+use crate::money::Prices;
+use crate::observe::{Answer, AnswerReader};
 
 /// Everything needed to complete a record.
 pub(crate) struct Finish {
@@ -28,6 +30,18 @@ pub(crate) struct Finish {
     pub(crate) analyse: Option<Options>,
     /// Bound on what a compressed body may be decoded to.
     pub(crate) decoded_bytes_max: usize,
+    /// The model the request's path named.
+    pub(crate) path_model: Option<String>,
+    /// Whether the call is to be priced.
+    pub(crate) priced: bool,
+}
+
+/// A completed record.
+pub(crate) struct Finished {
+    /// The record.
+    pub(crate) span: Box<SpanRecord>,
+    /// What the call cost, in nanodollars; `None` when nobody knows, or nothing was used.
+    pub(crate) cost_nano_usd: Option<u64>,
 }
 
 impl Finish {
@@ -63,8 +77,8 @@ impl Finish {
 }
 
 /// Completes the record with analysis.
-pub(crate) fn complete(analyser: &Analyser, scratch: &mut Scratch, finish: Finish) -> Box<SpanRecord> {
-    fill(finish, |parts, options, hits| survive(|| analyser.analyse(scratch, parts, options, hits)))
+pub(crate) fn complete(analyser: &Analyser, scratch: &mut Scratch, prices: &Prices, finish: Finish) -> Finished {
+    fill(finish, prices, |parts, options, hits| survive(|| analyser.analyse(scratch, parts, options, hits)))
 }
 
 /// Runs a reader or detector over somebody else's bytes. A bug in it costs this one result, never the record, the
@@ -74,11 +88,11 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Completes the record without analysis, for `reason`.
-pub(crate) fn complete_unanalysed(mut finish: Finish, reason: &str) -> Box<SpanRecord> {
+pub(crate) fn complete_unanalysed(mut finish: Finish, prices: &Prices, reason: &str) -> Finished {
     if finish.analyse.take().is_some() {
         drop_tags(&mut finish.span, reason);
     }
-    fill(finish, |_, _, _| None)
+    fill(finish, prices, |_, _, _| None)
 }
 
 /// Marks a record whose analysis was left out.
@@ -89,8 +103,9 @@ pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
 
 fn fill(
     finish: Finish,
+    prices: &Prices,
     mut analyse: impl FnMut(&[Part<'_>], &Options, &mut Vec<Hit>) -> Option<Ran>,
-) -> Box<SpanRecord> {
+) -> Finished {
     let Finish {
         mut span,
         dialect,
@@ -99,6 +114,8 @@ fn fill(
         answer,
         analyse: options,
         decoded_bytes_max,
+        path_model,
+        priced,
         ..
     } = finish;
     let view = match request_text {
@@ -120,11 +137,12 @@ fn fill(
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
-    if let Some(answer) = answer {
-        take_answer(&mut span, answer);
+    if span.model.is_none() {
+        span.model = path_model;
     }
-    count_tokens(&mut span);
-    span
+    let bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
+    let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices));
+    Finished { span, cost_nano_usd }
 }
 
 /// Runs the detectors over what has not been looked at and sets the score.
@@ -215,16 +233,10 @@ fn take_request(span: &mut SpanRecord, view: RequestView) {
     }
 }
 
-fn take_answer(span: &mut SpanRecord, answer: Answer) {
+fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
+    let mut bill = Bill { usage: answer.usage.unwrap_or_default(), model: answer.model, complete: answer.complete };
     if span.model.is_none() {
-        span.model = answer.model;
-    }
-    if let Some(usage) = answer.usage {
-        span.prompt_tokens = usage.prompt;
-        span.completion_tokens = usage.completion;
-        span.total_tokens = usage.total;
-        span.cached_tokens = usage.cached;
-        span.reasoning_tokens = usage.reasoning;
+        span.model = bill.model.take();
     }
     span.finish_reason = answer.finish_reason;
     if span.error_type.is_none() {
@@ -253,31 +265,5 @@ fn take_answer(span: &mut SpanRecord, answer: Answer) {
             data,
         });
     }
-}
-
-/// Fills in what the provider did not count, and says that it is an estimate. Only for answers: a refused or failed
-/// request has used no tokens.
-fn count_tokens(span: &mut SpanRecord) {
-    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
-    let counts_tokens = !matches!(span.operation_name.as_ref(), "proxy" | "list_models");
-    if answered && counts_tokens {
-        if span.prompt_tokens.is_none()
-            && let Some(prompt) = &span.prompt
-        {
-            span.prompt_tokens = Some(estimate_tokens(prompt));
-            span.tokens_estimated = true;
-        }
-        if span.completion_tokens.is_none()
-            && let Some(response) = &span.response
-        {
-            span.completion_tokens = Some(estimate_tokens(response));
-            span.tokens_estimated = true;
-        }
-    }
-    if span.total_tokens.is_none() {
-        span.total_tokens = match (span.prompt_tokens, span.completion_tokens) {
-            (None, None) => None,
-            (prompt, completion) => Some(prompt.unwrap_or(0).saturating_add(completion.unwrap_or(0))),
-        };
-    }
+    bill
 }

@@ -17,6 +17,7 @@ use crate::admit::rate::RateTable;
 use crate::api::ApiHandle;
 use crate::forward;
 use crate::meter::{CoreMeter, Registry};
+use crate::money::Prices;
 use crate::ops::breaker::Breakers;
 use crate::record::Budget;
 use crate::rt::DriverMode;
@@ -29,6 +30,8 @@ pub struct ProcessParts {
     pub analyser: Arc<Analyser>,
     /// Threads for analysis that is not worth doing on a core.
     pub inference: PoolHandle,
+    /// What models cost.
+    pub prices: Arc<Prices>,
     /// Where finished spans go.
     pub sink: SpanSink,
     /// Storage and security breakers.

@@ -16,7 +16,8 @@ use weir_inference::{Job, Options, Turn};
 use weir_storage::Dropped;
 use weir_storage::record::{SpanEvent, SpanRecord};
 
-use super::complete::{Finish, complete, complete_unanalysed, drop_tags};
+use super::charge::UNPRICED;
+use super::complete::{Finish, Finished, complete, complete_unanalysed, drop_tags};
 use super::{Core, Process};
 use crate::enforce::Decision;
 use crate::exchange::{Analysis, Moments, Refusal, RequestText, Skip};
@@ -44,6 +45,8 @@ pub(crate) struct Ledger {
     permit: Option<Permit>,
     /// What the kept answer took from it.
     answer_permit: Permit,
+    /// The model the request's path named.
+    path_model: Option<String>,
     status: Option<u16>,
     settled: bool,
 }
@@ -77,6 +80,7 @@ impl Ledger {
             analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
             permit: None,
             answer_permit: core.process.bodies.permit(),
+            path_model: identity.path_model.clone(),
             status: None,
             settled: false,
             core: Rc::clone(core),
@@ -209,6 +213,8 @@ impl Ledger {
             answer_bytes: self.answer_bytes,
             analyse,
             decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
+            path_model: self.path_model.take(),
+            priced: self.settings.cost_estimation.enabled,
         };
         let publish = Publish { provider_label: self.provider_label, store: self.store };
         if !finish.is_long()
@@ -217,16 +223,16 @@ impl Ledger {
             let process = &self.core.process;
             let started = Instant::now();
             let analysed = finish.analyse.is_some();
-            let span = complete(&process.parts.analyser, &mut scratch, finish);
-            if analysed && span.security_score.is_none() {
+            let finished = complete(&process.parts.analyser, &mut scratch, &process.parts.prices, finish);
+            if analysed && finished.span.security_score.is_none() {
                 // A detector failed half way; its scratch memory is not to be trusted.
                 *scratch = process.parts.analyser.scratch();
             }
             if analysed {
                 self.core.meter.detector("rules", micros(started.elapsed()));
-                report(process, &span);
+                report(process, &finished.span);
             }
-            publish.run(process, &self.core.meter, span);
+            publish.run(process, &self.core.meter, finished);
         } else {
             self.hand_over(finish, publish);
         }
@@ -261,30 +267,31 @@ impl Ledger {
         let permit = (self.permit.take(), std::mem::replace(&mut self.answer_permit, process.bodies.permit()));
         let run = Box::new(move |turn: Turn<'_>| {
             let _held = permit;
-            let span = match turn {
+            let prices = &process.parts.prices;
+            let finished = match turn {
                 Turn::Run(analyser, scratch) => {
                     let mut finish = finish;
                     if let Some(options) = &mut finish.analyse {
                         options.deadline = Some(deadline);
                     }
-                    let span = complete(analyser, scratch, finish);
+                    let finished = complete(analyser, scratch, prices, finish);
                     if analysed {
-                        report(&process, &span);
+                        report(&process, &finished.span);
                     }
-                    span
+                    finished
                 }
                 // This runs on the core: what would have to be read first is left out.
                 Turn::Expired if was_full.load(Ordering::Relaxed) => {
-                    complete_unanalysed(finish.without_unread_text(), "queue_full")
+                    complete_unanalysed(finish.without_unread_text(), prices, "queue_full")
                 }
                 Turn::Expired => {
                     if analysed {
                         process.parts.breakers.security.failure();
                     }
-                    complete_unanalysed(finish, "analyzer_timeout")
+                    complete_unanalysed(finish, prices, "analyzer_timeout")
                 }
             };
-            with_pool_meter(&process, |meter| publish.run(&process, meter, span));
+            with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
         });
         if let Err(job) = self.core.process.parts.inference.submit(Job { bytes, deadline, run }) {
             self.core.meter.dropped("inference", "queue_full");
@@ -316,7 +323,8 @@ struct Publish {
 }
 
 impl Publish {
-    fn run(self, process: &Process, meter: &CoreMeter, span: Box<SpanRecord>) {
+    fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
+        let Finished { span, cost_nano_usd } = finished;
         meter.request(
             self.provider_label,
             span.model.as_deref(),
@@ -326,6 +334,11 @@ impl Publish {
             span.prompt_tokens,
             span.completion_tokens,
         );
+        if let Some(nano_usd) = cost_nano_usd {
+            meter.cost(span.tenant_id, span.model.as_deref(), nano_usd);
+        } else if span.tags.contains_key(UNPRICED) {
+            meter.unpriced(self.provider_label, span.model.as_deref());
+        }
         for finding in &span.security_findings {
             meter.finding(finding.severity, &finding.finding_type);
         }

@@ -14,6 +14,7 @@
 //! ```
 
 mod act;
+mod charge;
 mod complete;
 mod core;
 mod date;

@@ -121,6 +121,7 @@ fn parse(settings: &Settings, tenants: &mut tenant::Resolver, head: RequestHead)
         agent_id: head.get("x-service-agent-id").map(|value| bounded_text(value, 256)),
         provider: route.provider.clone(),
         operation: route.operation,
+        path_model: inspect::model_in_path(head.path()),
         start_time,
     };
     // Boxed: it travels by value through every stage, and a head is some hundred bytes.

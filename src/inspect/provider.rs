@@ -108,6 +108,22 @@ fn by_path(path: &str) -> Known {
     }
 }
 
+/// The model a path names: `/model/{id}/...` (Bedrock), `/models/{name}:method` (Gemini), `/deployments/{name}/...` (Azure).
+/// Percent-decoded; a name longer than 256 bytes is none.
+pub fn model_in_path(path: &str) -> Option<String> {
+    let path = path.split('?').next().unwrap_or_default();
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let named = loop {
+        match segments.next()? {
+            "model" | "deployments" => break segments.next()?,
+            "models" => break segments.next()?.rsplit_once(':').map(|(name, _method)| name)?,
+            _ => {}
+        }
+    };
+    let name = percent_decoded(named);
+    (!name.is_empty() && name.len() <= 256).then_some(name)
+}
+
 /// `/model/{id}/converse`, `/invoke` and their streaming forms.
 fn by_bedrock_action(model: &str, action: &str) -> Known {
     match action {
@@ -251,6 +267,26 @@ mod tests {
         ] {
             assert_eq!(seen(None, path, "gateway.example"), (provider.into(), dialect, operation), "{path}");
         }
+    }
+
+    #[test]
+    fn the_path_may_name_the_model() {
+        for (path, model) in [
+            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", Some("us.amazon.nova-pro-v1:0")),
+            ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", Some("gemini-2.5-pro")),
+            (
+                "/v1/projects/p/locations/l/publishers/google/models/gemini-2.5-pro:generateContent",
+                Some("gemini-2.5-pro"),
+            ),
+            ("/openai/deployments/my-gpt/chat/completions?api-version=1", Some("my-gpt")),
+            ("/v1/models", None),
+            ("/v1/models/gpt-4o", None),
+            ("/v1/chat/completions", None),
+            ("/model", None),
+        ] {
+            assert_eq!(model_in_path(path).as_deref(), model, "{path}");
+        }
+        assert_eq!(model_in_path(&format!("/model/{}/invoke", "x".repeat(257))), None);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
-use weir_config::vocab::Severity;
+use weir_config::vocab::{Severity, TenantId};
 
 use super::cell::{Counter, Gauge, Histogram};
+use super::cost::{CoreCosts, CostSeries};
 use super::label::{Admitted, FINDING_TYPES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
 use super::table::Table;
 
@@ -57,6 +58,7 @@ pub(super) struct RequestSeries {
     pub(super) duration_us: Histogram<17>,
     pub(super) prompt_tokens: Counter,
     pub(super) completion_tokens: Counter,
+    pub(super) unpriced: Counter,
 }
 
 /// Requests of one provider and model that ended with one status; 0 when no head was sent.
@@ -117,6 +119,7 @@ pub(super) enum Fresh {
     Finding(Arc<FindingSeries>),
     Detector(Arc<DetectorSeries>),
     Drop(Arc<DropSeries>),
+    Cost(Arc<CostSeries>),
 }
 
 /// What an upstream connection is doing.
@@ -143,6 +146,7 @@ pub struct CoreMeter {
     findings: RefCell<Table<Arc<FindingSeries>>>,
     detectors: RefCell<Vec<Arc<DetectorSeries>>>,
     drops: RefCell<Vec<Arc<DropSeries>>>,
+    costs: CoreCosts,
 }
 
 impl CoreMeter {
@@ -159,6 +163,7 @@ impl CoreMeter {
         });
         fresh.push(Fresh::Core(cells.clone()));
         Self {
+            costs: CoreCosts::new(fresh.clone()),
             fresh,
             cells,
             requests: RefCell::new(Table::new()),
@@ -194,6 +199,20 @@ impl CoreMeter {
             entry.series.completion_tokens.add(tokens);
         }
         self.count_status(entry, status);
+    }
+
+    /// Counts what one call cost.
+    pub fn cost(&self, tenant: TenantId, model: Option<&str>, nano_usd: u64) {
+        self.costs.add(tenant, model, nano_usd);
+    }
+
+    /// Counts one call whose model has no known price.
+    pub fn unpriced(&self, provider_label: &'static str, model: Option<&str>) {
+        let mut table = self.requests.borrow_mut();
+        let at = self.locate(&mut table, provider_label, model.unwrap_or(NO_MODEL));
+        if let Some(entry) = table.get_mut(at) {
+            entry.series.unpriced.add(1);
+        }
     }
 
     /// Counts one finding.
@@ -291,6 +310,7 @@ impl CoreMeter {
             duration_us: Histogram::new(&DURATION_BOUNDS_US),
             prompt_tokens: Counter::default(),
             completion_tokens: Counter::default(),
+            unpriced: Counter::default(),
         });
         self.fresh.push(Fresh::Request(series.clone()));
         table.insert(hash, Requests { series, statuses: Vec::new() })

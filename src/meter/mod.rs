@@ -13,6 +13,7 @@
 
 mod cell;
 mod core;
+mod cost;
 mod expose;
 mod label;
 pub mod names;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use cell::HistogramSum;
 pub use core::{CoreMeter, UpstreamState};
+pub use cost::TENANTS_MAX;
 pub use expose::{CONTENT_TYPE, Exposition, Labels};
 pub use label::{FINDING_TYPES_MAX, LABEL_BYTES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
 pub use names::Family;

@@ -25,6 +25,14 @@ pub const REQUEST_DURATION: Family = family(
 );
 /// Counter; `direction`, `provider`, `model`.
 pub const TOKENS: Family = family("service_tokens_total", "Tokens, as the provider counted them or estimated.");
+/// Counter; `tenant`, `model`.
+pub const COST: Family =
+    family("service_cost_usd_total", "Estimated cost in micro-USD; divide by 1,000,000 for US dollars.");
+/// Counter, ours; `provider`, `model`.
+pub const UNPRICED: Family = family(
+    "service_unpriced_requests_total",
+    "Answered requests that used tokens of a model without a known price; their cost counts nowhere.",
+);
 /// Counter; `severity`, `finding_type`.
 pub const FINDINGS: Family = family("service_security_findings_total", "Security findings.");
 /// Histogram; `detector`.

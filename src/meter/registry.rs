@@ -15,6 +15,7 @@ use super::core::{
     CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, DropSeries, FindingSeries, Fresh,
     OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
+use super::cost::KnownCosts;
 use super::expose::Exposition;
 use super::label::{Admitted, FINDING_TYPES_MAX, MODELS_MAX, OTHER};
 use super::names;
@@ -68,6 +69,7 @@ struct Known {
     findings: Vec<Labelled<FindingSeries>>,
     detectors: Vec<Arc<DetectorSeries>>,
     drops: Vec<Arc<DropSeries>>,
+    costs: KnownCosts,
     sources: Vec<Box<dyn Source>>,
     queues: Vec<QueueWatch>,
 }
@@ -102,6 +104,7 @@ impl Registry {
                 findings: Vec::new(),
                 detectors: Vec::new(),
                 drops: Vec::new(),
+                costs: KnownCosts::new(),
                 sources: Vec::new(),
                 queues: Vec::new(),
             }),
@@ -149,6 +152,7 @@ impl Registry {
             out.gauge(names::BUILD_INFO, &[("version", version), ("io_driver", io_driver)], 1.0);
         }
         known.expose_requests(&mut out);
+        known.costs.expose(&mut out);
         known.expose_analysis(&self.shared, &mut out);
         known.expose_cores(&self.shared, &mut out);
         for ((operation, ok), count) in self.shared.storage.iter() {
@@ -188,6 +192,7 @@ impl Known {
                 }
                 Fresh::Detector(cells) => self.detectors.push(cells),
                 Fresh::Drop(cells) => self.drops.push(cells),
+                Fresh::Cost(cells) => self.costs.take_in(cells),
             }
         }
     }
@@ -207,20 +212,24 @@ impl Known {
             out.counter(names::REQUESTS, &[("provider", provider), ("model", model), ("status_code", &status)], count);
         }
 
-        let mut sums = BTreeMap::<(&str, &str), (HistogramSum, u64, u64)>::new();
+        let mut sums = BTreeMap::<(&str, &str), (HistogramSum, u64, u64, u64)>::new();
         for series in &self.requests {
             let key = (series.cells.provider, &*series.label);
-            let (durations, prompt, completion) =
-                sums.entry(key).or_insert_with(|| (HistogramSum::empty(&DURATION_BOUNDS_US), 0, 0));
+            let (durations, prompt, completion, unpriced) =
+                sums.entry(key).or_insert_with(|| (HistogramSum::empty(&DURATION_BOUNDS_US), 0, 0, 0));
             durations.add(&series.cells.duration_us);
             *prompt += series.cells.prompt_tokens.get();
             *completion += series.cells.completion_tokens.get();
+            *unpriced += series.cells.unpriced.get();
         }
         for ((provider, model), (durations, ..)) in &sums {
             let labels = [("provider", *provider), ("model", *model)];
             out.histogram(names::REQUEST_DURATION, &labels, durations, MICROS_PER_SECOND);
         }
-        for ((provider, model), (_, prompt, completion)) in &sums {
+        for ((provider, model), (_, _, _, unpriced)) in sums.iter().filter(|(_, sums)| sums.3 > 0) {
+            out.counter(names::UNPRICED, &[("provider", provider), ("model", model)], *unpriced);
+        }
+        for ((provider, model), (_, prompt, completion, _)) in &sums {
             for (direction, tokens) in [("prompt", *prompt), ("completion", *completion)] {
                 let labels = [("direction", direction), ("provider", provider), ("model", model)];
                 out.counter(names::TOKENS, &labels, tokens);

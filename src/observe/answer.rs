@@ -70,6 +70,8 @@ pub struct Usage {
     pub cached: Option<u64>,
     /// Prompt tokens written to the provider's cache.
     pub cache_write: Option<u64>,
+    /// Of these, the ones it keeps for an hour.
+    pub cache_write_1h: Option<u64>,
     /// Completion tokens spent on reasoning.
     pub reasoning: Option<u64>,
 }
@@ -91,37 +93,61 @@ pub(super) struct Counters {
     pub(super) prompt: Option<u64>,
     pub(super) completion: Option<u64>,
     pub(super) total: Option<u64>,
+    /// True when `prompt` came under the name whose meaning includes everything.
+    pub(super) inclusive: bool,
     /// Part of `prompt`.
     pub(super) cached: Option<u64>,
-    /// Not part of `prompt` (messages-style).
+    /// Part of `prompt`.
+    pub(super) written: Option<u64>,
+    /// Not part of `prompt` (messages-style), unless `inclusive`.
     pub(super) cache_read: Option<u64>,
-    /// Not part of `prompt` (messages-style).
+    /// Not part of `prompt` (messages-style), unless `inclusive`.
     pub(super) cache_write: Option<u64>,
-    /// Part of `completion`.
+    /// Parts of `cache_write`.
+    pub(super) cache_write_5m: Option<u64>,
+    pub(super) cache_write_1h: Option<u64>,
+    /// Not part of `prompt`: what tools brought in.
+    pub(super) tool_prompt: Option<u64>,
+    /// Part of `completion`, unless `total` says otherwise.
     pub(super) reasoning: Option<u64>,
     /// Not part of `completion`.
     pub(super) thoughts: Option<u64>,
 }
 
+/// The sum of what is known.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (None, None) => None,
+        (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+    }
+}
+
 impl Counters {
     fn usage(&self) -> Option<Usage> {
-        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (None, None) => None,
-            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
-        };
-        let prompt = self
-            .prompt
-            .map(|own| own.saturating_add(self.cache_read.unwrap_or(0)).saturating_add(self.cache_write.unwrap_or(0)));
-        let completion = sum(self.completion, self.thoughts);
+        let cache_write = self.cache_write.max(sum(self.cache_write_5m, self.cache_write_1h)).or(self.written);
+        let beside =
+            if self.inclusive { None } else { sum(self.cache_read, cache_write.filter(|_| self.written.is_none())) };
+        let prompt = self.prompt.map(|own| own.saturating_add(beside.unwrap_or(0)));
+        let prompt = sum(prompt, self.tool_prompt.filter(|_| prompt.is_some()));
+        let reasoning = self.reasoning.or(self.thoughts);
+        let completion = sum(self.completion, self.thoughts.or(self.added_reasoning()));
         let usage = Usage {
             prompt,
             completion,
             total: self.total.or(sum(prompt, completion)),
             cached: self.cache_read.or(self.cached),
-            cache_write: self.cache_write,
-            reasoning: self.reasoning.or(self.thoughts),
+            cache_write,
+            cache_write_1h: self.cache_write_1h,
+            reasoning,
         };
         (usage != Usage::default()).then_some(usage)
+    }
+
+    /// Reasoning tokens that the total counts beside the completion.
+    fn added_reasoning(&self) -> Option<u64> {
+        let (prompt, completion, reasoning) = (self.prompt?, self.completion?, self.reasoning?);
+        (reasoning > 0 && self.total? == prompt.saturating_add(completion).saturating_add(reasoning))
+            .then_some(reasoning)
     }
 }
 

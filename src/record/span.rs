@@ -23,6 +23,8 @@ pub struct Identity {
     pub provider: Provider,
     /// What is asked for.
     pub operation: Operation,
+    /// The model the path names.
+    pub path_model: Option<String>,
     /// When the head had been read.
     pub start_time: Timestamp,
 }

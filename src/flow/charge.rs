@@ -1,0 +1,91 @@
+//! What an exchange used and what that costs: the one place where tokens become money, for every dialect, path and
+//! ending. Runs where the record is completed, on a core or on the pool; no I/O.
+//!
+//! | the provider counted | tokens | flagged `tokens_estimated` |
+//! |---|---|---|
+//! | both directions | its own | no |
+//! | nothing, or one direction | its own, the rest counted from the text | yes |
+//! | a stream that was cut before the final count | what it said or the text that came, whichever is more | yes |
+//!
+//! Only an answered request (2xx) has used tokens. A model without a price has no cost: a tag and a counter say so.
+
+use std::borrow::Cow;
+
+use weir_storage::record::SpanRecord;
+
+use crate::money::{Counted, Prices, cost_nano_usd};
+use crate::observe::{Usage, estimate_tokens};
+
+/// The tag of a span whose model has no price.
+pub(crate) const UNPRICED: &str = "unpriced_model";
+
+/// Nanodollars of one dollar.
+const NANO_PER_USD: f64 = 1e9;
+
+/// What the answer said beside its text.
+#[derive(Default)]
+pub(crate) struct Bill {
+    /// Tokens as the provider counted them.
+    pub(crate) usage: Usage,
+    /// The model that answered.
+    pub(crate) model: Option<String>,
+    /// Whether the answer was seen to its end.
+    pub(crate) complete: bool,
+}
+
+/// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars.
+pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>) -> Option<u64> {
+    span.prompt_tokens = bill.usage.prompt;
+    span.completion_tokens = bill.usage.completion;
+    span.total_tokens = bill.usage.total;
+    span.cached_tokens = bill.usage.cached;
+    span.reasoning_tokens = bill.usage.reasoning;
+    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
+    if answered && !matches!(span.operation_name.as_ref(), "proxy" | "list_models") {
+        count(span, bill.complete);
+    }
+    if span.total_tokens.is_none() || span.tokens_estimated {
+        span.total_tokens = match (span.prompt_tokens, span.completion_tokens) {
+            (None, None) => None,
+            (prompt, completion) => Some(prompt.unwrap_or(0).saturating_add(completion.unwrap_or(0))),
+        };
+    }
+    let used = span.prompt_tokens.is_some() || span.completion_tokens.is_some();
+    let prices = prices.filter(|_| answered && used)?;
+    let asked = span.model.as_deref().and_then(|model| prices.find(&span.provider, model));
+    let Some(price) = asked.or_else(|| prices.find(&span.provider, bill.model.as_deref()?)) else {
+        span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
+        return None;
+    };
+    let counted = Counted {
+        input: span.prompt_tokens.unwrap_or(0),
+        cache_read: bill.usage.cached.unwrap_or(0),
+        cache_write: bill.usage.cache_write.unwrap_or(0),
+        cache_write_1h: bill.usage.cache_write_1h.unwrap_or(0),
+        output: span.completion_tokens.unwrap_or(0),
+        reasoning: bill.usage.reasoning.unwrap_or(0),
+    };
+    let nano_usd = cost_nano_usd(&price, &counted);
+    span.estimated_cost_usd = Some(nano_usd as f64 / NANO_PER_USD);
+    Some(nano_usd)
+}
+
+/// Counts what the provider did not.
+fn count(span: &mut SpanRecord, complete: bool) {
+    if span.prompt_tokens.is_none()
+        && let Some(prompt) = &span.prompt
+    {
+        span.prompt_tokens = Some(estimate_tokens(prompt));
+        span.tokens_estimated = true;
+    }
+    let cut = span.streaming && !complete;
+    if (span.completion_tokens.is_none() || cut)
+        && let Some(response) = &span.response
+    {
+        let estimate = estimate_tokens(response);
+        if span.completion_tokens.is_none_or(|counted| counted < estimate) {
+            span.completion_tokens = Some(estimate);
+            span.tokens_estimated = true;
+        }
+    }
+}
