@@ -166,6 +166,7 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
         "weir is ready"
     );
     tracing::info!(
+        authentication = on_off(settings.auth.enabled),
         analysis = on_off(settings.enable_security_analysis),
         trace_storage = on_off(settings.enable_trace_storage),
         streaming = on_off(settings.enable_streaming),
@@ -179,11 +180,11 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
     if !loaded.not_built_defaults.is_empty() {
         tracing::info!(missing = loaded.not_built_defaults.join(", "), "on by default but not built into this version");
     }
-    if !gateway.addr().ip().is_loopback() {
+    if !settings.auth.enabled && !gateway.addr().ip().is_loopback() {
         tracing::warn!(
             listen = %gateway.addr(),
             "authentication is off and the listener is reachable from outside: any client can send traffic, read every \
-             tenant's traces and claim any tenant id; listen on 127.0.0.1 or put an authenticating proxy in front"
+             tenant's traces and claim any tenant id; set `auth.enabled: true`, or listen on 127.0.0.1"
         );
     }
 }

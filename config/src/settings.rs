@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::vocab::{Severity, TenantId};
+use crate::vocab::{Severity, SharedSecret, TenantId};
 
 mod money;
 
@@ -21,6 +21,8 @@ pub struct Settings {
     pub upstream: Upstream,
     /// `upstream_ca_file` (ours): PEM bundle trusted beside the system roots.
     pub upstream_ca_file: Option<PathBuf>,
+    /// `upstream_api_key` (ours): credential for requests that bring none of their own.
+    pub upstream_api_key: Option<SharedSecret>,
     /// `enable_security_analysis`: false bypasses every analyser.
     pub enable_security_analysis: bool,
     /// `enable_trace_storage`: false keeps spans out of the store.
@@ -51,6 +53,8 @@ pub struct Settings {
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
     pub health_check: HealthCheck,
+    /// `auth.*`.
+    pub auth: Auth,
     /// `server.*`.
     pub server: Server,
     /// `shutdown.timeout_seconds`.
@@ -245,6 +249,17 @@ pub struct HealthCheck {
     pub retries: u32,
 }
 
+/// `auth.*`. Fixed while the process runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// `enabled`: every caller needs a credential.
+    pub enabled: bool,
+    /// `admin_key`: the bootstrap key.
+    pub admin_key: Option<SharedSecret>,
+    /// `token_key_file` (ours): what tenant tokens are derived from; `None` means beside the database.
+    pub token_key_file: Option<PathBuf>,
+}
+
 /// `server.*` (ours unless spec.md names it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Server {
@@ -254,6 +269,8 @@ pub struct Server {
     pub io_driver: IoDriver,
     /// `server.timing_header`: add `Server-Timing: weir;dur=<ms>` to proxied answers.
     pub timing_header: bool,
+    /// `server.metrics_addr`: second listener for `/metrics` alone.
+    pub metrics_addr: Option<SocketAddr>,
 }
 
 /// `server.io_driver` values.
@@ -273,6 +290,7 @@ impl Default for Settings {
             listen_addr: SocketAddr::from(([0, 0, 0, 0], 8080)),
             upstream: Upstream::default(),
             upstream_ca_file: None,
+            upstream_api_key: None,
             enable_security_analysis: true,
             enable_trace_storage: true,
             enable_streaming: true,
@@ -308,7 +326,8 @@ impl Default for Settings {
                 half_open_max_calls: 3,
             },
             health_check: HealthCheck { enabled: true, interval_seconds: 10, timeout_ms: 5_000, retries: 3 },
-            server: Server { core_threads: 0, io_driver: IoDriver::Auto, timing_header: false },
+            auth: Auth::default(),
+            server: Server { core_threads: 0, io_driver: IoDriver::Auto, timing_header: false, metrics_addr: None },
             shutdown_timeout_seconds: 30,
         }
     }

@@ -2,5 +2,12 @@
 //!
 //! Pure: no I/O, no database, no lock. Cheapest check first.
 
+mod custody;
+pub mod directory;
+mod guard;
+mod presented;
 pub mod rate;
 pub mod tenant;
+
+pub use guard::{Denied, Guard, Memory};
+pub use presented::{KEY_PREFIX, Presented, TOKEN_PREFIX};

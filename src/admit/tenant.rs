@@ -13,6 +13,8 @@
 
 use weir_config::vocab::TenantId;
 
+use super::presented::bearer;
+
 /// The tenant of a request by the values of its `X-Service-Tenant-ID`, `Authorization` and `x-api-key` (or `api-key`)
 /// fields.
 pub fn resolve(tenant_header: Option<&[u8]>, authorization: Option<&[u8]>, x_api_key: Option<&[u8]>) -> TenantId {
@@ -56,21 +58,9 @@ impl Resolver {
     }
 }
 
-/// The field an API key of a provider stands in when it is not a bearer: `x-api-key`, or `api-key` as some SDKs say.
-pub fn api_key<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
-    get("x-api-key").or_else(|| get("api-key"))
-}
-
-fn named(value: &[u8]) -> Option<TenantId> {
+/// The tenant a value of `X-Service-Tenant-ID` names.
+pub fn named(value: &[u8]) -> Option<TenantId> {
     std::str::from_utf8(value).ok()?.trim_ascii().parse().ok()
-}
-
-/// The token of `Bearer <token>`; the scheme in any case (RFC 9110 section 11.1), blanks around it ignored.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let value = value.trim_ascii();
-    let (scheme, rest) = value.split_at_checked("Bearer".len())?;
-    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer") && rest.first().is_some_and(u8::is_ascii_whitespace);
-    is_bearer.then(|| rest.trim_ascii())
 }
 
 /// Three base64url parts joined by dots, the first beginning like the encoding of `{"` (RFC 7515 section 7.1).

@@ -9,6 +9,7 @@
 //! so `/health` answers while a slow query runs; every read names its tenant first; a panic costs one request. The shapes
 //! are those of the contract; nothing else in the gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
 
+mod access;
 mod error;
 mod handle;
 mod paths;
@@ -18,6 +19,7 @@ mod router;
 #[cfg(test)]
 mod tests;
 
+pub use access::{Access, access};
 pub use error::Fault;
 pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve, serve_until};
 pub use paths::is_own_path;

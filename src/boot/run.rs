@@ -15,6 +15,8 @@ use weir_storage::{Backend, Store, StoreOptions};
 use super::StartError;
 use super::control::{Control, ControlThread};
 use super::core::{self, DrainOrder};
+use crate::admit::Guard;
+use crate::admit::directory::Directory;
 use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
@@ -62,6 +64,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
     let analyser = Arc::new(Analyser::builtin()?);
     let inference = start_inference(cores, &analyser, &registry)?;
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref())?);
+    let guard = Guard::new(&settings.auth, Arc::new(Directory::default()));
     let (handle, calls) = api::channel(api::QUEUE_CALLS);
     registry.watch_queue(handle.watch());
     let facts = Facts {
@@ -87,6 +90,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
         settings: Arc::new(ArcSwap::from_pointee(settings)),
         analyser,
         inference: inference.handle(),
+        guard,
         sink: store.sink(),
         breakers,
         peer,

@@ -7,10 +7,12 @@
 //!
 //! `Done` is always reached, also after a refusal, a failure or a vanished client: see `flow::ledger`.
 
+mod caller;
 mod context;
 mod payload;
 mod refusal;
 
+pub use caller::{Caller, Proof};
 pub use context::{Moments, TraceContext};
 pub use payload::{Analysis, Payload, RequestText, Skip};
 pub use refusal::Refusal;
@@ -29,7 +31,9 @@ pub struct Parsed {
     pub head: RequestHead,
     /// Where it goes and what it is.
     pub route: Route,
-    /// Who sends it, under which ids.
+    /// Who sends it.
+    pub caller: Caller,
+    /// Under which ids it is recorded.
     pub identity: Identity,
     /// The caller's trace context, to be continued.
     pub trace: Option<TraceContext>,

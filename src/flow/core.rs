@@ -13,6 +13,7 @@ use weir_config::Settings;
 use weir_inference::{Analyser, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
+use crate::admit::Guard;
 use crate::admit::rate::RateTable;
 use crate::api::ApiHandle;
 use crate::forward;
@@ -36,6 +37,8 @@ pub struct ProcessParts {
     pub sink: SpanSink,
     /// Storage and security breakers.
     pub breakers: Arc<Breakers>,
+    /// Who may come in.
+    pub guard: Guard,
     /// The provider.
     pub peer: Arc<forward::Peer>,
     /// The control thread's router.

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use weir_config::Settings;
 use weir_config::settings::Upstream;
 
+use super::credentials::Credentials;
 use super::ledger::Ledger;
 use super::look::raw_text;
 use super::relay::{self, Ended};
@@ -203,6 +204,7 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
             _ => None,
         },
     };
+    let mut credentials = Credentials::new(&core.process.parts.guard, head, settings);
     let mut host_written = false;
     for field in head.fields() {
         if field.is("host") {
@@ -215,13 +217,18 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
         } else if field.is("traceparent") && parsed.trace.is_some() {
             let child = parsed.trace.map(|trace| trace.child(parsed.identity.span_id)).unwrap_or_default();
             writer.field(field.name(), child.as_bytes());
-        } else if !field.is("expect") && !field.name_starts_with("x-service-") && !field.is_hop_by_hop() {
+        } else if !field.is("expect")
+            && !field.name_starts_with("x-service-")
+            && !field.is_hop_by_hop()
+            && credentials.let_pass(field)
+        {
             writer.relay(field);
         }
     }
     if !host_written {
         writer.field("Host", settings.upstream.authority.as_bytes());
     }
+    credentials.write(&mut writer, parsed.dialect());
     writer.field("Via", core.process.parts.instance.as_bytes());
     writer.end();
 }

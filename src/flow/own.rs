@@ -1,25 +1,35 @@
 //! Paths Weir answers itself: the request goes to the control thread's router and its answer comes back.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, Timestamp};
 
 use super::session::{Next, Session};
-use super::upload;
-use crate::exchange::Refusal;
+use super::{door, upload};
+use crate::api::{self, Access};
+use crate::exchange::{Caller, Refusal};
 use crate::wire::{HeadWriter, RequestHead, canonical_reason};
+
+/// Fields that say who asks; the answer to that is [`Caller`].
+const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
 
 /// Answers one request to our own API.
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let cap = session.core.settings().limits.max_api_request_bytes;
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
+    let admitted = match admit(session, &head) {
+        Ok(admitted) => admitted,
+        Err(refusal) => return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
+    };
     session.begin_body(head.body);
     let body = match upload::read_whole(session, &head, cap, "SERVICE_MAX_REQUEST_BYTES", None).await {
         Ok(whole) => whole.body,
         Err(upload::NoBody::ClientLeft) => return Next::Close,
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
-    let Some(request) = to_http(&head, body) else {
+    let Some(request) = to_http(&head, body, admitted) else {
         let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
         return refuse(session, &refusal, close, head_only).await;
     };
@@ -41,10 +51,26 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
     if close || sent.is_err() { Next::Close } else { Next::Keep }
 }
 
-fn to_http(head: &RequestHead, body: Bytes) -> Option<http::Request<Bytes>> {
+/// The caller, or why it gets no further; `None` for what everybody may ask.
+fn admit(session: &mut Session, head: &RequestHead) -> Result<Option<Caller>, Refusal> {
+    let core = Rc::clone(&session.core);
+    let needed = match api::access(head.method(), head.path()) {
+        Access::Open => return Ok(None),
+        Access::Role(needed) => needed,
+    };
+    let caller = door::caller(&core, &mut session.memory, head, needed, Timestamp::now())?;
+    door::refuse_exposed(&core, head)?;
+    Ok(Some(caller))
+}
+
+/// The request as the router sees it: the caller in place of the credentials, which end here.
+fn to_http(head: &RequestHead, body: Bytes, caller: Option<Caller>) -> Option<http::Request<Bytes>> {
     let mut request = http::Request::builder().method(head.method()).uri(head.target());
-    for field in head.fields() {
+    for field in head.fields().filter(|field| !IDENTITY_FIELDS.iter().any(|name| field.is(name))) {
         request = request.header(field.name_bytes(), field.value());
+    }
+    if let Some(caller) = caller {
+        request = request.header("x-service-tenant-id", caller.tenant_id.to_string()).extension(caller);
     }
     request.body(body).ok()
 }

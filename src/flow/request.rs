@@ -4,18 +4,19 @@ use std::rc::Rc;
 
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, SpanId, Timestamp, TraceId};
+use weir_config::vocab::{Dialect, Role, SpanId, Timestamp, TraceId};
 
 use super::Core;
 use super::act::{enforce, rewrite};
+use super::door;
 use super::forward::forward;
 use super::gate::admit;
 use super::ledger::Ledger;
 use super::look::inspect;
 use super::session::{Next, Session};
 use super::upload::NoBody;
-use crate::admit::tenant;
-use crate::exchange::{Moments, Parsed, Refusal, Skip, TraceContext};
+use crate::admit::Denied;
+use crate::exchange::{Caller, Moments, Parsed, Proof, Refusal, Skip, TraceContext};
 use crate::inspect;
 use crate::ops::breaker::Admit;
 use crate::record::Identity;
@@ -64,13 +65,24 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let core = Rc::clone(&session.core);
     let settings = core.settings();
     let moments = Moments::now();
-    let parsed = parse(&settings, &mut session.tenants, head);
+    let start_time = Timestamp::now();
+    let (caller, denied) = match door::caller(&core, &mut session.memory, &head, Role::Operator, start_time) {
+        Ok(caller) => (caller, None),
+        Err(denied) => match denied.tenant() {
+            Some(tenant_id) => (Caller { tenant_id, role: Role::Viewer, proof: Proof::Open }, Some(denied)),
+            None => {
+                let route = route(&settings, &head);
+                return door::refuse_stranger(session, &head, &route, denied, moments).await;
+            }
+        },
+    };
+    let parsed = parse(&settings, caller, start_time, head);
     let skip = skip_reason(&core, &settings);
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, skip);
     session.begin_body(body);
-    match run(session, &settings, parsed, &mut ledger).await {
+    match run(session, &settings, parsed, denied, &mut ledger).await {
         Ok(next) => next,
         Err(Stop::ClientLeft) => {
             ledger.client_left();
@@ -89,9 +101,14 @@ async fn run(
     session: &mut Session,
     settings: &Settings,
     parsed: Box<Parsed>,
+    denied: Option<Denied>,
     ledger: &mut Ledger,
 ) -> Result<Next, Stop> {
+    if let Some(denied) = denied {
+        return Err(Refusal::from(denied).into());
+    }
     let core = Rc::clone(&session.core);
+    door::refuse_exposed(&core, &parsed.head)?;
     let admitted = admit(&core, settings, parsed)?;
     let inspected = inspect(session, settings, admitted, ledger).await?;
     let enforced = enforce(settings, inspected, ledger)?;
@@ -102,18 +119,11 @@ async fn run(
 // === parse ===
 
 /// Names the exchange: where it goes, whose it is, under which ids.
-fn parse(settings: &Settings, tenants: &mut tenant::Resolver, head: RequestHead) -> Box<Parsed> {
-    let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
-    let route = inspect::route(forced, head.path(), &settings.upstream.host);
-    let start_time = Timestamp::now();
+fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: RequestHead) -> Box<Parsed> {
+    let route = route(settings, &head);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
-    let tenant_id = tenants.resolve(
-        head.get("x-service-tenant-id"),
-        head.get("authorization"),
-        tenant::api_key(|name| head.get(name)),
-    );
     let identity = Identity {
-        tenant_id,
+        tenant_id: caller.tenant_id,
         trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
         // Inside a caller's trace the id has to survive the 8 bytes that W3C trace context carries.
         span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh_at(start_time) },
@@ -125,7 +135,12 @@ fn parse(settings: &Settings, tenants: &mut tenant::Resolver, head: RequestHead)
         start_time,
     };
     // Boxed: it travels by value through every stage, and a head is some hundred bytes.
-    Box::new(Parsed { head, route, identity, trace })
+    Box::new(Parsed { head, route, caller, identity, trace })
+}
+
+fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {
+    let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
+    inspect::route(forced, head.path(), &settings.upstream.host)
 }
 
 fn fresh_w3c_span() -> SpanId {
@@ -171,7 +186,7 @@ async fn refuse(
 }
 
 /// Drops a refused request's body if all of it has arrived already, so that the connection can go on.
-fn skip_body(session: &mut Session, body: RequestBody) {
+pub(super) fn skip_body(session: &mut Session, body: RequestBody) {
     if let RequestBody::Length(length) = body
         && session.body_unread
         && !session.body_begun()

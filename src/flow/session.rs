@@ -13,7 +13,7 @@ use super::{
     BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, Core, DRAIN_LIMIT, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START,
     WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
 };
-use crate::admit::tenant::Resolver;
+use crate::admit::Memory;
 use crate::exchange::{Moments, Refusal};
 use crate::rt::{self, Conn, Deadline, On};
 use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, canonical_reason};
@@ -36,7 +36,8 @@ pub(crate) struct Session {
     body_pace: (u64, u64),
     /// Our own drain may have ended the reading side of the connection.
     input_ended_by_us: bool,
-    pub(crate) tenants: Resolver,
+    /// What is remembered of the last caller; it decides nothing by itself.
+    pub(crate) memory: Memory,
     scanner: HeadScanner,
     /// What is being written; its memory is used again once the kernel has taken it.
     pub(crate) out: BytesMut,
@@ -74,7 +75,7 @@ pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
         body_unread: false,
         body_pace: (0, 0),
         input_ended_by_us: false,
-        tenants: Resolver::default(),
+        memory: Memory::default(),
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
     };

@@ -7,6 +7,7 @@
 mod advisory;
 mod clients;
 mod crash;
+mod credentials;
 mod demo;
 mod enforcement;
 mod failures;

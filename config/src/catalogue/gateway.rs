@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::value::{flag, int, one_of, optional_path, owned_text, path, text};
+use super::value::{flag, int, one_of, optional_path, optional_secret, owned_text, path, text};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{LogFormat, StorageProfile, Upstream};
@@ -42,9 +42,16 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(upstream_ca_file, optional_path),
     )
     .env("SERVICE_UPSTREAM_CA_FILE"),
-    Setting::not_built("upstream_api_key", Kind::Text, Literal::Null, "the gateway's own provider credential")
-        .env("SERVICE_UPSTREAM_API_KEY")
-        .secret(),
+    Setting::built(
+        "upstream_api_key",
+        Kind::Credential,
+        Literal::Null,
+        "Provider credential for requests that bring none of their own; sent as x-api-key to messages-style paths, as \
+         bearer to all others.",
+        set!(upstream_api_key, optional_secret),
+    )
+    .env("SERVICE_UPSTREAM_API_KEY")
+    .secret(),
     Setting::not_built("enable_tls", Kind::Bool, Literal::Bool(false), TLS),
     Setting::not_built("tls_cert_file", Kind::File, Literal::Null, TLS),
     Setting::not_built("tls_key_file", Kind::File, Literal::Null, TLS),

@@ -27,6 +27,8 @@ pub enum Kind {
     Text,
     /// Text that is not empty.
     Name,
+    /// A credential that can stand in a header field: visible ASCII without blanks.
+    Credential,
     /// A file path: text that is not empty.
     File,
     /// A file path that names a real file, not SQLite's `:memory:` or a `file:` URI.
@@ -130,6 +132,7 @@ impl Kind {
             Self::Float { min, max } => format!("a number from {min:?} to {max:?}"),
             Self::Text => "text".to_owned(),
             Self::Name => "text that is not empty".to_owned(),
+            Self::Credential => "visible ASCII text without blanks, at least 8 characters".to_owned(),
             Self::File => "a file path".to_owned(),
             Self::DatabaseFile => "the path of a database file (for no file, use `storage.profile: memory`)".to_owned(),
             Self::ListenAddr => {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::kind::YEAR_MS;
-use super::value::{flag, float, int, one_of, parsed, text};
+use super::value::{flag, float, int, one_of, optional_addr, parsed, text};
 use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{AnalysisDepth, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
 use crate::vocab::TenantId;
@@ -199,7 +199,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(server.timing_header, flag),
     ),
     Setting::not_built("server.debug_endpoints", Kind::Bool, Literal::Bool(false), "the debug interface"),
-    Setting::not_built("server.metrics_addr", Kind::ListenAddr, Literal::Null, "the separate metrics listener"),
+    Setting::built(
+        "server.metrics_addr",
+        Kind::ListenAddr,
+        Literal::Null,
+        "Address of a second listener that answers GET /metrics and nothing else, without a key.",
+        set!(server.metrics_addr, optional_addr),
+    ),
     Setting::not_built("server.cors_allowed_origins", Kind::TextList, Literal::EmptyList, "cross-origin access"),
     Setting::built(
         "shutdown.timeout_seconds",

@@ -1,11 +1,12 @@
 //! Rows of what stands around the data path: alerts, identity, ingest, judge, action router.
 //!
-//! None of it is built in this version; the rows keep the paths, types and defaults of the interface in one place.
+//! What is not built in this version has its row all the same: the rows keep the paths, types
+//! and defaults of the interface in one place.
 
-use super::{EnvRule, Field, Kind, Literal, Setting};
+use super::value::{flag, optional_path, optional_secret};
+use super::{EnvRule, Field, Kind, Literal, Setting, set};
 
 const ALERTS: &str = "alerting";
-const AUTH: &str = "API-key authentication";
 const GRPC: &str = "gRPC ingest";
 const JUDGE: &str = "the LLM judge";
 const ROUTER: &str = "the action router";
@@ -44,8 +45,31 @@ pub(super) static SETTINGS: &[Setting] = &[
         .env("SERVICE_ML_MAX_CONCURRENT"),
     // --- ingest, auth ---
     Setting::not_built("otel_ingest.enabled", Kind::Bool, OFF, "OTLP ingest"),
-    Setting::not_built("auth.enabled", Kind::Bool, OFF, AUTH).env_rule("SERVICE_AUTH_ENABLED", EnvRule::TruthyOrFalse),
-    Setting::not_built("auth.admin_key", Kind::Name, Literal::Null, AUTH).env("SERVICE_AUTH_ADMIN_KEY").secret(),
+    Setting::built(
+        "auth.enabled",
+        Kind::Bool,
+        OFF,
+        "Demand an API key or a tenant token of every caller; false lets anybody in as administrator of any tenant.",
+        set!(auth.enabled, flag),
+    )
+    .env_rule("SERVICE_AUTH_ENABLED", EnvRule::TruthyOrFalse),
+    Setting::built(
+        "auth.admin_key",
+        Kind::Credential,
+        Literal::Null,
+        "Bootstrap key with the admin role, for creating the first tenants and keys; remove it once an admin key exists.",
+        set!(auth.admin_key, optional_secret),
+    )
+    .env("SERVICE_AUTH_ADMIN_KEY")
+    .secret(),
+    Setting::built(
+        "auth.token_key_file",
+        Kind::File,
+        Literal::Null,
+        "File with the secret that tenant tokens are derived from, created at first need; null keeps it beside the \
+         database as <database_path>.key. Lose it and every tenant token changes.",
+        set!(auth.token_key_file, optional_path),
+    ),
     Setting::not_built("grpc.enabled", Kind::Bool, OFF, GRPC),
     Setting::not_built("grpc.listen_addr", Kind::ListenAddr, Literal::Text("0.0.0.0:50051"), GRPC),
     // --- judge ---

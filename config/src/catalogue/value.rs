@@ -3,10 +3,14 @@
 //! A value that passed its kind's check always fits; when a row's kind and setter disagree the read fails as
 //! [`Unfit`], which loading reports as a violation instead of running with something else.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde_json::Value;
+
+use crate::address;
+use crate::vocab::SharedSecret;
 
 /// A value that is not of the type its setter stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +55,16 @@ pub(super) fn parsed<T: FromStr>(value: &Value) -> Result<T, Unfit> {
 /// A path, or `None` for null.
 pub(super) fn optional_path(value: &Value) -> Result<Option<PathBuf>, Unfit> {
     if value.is_null() { Ok(None) } else { text(value).map(|path| Some(PathBuf::from(path))) }
+}
+
+/// An address to listen on, or `None` for null.
+pub(super) fn optional_addr(value: &Value) -> Result<Option<SocketAddr>, Unfit> {
+    if value.is_null() { Ok(None) } else { address::listen_addr(text(value)?).map(Some).map_err(|_| Unfit) }
+}
+
+/// A credential, or `None` for null.
+pub(super) fn optional_secret(value: &Value) -> Result<Option<SharedSecret>, Unfit> {
+    if value.is_null() { Ok(None) } else { text(value).map(|text| Some(SharedSecret::new(text))) }
 }
 
 /// One of a few texts.

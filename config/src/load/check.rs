@@ -14,6 +14,9 @@ use crate::vocab::TenantId;
 /// How a problem begins that shows the value; those of secrets are replaced.
 const GOT: &str = "got ";
 
+/// Shorter credentials can be guessed by trying.
+const CREDENTIAL_BYTES_MIN: usize = 8;
+
 /// One thing that is wrong inside a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
@@ -231,12 +234,13 @@ impl Checker {
 // === texts ===
 
 fn is_text(kind: &Kind) -> bool {
-    matches!(kind, Kind::Text | Kind::Name | Kind::File | Kind::DatabaseFile | Kind::Choice(_))
+    matches!(kind, Kind::Text | Kind::Name | Kind::Credential | Kind::File | Kind::DatabaseFile | Kind::Choice(_))
 }
 
 fn fits_text(kind: &Kind, text: &str) -> bool {
     match kind {
         Kind::Name => !text.trim().is_empty(),
+        Kind::Credential => text.len() >= CREDENTIAL_BYTES_MIN && text.bytes().all(|byte| byte.is_ascii_graphic()),
         Kind::File => !text.trim().is_empty() && !text.contains('\0'),
         Kind::DatabaseFile => {
             let uri = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));

@@ -77,6 +77,11 @@ id! {
     SpanId
 }
 
+id! {
+    /// One API key. Names the key in logs, records and the API; never the key itself.
+    KeyId
+}
+
 impl TenantId {
     /// The tenant of callers that present no key, token or tenant header: the nil UUID.
     pub const DEFAULT: Self = Self(Uuid::nil());
@@ -99,6 +104,20 @@ pub fn fresh_uuid(now: Timestamp) -> Uuid {
     back.copy_from_slice(&low.to_be_bytes());
     let millis = u64::try_from(now.micros() / 1_000).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
+impl TenantId {
+    /// A fresh random id (UUID v4): nobody can guess the next tenant.
+    pub fn fresh() -> Self {
+        Self(Uuid::new_v4())
+    }
+}
+
+impl KeyId {
+    /// A fresh, time-ordered id (UUID v7).
+    pub fn fresh() -> Self {
+        Self(fresh_uuid(Timestamp::now()))
+    }
 }
 
 impl TraceId {

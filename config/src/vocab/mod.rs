@@ -6,13 +6,15 @@
 mod finding;
 mod ids;
 mod provider;
+mod role;
 mod secret;
 mod severity;
 mod time;
 
 pub use finding::{ByteSpan, Finding, score};
-pub use ids::{InvalidId, SpanId, TenantId, TraceId, fresh_uuid};
+pub use ids::{InvalidId, KeyId, SpanId, TenantId, TraceId, fresh_uuid};
 pub use provider::{Dialect, Operation, Provider};
-pub use secret::Secret;
+pub use role::{InvalidRole, Role};
+pub use secret::{Secret, SharedSecret, same_bytes};
 pub use severity::{InvalidSeverity, Severity};
 pub use time::{InvalidTimestamp, Timestamp};

@@ -349,7 +349,7 @@ fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
 #[test]
 fn all_violations_of_all_layers_come_at_once() {
     let errors = Bench::with_file("judge:\n  enabled: true\ntimeout_ms: 0\nlogin: {}\n")
-        .env(&[("SERVICE_AUTH_ENABLED", "true"), ("SERVICE_LISTEN_ADDR", "nowhere")])
+        .env(&[("SERVICE_AUTH_ADMIN_KEY", "a b"), ("SERVICE_LISTEN_ADDR", "nowhere")])
         .cli(None, Some("yaml"))
         .errors();
     let heads: Vec<&str> = errors.iter().filter_map(|line| line.split_inclusive("`: ").next()).collect();
@@ -360,7 +360,7 @@ fn all_violations_of_all_layers_come_at_once() {
             "service.yaml:3:13: `timeout_ms`: ",
             "service.yaml:4:1: `login`: ",
             "SERVICE_LISTEN_ADDR: `listen_addr`: ",
-            "SERVICE_AUTH_ENABLED: `auth.enabled`: ",
+            "SERVICE_AUTH_ADMIN_KEY: `auth.admin_key`: ",
             "--log-format: `logging.format`: ",
         ]
     );
@@ -376,12 +376,12 @@ fn a_key_cannot_forge_lines_or_colours() {
 fn no_refusal_shows_a_secret() {
     let canary = "sk-canary-5f2d";
     let file = format!(
-        "auth: {{admin_key: {canary}}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
+        "auth: {{admin_key: '{canary} x'}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
          'https://x/{canary}', channels: [{{type: slack, url: {canary}}}]}}\nupstream_url: 'https://{canary}@h'\n\
-         upstream_api_key: {canary}\n"
+         upstream_api_key: '{canary} x'\n"
     );
     let bench = Bench::with_file(file).env(&[
-        ("SERVICE_AUTH_ADMIN_KEY", canary),
+        ("SERVICE_AUTH_ADMIN_KEY", "sk-canary-5f2d x"),
         ("SERVICE_RELATIONAL_URL", canary),
         ("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", canary),
         ("SERVICE_UPSTREAM_URL", "https://u:sk-canary-5f2d@h"),

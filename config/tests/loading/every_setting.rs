@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_config::catalogue::{self, Build, Literal, Setting};
 use weir_config::prices::Price;
 use weir_config::settings::*;
-use weir_config::vocab::Severity;
+use weir_config::vocab::{Severity, SharedSecret};
 use weir_config::{Origin, Settings, Sources, effective, load};
 
 use crate::{Bench, only};
@@ -38,6 +38,7 @@ fn samples() -> Vec<Sample> {
             };
         }),
         sample("upstream_ca_file", "/etc/ca.pem", |s| s.upstream_ca_file = Some("/etc/ca.pem".into())),
+        sample("upstream_api_key", "sk-upstream", |s| s.upstream_api_key = Some(SharedSecret::new("sk-upstream"))),
         sample("enable_security_analysis", "false", |s| s.enable_security_analysis = false),
         sample("enable_trace_storage", "false", |s| s.enable_trace_storage = false),
         sample("enable_streaming", "false", |s| s.enable_streaming = false),
@@ -133,6 +134,14 @@ fn samples() -> Vec<Sample> {
         sample("server.core_threads", "15", |s| s.server.core_threads = 15),
         sample("server.io_driver", "epoll", |s| s.server.io_driver = IoDriver::Epoll),
         sample("server.timing_header", "true", |s| s.server.timing_header = true),
+        sample("server.metrics_addr", "'127.0.0.1:9100'", |s| {
+            s.server.metrics_addr = Some(SocketAddr::from(([127, 0, 0, 1], 9100)));
+        }),
+        sample("auth.enabled", "true", |s| s.auth.enabled = true),
+        sample("auth.admin_key", "bootstrap-0123456789", |s| {
+            s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));
+        }),
+        sample("auth.token_key_file", "/var/lib/x.key", |s| s.auth.token_key_file = Some("/var/lib/x.key".into())),
         sample("shutdown.timeout_seconds", "0", |s| s.shutdown_timeout_seconds = 0),
     ]
 }
@@ -217,6 +226,19 @@ fn env_samples() -> Vec<EnvSample> {
             "http://x",
         ),
         ("SERVICE_UPSTREAM_CA_FILE", "a.pem", |s| s.upstream_ca_file = Some("a.pem".into()), "b.pem"),
+        (
+            "SERVICE_UPSTREAM_API_KEY",
+            "sk-upstream",
+            |s| s.upstream_api_key = Some(SharedSecret::new("sk-upstream")),
+            "sk-other-one",
+        ),
+        ("SERVICE_AUTH_ENABLED", "1", |s| s.auth.enabled = true, "false"),
+        (
+            "SERVICE_AUTH_ADMIN_KEY",
+            "bootstrap-1",
+            |s| s.auth.admin_key = Some(SharedSecret::new("bootstrap-1")),
+            "bootstrap-2",
+        ),
         ("SERVICE_STORAGE_PROFILE", "memory", |s| s.storage.profile = StorageProfile::Memory, "sqlite"),
         ("SERVICE_STORAGE_DATABASE_PATH", "a.db", |s| s.storage.database_path = "a.db".into(), "b.db"),
         ("SERVICE_LOG_LEVEL", "warn", |s| s.logging.filter = "warn".into(), "error"),
@@ -379,13 +401,25 @@ fn switching_off_what_is_not_built_is_accepted_and_leaves_the_banner() {
 }
 
 #[test]
-fn authentication_that_is_not_built_never_looks_switched_on() {
-    for off in ["false", "0", "on"] {
-        assert_eq!(Bench::new().env(&[("SERVICE_AUTH_ENABLED", off)]).loaded().settings, Settings::default());
+fn only_the_truthy_words_switch_authentication_on() {
+    for off in ["false", "0", "on", "enabled", "2", "y", "truee"] {
+        assert!(!Bench::new().env(&[("SERVICE_AUTH_ENABLED", off)]).loaded().settings.auth.enabled, "{off}");
     }
-    let expected = "SERVICE_AUTH_ENABLED: `auth.enabled`: API-key authentication is not built into this version; \
-                    unset the variable";
-    for on in ["1", "TRUE", "Yes"] {
-        assert_eq!(Bench::new().env(&[("SERVICE_AUTH_ENABLED", on)]).errors(), [expected]);
+    for on in ["1", "true", "TRUE", "yes", "Yes"] {
+        assert!(Bench::new().env(&[("SERVICE_AUTH_ENABLED", on)]).loaded().settings.auth.enabled, "{on}");
+    }
+    // The variable wins over the file, in both directions.
+    let file = || Bench::with_file("auth: {enabled: true}\n");
+    assert!(!file().env(&[("SERVICE_AUTH_ENABLED", "off")]).loaded().settings.auth.enabled);
+    assert!(file().loaded().settings.auth.enabled);
+}
+
+#[test]
+fn a_credential_must_fit_a_header_field_and_resist_guessing() {
+    let accepted = "accepted: visible ASCII text without blanks, at least 8 characters, or null";
+    for bad in ["short", "two words", "umlaut-\u{e4}\u{e4}\u{e4}\u{e4}", "tab\there-and-more"] {
+        let errors = Bench::new().env(&[("SERVICE_AUTH_ADMIN_KEY", bad)]).errors();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(accepted) && !errors[0].contains(bad), "{errors:?}");
     }
 }

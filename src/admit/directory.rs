@@ -1,0 +1,285 @@
+//! Every API key and tenant token in memory, found by the SHA-256 digest of what a caller presents.
+//!
+//! Invariants: looking up takes no lock and reads no database; a digest is compared in constant time; a change is seen
+//! by every core before the call that makes it returns, also where a connection remembers its last caller, because
+//! every change moves [`Directory::generation`] on. Holds digests only: no credential can be read back from here.
+//! Knows neither HTTP nor storage.
+//!
+//! The table is cut into immutable pieces, each behind an atomic pointer: a change copies one piece (some hundred
+//! entries of 100,000) and swaps it in.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use weir_config::vocab::{KeyId, Role, TenantId, same_bytes};
+
+/// Pieces of the table; the first byte of a digest chooses one.
+const PIECES: usize = 256;
+
+/// SHA-256 of a credential.
+#[derive(Clone, Copy)]
+pub struct Digest([u8; 32]);
+
+/// Who a credential belongs to.
+#[derive(Debug)]
+pub struct Entry {
+    /// What it opens.
+    pub holder: Holder,
+    /// When it was last used, in seconds since 1970; 0 for never since the start.
+    used_s: AtomicU32,
+}
+
+/// What a credential opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// An API key.
+    Key {
+        /// Its id.
+        id: KeyId,
+        /// The tenant it is bound to.
+        tenant_id: TenantId,
+        /// What it allows.
+        role: Role,
+    },
+    /// A tenant's token: operator of that tenant.
+    Token {
+        /// The tenant.
+        tenant_id: TenantId,
+    },
+}
+
+type Piece = HashMap<Digest, Arc<Entry>, BuildHasherDefault<FirstBytes>>;
+
+/// The table.
+pub struct Directory {
+    pieces: Box<[ArcSwap<Piece>]>,
+    /// Moves on with every change. Read with every request, written next to never.
+    generation: CachePadded<AtomicU64>,
+    /// One change at a time. Never taken while a request is admitted.
+    changing: Mutex<()>,
+}
+
+// === impl Digest ===
+
+impl Digest {
+    /// The digest of a credential.
+    pub fn of(credential: &[u8]) -> Self {
+        Self(Sha256::digest(credential).into())
+    }
+
+    /// A digest that storage kept.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        same_bytes(&self.0, &other.0)
+    }
+}
+
+impl Eq for Digest {}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // A digest is as evenly spread as any hash of it could be, and nobody can choose the digests in the table. The
+        // first byte has chosen the piece already.
+        let [_, a, b, c, d, e, f, g, h, ..] = self.0;
+        state.write_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    }
+}
+
+/// Takes the one number a [`Digest`] gives as the hash.
+#[derive(Default)]
+pub struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn new(holder: Holder) -> Arc<Self> {
+        Arc::new(Self { holder, used_s: AtomicU32::new(0) })
+    }
+
+    /// Notes that the credential is in use. Writes at most once a second, so that cores do not fight over the line.
+    pub fn touch(&self, now_s: u32) {
+        if self.used_s.load(Ordering::Relaxed) < now_s {
+            self.used_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl Directory ===
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self::new([])
+    }
+}
+
+impl Directory {
+    /// A table of these credentials.
+    pub fn new(holders: impl IntoIterator<Item = (Digest, Holder)>) -> Self {
+        let mut pieces: Vec<Piece> = (0..PIECES).map(|_| Piece::default()).collect();
+        for (digest, holder) in holders {
+            if let Some(piece) = pieces.get_mut(piece_of(&digest)) {
+                piece.insert(digest, Entry::new(holder));
+            }
+        }
+        Self {
+            pieces: pieces.into_iter().map(ArcSwap::from_pointee).collect(),
+            generation: CachePadded::new(AtomicU64::new(1)),
+            changing: Mutex::new(()),
+        }
+    }
+
+    /// Whose this digest is.
+    pub fn find(&self, digest: &Digest) -> Option<Arc<Entry>> {
+        self.pieces.get(piece_of(digest))?.load().get(digest).cloned()
+    }
+
+    /// Which state of the table is current. What was found in one generation holds until the next.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Adds a credential.
+    pub fn insert(&self, digest: Digest, holder: Holder) {
+        let _changing = self.changing.lock();
+        if let Some(piece) = self.pieces.get(piece_of(&digest)) {
+            let mut changed = Piece::clone(&piece.load());
+            changed.insert(digest, Entry::new(holder));
+            piece.store(Arc::new(changed));
+        }
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Removes every credential whose holder `goes`; how many there were. When this returns no core lets one in.
+    pub fn remove(&self, goes: impl Fn(&Holder) -> bool) -> usize {
+        let _changing = self.changing.lock();
+        let mut removed = 0;
+        for piece in &self.pieces {
+            let present = piece.load();
+            let leaving = present.values().filter(|entry| goes(&entry.holder)).count();
+            if leaving > 0 {
+                let mut changed = Piece::clone(&present);
+                changed.retain(|_, entry| !goes(&entry.holder));
+                piece.store(Arc::new(changed));
+                removed += leaving;
+            }
+        }
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        removed
+    }
+
+    /// Keys used since `since_s`, with the second of their last use.
+    pub fn used_since(&self, since_s: u32) -> Vec<(KeyId, u32)> {
+        let mut used = Vec::new();
+        for piece in &self.pieces {
+            for entry in piece.load().values() {
+                let used_s = entry.used_s.load(Ordering::Relaxed);
+                if let Holder::Key { id, .. } = entry.holder
+                    && used_s >= since_s
+                    && used_s > 0
+                {
+                    used.push((id, used_s));
+                }
+            }
+        }
+        used
+    }
+
+    /// Whether some key in the table has this role.
+    pub fn has_key_of(&self, role: Role) -> bool {
+        let is = |entry: &Arc<Entry>| matches!(entry.holder, Holder::Key { role: held, .. } if held == role);
+        self.pieces.iter().any(|piece| piece.load().values().any(is))
+    }
+
+    /// Number of credentials.
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.load().len()).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn piece_of(digest: &Digest) -> usize {
+    usize::from(digest.0[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: u8, tenant: u8, role: Role) -> Holder {
+        Holder::Key { id: KeyId::from_bytes([id; 16]), tenant_id: TenantId::from_bytes([tenant; 16]), role }
+    }
+
+    #[test]
+    fn finds_what_was_put_in_and_nothing_else() {
+        let directory = Directory::new([(Digest::of(b"one"), key(1, 1, Role::Viewer))]);
+        directory.insert(Digest::of(b"two"), key(2, 1, Role::Admin));
+        let found = |text: &[u8]| directory.find(&Digest::of(text)).map(|entry| entry.holder);
+        assert_eq!(found(b"one"), Some(key(1, 1, Role::Viewer)));
+        assert_eq!(found(b"two"), Some(key(2, 1, Role::Admin)));
+        assert_eq!(found(b"three"), None);
+        assert_eq!(directory.len(), 2);
+        assert!(directory.has_key_of(Role::Admin) && !directory.has_key_of(Role::Operator));
+    }
+
+    #[test]
+    fn what_is_removed_is_gone_and_the_generation_tells() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let directory = Directory::new((0..100).map(|id| (Digest::of(&[id]), key(id, id % 2, Role::Operator))));
+        directory.insert(Digest::of(b"token"), Holder::Token { tenant_id: tenant });
+        let before = directory.generation();
+        let removed = directory.remove(
+            |holder| matches!(holder, Holder::Key { tenant_id, .. } | Holder::Token { tenant_id } if *tenant_id == tenant),
+        );
+        assert_eq!((removed, directory.len()), (51, 50));
+        assert!(directory.generation() > before);
+        assert!(directory.find(&Digest::of(b"token")).is_none());
+        assert!(directory.find(&Digest::of(&[1])).is_none() && directory.find(&Digest::of(&[2])).is_some());
+    }
+
+    #[test]
+    fn tells_which_keys_were_used() {
+        let directory = Directory::new([(Digest::of(b"one"), key(1, 1, Role::Viewer))]);
+        assert_eq!(directory.used_since(0), []);
+        let entry = directory.find(&Digest::of(b"one")).unwrap();
+        entry.touch(7);
+        entry.touch(5);
+        assert_eq!(directory.used_since(7), [(KeyId::from_bytes([1; 16]), 7)]);
+        assert_eq!(directory.used_since(8), []);
+    }
+}

@@ -1,0 +1,248 @@
+//! Who sends this request, and whether that is enough for what it asks.
+//!
+//! Order: a tenant token in `X-Service-Token` decides, valid or not. Else the first of `Authorization: Bearer`,
+//! `x-api-key`, `api-key` that holds something addressed to us (the admin key, or text with our prefix) decides. Else
+//! nobody is there. With authentication off everybody is an administrator of the tenant that [`tenant`] resolves.
+//!
+//! Invariants: the answer is the request's, never the connection's: what a connection remembers counts only while the
+//! directory is in the same generation and the same credential is presented. Missing, unknown and revoked look alike.
+//! No identity means no. Knows no routes: whoever asks says which role is needed.
+
+use std::sync::Arc;
+
+use weir_config::settings::Auth;
+use weir_config::vocab::{Role, Secret, SharedSecret, TenantId, same_bytes};
+
+use super::custody::Custody;
+use super::directory::{Digest, Directory, Entry, Holder};
+use super::presented::{KEY_PREFIX, Presented, TOKEN_PREFIX, bearer};
+use super::tenant::{self, Resolver};
+use crate::exchange::{Caller, Proof, Refusal};
+
+/// Lets callers in.
+pub struct Guard {
+    enabled: bool,
+    admin: Option<(SharedSecret, Digest)>,
+    custody: Custody,
+    directory: Arc<Directory>,
+}
+
+/// What one connection remembers of its last caller, so that a credential is hashed once and not with every request.
+#[derive(Debug, Default)]
+pub struct Memory {
+    tenants: Resolver,
+    last: Option<Remembered>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    /// A token and a key with the same text are not the same credential.
+    is_token: bool,
+    credential: Secret,
+    generation: u64,
+    known: Known,
+}
+
+#[derive(Debug)]
+enum Known {
+    Bootstrap,
+    Entry(Arc<Entry>),
+}
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// No credential, or none that is valid.
+    Unknown,
+    /// Too low a role.
+    Role {
+        /// The caller's tenant.
+        own: TenantId,
+        /// What the caller has.
+        held: Role,
+        /// What the request needs.
+        needed: Role,
+    },
+    /// `X-Service-Tenant-ID` names a tenant the credential does not belong to.
+    OtherTenant {
+        /// The caller's tenant.
+        own: TenantId,
+    },
+}
+
+impl Denied {
+    /// The tenant of a caller that is known and still not let in.
+    pub fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Unknown => None,
+            Self::Role { own, .. } | Self::OtherTenant { own } => Some(*own),
+        }
+    }
+}
+
+impl Guard {
+    /// A guard by these settings over this directory.
+    pub fn new(auth: &Auth, directory: Arc<Directory>) -> Self {
+        let admin = auth.admin_key.clone();
+        Self {
+            enabled: auth.enabled,
+            custody: Custody::new(admin.clone().filter(|_| auth.enabled)),
+            admin: admin.map(|key| (key.clone(), Digest::of(key.expose()))),
+            directory,
+        }
+    }
+
+    /// Whether callers need a credential.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    /// The keys and tokens it knows.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// The sender of a request that needs at least the role `needed`; `now_s` is the time in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`Denied`], which is the same for a missing, an unknown and a revoked credential.
+    pub fn caller(
+        &self,
+        memory: &mut Memory,
+        presented: &Presented<'_>,
+        needed: Role,
+        now_s: u32,
+    ) -> Result<Caller, Denied> {
+        if !self.enabled {
+            return Ok(self.anybody(memory, presented));
+        }
+        let (is_token, credential) = self.chosen(presented).ok_or(Denied::Unknown)?;
+        let known = self.identify(memory, is_token, credential).ok_or(Denied::Unknown)?;
+        let named = presented.tenant.and_then(tenant::named);
+        let (own, role, proof) = match known {
+            Known::Bootstrap => (named.unwrap_or(TenantId::DEFAULT), Role::Admin, Proof::Bootstrap),
+            Known::Entry(entry) => {
+                entry.touch(now_s);
+                match entry.holder {
+                    Holder::Key { id, tenant_id, role } => (tenant_id, role, Proof::Key(id)),
+                    Holder::Token { tenant_id } => (tenant_id, Role::Operator, Proof::Token),
+                }
+            }
+        };
+        if role < needed {
+            return Err(Denied::Role { own, held: role, needed });
+        }
+        let tenant_id = match named {
+            Some(named) if named != own => {
+                // Administration reaches all tenants; data stays with the key's own.
+                if role < Role::Admin || needed < Role::Admin {
+                    return Err(Denied::OtherTenant { own });
+                }
+                named
+            }
+            _ => own,
+        };
+        Ok(Caller { tenant_id, role, proof })
+    }
+
+    /// Whether a field of a request must not be passed on because it holds a credential addressed to us.
+    pub fn keeps(&self, name: &[u8], value: &[u8]) -> bool {
+        self.enabled && self.custody.in_field(name, value)
+    }
+
+    /// Whether a credential addressed to us stands in a request target, where proxies and logs would see it.
+    pub fn is_exposed(&self, target: &str) -> bool {
+        self.enabled && self.custody.in_target(target)
+    }
+
+    /// With authentication off: any caller, whose tenant is what it says; a valid token says it best.
+    fn anybody(&self, memory: &mut Memory, presented: &Presented<'_>) -> Caller {
+        let of_token = |token: &[u8]| match self.find(true, token)?.holder {
+            Holder::Token { tenant_id } => Some(tenant_id),
+            Holder::Key { .. } => None,
+        };
+        let by_token = presented.token.and_then(of_token);
+        let tenant_id = by_token.unwrap_or_else(|| {
+            memory.tenants.resolve(presented.tenant, presented.authorization, presented.any_api_key())
+        });
+        Caller { tenant_id, role: Role::Admin, proof: Proof::Open }
+    }
+
+    /// The credential that decides, and whether it is a tenant token.
+    fn chosen<'a>(&self, presented: &Presented<'a>) -> Option<(bool, &'a [u8])> {
+        if let Some(token) = presented.token {
+            return Some((true, token));
+        }
+        let places = [presented.authorization.and_then(bearer), presented.x_api_key, presented.api_key];
+        places.into_iter().flatten().find(|credential| self.is_addressed_to_us(credential)).map(|key| (false, key))
+    }
+
+    fn is_addressed_to_us(&self, credential: &[u8]) -> bool {
+        credential.starts_with(KEY_PREFIX.as_bytes())
+            || credential.starts_with(TOKEN_PREFIX.as_bytes())
+            || self.is_admin_key(credential)
+    }
+
+    fn is_admin_key(&self, credential: &[u8]) -> bool {
+        let Some((key, digest)) = &self.admin else { return false };
+        // The length is no secret, and most credentials that are not ours have another one.
+        credential.len() == key.expose().len() && Digest::of(credential) == *digest
+    }
+
+    /// Whose the credential is. What is found stays in `memory` and is lent out: a counted reference per request would
+    /// make cores that serve the same key fight over its counter.
+    fn identify<'m>(&self, memory: &'m mut Memory, is_token: bool, credential: &[u8]) -> Option<&'m Known> {
+        let generation = self.directory.generation();
+        let is_last = |last: &Remembered| {
+            last.generation == generation
+                && last.is_token == is_token
+                && same_bytes(last.credential.expose(), credential)
+        };
+        if !memory.last.as_ref().is_some_and(is_last) {
+            memory.last = None;
+            let known = if !is_token && self.is_admin_key(credential) {
+                Known::Bootstrap
+            } else {
+                Known::Entry(self.find(is_token, credential)?)
+            };
+            memory.last = Some(Remembered { is_token, credential: Secret::new(credential), generation, known });
+        }
+        memory.last.as_ref().map(|last| &last.known)
+    }
+
+    fn find(&self, is_token: bool, credential: &[u8]) -> Option<Arc<Entry>> {
+        let prefix = if is_token { TOKEN_PREFIX } else { KEY_PREFIX };
+        if !credential.starts_with(prefix.as_bytes()) {
+            return None;
+        }
+        let entry = self.directory.find(&Digest::of(credential))?;
+        (matches!(entry.holder, Holder::Token { .. }) == is_token).then_some(entry)
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::new(
+                401,
+                "authentication_error",
+                "a valid credential is required: send an API key as `Authorization: Bearer <key>` (or in x-api-key or \
+                 api-key), or a tenant token as `X-Service-Token: <token>`",
+            )
+            .header("WWW-Authenticate", "Bearer"),
+            Denied::Role { held, needed, .. } => Self::new(
+                403,
+                "permission_denied",
+                format!("this request needs the role `{needed}`, and the credential has the role `{held}`"),
+            ),
+            Denied::OtherTenant { .. } => Self::new(
+                403,
+                "permission_denied",
+                "`X-Service-Tenant-ID` names another tenant than the one this credential belongs to; leave it out",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Which credentials a forwarded request carries: never one addressed to us, and the provider's from wherever it comes.
+//!
+//! With authentication off every field passes as it came. With it on, the provider's credential is, first found first
+//! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, `upstream_api_key`. The last also helps
+//! clients that bring no credential while authentication is off.
+
+use bytes::BufMut;
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, SharedSecret};
+
+use crate::admit::Guard;
+use crate::wire::{FieldRef, HeadWriter, RequestHead};
+
+/// The provider's credential in the making of one head.
+pub(super) struct Credentials<'a> {
+    guard: &'a Guard,
+    /// What the client gives in `X-Service-Upstream-Authorization`; it takes the place of `Authorization`.
+    given: Option<&'a [u8]>,
+    /// Ours, as long as the client has not brought its own.
+    supplied: Option<&'a SharedSecret>,
+}
+
+impl<'a> Credentials<'a> {
+    pub(super) fn new(guard: &'a Guard, head: &'a RequestHead, settings: &'a Settings) -> Self {
+        let given = guard.is_enabled().then(|| head.get("x-service-upstream-authorization")).flatten();
+        let given = given.filter(|value| !value.is_empty() && !guard.keeps(b"authorization", value));
+        Self { guard, given, supplied: settings.upstream_api_key.as_ref() }
+    }
+
+    /// Whether a field goes on to the provider, as far as credentials are concerned.
+    pub(super) fn let_pass(&mut self, field: FieldRef<'_>) -> bool {
+        if self.guard.keeps(field.name_bytes(), field.value()) {
+            return false;
+        }
+        if self.given.is_none() && self.supplied.is_none() {
+            return true;
+        }
+        let is_authorization = field.is("authorization");
+        if is_authorization && self.given.is_some() {
+            return false;
+        }
+        if is_authorization || field.is("x-api-key") || field.is("api-key") || field.is("x-goog-api-key") {
+            self.supplied = None;
+        }
+        true
+    }
+
+    /// Adds what the client's own fields did not bring.
+    pub(super) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, dialect: Dialect) {
+        match (self.given, self.supplied) {
+            (Some(authorization), _) => writer.field("Authorization", authorization),
+            (None, Some(key)) if dialect == Dialect::Messages => writer.field("x-api-key", key.expose()),
+            (None, Some(key)) => writer.field("Authorization", &[b"Bearer ", key.expose()].concat()),
+            (None, None) => {}
+        }
+    }
+}
