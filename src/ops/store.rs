@@ -39,6 +39,15 @@ impl StoreObserver for StoreWatch {
     fn read(&self, operation: &'static str, _took: Duration, ok: bool) {
         self.shared.storage(operation, ok, 1);
     }
+
+    fn write(&self, operation: &'static str, _took: Duration, ok: bool) {
+        self.shared.storage(operation, ok, 1);
+        if ok {
+            self.breakers.storage.success();
+        } else {
+            self.breakers.storage.failure();
+        }
+    }
 }
 
 /// The store's queue, for `/metrics` and `/health`; `capacity` is the `queue_items` the store was opened with.
@@ -79,6 +88,11 @@ mod tests {
         watch.batch(512, took, BatchOutcome::Committed);
         assert_eq!(breakers.storage.state(), State::Closed);
         watch.read("read_traces", took, false);
+        watch.write("write_key", took, true);
+        for _ in 0..11 {
+            watch.write("write_key", took, false);
+        }
+        assert_eq!(breakers.storage.state(), State::Open, "writes that are waited for count, too");
         assert_eq!(breakers.security.state(), State::Closed);
 
         let text = registry.render().unwrap();
@@ -86,6 +100,8 @@ mod tests {
             r#"service_storage_operations_total{operation="write_trace",status="success"} 512"#,
             r#"service_storage_operations_total{operation="write_trace",status="error"} 11"#,
             r#"service_storage_operations_total{operation="read_traces",status="error"} 1"#,
+            r#"service_storage_operations_total{operation="write_key",status="success"} 1"#,
+            r#"service_storage_operations_total{operation="write_key",status="error"} 11"#,
             r#"service_dropped_total{queue="storage",reason="write_failed"} 11"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -146,6 +146,38 @@ pub enum ReadError {
     },
 }
 
+/// Why an acknowledged write was not made. None of it was applied.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotWritten {
+    /// The change itself cannot be made, e.g. an id that is taken.
+    #[error("the change cannot be stored: {reason}")]
+    Refused {
+        /// What the database said.
+        reason: String,
+    },
+    /// The store cannot be written at the moment.
+    #[error("the store cannot be written at the moment: {reason}")]
+    Unavailable {
+        /// The last failure.
+        reason: String,
+    },
+    /// The writer did not come to it in time.
+    #[error("the write was taken back after waiting {limit_ms} ms for the store")]
+    TimedOut {
+        /// How long it waited, in milliseconds.
+        limit_ms: u64,
+    },
+    /// Too many writes wait already.
+    #[error("{waiting} writes wait for the store already; try again")]
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
 /// Why a span was not taken. It is counted by the store under the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Dropped {

@@ -14,7 +14,8 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 
-use crate::error::Dropped;
+use crate::error::{Dropped, NotWritten};
+use crate::order::Job;
 use crate::record::SpanRecord;
 
 /// A span on its way, with what it counts for.
@@ -60,11 +61,30 @@ pub(crate) struct Queue {
     pub(crate) dropped_closed: AtomicU64,
 }
 
-/// Numbered requests to commit what is queued.
+/// Orders that wait at most; each has a thread that waits for it.
+const ORDERS_MAX: usize = 4_096;
+
+/// Numbered requests to commit what is queued, and orders to carry out after what was queued before them.
 #[derive(Default)]
 struct Tickets {
     asked: u64,
     done: u64,
+    orders: Vec<Box<dyn Job>>,
+}
+
+/// What somebody waits for.
+#[derive(Default)]
+pub(crate) struct Asked {
+    /// The newest flush request that has not been answered.
+    pub(crate) ticket: Option<u64>,
+    /// Orders to carry out.
+    pub(crate) orders: Vec<Box<dyn Job>>,
+}
+
+impl Asked {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.ticket.is_none() && self.orders.is_empty()
+    }
 }
 
 impl Queue {
@@ -132,7 +152,11 @@ impl Queue {
 
     /// No more pushes; the writer empties the queue and leaves.
     pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+        {
+            // Under the lock, so that an order is either seen by the writer before it leaves, or refused.
+            let _tickets = self.flush.lock();
+            self.closing.store(true, Ordering::SeqCst);
+        }
         self.wake();
     }
 
@@ -149,6 +173,21 @@ impl Queue {
             }
         }
         true
+    }
+
+    /// Hands an order to the writer.
+    pub(crate) fn order(&self, job: Box<dyn Job>) -> Result<(), NotWritten> {
+        let mut tickets = self.flush.lock();
+        if self.is_closing() || self.is_gone() {
+            return Err(NotWritten::Closed);
+        }
+        let waiting = tickets.orders.len();
+        if waiting >= ORDERS_MAX {
+            return Err(NotWritten::Busy { waiting });
+        }
+        tickets.orders.push(job);
+        self.wake();
+        Ok(())
     }
 
     /// Waits until the writer has gone; false when it is still there at `deadline`.
@@ -199,16 +238,22 @@ impl Queue {
     pub(crate) fn sleep(&self, at_most: Duration) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.spans.is_empty() && !self.is_closing() && self.asked().is_none() {
+        if self.spans.is_empty() && !self.is_closing() && !self.is_asked() {
             std::thread::park_timeout(at_most);
         }
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// The newest flush request that has not been answered.
-    pub(crate) fn asked(&self) -> Option<u64> {
+    /// Takes what somebody waits for.
+    pub(crate) fn asked(&self) -> Asked {
+        let mut tickets = self.flush.lock();
+        let ticket = (tickets.asked > tickets.done).then_some(tickets.asked);
+        Asked { ticket, orders: std::mem::take(&mut tickets.orders) }
+    }
+
+    fn is_asked(&self) -> bool {
         let tickets = self.flush.lock();
-        (tickets.asked > tickets.done).then_some(tickets.asked)
+        tickets.asked > tickets.done || !tickets.orders.is_empty()
     }
 
     /// Answers every flush request up to `ticket`.
@@ -219,9 +264,13 @@ impl Queue {
 
     /// The writer leaves: nobody will answer any more.
     pub(crate) fn leave(&self) {
-        let _tickets = self.flush.lock();
+        let mut tickets = self.flush.lock();
         self.gone.store(true, Ordering::SeqCst);
+        // Dropping an order answers it.
+        let orders = std::mem::take(&mut tickets.orders);
         self.flushed.notify_all();
+        drop(tickets);
+        drop(orders);
     }
 }
 

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use weir_config::vocab::{SpanId, TenantId, TraceId};
 
 use crate::error::{OpenError, ReadError};
-use crate::memory::{MemoryEngine, Shelves};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
 use crate::record::{SpanRecord, TraceRecord};
-use crate::sqlite::{self, MigrationReport, Readers, SqliteEngine};
-use crate::writer::{Engine, Tally, Writer};
+use crate::sqlite::{self, Home, MigrationReport, Readers, SqliteEngine};
+use crate::writer::{Tally, Writer};
 
 /// Items of one page at most; a larger limit is taken as this one.
 const PAGE_MAX: u32 = 1000;
@@ -61,6 +60,10 @@ pub trait StoreObserver: Send + Sync {
     fn batch(&self, rows: usize, took: Duration, outcome: BatchOutcome);
     /// A read ended; `operation` is the metric label, e.g. `read_traces`.
     fn read(&self, operation: &'static str, took: Duration, ok: bool);
+    /// An acknowledged write ended, e.g. `write_key`; `ok` is false when the store could not take it.
+    fn write(&self, operation: &'static str, took: Duration, ok: bool) {
+        let _unused = (operation, took, ok);
+    }
 }
 
 /// How a batch ended.
@@ -105,15 +108,10 @@ struct Inner {
     queue: Arc<Queue>,
     tally: Arc<Tally>,
     observer: Arc<dyn StoreObserver>,
-    reads: Reads,
+    readers: Readers,
     give_up_at: Arc<Mutex<Option<Instant>>>,
     /// Spans lost until the first `close` was called.
     lost_before_close: AtomicU64,
-}
-
-enum Reads {
-    Sqlite(Readers),
-    Memory(Arc<RwLock<Shelves>>),
 }
 
 impl Store {
@@ -122,16 +120,12 @@ impl Store {
     /// # Errors
     /// See [`OpenError`]; each message says what to do.
     pub fn open(options: StoreOptions) -> Result<Self, OpenError> {
-        let (engine, reads): (Box<dyn Engine>, Reads) = match options.backend {
-            Backend::Sqlite { path, auto_migrate } => {
-                let engine = SqliteEngine::open(&path, auto_migrate)?;
-                (Box::new(engine), Reads::Sqlite(Readers::new(path)))
-            }
-            Backend::Memory { max_bytes } => {
-                let shelves = Arc::new(RwLock::new(Shelves::new(max_bytes)));
-                (Box::new(MemoryEngine(Arc::clone(&shelves))), Reads::Memory(shelves))
-            }
+        let (home, auto_migrate) = match options.backend {
+            Backend::Sqlite { path, auto_migrate } => (Home::File(path), auto_migrate),
+            Backend::Memory { max_bytes } => (Home::memory(max_bytes), true),
         };
+        let engine = Box::new(SqliteEngine::open(&home, auto_migrate)?);
+        let readers = Readers::new(home);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
         let tally = Arc::new(Tally::default());
         let give_up_at = Arc::new(Mutex::new(None));
@@ -142,13 +136,14 @@ impl Store {
             observer: Arc::clone(&options.observer),
             batch_timeout: options.batch_timeout,
             give_up_at: Arc::clone(&give_up_at),
+            kept: false,
         };
         std::thread::Builder::new()
             .name("weir-store".to_owned())
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Thread { reason: error.to_string() })?;
         let lost_before_close = AtomicU64::new(u64::MAX);
-        let inner = Inner { queue, tally, observer: options.observer, reads, give_up_at, lost_before_close };
+        let inner = Inner { queue, tally, observer: options.observer, readers, give_up_at, lost_before_close };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -173,10 +168,7 @@ impl Store {
         if self.inner.tally.failing.load(Ordering::Relaxed) {
             return Err(ReadError::NotWritable { reason: self.inner.tally.last_failure.lock().clone() });
         }
-        match &self.inner.reads {
-            Reads::Sqlite(readers) => readers.probe(),
-            Reads::Memory(_) => Ok(()),
-        }
+        self.inner.readers.probe()
     }
 
     /// The counters now.
@@ -207,10 +199,7 @@ impl Store {
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
         let page = effective(page);
-        self.read("read_traces", |reads| match reads {
-            Reads::Sqlite(readers) => readers.list_traces(tenant, filter, page),
-            Reads::Memory(shelves) => Ok(shelves.read().list_traces(tenant, filter, page)),
-        })
+        self.read("read_traces", |readers| readers.list_traces(tenant, filter, page))
     }
 
     /// One trace with all its spans; `None` when the tenant has none of that id.
@@ -218,10 +207,7 @@ impl Store {
     /// # Errors
     /// See [`ReadError`].
     pub fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
-        self.read("read_trace", |reads| match reads {
-            Reads::Sqlite(readers) => readers.trace(tenant, id),
-            Reads::Memory(shelves) => Ok(shelves.read().trace(tenant, id)),
-        })
+        self.read("read_trace", |readers| readers.trace(tenant, id))
     }
 
     /// Spans, newest first.
@@ -235,10 +221,7 @@ impl Store {
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
         let page = effective(page);
-        self.read("read_spans", |reads| match reads {
-            Reads::Sqlite(readers) => readers.list_spans(tenant, filter, page),
-            Reads::Memory(shelves) => Ok(shelves.read().list_spans(tenant, filter, page)),
-        })
+        self.read("read_spans", |readers| readers.list_spans(tenant, filter, page))
     }
 
     /// One span; `None` when the tenant has none of that id.
@@ -246,10 +229,7 @@ impl Store {
     /// # Errors
     /// See [`ReadError`].
     pub fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
-        self.read("read_span", |reads| match reads {
-            Reads::Sqlite(readers) => readers.span(tenant, id),
-            Reads::Memory(shelves) => Ok(shelves.read().span(tenant, id)),
-        })
+        self.read("read_span", |readers| readers.span(tenant, id))
     }
 
     /// Spans with a score above 0, newest first.
@@ -258,25 +238,26 @@ impl Store {
     /// See [`ReadError`].
     pub fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         let page = effective(page);
-        self.read("read_findings", |reads| match reads {
-            Reads::Sqlite(readers) => readers.list_findings(tenant, page),
-            Reads::Memory(shelves) => Ok(shelves.read().list_findings(tenant, page)),
-        })
+        self.read("read_findings", |readers| readers.list_findings(tenant, page))
     }
 
-    fn read<T>(
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.inner.queue
+    }
+
+    pub(crate) fn read<T>(
         &self,
         operation: &'static str,
-        read: impl FnOnce(&Reads) -> Result<T, ReadError>,
+        read: impl FnOnce(&Readers) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         let started = Instant::now();
-        let result = read(&self.inner.reads);
+        let result = read(&self.inner.readers);
         self.inner.observer.read(operation, started.elapsed(), result.is_ok());
         result
     }
 }
 
-fn effective(page: Page) -> Page {
+pub(crate) fn effective(page: Page) -> Page {
     Page { limit: page.limit.clamp(1, PAGE_MAX), offset: page.offset }
 }
 
@@ -314,9 +295,7 @@ impl Inner {
             let mut at = self.give_up_at.lock();
             *at = Some(at.map_or(give_up, |former| former.min(give_up)));
         }
-        if let Reads::Sqlite(readers) = &self.reads {
-            readers.close_idle();
-        }
+        self.readers.close_idle();
         self.queue.close();
         self.queue.wait_gone(deadline) && self.lost() == before
     }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::error::NotWritten;
+use crate::order::{Job, ORDER_WAIT};
 use crate::queue::{Queue, Queued};
 use crate::store::{BatchOutcome, StoreObserver};
 
@@ -23,6 +25,8 @@ const ROWS_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Empty rounds before the writer sleeps until it is woken.
 const QUIET_ROUNDS: u32 = 20;
+/// Busy rounds between pieces of housekeeping.
+const KEEP_EVERY: u32 = 32;
 /// How often a sleeping writer looks after a store that failed.
 const REST: Duration = Duration::from_secs(1);
 /// Waits between attempts to write.
@@ -33,10 +37,14 @@ const BACKOFF_MAX: Duration = Duration::from_millis(250);
 pub(crate) trait Engine: Send {
     /// Writes all rows or none.
     fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError>;
+    /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
+    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError>;
     /// After a failure of the store: gets ready for the next attempt.
     fn recover(&mut self) -> Result<(), WriteError>;
-    /// After a commit, and once when traffic pauses: housekeeping.
+    /// After a commit, and once when traffic pauses: the log.
     fn tend(&mut self, idle: bool);
+    /// Does a piece of housekeeping that takes a few milliseconds at most; true when more is to be done.
+    fn keep(&mut self) -> bool;
     /// The last call.
     fn close(&mut self);
 }
@@ -46,8 +54,28 @@ pub(crate) trait Engine: Send {
 pub(crate) enum WriteError {
     /// A row's: the same row fails again wherever it is written.
     Row(String),
-    /// The store's: disk full, I/O error, locked, read-only.
+    /// The store's: locked, read-only, no file.
     Store(String),
+    /// The store's: no space is left.
+    Full(String),
+    /// The store's: an I/O error, after which the file is checked before it is trusted again.
+    Damage(String),
+}
+
+impl WriteError {
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Row(reason) | Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => reason,
+        }
+    }
+
+    /// What the store said, when it was the store.
+    fn of_store(&self) -> Option<&str> {
+        match self {
+            Self::Row(_) => None,
+            Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => Some(reason),
+        }
+    }
 }
 
 /// What became of spans, counted by the writer.
@@ -79,6 +107,8 @@ pub(crate) struct Writer {
     pub(crate) batch_timeout: Duration,
     /// When a stop was asked for, no replay goes on past this.
     pub(crate) give_up_at: Arc<Mutex<Option<Instant>>>,
+    /// Housekeeping has written since the log was last looked after.
+    pub(crate) kept: bool,
 }
 
 impl Writer {
@@ -89,18 +119,28 @@ impl Writer {
         let _leave = Leave(Arc::clone(&self.queue));
         let mut batch = Vec::with_capacity(ROWS_MAX);
         let mut quiet = 0u32;
+        let mut busy = 0u32;
         loop {
             let round = Instant::now();
             let closing = self.queue.is_closing();
-            let ticket = self.queue.asked();
-            let wrote = self.drain(&mut batch, ticket.is_some() || closing);
-            if let Some(ticket) = ticket {
+            let mut asked = self.queue.asked();
+            let mut wrote = self.drain(&mut batch, closing || !asked.is_nothing());
+            if !asked.orders.is_empty() {
+                self.carry_out(&mut asked.orders);
+                wrote = true;
+            }
+            if let Some(ticket) = asked.ticket {
                 self.queue.answer(ticket);
             }
             if closing && self.queue.items() == 0 {
                 break;
             }
             quiet = if wrote { 0 } else { quiet.saturating_add(1) };
+            busy += u32::from(wrote);
+            if busy >= KEEP_EVERY {
+                busy = 0;
+                self.engine.keep();
+            }
             if quiet < QUIET_ROUNDS {
                 std::thread::park_timeout(ROUND.saturating_sub(round.elapsed()));
             } else {
@@ -139,6 +179,14 @@ impl Writer {
         if quiet == QUIET_ROUNDS {
             self.engine.tend(true);
         }
+        if !self.tally.failing.load(Ordering::Relaxed) && self.engine.keep() {
+            // Spans that arrive meanwhile wait no longer than in any round.
+            self.kept = true;
+            return;
+        }
+        if std::mem::take(&mut self.kept) {
+            self.engine.tend(true);
+        }
         if self.tally.failing.load(Ordering::Relaxed) && self.engine.recover().is_ok() {
             self.recovered();
         }
@@ -173,7 +221,9 @@ impl Writer {
                     return self.recovered();
                 }
                 Err(WriteError::Row(reason)) => return self.isolate(rows, &reason, deadline, fate),
-                Err(WriteError::Store(reason)) => self.failing(reason),
+                Err(WriteError::Store(reason) | WriteError::Full(reason) | WriteError::Damage(reason)) => {
+                    self.failing(reason);
+                }
             }
             if !self.pause(wait, deadline) {
                 fate.failed += rows.len();
@@ -203,6 +253,58 @@ impl Writer {
         let (left, right) = rows.split_at(rows.len() / 2);
         self.write(left, deadline, fate);
         self.write(right, deadline, fate);
+    }
+
+    /// Makes the changes somebody waits for and answers, whatever becomes of them.
+    fn carry_out(&mut self, orders: &mut Vec<Box<dyn Job>>) {
+        orders.retain_mut(|job| job.begin());
+        let started = Instant::now();
+        let deadline = started + self.batch_timeout.min(ORDER_WAIT);
+        let mut wait = BACKOFF_MIN;
+        let mut result = self.attempt_orders(orders);
+        while let Some(reason) = result.as_ref().err().and_then(WriteError::of_store) {
+            self.failing(reason.to_owned());
+            if !self.pause(wait, deadline) {
+                break;
+            }
+            wait = (wait * 2).min(BACKOFF_MAX);
+            result = self.engine.recover().and_then(|()| self.attempt_orders(orders));
+        }
+        let outcome = match result {
+            Ok(()) => {
+                self.recovered();
+                Ok(())
+            }
+            Err(error) => Err(NotWritten::Unavailable { reason: error.reason() }),
+        };
+        for job in orders.iter_mut() {
+            job.finish(outcome.clone());
+            self.observer.write(job.operation(), started.elapsed(), outcome.is_ok());
+        }
+        self.engine.tend(false);
+    }
+
+    /// A change that panics costs itself only: then each is made, and answered, alone.
+    fn attempt_orders(&mut self, orders: &mut Vec<Box<dyn Job>>) -> Result<(), WriteError> {
+        let engine = &mut self.engine;
+        if let Ok(result) = catch_unwind(AssertUnwindSafe(|| engine.carry_out(orders))) {
+            return result;
+        }
+        self.engine.recover()?;
+        while let Some(one) = orders.get_mut(..1) {
+            let engine = &mut self.engine;
+            let outcome = match catch_unwind(AssertUnwindSafe(|| engine.carry_out(one))) {
+                Ok(result) => result.map(Ok)?,
+                Err(_) => {
+                    tracing::error!("an acknowledged write panicked");
+                    self.engine.recover()?;
+                    Err(NotWritten::Refused { reason: "making the change panicked".to_owned() })
+                }
+            };
+            // Answered and gone: a later failure must not repeat it.
+            orders.remove(0).finish(outcome);
+        }
+        Ok(())
     }
 
     /// Waits before the next attempt; false when the batch's time, or the stop's, is over.

@@ -100,7 +100,22 @@ fn pack_action(to: &mut Packer, action: &AgentAction, start: Timestamp) {
     to.pairs(action.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str())));
 }
 
+/// A reported action stands alone: its times count from its own timestamp, which stands in front.
+pub(super) fn pack_reported(to: &mut Packer, action: &AgentAction, findings: &[Finding]) {
+    to.zigzag(action.timestamp.micros());
+    pack_action(to, action, action.timestamp);
+    to.varint(findings.len() as u64);
+    for finding in findings {
+        pack_finding(to, finding, action.timestamp);
+    }
+}
+
 // === reading ===
+
+pub(super) fn unpack_reported(from: &mut Unpacker<'_>) -> Result<(AgentAction, Vec<Finding>), Damaged> {
+    let start = Timestamp::from_micros(from.zigzag()?);
+    Ok((unpack_action(from, start)?, from.list(|from| unpack_finding(from, start))?))
+}
 
 pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRecord, Damaged> {
     let start = columns.start_time;

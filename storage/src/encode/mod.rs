@@ -9,7 +9,9 @@ mod huffman;
 
 use bytes::{Packer, Unpacker, put_varint, take_varint};
 
-use crate::record::SpanRecord;
+use weir_config::vocab::Finding;
+
+use crate::record::{AgentAction, SpanRecord};
 
 /// Text as it is.
 const RAW: u8 = 0;
@@ -56,8 +58,17 @@ pub(crate) struct Columns {
 impl Encoder {
     /// The body of `span`, valid until the next call.
     pub(crate) fn encode(&mut self, span: &SpanRecord) -> Result<&[u8], TooLarge> {
+        self.body_of(|packer| fields::pack(packer, span))
+    }
+
+    /// The body of an agent action and of what was found in it, valid until the next call.
+    pub(crate) fn encode_action(&mut self, action: &AgentAction, findings: &[Finding]) -> Result<&[u8], TooLarge> {
+        self.body_of(|packer| fields::pack_reported(packer, action, findings))
+    }
+
+    fn body_of(&mut self, pack: impl FnOnce(&mut Packer)) -> Result<&[u8], TooLarge> {
         self.packer.clear();
-        fields::pack(&mut self.packer, span);
+        pack(&mut self.packer);
         let Self { packer: Packer { head, text }, body, zstd } = self;
         if text.len() + head.len() > TEXT_MAX {
             return Err(TooLarge(text.len() + head.len()));
@@ -105,7 +116,16 @@ fn deflate(zstd: &mut Option<zstd::bulk::Compressor<'static>>, text: &[u8]) -> O
 }
 
 /// Puts a record together again.
-pub(crate) fn decode(columns: Columns, mut body: &[u8]) -> Result<SpanRecord, Damaged> {
+pub(crate) fn decode(columns: Columns, body: &[u8]) -> Result<SpanRecord, Damaged> {
+    open(body, |unpacker| fields::unpack(unpacker, columns))
+}
+
+/// Puts an agent action together again.
+pub(crate) fn decode_action(body: &[u8]) -> Result<(AgentAction, Vec<Finding>), Damaged> {
+    open(body, fields::unpack_reported)
+}
+
+fn open<T>(mut body: &[u8], unpack: impl FnOnce(&mut Unpacker<'_>) -> Result<T, Damaged>) -> Result<T, Damaged> {
     let (&format, rest) = body.split_first().ok_or(Damaged)?;
     body = rest;
     let head_len = usize::try_from(take_varint(&mut body)?).map_err(|_| Damaged)?;
@@ -131,9 +151,9 @@ pub(crate) fn decode(columns: Columns, mut body: &[u8]) -> Result<SpanRecord, Da
         return Err(Damaged);
     }
     let mut unpacker = Unpacker::new(head, text)?;
-    let span = fields::unpack(&mut unpacker, columns)?;
+    let value = unpack(&mut unpacker)?;
     unpacker.finish()?;
-    Ok(span)
+    Ok(value)
 }
 
 /// A span that holds as little as a span can.

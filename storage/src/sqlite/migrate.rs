@@ -9,7 +9,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use sha2::{Digest, Sha256};
 use weir_config::vocab::Timestamp;
 
-use super::open;
+use super::{Home, open};
 use crate::error::OpenError;
 
 /// "Weir" in the file's header: tells our files from other programs'.
@@ -21,7 +21,10 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 1] = [Migration { name: "records", sql: include_str!("../schema/0001_records.sql") }];
+const MIGRATIONS: [Migration; 2] = [
+    Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
+    Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
+];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (
     version    INTEGER PRIMARY KEY,
@@ -43,7 +46,7 @@ pub struct MigrationReport {
 
 /// Opens the file, creating it when absent, and applies what is pending.
 pub(crate) fn run(path: &Path) -> Result<MigrationReport, OpenError> {
-    let mut conn = open::writer(path)?;
+    let mut conn = open::writer(&Home::File(path.to_owned()))?;
     apply(&mut conn, path, true)
 }
 

@@ -1,17 +1,28 @@
-//! The `lite` profile: one SQLite file in WAL mode with synchronous=FULL. The only folder that sees rusqlite.
+//! SQLite: a file in WAL mode with synchronous=FULL (`lite`), or a database in memory (`memory`). The only folder that
+//! sees rusqlite.
 //!
 //! One connection writes and checkpoints, on the storage thread; readers are read-only connections that never
 //! checkpoint, so a slow query can neither block a commit nor damage the log.
 
-mod insert;
+mod actions;
+mod audit;
+mod engine;
+mod erase;
+mod home;
 mod intern;
 mod migrate;
 mod open;
 mod pool;
 mod read;
+mod reports;
+mod rows;
+mod stats;
 mod tallies;
+mod tx;
 
-pub(crate) use insert::SqliteEngine;
+pub(crate) use engine::SqliteEngine;
+pub(crate) use home::Home;
 pub use migrate::MigrationReport;
 pub(crate) use migrate::run as migrate;
 pub(crate) use pool::Readers;
+pub(crate) use tx::Tx;

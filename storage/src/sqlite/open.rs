@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::Home;
 use crate::error::OpenError;
 
 /// How long one statement waits for another process's lock.
@@ -21,6 +22,8 @@ const CHECK_BUDGET: Duration = Duration::from_millis(300);
 const WRITER_CACHE_KIB: i64 = 16 * 1024;
 /// Rows of about a kilobyte fill pages of 8 KiB better than of 4: a tenth less disk and CPU, measured with `examples/rate`.
 const PAGE_BYTES: i64 = 8 * 1024;
+/// Prepared statements a connection remembers.
+const STATEMENTS_MAX: usize = 64;
 /// Steps of the virtual machine between looks at the clock: well under a millisecond.
 pub(super) const PROGRESS_STEPS: i32 = 2_000;
 /// Before this version a race between a checkpoint and a writer could lose the log.
@@ -28,13 +31,17 @@ const SQLITE_MIN: i32 = 3_051_003;
 
 /// Opens the file for writing, creating it when absent; sets the connection up, and checks the file when the last stop
 /// was not clean.
-pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(OpenError::OldSqlite { found: rusqlite::version().to_owned() });
     }
-    touch(path)?;
-    let unclean = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
-    let mut conn = connect(path).map_err(|error| explain(path, "opening the database", error))?;
+    let path = home.path();
+    let mut unclean = false;
+    if home.is_file() {
+        touch(path)?;
+        unclean = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
+    }
+    let mut conn = connect(home).map_err(|error| explain(path, "opening the database", error))?;
     if unclean {
         tracing::info!(path = %path.display(), "the last stop was not clean: the log was replayed, checking the file");
         check(&mut conn, path)?;
@@ -42,14 +49,24 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Opens an existing, migrated file for writing again after a failure.
-pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+/// Opens an existing, migrated database for writing again after a failure.
+pub(super) fn connect(home: &Home) -> rusqlite::Result<Connection> {
+    let conn = home.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
-    // Counts for a new file only, and must come before the journal mode.
+    // Count for a new file only, and must come before the journal mode.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
+    conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     conn.pragma_update(None, "mmap_size", 0)?;
+    if home.is_file() {
+        log_ahead(&conn)?;
+    }
+    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    Ok(conn)
+}
+
+fn log_ahead(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         let reason = format!("the file system does not allow write-ahead logging (journal mode stays `{mode}`)");
@@ -59,21 +76,16 @@ pub(super) fn connect(path: &Path) -> rusqlite::Result<Connection> {
         ));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
-    conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    conn.pragma_update(None, "temp_store", "MEMORY")?;
-    conn.set_prepared_statement_cache_capacity(32);
-    Ok(conn)
+    conn.pragma_update(None, "wal_autocheckpoint", 0)
 }
 
 /// Opens a read-only connection.
-pub(super) fn reader(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+pub(super) fn reader(home: &Home) -> rusqlite::Result<Connection> {
+    let conn = home.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
-    conn.set_prepared_statement_cache_capacity(32);
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }
 

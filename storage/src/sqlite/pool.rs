@@ -1,13 +1,12 @@
 //! A few read-only connections, opened when first needed. A read waits for a free one and then runs at most
 //! [`READ_LIMIT`]: an endless query would keep the log from being emptied.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, ErrorCode};
 
-use super::open;
+use super::{Home, open};
 use crate::error::ReadError;
 
 /// Connections at most; each has a page cache of about 2 MiB.
@@ -16,7 +15,7 @@ const READERS_MAX: usize = 4;
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Readers {
-    path: PathBuf,
+    home: Home,
     pool: Mutex<Pool>,
     freed: Condvar,
 }
@@ -28,7 +27,7 @@ struct Pool {
 }
 
 /// Why a read ended without a result, before it is known which record or limit to name.
-pub(super) enum Stop {
+pub(crate) enum Stop {
     Sql(rusqlite::Error),
     Refused(ReadError),
 }
@@ -40,19 +39,20 @@ impl From<rusqlite::Error> for Stop {
 }
 
 impl Readers {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, pool: Mutex::new(Pool::default()), freed: Condvar::new() }
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home, pool: Mutex::new(Pool::default()), freed: Condvar::new() }
     }
 
     /// Runs `read` on a connection of its own.
-    pub(super) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
         let idle = self.take()?;
+        let _shared = self.home.shared();
         // Gives the place back however the read ends, a panic included.
         let mut place = Place { readers: self, keep: None };
         let unavailable = |error: rusqlite::Error| ReadError::Unavailable { reason: error.to_string() };
         let mut conn = match idle {
             Some(conn) => conn,
-            None => open::reader(&self.path).map_err(unavailable)?,
+            None => open::reader(&self.home).map_err(unavailable)?,
         };
         let deadline = Instant::now() + READ_LIMIT;
         conn.progress_handler(open::PROGRESS_STEPS, Some(move || Instant::now() >= deadline)).map_err(unavailable)?;

@@ -6,14 +6,17 @@
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 
+use super::actions;
 use super::intern::{find_name, find_tenant};
 use super::pool::{Readers, Stop};
+use super::tallies::Weight;
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{SpanRecord, TraceRecord};
 use crate::traces::assemble;
+use crate::writer::WriteError;
 
 /// Bytes of records one answer may hold.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -24,14 +27,15 @@ const NAMES: &str = "LEFT JOIN names p ON p.id = s.provider LEFT JOIN names m ON
     LEFT JOIN names o ON o.id = s.operation";
 
 /// Conditions over the columns that `spans`, its indexes and `tallies` share, with their values.
-struct Filter {
-    sql: String,
-    values: Vec<i64>,
+pub(super) struct Filter {
+    tenant: i64,
+    pub(super) sql: String,
+    pub(super) values: Vec<i64>,
 }
 
 impl Filter {
-    fn of(tenant: i64) -> Self {
-        Self { sql: "tenant = ?".to_owned(), values: vec![tenant] }
+    pub(super) fn of(tenant: i64) -> Self {
+        Self { tenant, sql: "tenant = ?".to_owned(), values: vec![tenant] }
     }
 
     fn and(&mut self, condition: &str, value: i64) {
@@ -49,7 +53,22 @@ impl Filter {
         Ok(id.is_some())
     }
 
-    fn sum(&self, conn: &Connection, column: &str) -> rusqlite::Result<u64> {
+    /// Adds the filters of the span list; false when no row can match.
+    pub(super) fn and_span(&mut self, conn: &Connection, asked: &SpanFilter) -> rusqlite::Result<bool> {
+        if asked.security_score_min.is_some() || asked.security_score_max.is_some() {
+            let min = asked.security_score_min.unwrap_or(0);
+            self.and("score >= ?", i64::from(min));
+            self.and("score <= ?", i64::from(asked.security_score_max.unwrap_or(u8::MAX)));
+            if min > 0 {
+                // Lets SQLite see that the partial index has all matching rows.
+                self.sql.push_str(" AND score > 0");
+            }
+        }
+        Ok(self.and_name(conn, "operation = ?", asked.operation_name.as_ref())?
+            & self.and_name(conn, "model = ?", asked.model.as_ref())?)
+    }
+
+    pub(super) fn sum(&self, conn: &Connection, column: &str) -> rusqlite::Result<u64> {
         let sql = format!("SELECT ifnull(sum({column}), 0) FROM tallies WHERE {}", self.sql);
         conn.prepare_cached(&sql)?.query_row(params_from_iter(&self.values), count)
     }
@@ -88,14 +107,19 @@ impl Window {
 }
 
 /// Rows being turned into records, within the bound of an answer.
-struct Reading {
+struct Reading<'a> {
+    conn: &'a Connection,
     tenant: TenantId,
+    /// The tenant has reported actions to be joined.
+    has_actions: bool,
     bytes: usize,
 }
 
-impl Reading {
-    fn of(tenant: TenantId) -> Self {
-        Self { tenant, bytes: 0 }
+impl<'a> Reading<'a> {
+    fn of(conn: &'a Connection, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
+        let has_actions =
+            conn.prepare_cached("SELECT 1 FROM actions WHERE tenant = ?1 LIMIT 1")?.exists([tenant_int])?;
+        Ok(Self { conn, tenant, has_actions, bytes: 0 })
     }
 
     /// The record and its row number.
@@ -112,7 +136,11 @@ impl Reading {
             operation: row.get::<_, Option<String>>(6)?.ok_or_else(damaged)?,
             score: row.get(7)?,
         };
-        let span = encode::decode(columns, row.get_ref(8)?.as_blob().map_err(|_| damaged())?).map_err(|_| damaged())?;
+        let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
+        let mut span = encode::decode(columns, body).map_err(|_| damaged())?;
+        if self.has_actions {
+            actions::join(self.conn, id, &mut span)?;
+        }
         self.bytes += weigh(&span);
         if self.bytes > ANSWER_BYTES_MAX {
             return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
@@ -121,8 +149,8 @@ impl Reading {
     }
 
     /// The records of a statement, newest first.
-    fn page(&mut self, conn: &Connection, sql: &str, values: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
-        let mut statement = conn.prepare_cached(sql)?;
+    fn page(&mut self, sql: &str, values: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
+        let mut statement = self.conn.prepare_cached(sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
         let mut spans = Vec::new();
         while let Some(row) = rows.next()? {
@@ -131,6 +159,26 @@ impl Reading {
         spans.sort_by_key(|(id, span)| std::cmp::Reverse((span.start_time, *id)));
         Ok(spans.into_iter().map(|(_, span)| span).collect())
     }
+}
+
+/// What a row counts for in the running sums, its actions left out.
+pub(super) fn weight_of_row(conn: &Connection, id: i64) -> Result<Weight, WriteError> {
+    let mut statement = conn.prepare_cached("SELECT body FROM spans WHERE id = ?1")?;
+    let mut rows = statement.query([id])?;
+    let Some(row) = rows.next()? else { return Ok(Weight::default()) };
+    let body = row.get_ref(0)?.as_blob().unwrap_or_default();
+    let columns = Columns {
+        trace_id: TraceId::from_bytes([0; 16]),
+        span_id: SpanId::from_bytes([0; 16]),
+        tenant_id: TenantId::DEFAULT,
+        start_time: Timestamp::from_micros(0),
+        provider: String::new(),
+        model: None,
+        operation: String::new(),
+        score: None,
+    };
+    // A damaged body has no weight: what cannot be read must not stop it from being taken out.
+    Ok(encode::decode(columns, body).map_or_else(|_| Weight::default(), |span| Weight::of(&span, body.len())))
 }
 
 /// A number of rows, which SQLite keeps signed.
@@ -157,24 +205,10 @@ impl Readers {
             let snapshot = conn.unchecked_transaction()?;
             let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
             let mut filter = Filter::of(tenant_int);
-            let mut index = "spans_by_start";
-            match (asked.security_score_min, asked.security_score_max) {
-                (None, None) => {}
-                (min, max) => {
-                    let min = min.unwrap_or(0);
-                    filter.and("score >= ?", i64::from(min));
-                    filter.and("score <= ?", i64::from(max.unwrap_or(u8::MAX)));
-                    if min > 0 {
-                        filter.sql.push_str(" AND score > 0");
-                        index = "spans_scored";
-                    }
-                }
-            }
-            let known = filter.and_name(&snapshot, "operation = ?", asked.operation_name.as_ref())?
-                & filter.and_name(&snapshot, "model = ?", asked.model.as_ref())?;
-            if !known {
+            if !filter.and_span(&snapshot, asked)? {
                 return Ok(empty(page));
             }
+            let index = if asked.security_score_min > Some(0) { "spans_scored" } else { "spans_by_start" };
             spans_page(&snapshot, tenant, &filter, index, page)
         })
     }
@@ -207,7 +241,7 @@ impl Readers {
             let mut statement = snapshot.prepare_cached(&sql)?;
             let id: &dyn ToSql = &id.as_slice();
             let mut rows = statement.query([&tenant_int as &dyn ToSql, id])?;
-            let mut reading = Reading::of(tenant);
+            let mut reading = Reading::of(&snapshot, tenant, tenant_int)?;
             let mut spans = Vec::new();
             while let Some(row) = rows.next()? {
                 spans.push(reading.span(row)?);
@@ -258,7 +292,7 @@ fn spans_page(
     if let Some(window) = Window::of(page, total) {
         let ids = window.sql(index, filter);
         let sql = format!("SELECT {SPAN} FROM ({ids}) w CROSS JOIN spans s ON s.id = w.id {NAMES}");
-        answer.data = Reading::of(tenant).page(conn, &sql, &window.values(filter))?;
+        answer.data = Reading::of(conn, tenant, filter.tenant)?.page(&sql, &window.values(filter))?;
     }
     Ok(answer)
 }
@@ -280,7 +314,7 @@ fn traces_page(
     );
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&window.values(filter)))?;
-    let mut reading = Reading::of(tenant);
+    let mut reading = Reading::of(conn, tenant, filter.tenant)?;
     let mut spans: Vec<((i64, i64), i64, SpanRecord)> = Vec::new();
     while let Some(row) = rows.next()? {
         let (id, span) = reading.span(row)?;

@@ -1,14 +1,20 @@
-//! Running sums of a batch, added to the `tallies` table in the batch's own transaction: the totals of lists are then
-//! sums over a handful of rows, and always agree with what was committed.
+//! Running sums of a transaction, added to the tables `tallies` and `slices` in that same transaction: the totals of
+//! lists are then sums over a handful of rows, and always agree with what was committed.
+//!
+//! `slices` are the same sums cut by time, on three levels of 2^20, 2^28 and 2^36 microseconds (a second, four and a
+//! half minutes, nineteen hours): totals over a window and the place of a deep page need a few hundred of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::Connection;
 
 use crate::record::SpanRecord;
 
+/// Bits of `start_us` below a slice's number, finest level first.
+pub(super) const LEVEL_BITS: [u32; 3] = [20, 28, 36];
+
 /// The filter values of a span, as small integers; `score` is -1 when there is none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) tenant: i64,
     pub(super) provider: i64,
@@ -17,62 +23,142 @@ pub(super) struct Key {
     pub(super) score: i64,
 }
 
-#[derive(Default)]
+/// What a span adds to the sums besides itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Weight {
+    pub(super) findings: i64,
+    pub(super) tokens: i64,
+    pub(super) cost_nano_usd: i64,
+    pub(super) bytes: i64,
+}
+
+impl Weight {
+    pub(super) fn of(span: &SpanRecord, body_bytes: usize) -> Self {
+        Self {
+            findings: span.security_findings.len() as i64,
+            tokens: span.total_tokens.unwrap_or(0).min(i64::MAX as u64).cast_signed(),
+            cost_nano_usd: (span.estimated_cost_usd.unwrap_or(0.0) * 1e9).round() as i64,
+            bytes: body_bytes as i64,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     spans: i64,
     traces: i64,
-    findings: i64,
-    tokens: i64,
-    cost_nano_usd: i64,
+    weight: Weight,
+}
+
+impl Sums {
+    fn add(&mut self, other: &Self) {
+        self.spans += other.spans;
+        self.traces += other.traces;
+        self.weight.findings += other.weight.findings;
+        self.weight.tokens = self.weight.tokens.saturating_add(other.weight.tokens);
+        self.weight.cost_nano_usd = self.weight.cost_nano_usd.saturating_add(other.weight.cost_nano_usd);
+        self.weight.bytes += other.weight.bytes;
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Tallies {
-    sums: HashMap<Key, Sums>,
+    /// By key and slice of the finest level.
+    sums: HashMap<(Key, i64), Sums>,
 }
 
 const ADD: &str = "INSERT INTO tallies (tenant, provider, model, operation, score, spans, traces, findings, tokens, \
-    cost_nano_usd) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE SET \
+    cost_nano_usd, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO UPDATE SET \
     spans = spans + excluded.spans, traces = traces + excluded.traces, findings = findings + excluded.findings, \
-    tokens = tokens + excluded.tokens, cost_nano_usd = cost_nano_usd + excluded.cost_nano_usd";
+    tokens = tokens + excluded.tokens, cost_nano_usd = cost_nano_usd + excluded.cost_nano_usd, \
+    bytes = bytes + excluded.bytes";
+const ADD_SLICE: &str = "INSERT INTO slices (tenant, level, slice, provider, model, operation, score, spans, traces) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET \
+    spans = spans + excluded.spans, traces = traces + excluded.traces";
+const PRUNE: &str = "DELETE FROM tallies WHERE tenant = ?1 AND provider = ?2 AND model = ?3 AND operation = ?4 AND \
+    score = ?5 AND spans <= 0 AND traces <= 0";
+const PRUNE_SLICE: &str = "DELETE FROM slices WHERE tenant = ?1 AND level = ?2 AND slice = ?3 AND provider = ?4 AND \
+    model = ?5 AND operation = ?6 AND score = ?7 AND spans <= 0 AND traces <= 0";
 
 impl Tallies {
     pub(super) fn forget(&mut self) {
         self.sums.clear();
     }
 
-    /// One more span.
-    pub(super) fn add(&mut self, key: Key, span: &SpanRecord) {
-        let sums = self.sums.entry(key).or_default();
-        sums.spans += 1;
-        sums.findings += span.security_findings.len() as i64;
-        let tokens = span.total_tokens.unwrap_or(0).min(i64::MAX as u64);
-        sums.tokens = sums.tokens.saturating_add(tokens.cast_signed());
-        let nano_usd = (span.estimated_cost_usd.unwrap_or(0.0) * 1e9).round();
-        sums.cost_nano_usd = sums.cost_nano_usd.saturating_add(nano_usd as i64);
+    /// One more span; `traces` is 1 when it is the first of its trace.
+    pub(super) fn add(&mut self, key: Key, start_us: i64, traces: i64, weight: &Weight) {
+        self.entry(key, start_us).add(&Sums { spans: 1, traces, weight: *weight });
+    }
+
+    /// One span less.
+    pub(super) fn remove(&mut self, key: Key, start_us: i64, traces: i64, weight: &Weight) {
+        let weight = Weight {
+            findings: -weight.findings,
+            tokens: -weight.tokens,
+            cost_nano_usd: -weight.cost_nano_usd,
+            bytes: -weight.bytes,
+        };
+        self.entry(key, start_us).add(&Sums { spans: -1, traces: -traces, weight });
     }
 
     /// A span of this key became (1) or ceased to be (-1) the first of its trace.
-    pub(super) fn add_trace(&mut self, key: Key, change: i64) {
-        self.sums.entry(key).or_default().traces += change;
+    pub(super) fn add_traces(&mut self, key: Key, start_us: i64, change: i64) {
+        self.entry(key, start_us).traces += change;
     }
 
-    /// Adds the sums to the table; they are forgotten once the caller has committed.
+    /// More findings, or bytes, on a span that is counted already.
+    pub(super) fn add_weight(&mut self, key: Key, start_us: i64, weight: &Weight) {
+        self.entry(key, start_us).add(&Sums { weight: *weight, ..Sums::default() });
+    }
+
+    fn entry(&mut self, key: Key, start_us: i64) -> &mut Sums {
+        self.sums.entry((key, start_us >> LEVEL_BITS[0])).or_default()
+    }
+
+    /// Adds the sums to the tables; they are forgotten once the caller has committed.
     pub(super) fn store(&self, conn: &Connection) -> rusqlite::Result<()> {
+        if self.sums.is_empty() {
+            return Ok(());
+        }
+        let mut totals: BTreeMap<Key, Sums> = BTreeMap::new();
+        // In the order of the table, so that neighbours are written together.
+        let mut slices: BTreeMap<(i64, usize, i64, Key), Sums> = BTreeMap::new();
+        for ((key, slice), sums) in &self.sums {
+            totals.entry(*key).or_default().add(sums);
+            for (level, bits) in LEVEL_BITS.iter().enumerate() {
+                let slice = slice >> (bits - LEVEL_BITS[0]);
+                slices.entry((key.tenant, level, slice, *key)).or_default().add(sums);
+            }
+        }
         let mut add = conn.prepare_cached(ADD)?;
-        for (key, sums) in &self.sums {
+        for (key, sums) in &totals {
+            let Sums { spans, traces, weight: Weight { findings, tokens, cost_nano_usd, bytes } } = *sums;
+            let Key { tenant, provider, model, operation, score } = *key;
             add.execute([
-                key.tenant,
-                key.provider,
-                key.model,
-                key.operation,
-                key.score,
-                sums.spans,
-                sums.traces,
-                sums.findings,
-                sums.tokens,
-                sums.cost_nano_usd,
+                tenant,
+                provider,
+                model,
+                operation,
+                score,
+                spans,
+                traces,
+                findings,
+                tokens,
+                cost_nano_usd,
+                bytes,
             ])?;
+            if spans < 0 {
+                conn.prepare_cached(PRUNE)?.execute([tenant, provider, model, operation, score])?;
+            }
+        }
+        let mut add = conn.prepare_cached(ADD_SLICE)?;
+        for ((tenant, level, slice, key), sums) in &slices {
+            let place = [*tenant, *level as i64, *slice, key.provider, key.model, key.operation, key.score];
+            let [a, b, c, d, e, f, g] = place;
+            add.execute([a, b, c, d, e, f, g, sums.spans, sums.traces])?;
+            if sums.spans < 0 || sums.traces < 0 {
+                conn.prepare_cached(PRUNE_SLICE)?.execute(place)?;
+            }
         }
         Ok(())
     }

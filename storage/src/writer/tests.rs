@@ -45,12 +45,21 @@ impl Engine for Double {
         Ok(())
     }
 
+    fn carry_out(&mut self, _jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError> {
+        let mut script = self.0.lock();
+        script.failures.pop_front().map_or(Ok(()), |failure| Err(WriteError::Store(failure.to_owned())))
+    }
+
     fn recover(&mut self) -> Result<(), WriteError> {
         self.0.lock().recoveries += 1;
         Ok(())
     }
 
     fn tend(&mut self, _idle: bool) {}
+
+    fn keep(&mut self) -> bool {
+        false
+    }
 
     fn close(&mut self) {
         self.0.lock().closed = true;
@@ -92,6 +101,7 @@ impl World {
             observer: Arc::clone(&seen) as Arc<dyn StoreObserver>,
             batch_timeout,
             give_up_at: Arc::clone(&stop),
+            kept: false,
         };
         Self { queue, tally, script, seen, stop, thread: None, writer: Some(writer) }
     }

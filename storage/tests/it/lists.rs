@@ -236,17 +236,26 @@ fn tenants_cannot_see_or_touch_each_others_traces() {
 
 #[test]
 fn memory_forgets_the_oldest_arrivals_beyond_its_bound() {
-    let store = Store::open(options(Backend::Memory { max_bytes: 64 * 1024 })).unwrap();
+    let bound = 1 << 20;
+    let store = Store::open(options(Backend::Memory { max_bytes: bound })).unwrap();
     let shared = TraceId::fresh();
-    let spans: Vec<SpanRecord> =
-        (0..500).map(|start| SpanRecord { trace_id: shared, tenant_id: tenant(3), ..span(start) }).collect();
+    let text = |at: i64| Some(format!("{at} ").repeat(400));
+    let spans: Vec<SpanRecord> = (0..4_000)
+        .map(|at| SpanRecord { trace_id: shared, tenant_id: tenant(3), prompt: text(at), ..span(at) })
+        .collect();
     put(&store, spans.iter().cloned());
     let kept = store.list_spans(tenant(3), &SpanFilter::default(), page(1000, 0)).unwrap();
-    assert!((20..100).contains(&kept.total), "{} spans fit", kept.total);
+    assert!((300..3_000).contains(&kept.total), "{} spans fit", kept.total);
     let newest: Vec<SpanRecord> = spans.iter().rev().take(kept.data.len()).cloned().collect();
     assert_eq!(kept.data, newest);
     let trace = store.trace(tenant(3), shared).unwrap().unwrap();
     assert_eq!(trace.span_count, kept.total);
-    assert_eq!(trace.created_at, newest.last().unwrap().start_time);
+    assert_eq!(trace.created_at, trace.spans[0].start_time);
+    let listed = store.list_traces(tenant(3), &TraceFilter::default(), page(10, 0)).unwrap();
+    assert_eq!((listed.total, listed.data[0].span_count), (1, kept.total));
+    let stats = store.stats(tenant(3)).unwrap();
+    assert_eq!((stats.total_spans, stats.total_traces), (kept.total, 1));
+    assert_eq!(stats.total_tokens, kept.total * 13);
+    assert!(stats.storage_bytes < bound as u64);
     assert_eq!(store.span(tenant(3), spans[0].span_id), Ok(None));
 }

@@ -5,6 +5,7 @@
 
 mod crash;
 mod faults;
+mod ledger;
 mod lists;
 mod opening;
 mod records;

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use rusqlite::Connection;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
 use weir_storage::{Backend, OpenError, Store};
@@ -61,11 +62,10 @@ fn refuses_a_newer_schema() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
     assert!(open(&path).close(PATIENCE));
-    Connection::open(&path)
-        .unwrap()
-        .execute("INSERT INTO migrations VALUES (9, 'from the future', x'00', 0)", [])
-        .unwrap();
-    assert_eq!(refusal(&path), OpenError::NewerSchema { path: path.clone(), found: 9, known: 1 });
+    let conn = Connection::open(&path).unwrap();
+    let known: u32 = conn.query_row("SELECT max(version) FROM migrations", [], |row| row.get(0)).unwrap();
+    conn.execute("INSERT INTO migrations VALUES (99, 'from the future', x'00', 0)", []).unwrap();
+    assert_eq!(refusal(&path), OpenError::NewerSchema { path: path.clone(), found: 99, known });
 }
 
 #[test]
@@ -83,14 +83,58 @@ fn without_auto_migrate_a_new_file_waits_for_the_migrate_command() {
     let path = folder.path().join("service.db");
     let backend = Backend::Sqlite { path: path.clone(), auto_migrate: false };
     let error = Store::open(options(backend.clone())).err().unwrap();
-    assert_eq!(error, OpenError::PendingMigrations { path: path.clone(), pending: 1 });
     assert!(error.to_string().contains("weir migrate"), "{error}");
 
     let report = Store::migrate(&path).unwrap();
-    assert_eq!((report.from, report.to, report.applied), (0, 1, vec!["records"]));
+    assert_eq!(error, OpenError::PendingMigrations { path: path.clone(), pending: report.applied.len() });
+    assert_eq!((report.from, report.to as usize, report.applied[0]), (0, report.applied.len(), "records"));
+    let latest = report.to;
     let report = Store::migrate(&path).unwrap();
-    assert_eq!((report.from, report.to, report.applied), (1, 1, vec![]));
+    assert_eq!((report.from, report.to, report.applied), (latest, latest, vec![]));
     assert!(Store::open(options(backend)).unwrap().close(PATIENCE));
+}
+
+/// A file as the first version left it, with rows.
+fn first_version(path: &Path) {
+    let sql = include_str!("../../src/schema/0001_records.sql");
+    let conn = Connection::open(path).unwrap();
+    conn.execute_batch(sql).unwrap();
+    conn.execute_batch(
+        "PRAGMA application_id = 0x57656972;
+         CREATE TABLE migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, sha256 BLOB NOT NULL,
+            applied_at INTEGER NOT NULL) STRICT;
+         INSERT INTO tenants VALUES (1, zeroblob(16));
+         INSERT INTO names VALUES (1, 'openai'), (2, 'gpt-4o'), (3, 'chat_completion');
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+         INSERT INTO spans SELECT i, 1, randomblob(16), randomblob(16), i * 1000000, 0, 1, 2, 3, i % 2 * 60, x'0000'
+            FROM n;
+         INSERT INTO tallies SELECT tenant, provider, model, operation, score, count(*), count(*), 0, 0, 0 FROM spans
+            GROUP BY 1, 2, 3, 4, 5;",
+    )
+    .unwrap();
+    let digest: [u8; 32] = Sha256::digest(sql.as_bytes()).into();
+    conn.execute("INSERT INTO migrations VALUES (1, 'records', ?1, 0)", [digest.as_slice()]).unwrap();
+}
+
+#[test]
+fn a_file_of_the_first_version_is_migrated_with_its_sums() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    first_version(&path);
+    let store = open(&path);
+    let conn = Connection::open(&path).unwrap();
+    for level in 0..3 {
+        let sums: (i64, i64) = conn
+            .query_row("SELECT sum(spans), sum(traces) FROM slices WHERE level = ?1", [level], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(sums, (1_000, 1_000), "level {level}");
+    }
+    assert_eq!(total(&store, TenantId::DEFAULT), 1_000);
+    assert_eq!(store.stats(TenantId::DEFAULT).unwrap().storage_bytes, 2_000);
+    put(&store, [span(1_500_000_000)]);
+    assert_eq!(store.stats(TenantId::DEFAULT).unwrap().total_traces, 1_001);
 }
 
 #[test]

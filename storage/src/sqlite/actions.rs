@@ -1,0 +1,208 @@
+//! Reported agent actions: a table of their own, joined to the spans they belong to when those are read.
+//!
+//! An action never changes its span's row, with one exception: findings raise the span's score, so that the lists of
+//! findings and the filters by score see it.
+
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use weir_config::vocab::{Finding, SpanId, TenantId, TraceId, score};
+
+use super::erase::with_actions;
+use super::intern::find_tenant;
+use super::pool::Stop;
+use super::read::{self, Filter};
+use super::tallies::{Key, Weight};
+use super::tx::Tx;
+use crate::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
+use crate::encode;
+use crate::error::{NotWritten, ReadError};
+use crate::query::SpanFilter;
+use crate::record::{AgentAction, SpanRecord};
+use crate::store::Store;
+use crate::writer::WriteError;
+
+/// The span an action belongs to.
+struct Owner {
+    row: i64,
+    span_id: SpanId,
+    start_us: i64,
+    key: Key,
+    is_first: bool,
+}
+
+impl Tx<'_> {
+    /// The named span of the trace, or its latest one.
+    fn owner(&self, tenant: TenantId, trace: TraceId, span: Option<SpanId>) -> rusqlite::Result<Option<Owner>> {
+        let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(None) };
+        let sql = "SELECT id, span_id, start_us, ord, provider, model, operation, ifnull(score, -1) FROM spans \
+            WHERE tenant = ?1 AND trace_id = ?2 AND (?3 IS NULL OR span_id = ?3) ORDER BY start_us DESC, id DESC LIMIT 1";
+        let span = span.as_ref().map(|span| span.as_bytes().as_slice());
+        self.conn
+            .prepare_cached(sql)?
+            .query_row((tenant, trace.as_bytes().as_slice(), span), |row| {
+                let [provider, model, operation, score] = [row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
+                Ok(Owner {
+                    row: row.get(0)?,
+                    span_id: SpanId::from_bytes(row.get(1)?),
+                    start_us: row.get(2)?,
+                    is_first: row.get::<_, i64>(3)? == 0,
+                    key: Key { tenant, provider, model, operation, score },
+                })
+            })
+            .optional()
+    }
+
+    fn add_action(&mut self, owner: &Owner, action: &AgentAction, findings: &[Finding]) -> Result<(), WriteError> {
+        let mut key = owner.key;
+        let found = i64::from(score(findings));
+        if !findings.is_empty() && found > key.score {
+            self.raise(owner, found)?;
+            key.score = found;
+        }
+        let kind = self.interner.name(self.conn, &action.action_type)?;
+        let body = self
+            .encoder
+            .encode_action(action, findings)
+            .map_err(|too_large| WriteError::Row(format!("its {} bytes are more than a row can hold", too_large.0)))?;
+        let bytes = body.len() as i64;
+        let findings_count = findings.len() as i64;
+        self.conn
+            .prepare_cached(
+                "INSERT INTO actions (tenant, span, action_id, kind, name, success, findings, body) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute((
+                owner.key.tenant,
+                owner.row,
+                action.id.as_bytes().as_slice(),
+                kind,
+                &action.name,
+                action.success,
+                findings_count,
+                body,
+            ))?;
+        let weight = Weight { findings: findings_count, bytes, ..Weight::default() };
+        self.tallies.add_weight(key, owner.start_us, &weight);
+        Ok(())
+    }
+
+    /// The span counts under another score from now on.
+    fn raise(&mut self, owner: &Owner, score: i64) -> Result<(), WriteError> {
+        let weight = with_actions(self.conn, owner.row, read::weight_of_row(self.conn, owner.row)?)?;
+        let traces = i64::from(owner.is_first);
+        self.conn.prepare_cached("UPDATE spans SET score = ?2 WHERE id = ?1")?.execute((owner.row, score))?;
+        self.tallies.remove(owner.key, owner.start_us, traces, &weight);
+        self.tallies.add(Key { score, ..owner.key }, owner.start_us, traces, &weight);
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Stores an action a client reported, with what was found in it, in a span of the trace: the named one, or the
+    /// latest. `None` when the tenant has no such trace or span. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten> {
+        self.write("write_action", move |tx| {
+            let Some(owner) = tx.owner(tenant, trace, span)? else { return Ok(None) };
+            tx.add_action(&owner, &action, &findings)?;
+            Ok(Some(owner.span_id))
+        })
+    }
+
+    /// Reported actions of the spans that match, in sum.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn actions_summary(&self, tenant: TenantId, asked: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+        self.ask("read_actions", |conn| {
+            let mut summary = ActionsSummary {
+                total_spans: 0,
+                spans_with_actions: 0,
+                total_actions: 0,
+                success_rate: None,
+                action_counts: std::collections::BTreeMap::new(),
+                top_actions: Vec::new(),
+            };
+            let Some(tenant) = find_tenant(conn, tenant)? else { return Ok(summary) };
+            let mut filter = Filter::of(tenant);
+            if !filter.and_span(conn, asked)? {
+                return Ok(summary);
+            }
+            summary.total_spans = filter.sum(conn, "spans")?;
+            sum_up(conn, &filter, asked != &SpanFilter::default(), &mut summary)?;
+            Ok(summary)
+        })
+    }
+}
+
+fn sum_up(conn: &Connection, filter: &Filter, filtered: bool, summary: &mut ActionsSummary) -> Result<(), Stop> {
+    let condition = if filtered {
+        format!("a.tenant = ? AND a.span IN (SELECT id FROM spans WHERE {})", filter.sql)
+    } else {
+        "a.tenant = ?".to_owned()
+    };
+    let values: Vec<i64> = match filter.values.first() {
+        Some(tenant) if filtered => std::iter::once(*tenant).chain(filter.values.iter().copied()).collect(),
+        Some(tenant) => vec![*tenant],
+        None => return Ok(()),
+    };
+    let sql = format!("SELECT count(DISTINCT a.span) FROM actions a INDEXED BY actions_by_name WHERE {condition}");
+    let with_actions: i64 = conn.prepare_cached(&sql)?.query_row(params_from_iter(&values), |row| row.get(0))?;
+    summary.spans_with_actions = with_actions.unsigned_abs();
+    let sql = format!(
+        "SELECT k.text, a.name, count(*), sum(NOT a.success) FROM actions a INDEXED BY actions_by_name \
+         JOIN names k ON k.id = a.kind WHERE {condition} GROUP BY a.kind, a.name"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(&values))?;
+    let mut failures = 0;
+    while let Some(row) = rows.next()? {
+        let action = TopAction {
+            action_type: row.get(0)?,
+            name: row.get(1)?,
+            count: row.get::<_, i64>(2)?.unsigned_abs(),
+            failures: row.get::<_, i64>(3)?.unsigned_abs(),
+        };
+        summary.total_actions += action.count;
+        failures += action.failures;
+        *summary.action_counts.entry(action.action_type.clone()).or_default() += action.count;
+        summary.top_actions.push(action);
+        if summary.top_actions.len() > 4 * TOP_ACTIONS_MAX {
+            keep_top(&mut summary.top_actions);
+        }
+    }
+    keep_top(&mut summary.top_actions);
+    if summary.total_actions > 0 {
+        summary.success_rate = Some((summary.total_actions - failures) as f64 / summary.total_actions as f64);
+    }
+    Ok(())
+}
+
+/// Most frequent first; names decide among equals.
+fn keep_top(actions: &mut Vec<TopAction>) {
+    actions.sort_by(|a, b| (b.count, &a.name, &a.action_type).cmp(&(a.count, &b.name, &b.action_type)));
+    actions.truncate(TOP_ACTIONS_MAX);
+}
+
+/// Adds to a span what was reported about it, in order of arrival.
+pub(super) fn join(conn: &Connection, row: i64, span: &mut SpanRecord) -> Result<(), Stop> {
+    let mut statement = conn.prepare_cached("SELECT id, body FROM actions WHERE span = ?1 ORDER BY id")?;
+    let mut rows = statement.query([row])?;
+    while let Some(row) = rows.next()? {
+        let damaged =
+            |row: &rusqlite::Row<'_>| Stop::Refused(ReadError::Damaged { row: row.get(0).unwrap_or_default() });
+        let body = row.get_ref(1)?.as_blob().map_err(|_| damaged(row))?;
+        let (action, findings) = encode::decode_action(body).map_err(|_| damaged(row))?;
+        span.agent_actions.push(action);
+        span.security_findings.extend(findings);
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! The audit log's table.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use weir_config::vocab::{TenantId, Timestamp};
+
+use super::pool::Stop;
+use super::tx::Tx;
+use crate::audit::{AuditCheck, AuditEntry, AuditEvent, Line, Link, hex};
+use crate::error::{NotWritten, ReadError};
+use crate::query::{Page, Paged};
+use crate::store::{Store, effective};
+use crate::writer::WriteError;
+
+/// Lines checked in one read: a check of a long log must not hold a snapshot for long.
+const CHECK_LINES: i64 = 20_000;
+const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
+
+impl Tx<'_> {
+    /// Writes an event down as part of this change; gives its position in the log.
+    pub(crate) fn audit(&mut self, event: &AuditEvent) -> Result<u64, WriteError> {
+        let (former_seq, former) = head(self.conn)?;
+        let detail = serde_json::to_string(&event.detail).map_err(|error| WriteError::Row(error.to_string()))?;
+        let seq = former_seq + 1;
+        let at_us = Timestamp::now().micros();
+        let line = Line {
+            seq,
+            at_us,
+            tenant: event.tenant.as_ref().map(|tenant| tenant.as_bytes().as_slice()),
+            actor: &event.actor,
+            action: &event.action,
+            target: event.target.as_deref(),
+            detail: &detail,
+        };
+        let link = line.link(&former);
+        self.conn.prepare_cached("INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?.execute((
+            seq,
+            at_us,
+            line.tenant,
+            line.actor,
+            line.action,
+            line.target,
+            line.detail,
+            link.as_slice(),
+        ))?;
+        self.conn
+            .prepare_cached("INSERT OR REPLACE INTO audit_head (id, seq, hash) VALUES (1, ?1, ?2)")?
+            .execute((seq, link.as_slice()))?;
+        Ok(seq.unsigned_abs())
+    }
+}
+
+/// The chain's end; all zeros before the first line.
+fn head(conn: &Connection) -> rusqlite::Result<(i64, Link)> {
+    let head = conn
+        .prepare_cached("SELECT seq, hash FROM audit_head WHERE id = 1")?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(head.unwrap_or_default())
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
+    let detail: String = row.get(6)?;
+    Ok(AuditEntry {
+        seq: row.get::<_, i64>(0)?.unsigned_abs(),
+        timestamp: Timestamp::from_micros(row.get(1)?),
+        tenant_id: row.get::<_, Option<[u8; 16]>>(2)?.map(TenantId::from_bytes),
+        actor: row.get(3)?,
+        action: row.get(4)?,
+        target: row.get(5)?,
+        // A detail that is no JSON any more was tampered with; the check of the chain says so.
+        detail: serde_json::from_str(&detail).unwrap_or_default(),
+        hash: hex(&row.get::<_, Vec<u8>>(7)?),
+    })
+}
+
+impl Store {
+    /// Writes an administrative event down. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn audit(&self, event: AuditEvent) -> Result<u64, NotWritten> {
+        self.write("write_audit", move |tx| tx.audit(&event))
+    }
+
+    /// Lines of the log, newest first: those of one tenant, or all.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
+        let page = effective(page);
+        self.ask("read_audit", |conn| {
+            let limit = (i64::from(page.limit), i64::try_from(page.offset).unwrap_or(i64::MAX));
+            let (total, data): (i64, Vec<AuditEntry>) = if let Some(tenant) = tenant {
+                let id = tenant.as_bytes().as_slice();
+                let total = conn
+                    .prepare_cached("SELECT count(*) FROM audit WHERE tenant = ?1")?
+                    .query_row([id], |row| row.get(0))?;
+                let sql = format!("SELECT {COLUMNS} FROM audit WHERE tenant = ?1 ORDER BY seq DESC LIMIT ?2 OFFSET ?3");
+                let mut statement = conn.prepare_cached(&sql)?;
+                let rows = statement.query_map((id, limit.0, limit.1), entry)?;
+                (total, rows.collect::<Result<_, _>>()?)
+            } else {
+                // Positions have no gaps, so a page is a range of them.
+                let (total, _) = head(conn)?;
+                let sql = format!("SELECT {COLUMNS} FROM audit WHERE seq <= ?1 ORDER BY seq DESC LIMIT ?2");
+                let mut statement = conn.prepare_cached(&sql)?;
+                let rows = statement.query_map((total.saturating_sub(limit.1), limit.0), entry)?;
+                (total, rows.collect::<Result<_, _>>()?)
+            };
+            Ok(Paged { data, total: total.unsigned_abs(), limit: page.limit, offset: page.offset })
+        })
+    }
+
+    /// Goes through the whole log and says whether a line was altered, removed or put in.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        let mut chain = Chain { seq: 0, link: Link::default() };
+        // Lines are only ever added, so what was checked in one read stays checked.
+        loop {
+            let (bad, end) = self.ask("check_audit", |conn| chain.follow(conn))?;
+            if bad.is_some() || end {
+                let entries = chain.seq.unsigned_abs();
+                let first_bad_seq = bad.map(i64::unsigned_abs);
+                return Ok(AuditCheck { intact: bad.is_none(), entries, first_bad_seq, head: hex(&chain.link) });
+            }
+        }
+    }
+}
+
+/// How far the chain was followed.
+struct Chain {
+    seq: i64,
+    link: Link,
+}
+
+impl Chain {
+    /// Checks some further lines: the first bad position, and whether the end was reached.
+    fn follow(&mut self, conn: &Connection) -> Result<(Option<i64>, bool), Stop> {
+        let sql = format!("SELECT {COLUMNS} FROM audit WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+        let mut statement = conn.prepare_cached(&sql)?;
+        let mut rows = statement.query((self.seq, CHECK_LINES))?;
+        let mut seen = 0;
+        while let Some(row) = rows.next()? {
+            let expected = self.seq + 1;
+            let target = row.get_ref(5)?;
+            let line = Line {
+                seq: row.get(0)?,
+                at_us: row.get(1)?,
+                tenant: row.get_ref(2)?.as_blob_or_null().unwrap_or_default(),
+                actor: row.get_ref(3)?.as_str().unwrap_or_default(),
+                action: row.get_ref(4)?.as_str().unwrap_or_default(),
+                target: target.as_str_or_null().unwrap_or_default(),
+                detail: row.get_ref(6)?.as_str().unwrap_or_default(),
+            };
+            let link = line.link(&self.link);
+            if line.seq != expected || row.get_ref(7)?.as_blob().unwrap_or_default() != link {
+                return Ok((Some(expected), true));
+            }
+            self.seq = expected;
+            self.link = link;
+            seen += 1;
+        }
+        if seen == CHECK_LINES {
+            return Ok((None, false));
+        }
+        let intact = head(conn)? == (self.seq, self.link);
+        Ok(((!intact).then_some(self.seq + 1), true))
+    }
+}

@@ -1,0 +1,205 @@
+//! The writing engine: one connection, one transaction per batch.
+
+use rusqlite::{Connection, ffi};
+
+use super::home::Home;
+use super::intern::Interner;
+use super::tallies::Tallies;
+use super::tx::Tx;
+use super::{erase, migrate, open, rows};
+use crate::encode::Encoder;
+use crate::error::OpenError;
+use crate::order::Job;
+use crate::queue::Queued;
+use crate::writer::{Engine, WriteError};
+
+/// The log is copied into the file when it holds more than this: the copy holds up the writer, so it is done often and
+/// in small pieces. 64 MiB costs the same CPU per span (`examples/rate`) and stops four times as long.
+const LOG_BYTES_MAX: i64 = 16 * 1024 * 1024;
+/// Batches between looks at the log's size.
+const LOOK_EVERY: u32 = 16;
+
+pub(crate) struct SqliteEngine {
+    home: Home,
+    /// `None` between a failure and the next attempt.
+    conn: Option<Connection>,
+    encoder: Encoder,
+    interner: Interner,
+    tallies: Tallies,
+    page_bytes: i64,
+    batches: u32,
+    /// The last failure was an I/O error: the file is checked before it is trusted again.
+    suspect: bool,
+}
+
+impl SqliteEngine {
+    pub(crate) fn open(home: &Home, auto_migrate: bool) -> Result<Self, OpenError> {
+        let path = home.path();
+        let mut conn = open::writer(home)?;
+        let report = migrate::apply(&mut conn, path, auto_migrate)?;
+        if !report.applied.is_empty() && home.is_file() {
+            tracing::info!(path = %path.display(), from = report.from, to = report.to, "the database was migrated");
+        }
+        let page_bytes = conn
+            .query_row("SELECT page_size FROM pragma_page_size", [], |row| row.get(0))
+            .map_err(|error| open::explain(path, "reading the page size", error))?;
+        Ok(Self {
+            home: home.clone(),
+            conn: Some(conn),
+            encoder: Encoder::default(),
+            interner: Interner::default(),
+            tallies: Tallies::default(),
+            page_bytes,
+            batches: 0,
+            suspect: false,
+        })
+    }
+
+    /// Runs `change` as one transaction; what it leaves undone is rolled back.
+    fn transact(&mut self, change: impl FnOnce(&mut Tx<'_>) -> Result<(), WriteError>) -> Result<(), WriteError> {
+        let Self { home, conn, encoder, interner, tallies, .. } = self;
+        let _alone = home.alone();
+        let Some(open) = conn.as_ref() else {
+            return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CANTOPEN), None).into());
+        };
+        let mut tx = Tx { conn: open, encoder, interner, tallies };
+        let result = begin(open).and_then(|()| change(&mut tx)).and_then(|()| {
+            tx.tallies.store(open)?;
+            Ok(open.prepare_cached("COMMIT")?.execute([]).map(|_| ())?)
+        });
+        self.tallies.forget();
+        let Err(error) = result else { return Ok(()) };
+        // A name may have been added by the transaction that is now undone.
+        self.interner.forget();
+        if let Some(open) = conn.as_ref()
+            && !open.is_autocommit()
+            && open.execute_batch("ROLLBACK").is_err()
+        {
+            *conn = None;
+        }
+        self.suspect |= matches!(error, WriteError::Damage(_));
+        Err(error)
+    }
+
+    /// Bytes in the log, without copying anything.
+    fn log_bytes(&self) -> Option<i64> {
+        let conn = self.conn.as_ref()?;
+        let frames: i64 =
+            conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)").ok()?.query_row([], |row| row.get(1)).ok()?;
+        Some(frames * self.page_bytes)
+    }
+
+    /// Bytes of pages in use.
+    fn used_bytes(&self) -> Option<i64> {
+        let conn = self.conn.as_ref()?;
+        let count = |sql| conn.prepare_cached(sql).ok()?.query_row([], |row| row.get::<_, i64>(0)).ok();
+        Some((count("PRAGMA page_count")? - count("PRAGMA freelist_count")?) * self.page_bytes)
+    }
+
+    /// A database in memory forgets its oldest arrivals.
+    fn keep_within_bound(&mut self) {
+        let Home::Memory(shared) = &self.home else { return };
+        let bytes_max = i64::try_from(shared.bytes_max).unwrap_or(i64::MAX);
+        let mut erased = 1;
+        while erased > 0 && self.used_bytes().is_some_and(|bytes| bytes > bytes_max) {
+            erased = 0;
+            let result = self.transact(|tx| {
+                erased = tx.erase_oldest()?;
+                Ok(())
+            });
+            if let Err(error) = result {
+                tracing::error!(reason = error.reason(), "the oldest records could not be forgotten");
+                return;
+            }
+        }
+    }
+
+    fn checkpoint(&self, mode: &'static str) {
+        let Some(conn) = self.conn.as_ref().filter(|_| self.home.is_file()) else { return };
+        let result = conn.prepare_cached(mode).and_then(|mut statement| statement.query_row([], |_| Ok(())));
+        if let Err(error) = result {
+            // Nothing is lost: the log keeps everything, and the next commit or checkpoint will meet the cause.
+            tracing::warn!(%error, "copying the log into the database failed");
+        }
+    }
+}
+
+fn begin(conn: &Connection) -> Result<(), WriteError> {
+    Ok(conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(|_| ())?)
+}
+
+impl Engine for SqliteEngine {
+    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
+        self.transact(|tx| rows::put_all(tx, rows.iter().map(|row| &*row.span)))?;
+        self.keep_within_bound();
+        Ok(())
+    }
+
+    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError> {
+        self.transact(|tx| {
+            for job in jobs {
+                tx.conn.prepare_cached("SAVEPOINT change")?.execute([])?;
+                match job.run(tx).and_then(|()| Ok(tx.tallies.store(tx.conn)?)) {
+                    Ok(()) => {}
+                    Err(WriteError::Row(_)) => {
+                        tx.conn.prepare_cached("ROLLBACK TO change")?.execute([])?;
+                        tx.interner.forget();
+                    }
+                    Err(error) => return Err(error),
+                }
+                tx.tallies.forget();
+                tx.conn.prepare_cached("RELEASE change")?.execute([])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Opens the file afresh, checks it after an I/O error, and proves with a harmless row that it takes writes.
+    fn recover(&mut self) -> Result<(), WriteError> {
+        let _alone = self.home.alone();
+        self.conn = None;
+        self.interner.forget();
+        self.tallies.forget();
+        let mut conn = open::connect(&self.home)?;
+        if self.suspect {
+            open::check(&mut conn, self.home.path()).map_err(|error| WriteError::Store(error.to_string()))?;
+        }
+        conn.execute("UPDATE migrations SET applied_at = applied_at WHERE version = 1", [])?;
+        self.suspect = false;
+        self.conn = Some(conn);
+        Ok(())
+    }
+
+    /// Takes out some rows of deleted tenants.
+    fn keep(&mut self) -> bool {
+        let due = self.conn.as_ref().is_some_and(|conn| matches!(erase::deleted(conn), Ok(Some(_))));
+        if !due {
+            return false;
+        }
+        let mut more = false;
+        let result = self.transact(|tx| {
+            more = tx.erase_deleted()?;
+            Ok(())
+        });
+        if let Err(error) = result {
+            tracing::warn!(reason = error.reason(), "rows of a deleted tenant could not be taken out; trying on");
+            return false;
+        }
+        more
+    }
+
+    fn tend(&mut self, idle: bool) {
+        self.batches += 1;
+        let full =
+            self.batches.is_multiple_of(LOOK_EVERY) && self.log_bytes().is_some_and(|bytes| bytes > LOG_BYTES_MAX);
+        if idle || full {
+            self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
+        }
+    }
+
+    /// Leaves an empty log behind, which is how the next start knows that the stop was clean.
+    fn close(&mut self) {
+        self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        self.conn = None;
+    }
+}
