@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_config::settings::StorageProfile;
 use weir_config::{Loaded, Sources};
@@ -115,14 +115,20 @@ fn serve(options: &Options) -> Result<ExitCode, StartError> {
     let registry = Arc::new(Registry::new());
     let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
     // Registered before anything is started: a signal during the start must not be lost.
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT]).map_err(|source| StartError::Thread { what: "the signal handler", source })?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|source| StartError::Thread { what: "the signal handler", source })?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let gateway = boot::start(loaded.settings.clone(), registry)?;
+    let gateway = boot::start(loaded.clone(), registry)?;
     banner(&loaded, &gateway);
-    let signal = signals.forever().next();
+    let signal = signals.forever().find(|signal| match *signal {
+        SIGHUP => {
+            gateway.reload();
+            false
+        }
+        _ => true,
+    });
     tracing::info!(
         signal,
         limit_s = loaded.settings.shutdown_timeout_seconds,

@@ -7,11 +7,13 @@
 mod address;
 pub mod catalogue;
 mod effective;
+mod flags;
 mod load;
 pub mod prices;
 pub mod settings;
 pub mod vocab;
 
 pub use effective::effective;
+pub use flags::{FlagFault, Refused, write_overlay};
 pub use load::{LoadError, Loaded, Origin, Place, Sources, Violation, load};
 pub use settings::Settings;

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use futures_channel::oneshot;
-use weir_config::Settings;
 use weir_config::settings::StorageProfile;
+use weir_config::{Loaded, Settings};
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_storage::{Backend, Store, StoreOptions};
 
@@ -25,6 +24,8 @@ use crate::money::Prices;
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::health::{Facts, Health, Io};
+use crate::ops::live::LiveSettings;
+use crate::ops::reload::Reloaders;
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
 use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, Listener};
 
@@ -46,13 +47,18 @@ pub struct Gateway {
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
     shutdown_limit: Duration,
     heartbeats: Arc<Heartbeats>,
+    reloaders: Reloaders,
+    live: Arc<LiveSettings>,
 }
 
 /// Starts everything and returns when requests are served.
 ///
 /// # Errors
 /// [`StartError`]; what had been started is taken down again when it is dropped.
-pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, StartError> {
+pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartError> {
+    let live = Arc::new(LiveSettings::new(loaded));
+    let settings = live.snapshot().load_full();
+    let reloaders = Reloaders::default();
     let mode = rt::probe(settings.server.io_driver)?;
     let cpus = rt::allowed_cpus();
     let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
@@ -87,7 +93,7 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let process = Process::new(ProcessParts {
         prices,
-        settings: Arc::new(ArcSwap::from_pointee(settings)),
+        settings: Arc::clone(live.snapshot()),
         analyser,
         inference: inference.handle(),
         guard,
@@ -103,7 +109,20 @@ pub fn start(settings: Settings, registry: Arc<Registry>) -> Result<Gateway, Sta
     let heartbeats = Arc::new(Heartbeats::new(cores));
     let cores = start_cores(&process, listeners, &cpus, &heartbeats)?;
     health.ready();
-    Ok(Gateway { addr, mode, process, health, store, inference, control, cores, shutdown_limit, heartbeats })
+    Ok(Gateway {
+        addr,
+        mode,
+        process,
+        health,
+        store,
+        inference,
+        control,
+        cores,
+        shutdown_limit,
+        heartbeats,
+        reloaders,
+        live,
+    })
 }
 
 /// Binds one listener per core. SO_REUSEPORT lets any process of the same user join, so that an instance already
@@ -201,6 +220,16 @@ impl Gateway {
     /// The store, for reading what has been recorded.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The settings in effect.
+    pub fn live(&self) -> &LiveSettings {
+        &self.live
+    }
+
+    /// Reads certificates, prices and the like anew (SIGHUP). What cannot be read keeps its former values.
+    pub fn reload(&self) {
+        self.reloaders.reload();
     }
 
     /// Number of core threads.

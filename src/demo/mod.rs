@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use weir_config::Settings;
-use weir_config::settings::{Scheme, Upstream};
 use weir_config::vocab::TenantId;
+use weir_config::{Loaded, Sources};
 use weir_loadtest::server::StdServer;
 
 use crate::boot::{self, StartError};
@@ -34,13 +33,11 @@ pub fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
     let thread = |what| move |source: io::Error| StartError::Thread { what, source };
     let provider = StdServer::start(("127.0.0.1", 0)).map_err(thread("the fake provider"))?;
     let place = Place::of(options).map_err(thread("the demo's folder"))?;
-    let settings = settings(provider.addr(), &place.database);
+    let loaded = load(provider.addr(), &place.database)?;
     let registry = Arc::new(Registry::new());
-    let mut quiet = settings.logging.clone();
-    quiet.filter = "warn".to_owned();
-    let _log = log::init(&quiet, Arc::clone(registry.shared()))?;
+    let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(thread("the signal handler"))?;
-    let gateway = boot::start(settings, registry)?;
+    let gateway = boot::start(loaded, registry)?;
     let addr = gateway.addr();
     say(&format!("fake provider  http://{}", provider.addr()));
     say(&format!("weir           http://{addr}   ({}, {} cores)", gateway.mode(), gateway.cores()));
@@ -61,20 +58,16 @@ pub fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(provider: SocketAddr, database: &std::path::Path) -> Settings {
-    let mut settings = Settings {
-        listen_addr: SocketAddr::from(([127, 0, 0, 1], 0)),
-        upstream: Upstream {
-            scheme: Scheme::Http,
-            host: provider.ip().to_string(),
-            port: provider.port(),
-            authority: provider.to_string(),
-            path_prefix: String::new(),
-        },
-        ..Settings::default()
-    };
-    settings.storage.database_path = database.to_path_buf();
-    settings
+/// The demo's settings come from nowhere but here: a file or variable meant for the real gateway does not count.
+fn load(provider: SocketAddr, database: &std::path::Path) -> Result<Loaded, StartError> {
+    let env = [
+        ("SERVICE_LISTEN_ADDR", "127.0.0.1:0".to_owned()),
+        ("SERVICE_UPSTREAM_URL", format!("http://{provider}")),
+        ("SERVICE_STORAGE_DATABASE_PATH", database.display().to_string()),
+        ("SERVICE_LOG_LEVEL", "warn".to_owned()),
+    ];
+    let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Ok(weir_config::load(&Sources { env, ..Sources::default() })?)
 }
 
 fn invite(addr: SocketAddr) {

@@ -1,4 +1,5 @@
-//! Running the gateway: health report, circuit breakers, logs, and the watch over the store.
+//! Running the gateway: health report, circuit breakers, settings in effect, reloading, logs, and the watch over
+//! the store.
 //!
 //! Everything here is read or written from any thread without a lock on the data path. Knows the meter and the
 //! settings; knows neither the stages of a request nor the shape of the REST API.
@@ -6,6 +7,8 @@
 pub mod breaker;
 pub mod clock;
 pub mod health;
+pub mod live;
 pub mod log;
 pub mod probe;
+pub mod reload;
 pub mod store;

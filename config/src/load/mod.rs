@@ -27,6 +27,7 @@ use crate::settings::Settings;
 
 pub use error::{LoadError, Place, Violation};
 pub use layers::Origin;
+pub(crate) use overlay::{check_flag, nearest_flag};
 
 use layers::Layers;
 
@@ -66,6 +67,8 @@ pub struct Loaded {
     pub overlay_path: Option<PathBuf>,
     /// The resolved value of every setting by path, secrets masked: their plaintext lives in `settings` alone.
     pub(crate) shown: BTreeMap<&'static str, Value>,
+    /// What the overlay says, by wire flag.
+    pub(crate) overlay: BTreeMap<&'static str, Value>,
 }
 
 impl fmt::Debug for Sources {
@@ -115,6 +118,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         origins: catalogue::settings().map(|setting| (setting.path, origin(setting.path))).collect(),
         not_built_defaults: not_built_defaults(&shown),
         shown,
+        overlay: layers.overlay,
         warnings: layers.warnings,
         config_file,
         overlay_path,

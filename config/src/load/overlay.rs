@@ -4,12 +4,15 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::check::check;
 use super::error::{Place, Violation};
 use super::file;
 use super::layers::{Layers, Origin};
-use super::yaml;
-use crate::catalogue;
+use super::suggest::nearest;
+use super::yaml::{self, Node};
+use crate::catalogue::{self, Setting};
 
 /// Reads the overlay's text into `layers`.
 pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
@@ -38,6 +41,9 @@ pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
         };
         match check(setting, node) {
             Ok(value) => {
+                if let Some(flag) = setting.wire {
+                    layers.overlay.insert(flag, value.clone());
+                }
                 let place = Place::File { path: path.to_owned(), position: None };
                 layers.put(setting, value, Origin::Overlay, place, None);
             }
@@ -50,4 +56,20 @@ pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
             }
         }
     }
+}
+
+/// Checks a flag's value that came as JSON; the error is what is wrong and what is accepted.
+pub(crate) fn check_flag(setting: &'static Setting, value: &Value) -> Result<Value, (String, String)> {
+    check(setting, &Node::from(value)).map_err(|faults| {
+        let first = faults.into_iter().next();
+        let (problem, accepted) = first.map_or_else(Default::default, |fault| (fault.problem, fault.accepted));
+        let advice =
+            accepted.map_or_else(|| "leave it as it is".to_owned(), |accepted| format!("accepted: {accepted}"));
+        (problem, advice)
+    })
+}
+
+/// The flag a mistyped one was probably meant to be.
+pub(crate) fn nearest_flag(flag: &str) -> Option<&'static str> {
+    nearest(flag, catalogue::settings().filter_map(|setting| setting.wire))
 }

@@ -139,6 +139,27 @@ impl Node {
     }
 }
 
+impl From<&serde_json::Value> for Node {
+    fn from(value: &serde_json::Value) -> Self {
+        use serde_json::Value;
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(flag) => Self::Bool(*flag),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) => Self::Int(whole.into()),
+                None => number
+                    .as_u64()
+                    .map_or_else(|| Self::Float(number.as_f64().unwrap_or(f64::NAN)), |whole| Self::Int(whole.into())),
+            },
+            Value::String(text) => Self::Text(text.clone()),
+            Value::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            Value::Object(entries) => {
+                Self::Map(entries.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect())
+            }
+        }
+    }
+}
+
 impl fmt::Display for Node {
     /// One line for an error message, at most about 80 characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -133,3 +133,89 @@ proptest! {
         let _first = Bench::with_file(text).load();
     }
 }
+
+// === changing flags ===
+
+fn changes(value: serde_json::Value) -> serde_json::Map<String, serde_json::Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[test]
+fn flags_show_what_is_in_effect() {
+    let loaded = Bench::with_file("enforcement: {mode: flag}\n").overlay("rate_limiting_enabled: false\n").loaded();
+    assert_eq!(
+        serde_json::Value::Object(loaded.flags()),
+        serde_json::json!({
+            "analyzer_guard_a_enabled": false,
+            "analyzer_guard_b_enabled": false,
+            "analyzer_jailbreak_enabled": true,
+            "analyzer_ml_enabled": false,
+            "boundary_defense_enabled": false,
+            "boundary_defense_shadow_mode": false,
+            "cost_caps_enabled": false,
+            "enforcement_mode": "flag",
+            "llm_advisory_injection_enabled": true,
+            "llm_judge_enabled": false,
+            "operating_point": "balanced",
+            "over_defence": false,
+            "rate_limiting_enabled": false,
+        })
+    );
+}
+
+#[test]
+fn a_change_that_does_not_fit_names_the_flag_and_what_is_accepted() {
+    let loaded = Bench::new().loaded();
+    for (change, expected) in [
+        (serde_json::json!({"analyzer_regex_enabled": false}), "regex detection is always on and has no switch; leave"),
+        (serde_json::json!({"enforcement_mod": "log"}), "unknown flag; did you mean `enforcement_mode`?"),
+        (serde_json::json!({"x": 1}), "unknown flag; accepted: llm_advisory_injection_enabled, rate_limiting_enabled,"),
+        (serde_json::json!({"enforcement_mode": "allow"}), "got \"allow\"; accepted: `log`, `block` or `flag`"),
+        (serde_json::json!({"rate_limiting_enabled": "false"}), "got \"false\"; accepted: true or false"),
+        (serde_json::json!({"rate_limiting_enabled": null}), "got null; accepted: true or false"),
+        (serde_json::json!({"rate_limiting_enabled": 1}), "got 1; accepted: true or false"),
+        (serde_json::json!({"enforcement_mode": {"a": [1.5]}}), "; accepted: `log`, `block` or `flag`"),
+        (serde_json::json!({"llm_judge_enabled": true}), "the LLM judge is not built into this version; leave it"),
+        (serde_json::json!({"analyzer_ml_enabled": true}), "the ML classifier is not built into this version; leave"),
+    ] {
+        let faults = loaded.with_flags(&changes(change.clone())).unwrap_err();
+        let flag = change.as_object().unwrap().keys().next().unwrap();
+        assert_eq!(faults.len(), 1, "{change}");
+        let text = faults[0].to_string();
+        assert!(text.starts_with(&format!("`{flag}`: ")) && text.contains(expected), "{change}: {text}");
+    }
+}
+
+#[test]
+fn a_flag_pinned_by_the_environment_moves_only_there() {
+    let loaded = Bench::new().env(&[("SERVICE_ML_ENABLED", "no")]).loaded();
+    assert!(loaded.with_flags(&changes(serde_json::json!({"analyzer_ml_enabled": false}))).is_ok());
+    let faults = loaded.with_flags(&changes(serde_json::json!({"analyzer_ml_enabled": true}))).unwrap_err();
+    assert_eq!(faults.len(), 1);
+}
+
+proptest! {
+    /// What was changed at run time is what the next start reads.
+    #[test]
+    fn the_overlay_written_is_the_overlay_read(
+        mode in prop::sample::select(&["log", "block", "flag"][..]),
+        rate in any::<bool>(),
+        jailbreak in any::<bool>(),
+        advisory in any::<bool>(),
+    ) {
+        let bench = Bench::new();
+        let changed = bench.loaded().with_flags(&changes(serde_json::json!({
+            "enforcement_mode": mode,
+            "rate_limiting_enabled": rate,
+            "analyzer_jailbreak_enabled": jailbreak,
+            "llm_advisory_injection_enabled": advisory,
+            "over_defence": false,
+        }))).unwrap();
+        let bench = bench.overlay("");
+        weir_config::write_overlay(bench.sources.runtime_config.as_ref().unwrap(), &changed.overlay_text()).unwrap();
+        let again = bench.loaded();
+        prop_assert_eq!(&again.warnings, &Vec::<String>::new());
+        prop_assert_eq!(again.settings.clone(), changed.settings.clone());
+        prop_assert_eq!(again.flags(), changed.flags());
+    }
+}

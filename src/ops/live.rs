@@ -1,0 +1,162 @@
+//! The settings in effect and their change while the gateway runs.
+//!
+//! ```text
+//!   change: check ─▶ write the overlay ─▶ publish one new snapshot          (one change at a time)
+//!   cores:  read the snapshot once per request; what is in flight keeps the one it began with
+//! ```
+//!
+//! Invariant: a snapshot is published whole, so nobody sees half of a change; readers take no lock. A change blocks on
+//! the disk and belongs on a blocking thread. Knows no HTTP.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use weir_config::{FlagFault, Loaded, Settings, write_overlay};
+
+/// The settings in effect.
+pub struct LiveSettings {
+    snapshot: Arc<ArcSwap<Settings>>,
+    loaded: ArcSwap<Loaded>,
+    changing: Mutex<()>,
+}
+
+/// What a change came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    /// The flags now, by wire name.
+    pub flags: Map<String, Value>,
+    /// Whether they survive a restart.
+    pub persisted: bool,
+}
+
+impl LiveSettings {
+    /// What was loaded at start.
+    pub fn new(loaded: Loaded) -> Self {
+        Self {
+            snapshot: Arc::new(ArcSwap::from_pointee(loaded.settings.clone())),
+            loaded: ArcSwap::from_pointee(loaded),
+            changing: Mutex::new(()),
+        }
+    }
+
+    /// Where the cores read their snapshots.
+    pub fn snapshot(&self) -> &Arc<ArcSwap<Settings>> {
+        &self.snapshot
+    }
+
+    /// The settings as of now, with their sources.
+    pub fn loaded(&self) -> Arc<Loaded> {
+        self.loaded.load_full()
+    }
+
+    /// The flags by wire name.
+    pub fn flags(&self) -> Map<String, Value> {
+        self.loaded.load().flags()
+    }
+
+    /// Every setting with its source, secrets masked: `{"config":{...},"sources":{path: layer}}`.
+    pub fn show(&self) -> Value {
+        let loaded = self.loaded.load();
+        json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins })
+    }
+
+    /// Changes some flags, all or none. The overlay is written first, so that what was answered survives; where it
+    /// cannot be written the change holds until the next restart.
+    ///
+    /// # Errors
+    /// Every flag that cannot be changed so.
+    pub fn change(&self, changes: &Map<String, Value>) -> Result<Changed, Vec<FlagFault>> {
+        let _one_at_a_time = self.changing.lock();
+        let before = self.loaded.load_full();
+        let next = before.with_flags(changes)?;
+        let persisted = persist(&next);
+        log_change(&before.flags(), &next.flags(), persisted);
+        let flags = next.flags();
+        self.snapshot.store(Arc::new(next.settings.clone()));
+        self.loaded.store(Arc::new(next));
+        Ok(Changed { flags, persisted })
+    }
+}
+
+fn persist(loaded: &Loaded) -> bool {
+    let write = |path: &Path| match write_overlay(path, &loaded.overlay_text()) {
+        Ok(()) => true,
+        Err(error) => {
+            let overlay = path.display();
+            tracing::warn!(%overlay, %error, "the runtime overlay cannot be written: flags hold until the next restart");
+            false
+        }
+    };
+    loaded.overlay_path.as_deref().is_some_and(write)
+}
+
+fn log_change(before: &Map<String, Value>, after: &Map<String, Value>, persisted: bool) {
+    for (flag, now) in after {
+        let was = before.get(flag).unwrap_or(&Value::Null);
+        if was != now {
+            tracing::info!(flag, from = %was, to = %now, persisted, "flag changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::Sources;
+
+    use super::*;
+
+    fn live(overlay: &Path) -> LiveSettings {
+        let sources = Sources { runtime_config: Some(overlay.to_owned()), ..Sources::default() };
+        LiveSettings::new(weir_config::load(&sources).unwrap())
+    }
+
+    fn flags(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_change_is_one_snapshot_and_survives_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = folder.path().join("config.runtime.yaml");
+        let first = live(&overlay);
+        let kept = first.snapshot().load_full();
+        let changed =
+            first.change(&flags(json!({"enforcement_mode": "block", "rate_limiting_enabled": false}))).unwrap();
+        assert!(changed.persisted && changed.flags["enforcement_mode"] == "block");
+        assert!(kept.rate_limiting.enabled, "a snapshot never changes");
+        assert!(!first.snapshot().load().rate_limiting.enabled);
+        assert_eq!(first.show()["sources"]["enforcement.mode"], "overlay");
+        assert_eq!(first.show()["config"]["enforcement"]["mode"], "block");
+        first.change(&flags(json!({"enforcement_mode": "flag"}))).unwrap();
+
+        let second = live(&overlay);
+        assert_eq!(second.flags(), first.flags());
+        assert_eq!(**second.snapshot().load(), **first.snapshot().load());
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["config.runtime.yaml"], "no temporary file stays");
+    }
+
+    #[test]
+    fn one_bad_flag_leaves_everything_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let overlay = folder.path().join("config.runtime.yaml");
+        let live = live(&overlay);
+        let before = live.flags();
+        let faults = live.change(&flags(json!({"enforcement_mode": "block", "over_defense": true}))).unwrap_err();
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].to_string(), "`over_defense`: unknown flag; did you mean `over_defence`?");
+        assert_eq!(live.flags(), before);
+        assert!(!overlay.exists());
+    }
+
+    #[test]
+    fn an_overlay_that_cannot_be_written_costs_the_restart_only() {
+        let live = live(Path::new("/proc/weir/config.runtime.yaml"));
+        let changed = live.change(&flags(json!({"enforcement_mode": "flag"}))).unwrap();
+        assert!(!changed.persisted);
+        assert_eq!(live.flags()["enforcement_mode"], "flag");
+    }
+}

@@ -1,0 +1,68 @@
+//! What SIGHUP reloads: a list of named parts, each of which reads its files anew or keeps what it had.
+//!
+//! Invariant: a part that fails (or panics) keeps its former values, says why in the log, and does not stop the others.
+//! Runs on the thread that waits for signals, never on a core. Knows none of the parts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parking_lot::Mutex;
+
+/// Reads a part's files anew; `Ok` says what is in effect now, `Err` why the former values stay.
+pub type Reload = Box<dyn Fn() -> Result<String, String> + Send + Sync>;
+
+/// The parts that can be reloaded.
+#[derive(Default)]
+pub struct Reloaders {
+    parts: Mutex<Vec<(&'static str, Reload)>>,
+}
+
+impl Reloaders {
+    /// Adds a part; `name` stands in the log.
+    pub fn add(&self, name: &'static str, reload: impl Fn() -> Result<String, String> + Send + Sync + 'static) {
+        self.parts.lock().push((name, Box::new(reload)));
+    }
+
+    /// Reloads every part in the order they were added; returns how many failed.
+    pub fn reload(&self) -> usize {
+        let parts = self.parts.lock();
+        if parts.is_empty() {
+            tracing::info!("SIGHUP: there is nothing to reload; flags change through PUT /api/v1/config/features");
+        }
+        let one = |(name, reload): &(&'static str, Reload)| {
+            let outcome = catch_unwind(AssertUnwindSafe(reload));
+            match outcome.unwrap_or_else(|_| Err("reloading it panicked".to_owned())) {
+                Ok(now) => tracing::info!(part = name, now, "reloaded"),
+                Err(reason) => {
+                    tracing::error!(part = name, reason, "not reloaded; the former values stay in effect");
+                    return 1;
+                }
+            }
+            0
+        };
+        parts.iter().map(one).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_part_that_fails_or_panics_does_not_stop_the_others() {
+        let reloaders = Reloaders::default();
+        let done = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&done);
+        reloaders.add("prices", || Err("line 3: not a number".to_owned()));
+        reloaders.add("rules", || panic!("a defect"));
+        reloaders.add("certificates", move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok("2 certificates".to_owned())
+        });
+        assert_eq!(reloaders.reload(), 2);
+        assert_eq!(reloaders.reload(), 2);
+        assert_eq!(done.load(Ordering::SeqCst), 2);
+    }
+}
