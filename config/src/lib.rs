@@ -7,6 +7,7 @@
 mod address;
 pub mod catalogue;
 mod effective;
+pub mod egress;
 mod flags;
 mod load;
 pub mod prices;

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
 mod money;
@@ -23,6 +24,8 @@ pub struct Settings {
     pub upstream_ca_file: Option<PathBuf>,
     /// `upstream_api_key` (ours): credential for requests that bring none of their own.
     pub upstream_api_key: Option<SharedSecret>,
+    /// The proxy and the certificates the environment names.
+    pub egress: Egress,
     /// `enable_security_analysis`: false bypasses every analyser.
     pub enable_security_analysis: bool,
     /// `enable_trace_storage`: false keeps spans out of the store.
@@ -291,6 +294,7 @@ impl Default for Settings {
             upstream: Upstream::default(),
             upstream_ca_file: None,
             upstream_api_key: None,
+            egress: Egress::default(),
             enable_security_analysis: true,
             enable_trace_storage: true,
             enable_streaming: true,

@@ -34,6 +34,7 @@ pub(super) async fn run(
     };
     let core = Core::new(process);
     spawn(&core, housekeeping(Rc::clone(&core)));
+    spawn(&core, Rc::clone(&core.pool).lend());
     let accepting = Rc::new(std::cell::Cell::new(true));
     spawn(&core, accept(Rc::clone(&core), Rc::clone(&listener), Rc::clone(&accepting)));
     // Nobody may be waiting for the news; the core serves all the same.

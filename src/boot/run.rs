@@ -69,8 +69,8 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let store = open_store(&settings, &registry, &breakers)?;
     let analyser = Arc::new(Analyser::builtin()?);
     let inference = start_inference(cores, &analyser, &registry)?;
-    let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref())?);
     let guard = Guard::new(&settings.auth, Arc::new(Directory::default()));
+    let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
     let (handle, calls) = api::channel(api::QUEUE_CALLS);
     registry.watch_queue(handle.watch());
     let facts = Facts {

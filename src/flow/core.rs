@@ -61,6 +61,8 @@ pub struct Process {
     pub rates: RateTable,
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
+    /// `max_connections`, for all cores together.
+    pub permits: Arc<forward::Permits>,
     draining: AtomicBool,
     cut: AtomicUsize,
     epoch: Instant,
@@ -72,7 +74,9 @@ const BODIES_BYTES_MAX: usize = 512 * 1024 * 1024;
 impl Process {
     /// Puts the parts together.
     pub fn new(parts: ProcessParts) -> Arc<Self> {
+        let connections = parts.settings.load().limits.max_connections;
         Arc::new(Self {
+            permits: Arc::new(forward::Permits::new(connections, parts.cores)),
             parts,
             rates: RateTable::new(),
             bodies: Budget::new(BODIES_BYTES_MAX),
@@ -130,15 +134,16 @@ impl Core {
     /// A core of `process`.
     pub fn new(process: Arc<Process>) -> Rc<Self> {
         let settings = process.parts.settings.load_full();
-        let cores = u32::try_from(process.parts.cores.max(1)).unwrap_or(u32::MAX);
-        let quota = settings.limits.max_connections.div_ceil(cores);
         let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
         let copy = Rc::new(Settings::clone(&settings));
         Rc::new(Self {
             settings: RefCell::new((settings, copy)),
             meter: process.parts.registry.core(),
             scratch: RefCell::new(process.parts.analyser.scratch()),
-            pool: forward::Pool::new(Arc::clone(&process.parts.peer), quota, connect_limit),
+            pool: forward::Pool::new(
+                forward::Dialer::new(Arc::clone(&process.parts.peer), connect_limit),
+                Arc::clone(&process.permits),
+            ),
             open: RefCell::default(),
             idle: RefCell::default(),
             process,

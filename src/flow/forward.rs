@@ -194,9 +194,14 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
         _ => 64,
     };
     let core = Rc::clone(&session.core);
-    let out = session.room(head.wire_bytes() + settings.upstream.authority.len() + 160 + body_room);
+    // A proxy wants the whole URL; a tunnel through one is none of a request's business.
+    let proxy = core.process.parts.peer.proxy().filter(|proxy| proxy.base.is_some());
+    let base = proxy.and_then(|proxy| proxy.base.as_deref()).unwrap_or_default();
+    let out = session.room(head.wire_bytes() + base.len() + settings.upstream.authority.len() + 160 + body_room);
     let mut writer = HeadWriter::new(out);
-    writer.request_line_below(head.method(), upstream_prefix(&settings.upstream, head.path()), head.target());
+    // The absolute form of `OPTIONS *` has no path (RFC 9112 section 3.2.4).
+    let target = if proxy.is_some() && head.target() == "*" { "" } else { head.target() };
+    writer.request_line_below(head.method(), [base, upstream_prefix(&settings.upstream, head.path())], target);
     let length = match payload {
         Payload::Held { body, chunked: false, .. } => Some(body.len() as u64),
         _ => match head.body {
@@ -230,6 +235,9 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
     }
     credentials.write(&mut writer, parsed.dialect());
     writer.field("Via", core.process.parts.instance.as_bytes());
+    if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
+        writer.field("Proxy-Authorization", value.expose());
+    }
     writer.end();
 }
 

@@ -2,8 +2,13 @@
 //!
 //! The host comes from the settings only; nothing in a request can choose it.
 
+mod dial;
 mod peer;
+mod permits;
 mod pool;
+mod trust;
 
-pub use peer::{Peer, PeerError};
+pub use dial::Dialer;
+pub use peer::{Peer, PeerError, ViaProxy};
+pub use permits::Permits;
 pub use pool::{AcquireError, Lease, Pool, UpstreamConn};

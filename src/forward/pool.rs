@@ -2,16 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures_channel::oneshot;
-
-use super::Peer;
+use super::{Dialer, Permits};
 use crate::rt::{self, Conn, TlsConn};
+use bytes::{Bytes, BytesMut};
 
 /// Idle connections are given up before providers close them (commonly after 15 s).
 const IDLE_MS_MAX: u64 = 8_000;
@@ -81,13 +81,22 @@ struct Idle {
 
 /// The connections of one core to one peer.
 pub struct Pool {
-    peer: Arc<Peer>,
-    connect_limit: Duration,
+    dialer: Dialer,
+    permits: Arc<Permits>,
+    desk: usize,
     idle: RefCell<Vec<Idle>>,
     /// Connections that exist: leased and idle.
     open: Cell<u32>,
-    quota: u32,
-    waiters: RefCell<VecDeque<oneshot::Sender<()>>>,
+    queue: RefCell<VecDeque<Waiter>>,
+    next_place: Cell<u64>,
+}
+
+/// A request that waits for a connection.
+struct Waiter {
+    place: u64,
+    since_ms: u64,
+    called: bool,
+    waker: Option<Waker>,
 }
 
 /// Why there is no connection.
@@ -100,15 +109,16 @@ pub enum AcquireError {
 }
 
 impl Pool {
-    /// A pool of at most `quota` connections.
-    pub fn new(peer: Arc<Peer>, quota: u32, connect_limit: Duration) -> Rc<Self> {
+    /// This core's pool; `permits` bounds the connections of all cores together.
+    pub fn new(dialer: Dialer, permits: Arc<Permits>) -> Rc<Self> {
         Rc::new(Self {
-            peer,
-            connect_limit,
-            idle: RefCell::new(Vec::new()),
+            dialer,
+            desk: permits.join(),
+            permits,
+            idle: RefCell::default(),
             open: Cell::new(0),
-            quota: quota.max(1),
-            waiters: RefCell::new(VecDeque::new()),
+            queue: RefCell::default(),
+            next_place: Cell::new(0),
         })
     }
 
@@ -118,38 +128,63 @@ impl Pool {
         (self.open.get(), idle)
     }
 
-    /// The kept connection that was used last, if it is still good.
+    /// The kept connection that was used last, if it is still good and nobody waits for it.
     pub fn at_hand(self: &Rc<Self>) -> Option<Lease> {
+        if !self.queue.borrow().is_empty() {
+            return None;
+        }
         self.take_idle().map(|idle| self.lease(idle))
     }
 
     /// A new connection; when all places are taken, waits at most `wait` for one, or for a connection that is given back.
+    /// Who waits longest comes first, on this core strictly, between cores nearly so.
     ///
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
     pub async fn acquire(self: &Rc<Self>, wait: Duration) -> Result<Lease, AcquireError> {
-        let give_up_ms = rt::now_ms().saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let mut first = true;
-        while self.open.get() >= self.quota {
-            let (wake, woken) = oneshot::channel();
-            // Who was woken and came too late goes back to the front.
-            if std::mem::take(&mut first) {
-                self.waiters.borrow_mut().push_back(wake);
-            } else {
-                self.waiters.borrow_mut().push_front(wake);
+        if self.permits.waiting() == 0 && self.permits.take() {
+            return self.dial().await;
+        }
+        let began_ms = rt::now_ms();
+        let give_up_ms = began_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        let place = Place::at_the_end(self, began_ms);
+        self.permits.call_others(self.desk);
+        loop {
+            if place.is_first() {
+                if let Some(idle) = self.take_idle() {
+                    drop(place);
+                    return Ok(self.lease(idle));
+                }
+                if self.permits.free() > 0 && self.permits.is_others_turn(self.desk, Some(began_ms)) {
+                    self.permits.call_oldest();
+                } else if self.permits.take() {
+                    drop(place);
+                    return self.dial().await;
+                }
             }
             let left = Duration::from_millis(give_up_ms.saturating_sub(rt::now_ms()));
-            rt::within(left, woken).await.and_then(Result::ok).ok_or(AcquireError::Exhausted)?;
-            if let Some(lease) = self.at_hand() {
-                return Ok(lease);
+            rt::within(left, place.called()).await.ok_or(AcquireError::Exhausted)?;
+        }
+    }
+
+    /// Answers calls from other cores for the core's life: wakes who waits here, and closes idle connections that
+    /// another core needs.
+    pub async fn lend(self: Rc<Self>) {
+        loop {
+            self.permits.called(self.desk).await;
+            if !self.queue.borrow().is_empty() {
+                self.wake_first();
+                continue;
+            }
+            let wanted = self.permits.waiting().saturating_sub(self.permits.free());
+            for _ in 0..wanted {
+                let idle = self.idle.borrow_mut();
+                let Some(oldest) = take_first(idle) else { break };
+                self.cede(&oldest.conn);
+                drop(oldest);
+                self.closed_one();
             }
         }
-        self.open.set(self.open.get() + 1);
-        // From here on the place is taken; the lease gives it back, also when connecting fails or is dropped.
-        let mut lease =
-            Lease { pool: Rc::clone(self), conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
-        lease.conn = Some(self.dial().await.map_err(AcquireError::Connect)?);
-        Ok(lease)
     }
 
     /// Closes idle connections that are too old. Called by the core now and then.
@@ -162,7 +197,7 @@ impl Pool {
             idle.drain(..count).collect()
         };
         for _ in stale {
-            self.gave_up_one();
+            self.closed_one();
         }
     }
 
@@ -179,71 +214,98 @@ impl Pool {
                 return Some(entry);
             }
             drop(entry);
-            self.gave_up_one();
+            self.closed_one();
         }
     }
 
-    fn gave_up_one(&self) {
+    /// Dials with a permit in hand. The lease gives the permit back, also when connecting fails or is dropped.
+    async fn dial(self: &Rc<Self>) -> Result<Lease, AcquireError> {
+        self.open.set(self.open.get() + 1);
+        let mut lease =
+            Lease { pool: Rc::clone(self), conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
+        lease.conn = Some(self.dialer.dial().await.map_err(AcquireError::Connect)?);
+        Ok(lease)
+    }
+
+    /// A connection has gone; its permit is free.
+    fn closed_one(&self) {
         self.open.set(self.open.get().saturating_sub(1));
-        self.wake_one();
+        self.permits.put_back();
     }
 
-    fn wake_one(&self) {
-        while let Some(waiter) = self.waiters.borrow_mut().pop_front() {
-            if waiter.send(()).is_ok() {
-                return;
-            }
+    /// Ends a connection at once, because its permit is about to be used elsewhere: a ring closes descriptors later.
+    fn cede(&self, conn: &UpstreamConn) {
+        conn.tcp().abort();
+    }
+
+    fn wake_first(&self) {
+        let waker = self.queue.borrow_mut().front_mut().and_then(|first| {
+            first.called = true;
+            first.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
-    async fn dial(&self) -> Result<UpstreamConn, String> {
-        let peer = self.peer.describe();
-        let addresses = self.resolved().await;
-        if addresses.is_empty() {
-            return Err(format!("could not resolve the provider's host ({peer}); check `upstream_url` and DNS"));
-        }
-        let mut reasons = Vec::new();
-        for addr in addresses.iter() {
-            match self.dial_one(*addr).await {
-                Ok(conn) => return Ok(conn),
-                Err(error) => reasons.push(format!("{addr}: {error}")),
-            }
-        }
-        Err(format!("could not connect to the provider ({peer}; {}); check `upstream_url`", reasons.join("; ")))
+    /// The longest wait on this core, shown to the others.
+    fn show_oldest(&self) {
+        let oldest = self.queue.borrow().front().map(|first| first.since_ms);
+        self.permits.show_oldest(self.desk, oldest);
+    }
+}
+
+fn take_first(mut idle: std::cell::RefMut<'_, Vec<Idle>>) -> Option<Idle> {
+    if idle.is_empty() { None } else { Some(idle.remove(0)) }
+}
+
+/// A place in the queue; leaving it lets the next one try.
+struct Place<'a> {
+    pool: &'a Pool,
+    number: u64,
+}
+
+impl<'a> Place<'a> {
+    fn at_the_end(pool: &'a Pool, since_ms: u64) -> Self {
+        let number = pool.next_place.get();
+        pool.next_place.set(number + 1);
+        pool.permits.count_waiting(true);
+        pool.queue.borrow_mut().push_back(Waiter { place: number, since_ms, called: false, waker: None });
+        pool.show_oldest();
+        Self { pool, number }
     }
 
-    /// The addresses, waiting for the first lookup of a fresh process.
-    async fn resolved(&self) -> Arc<Vec<std::net::SocketAddr>> {
-        let give_up_ms = rt::now_ms().saturating_add(u64::try_from(self.connect_limit.as_millis()).unwrap_or(u64::MAX));
-        loop {
-            let addresses = self.peer.addresses();
-            if !addresses.is_empty() || rt::now_ms() >= give_up_ms {
-                return addresses;
-            }
-            rt::sleep(Duration::from_millis(20)).await;
-        }
+    fn is_first(&self) -> bool {
+        self.pool.queue.borrow().front().is_some_and(|first| first.place == self.number)
     }
 
-    async fn dial_one(&self, addr: std::net::SocketAddr) -> io::Result<UpstreamConn> {
-        let began_ms = rt::now_ms();
-        let conn = rt::connect(addr, self.connect_limit).await.map_err(|error| {
-            if error.kind() == io::ErrorKind::TimedOut {
-                let limit = self.connect_limit.as_millis();
-                io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("no connection within {limit} ms (`connection_timeout_ms`)"),
-                )
-            } else {
-                error
+    async fn called(&self) {
+        poll_fn(|context| {
+            let mut queue = self.pool.queue.borrow_mut();
+            let Some(own) = queue.iter_mut().find(|waiter| waiter.place == self.number) else {
+                return Poll::Ready(());
+            };
+            if std::mem::take(&mut own.called) {
+                return Poll::Ready(());
             }
-        })?;
-        match self.peer.tls() {
-            None => Ok(UpstreamConn::Plain(conn)),
-            Some(tls) => {
-                let spent = Duration::from_millis(rt::now_ms().saturating_sub(began_ms));
-                let left = self.connect_limit.saturating_sub(spent);
-                Ok(UpstreamConn::Tls(Box::new(tls.connect(conn, left).await?)))
-            }
+            own.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let pool = self.pool;
+        pool.queue.borrow_mut().retain(|waiter| waiter.place != self.number);
+        pool.permits.count_waiting(false);
+        pool.show_oldest();
+        let some_left = !pool.idle.borrow().is_empty() || pool.permits.free() > 0;
+        if some_left && !pool.queue.borrow().is_empty() {
+            pool.wake_first();
+        } else if some_left {
+            pool.permits.call_oldest();
         }
     }
 }
@@ -277,12 +339,22 @@ impl Lease {
     /// Returns the connection for the next request, with its now empty read buffer. Only after a complete exchange with nothing left over.
     pub fn give_back(mut self, mut buf: BytesMut) {
         if let Some(conn) = self.conn.take() {
+            let pool = &self.pool;
+            if pool.permits.waiting() > 0 {
+                let oldest = pool.queue.borrow().front().map(|first| first.since_ms);
+                if pool.permits.is_others_turn(pool.desk, oldest) {
+                    pool.cede(&conn);
+                    return;
+                }
+            }
             self.owns_place = false;
             if buf.capacity() > BUF_BYTES_KEPT {
                 buf = BytesMut::new();
             }
-            self.pool.idle.borrow_mut().push(Idle { conn, buf, since_ms: rt::now_ms() });
-            self.pool.wake_one();
+            pool.idle.borrow_mut().push(Idle { conn, buf, since_ms: rt::now_ms() });
+            if !pool.queue.borrow().is_empty() {
+                pool.wake_first();
+            }
         }
     }
 }
@@ -291,7 +363,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.owns_place {
             self.conn = None;
-            self.pool.gave_up_one();
+            self.pool.closed_one();
         }
     }
 }

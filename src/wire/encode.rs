@@ -29,16 +29,22 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
 
     /// The request line; method and target come from a parsed head or are constants.
     pub fn request_line(&mut self, method: &str, target: &str) {
-        self.request_line_below(method, "", target);
+        self.request_line_below(method, ["", ""], target);
     }
 
-    /// The request line of a target that lies below `prefix`, the path of the upstream's own URL.
-    pub fn request_line_below(&mut self, method: &str, prefix: &str, target: &str) {
+    /// The request line of a target that lies below `prefix`: scheme and authority where a proxy wants them, and the path
+    /// of the upstream's own URL; either may be empty.
+    pub fn request_line_below(&mut self, method: &str, prefix: [&str; 2], target: &str) {
+        let [base, path] = prefix;
         debug_assert!(method.bytes().all(is_token_byte), "a method is a token");
-        debug_assert!(prefix.bytes().chain(target.bytes()).all(|b| b.is_ascii_graphic()), "a target is visible ASCII");
+        debug_assert!(
+            base.bytes().chain(path.bytes()).chain(target.bytes()).all(|b| b.is_ascii_graphic()),
+            "a target is visible ASCII"
+        );
         self.out.put_slice(method.as_bytes());
         self.out.put_slice(b" ");
-        self.out.put_slice(prefix.as_bytes());
+        self.out.put_slice(base.as_bytes());
+        self.out.put_slice(path.as_bytes());
         self.out.put_slice(target.as_bytes());
         self.out.put_slice(b" HTTP/1.1\r\n");
     }

@@ -1,10 +1,12 @@
 //! Promise: bodies and rates are limited as configured, and a refusal says which setting did it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Call, Client, Setup, Upstream, call, chat_call, on_both_drivers, provider};
+use crate::support::{Call, Client, Gate, Setup, Upstream, call, chat_call, on_both_drivers, provider};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -131,17 +133,90 @@ on_both_drivers! {
     }
 
     fn max_connections_is_a_queue_and_not_a_refusal(driver) {
-        let provider = provider();
-        let setup = Setup::new(driver).upstream(provider.url()).with("max_connections: 2").unlimited();
+        let busy = Arc::new(Busy::default());
+        let upstream = busy.provider(Duration::from_millis(20));
+        let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 2").unlimited();
         let gateway = setup.server("core_threads: 1").start();
         std::thread::scope(|scope| {
             for _ in 0..8 {
+                scope.spawn(|| assert_eq!(call(gateway.addr, chat_call("hello").bytes()).status, 200));
+            }
+        });
+        assert_eq!(busy.most.load(Ordering::SeqCst), 2);
+        assert!(upstream.connections() <= 2, "{} connections", upstream.connections());
+    }
+
+    fn one_connection_is_shared_by_all_cores_and_starves_none(driver) {
+        let busy = Arc::new(Busy::default());
+        let upstream = busy.provider(Duration::from_millis(1));
+        let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 1\ntimeout_ms: 10000").unlimited();
+        let gateway = setup.server("core_threads: 2").start();
+        // Kept client connections land on either core; each core in turn wants the one connection the other has just
+        // put aside, and most of them want it at once.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
                 scope.spawn(|| {
-                    let request = chat_call("hello").field("x-fake-delay-ms", "20").bytes();
-                    assert_eq!(call(gateway.addr, request).status, 200);
+                    let mut client = Client::connect(gateway.addr);
+                    for _ in 0..12 {
+                        client.say(chat_call("hello").bytes());
+                        let answer = client.answer();
+                        assert_eq!(answer.status, 200, "{}", answer.text());
+                    }
                 });
             }
         });
-        assert!(provider.connections_accepted() <= 2, "{} connections", provider.connections_accepted());
+        assert_eq!(busy.most.load(Ordering::SeqCst), 1, "one connection carries one request at a time");
+        assert_eq!(upstream.requests().len(), 96);
+    }
+
+    fn who_waits_too_long_for_a_connection_is_told_so(driver) {
+        let gate = Gate::new();
+        let upstream = Upstream::play({
+            let gate = gate.clone();
+            move |peer| {
+                while peer.request().is_some() {
+                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+                    gate.pass();
+                    peer.say("{}");
+                }
+            }
+        });
+        let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 1\ntimeout_ms: 300");
+        let gateway = setup.server("core_threads: 2").start();
+        let mut first = Client::connect(gateway.addr);
+        first.say(chat_call("first").bytes());
+        first.read_until(|bytes| bytes.ends_with(b"\r\n\r\n"));
+        let second = call(gateway.addr, chat_call("second").bytes());
+        assert_eq!((second.status, &second.json()["error"]["type"]), (504, &json!("upstream_timeout")));
+        let message = second.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("`max_connections`"), "{message}");
+        assert_eq!(upstream.requests().len(), 1, "the provider has not seen the one that waited");
+        gate.open();
+        assert_eq!(first.read_until(|bytes| bytes.len() >= 2), b"{}");
+        gate.open();
+        assert_eq!(call(gateway.addr, chat_call("third").bytes()).status, 200, "the place is free again");
+    }
+}
+
+/// Counts the requests a provider works on at the same time.
+#[derive(Default)]
+struct Busy {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Busy {
+    /// A provider that takes `each` for a request.
+    fn provider(self: &Arc<Self>, each: Duration) -> Upstream {
+        let busy = Arc::clone(self);
+        Upstream::play(move |peer| {
+            while peer.request().is_some() {
+                let now = busy.now.fetch_add(1, Ordering::SeqCst) + 1;
+                busy.most.fetch_max(now, Ordering::SeqCst);
+                std::thread::sleep(each);
+                busy.now.fetch_sub(1, Ordering::SeqCst);
+                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+            }
+        })
     }
 }

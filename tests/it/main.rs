@@ -9,6 +9,7 @@ mod clients;
 mod crash;
 mod credentials;
 mod demo;
+mod egress;
 mod enforcement;
 mod failures;
 mod framing;

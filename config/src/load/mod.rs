@@ -23,6 +23,7 @@ use serde_json::Value;
 use crate::address;
 use crate::catalogue::{self, Build};
 use crate::effective::masked;
+use crate::egress;
 use crate::settings::Settings;
 
 pub use error::{LoadError, Place, Violation};
@@ -101,7 +102,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     env::option("logging.level", "--log-level", sources.log_level.as_deref(), &mut layers);
     env::option("logging.format", "--log-format", sources.log_format.as_deref(), &mut layers);
 
-    let settings = assemble(&mut layers);
+    let mut settings = assemble(&mut layers);
+    settings.egress = egress::read(&sources.env, &settings.upstream, &mut layers.violations);
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });

@@ -13,12 +13,15 @@ fn writes_a_request_head_from_parsed_parts() {
     let head = head.unwrap();
     let mut out = BytesMut::new();
     let mut writer = HeadWriter::new(&mut out);
-    writer.request_line_below(head.method(), "/below", head.target());
+    writer.request_line_below(head.method(), ["http://a.test", "/below"], head.target());
     writer.field("Host", b"upstream");
     head.end_to_end_fields().for_each(|field| writer.relay(field));
     writer.content_length(3);
     writer.end();
-    assert_eq!(&out[..], b"POST /below/v1/x?y HTTP/1.1\r\nHost: upstream\r\nA: b\r\nContent-Length: 3\r\n\r\n");
+    assert_eq!(
+        &out[..],
+        b"POST http://a.test/below/v1/x?y HTTP/1.1\r\nHost: upstream\r\nA: b\r\nContent-Length: 3\r\n\r\n"
+    );
 }
 
 #[test]

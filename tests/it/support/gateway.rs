@@ -67,6 +67,7 @@ pub(crate) struct Setup {
     server: String,
     more: String,
     log_level: &'static str,
+    env: Vec<(String, String)>,
 }
 
 impl Setup {
@@ -78,6 +79,7 @@ impl Setup {
             server: String::new(),
             more: String::new(),
             log_level: "info",
+            env: Vec::new(),
         }
     }
 
@@ -111,6 +113,12 @@ impl Setup {
         self.with("rate_limiting: {enabled: false}")
     }
 
+    /// An environment variable; there are no others.
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
     pub(crate) fn log_level(mut self, level: &'static str) -> Self {
         self.log_level = level;
         self
@@ -129,8 +137,8 @@ impl Setup {
             self.more
         );
         std::fs::write(&config, text).expect("a writable temporary folder");
-        let (process, addr) = Process::start(&config, self.log_level);
-        Gateway { process, addr, log_level: self.log_level, config, folder }
+        let (process, addr) = Process::start(&config, self.log_level, &self.env);
+        Gateway { process, addr, log_level: self.log_level, env: self.env, config, folder }
     }
 }
 
@@ -139,6 +147,7 @@ pub(crate) struct Gateway {
     process: Process,
     pub(crate) addr: SocketAddr,
     log_level: &'static str,
+    env: Vec<(String, String)>,
     config: PathBuf,
     folder: TempDir,
 }
@@ -210,7 +219,7 @@ impl Gateway {
     /// Starts the same configuration again after the process has ended; the port may be another.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
-        (self.process, self.addr) = Process::start(&self.config, self.log_level);
+        (self.process, self.addr) = Process::start(&self.config, self.log_level, &self.env);
     }
 }
 
@@ -221,9 +230,10 @@ struct Process {
 }
 
 impl Process {
-    fn start(config: &Path, log_level: &str) -> (Self, SocketAddr) {
+    fn start(config: &Path, log_level: &str, env: &[(String, String)]) -> (Self, SocketAddr) {
         let config = config.to_str().expect("a UTF-8 path");
         let mut child = weir(&["--config", config, "--log-format", "json", "--log-level", log_level])
+            .envs(env.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
