@@ -12,6 +12,7 @@ pub mod actions;
 pub mod audit;
 mod encode;
 mod error;
+pub mod identity;
 mod order;
 pub mod query;
 mod queue;

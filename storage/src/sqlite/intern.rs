@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, ToSql};
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{TenantId, Timestamp};
 
 /// Remembered entries per kind.
 const REMEMBERED_MAX: usize = 4096;
@@ -15,7 +15,12 @@ const REMEMBERED_MAX: usize = 4096;
 pub(super) struct Interner {
     tenants: HashMap<TenantId, i64>,
     names: HashMap<String, i64>,
+    /// Tenants deleted lately: what began before is not recorded any more.
+    buried: HashMap<TenantId, Timestamp>,
 }
+
+/// Deletions remembered. More are deleted while an exchange is in flight only by a script.
+const BURIED_MAX: usize = 1024;
 
 impl Interner {
     pub(super) fn forget(&mut self) {
@@ -23,12 +28,26 @@ impl Interner {
         self.names.clear();
     }
 
+    /// From now on nothing is recorded that began before `at`.
+    pub(super) fn bury(&mut self, tenant: TenantId, at: Timestamp) {
+        if self.buried.len() >= BURIED_MAX {
+            self.buried.clear();
+        }
+        self.buried.insert(tenant, at);
+    }
+
+    /// Whether the tenant was deleted after `start`.
+    pub(super) fn is_buried(&self, tenant: TenantId, start: Timestamp) -> bool {
+        !self.buried.is_empty() && self.buried.get(&tenant).is_some_and(|at| start <= *at)
+    }
+
     pub(super) fn tenant(&mut self, conn: &Connection, tenant: TenantId) -> rusqlite::Result<i64> {
         if let Some(id) = self.tenants.get(&tenant) {
             return Ok(*id);
         }
-        let id =
-            intern(conn, "INSERT INTO tenants (uuid) VALUES (?1) ON CONFLICT DO NOTHING", TENANT, tenant.as_bytes())?;
+        let insert = "INSERT INTO tenants (uuid, created_us) \
+            VALUES (?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ON CONFLICT DO NOTHING";
+        let id = intern(conn, insert, TENANT, tenant.as_bytes())?;
         if self.tenants.len() >= REMEMBERED_MAX {
             self.tenants.clear();
         }

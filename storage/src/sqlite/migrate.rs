@@ -21,9 +21,10 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
+    Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -10,6 +10,7 @@ mod engine;
 mod erase;
 mod home;
 mod intern;
+mod keys;
 mod migrate;
 mod open;
 mod pool;
@@ -18,6 +19,7 @@ mod reports;
 mod rows;
 mod stats;
 mod tallies;
+mod tenants;
 mod tx;
 
 pub(crate) use engine::SqliteEngine;

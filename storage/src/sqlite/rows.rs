@@ -18,6 +18,9 @@ pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanR
     let Tx { conn, encoder, interner, tallies } = tx;
     let mut insert = conn.prepare_cached(INSERT)?;
     for span in spans {
+        if interner.is_buried(span.tenant_id, span.start_time) {
+            continue;
+        }
         let key = Key {
             tenant: interner.tenant(conn, span.tenant_id)?,
             provider: interner.name(conn, &span.provider)?,

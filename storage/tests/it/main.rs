@@ -5,6 +5,7 @@
 
 mod crash;
 mod faults;
+mod identity;
 mod ledger;
 mod lists;
 mod opening;

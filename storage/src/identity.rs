@@ -1,0 +1,94 @@
+//! Tenants and API keys as records. No credential is among them: of a key there is a digest, of a tenant's token the
+//! number it is derived from.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TenantRecord {
+    /// Identifies it.
+    pub id: TenantId,
+    /// For people. A tenant that was only seen on traffic is called after its id.
+    pub name: String,
+    /// What it pays for, in the operator's own words.
+    pub plan: Option<String>,
+    /// Whatever the operator wants to keep with it.
+    pub config: Map<String, Value>,
+    /// When it was created, or seen first.
+    pub created_at: Timestamp,
+    /// When name, plan or config were last changed.
+    pub updated_at: Timestamp,
+}
+
+/// What is known of a tenant before it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewTenant {
+    /// Its id.
+    pub id: TenantId,
+    /// Its name.
+    pub name: String,
+    /// Its plan.
+    pub plan: Option<String>,
+    /// Its config.
+    pub config: Map<String, Value>,
+    /// What its token is derived from.
+    pub token_nonce: i64,
+}
+
+/// A change of a tenant; `None` leaves a field as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TenantChange {
+    /// The new name.
+    pub name: Option<String>,
+    /// The new plan; `Some(None)` takes it away.
+    pub plan: Option<Option<String>>,
+    /// The new config, whole.
+    pub config: Option<Map<String, Value>>,
+}
+
+/// An API key, as lists show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Identifies it.
+    pub id: KeyId,
+    /// The tenant it is bound to.
+    pub tenant_id: TenantId,
+    /// For people.
+    pub name: String,
+    /// The first 12 characters of the key.
+    pub key_prefix: String,
+    /// What it allows.
+    pub role: Role,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+    /// When it last let somebody in; written down every few seconds.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// A key that lets somebody in, as it is loaded at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveKey {
+    /// Its id.
+    pub id: KeyId,
+    /// The tenant it is bound to.
+    pub tenant_id: TenantId,
+    /// What it allows.
+    pub role: Role,
+    /// SHA-256 of the key.
+    pub sha256: [u8; 32],
+}
+
+/// Everything that lets somebody in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// Keys that are not revoked.
+    pub keys: Vec<ActiveKey>,
+    /// Tenants whose token has been issued, with the number it is derived from.
+    pub tokens: Vec<(TenantId, i64)>,
+    /// Digest of the key file that the tokens were derived with.
+    pub token_key_sha256: Option<[u8; 32]>,
+}

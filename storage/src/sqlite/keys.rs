@@ -1,0 +1,169 @@
+//! API keys: digests, never keys.
+//!
+//! Invariant: every creation and revocation is in the audit log by the same commit.
+
+use std::collections::HashMap;
+
+use rusqlite::{OptionalExtension, Row};
+use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
+
+use super::intern::find_tenant;
+use super::pool::Stop;
+use crate::audit::AuditEvent;
+use crate::error::{NotWritten, ReadError};
+use crate::identity::{ActiveKey, Credentials, KeyRecord};
+use crate::query::{Page, Paged};
+use crate::store::{Store, effective};
+
+fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+impl Store {
+    /// Puts a key in; false when there is no such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write("write_key", move |tx| {
+            let Some(tenant) = find_tenant(tx.conn, key.tenant_id)? else { return Ok(false) };
+            let sql = "INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us) \
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            tx.conn.prepare_cached(sql)?.execute((
+                key.id.as_bytes(),
+                tenant,
+                &key.name,
+                &key.key_prefix,
+                &sha256,
+                key.role.as_str(),
+                key.created_at.micros(),
+            ))?;
+            tx.audit(&by)?;
+            Ok(true)
+        })
+    }
+
+    /// A tenant's keys, newest first, revoked ones among them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_keys(&self, tenant_id: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
+        let page = effective(page);
+        self.ask("read_keys", |conn| {
+            let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
+            let Some(tenant) = find_tenant(conn, tenant_id)? else { return Ok(answer) };
+            let total: i64 = conn
+                .prepare_cached("SELECT count(*) FROM api_keys WHERE tenant = ?1")?
+                .query_row([tenant], |row| row.get(0))?;
+            answer.total = total.unsigned_abs();
+            let sql = "SELECT key_id, name, key_prefix, role, created_us, revoked_us, last_used_us FROM api_keys \
+                WHERE tenant = ?1 ORDER BY created_us DESC, id DESC LIMIT ?2 OFFSET ?3";
+            let mut statement = conn.prepare_cached(sql)?;
+            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
+            let rows = statement.query_map((tenant, page.limit, offset), |row| {
+                Ok(KeyRecord {
+                    id: KeyId::from_bytes(row.get(0)?),
+                    tenant_id,
+                    name: row.get(1)?,
+                    key_prefix: row.get(2)?,
+                    role: role(row, 3)?,
+                    created_at: Timestamp::from_micros(row.get(4)?),
+                    revoked_at: row.get::<_, Option<i64>>(5)?.map(Timestamp::from_micros),
+                    last_used_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
+                })
+            })?;
+            answer.data = rows.collect::<Result<_, _>>()?;
+            Ok(answer)
+        })
+    }
+
+    /// Revokes a key; false when there is none of this id, or it is revoked already. `by` gets the key's tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write("write_key", move |tx| {
+            let sql = "SELECT tenants.uuid FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant \
+                WHERE key_id = ?1 AND revoked_us IS NULL";
+            let tenant: Option<[u8; 16]> =
+                tx.conn.prepare_cached(sql)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
+            let Some(tenant) = tenant else { return Ok(false) };
+            let sql = "UPDATE api_keys SET revoked_us = ?2 WHERE key_id = ?1";
+            tx.conn.prepare_cached(sql)?.execute((id.as_bytes(), Timestamp::now().micros()))?;
+            tx.audit(&AuditEvent { tenant: Some(TenantId::from_bytes(tenant)), ..by.clone() })?;
+            Ok(true)
+        })
+    }
+
+    /// Writes down when keys were last used.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {
+        self.write("touch_keys", move |tx| {
+            let sql = "UPDATE api_keys SET last_used_us = max(ifnull(last_used_us, 0), ?2) WHERE key_id = ?1";
+            let mut statement = tx.conn.prepare_cached(sql)?;
+            for (id, at) in &used {
+                statement.execute((id.as_bytes(), at.micros()))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Everything that lets somebody in, for the start.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn load_credentials(&self) -> Result<Credentials, ReadError> {
+        let mut loaded = Credentials::default();
+        self.ask("read_keys", |conn| {
+            let mut statement =
+                conn.prepare_cached("SELECT id, uuid, token_nonce FROM tenants WHERE length(uuid) = 16")?;
+            let mut tenants = HashMap::new();
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let tenant_id = TenantId::from_bytes(row.get(1)?);
+                tenants.insert(row.get::<_, i64>(0)?, tenant_id);
+                if let Some(nonce) = row.get(2)? {
+                    loaded.tokens.push((tenant_id, nonce));
+                }
+            }
+            let sha256: Option<[u8; 32]> = conn
+                .prepare_cached("SELECT sha256 FROM token_key WHERE id = 1")?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            loaded.token_key_sha256 = sha256;
+            let sql = "SELECT tenant, key_id, role, sha256 FROM api_keys WHERE revoked_us IS NULL";
+            let mut statement = conn.prepare_cached(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if let Some(tenant_id) = tenants.get(&row.get::<_, i64>(0)?) {
+                    loaded.keys.push(ActiveKey {
+                        id: KeyId::from_bytes(row.get(1)?),
+                        tenant_id: *tenant_id,
+                        role: role(row, 2)?,
+                        sha256: row.get(3)?,
+                    });
+                }
+            }
+            Ok::<_, Stop>(())
+        })?;
+        Ok(loaded)
+    }
+
+    /// Writes down which key file tokens are derived with.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn note_token_key(&self, sha256: [u8; 32]) -> Result<(), NotWritten> {
+        self.write("write_token", move |tx| {
+            tx.conn
+                .prepare_cached("INSERT OR REPLACE INTO token_key (id, sha256) VALUES (1, ?1)")?
+                .execute([&sha256[..]])?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Tenants by name, and the numbers their tokens are derived from.
+//!
+//! Invariant: every change is in the audit log by the same commit. A deleted tenant's keys and texts go in that commit,
+//! its spans are unfindable from then on and taken out afterwards (`erase`), and what was still on its way to the record
+//! when it was deleted is dropped.
+
+use rusqlite::{Connection, OptionalExtension, Row};
+use serde_json::{Map, Value};
+use weir_config::vocab::{TenantId, Timestamp};
+
+use super::intern::find_tenant;
+use super::tx::Tx;
+use crate::audit::AuditEvent;
+use crate::error::{NotWritten, ReadError};
+use crate::identity::{NewTenant, TenantChange, TenantRecord};
+use crate::query::{Page, Paged};
+use crate::store::{Store, effective};
+use crate::writer::WriteError;
+
+const COLUMNS: &str = "uuid, name, plan, config, created_us, updated_us";
+
+fn record(row: &Row<'_>) -> rusqlite::Result<TenantRecord> {
+    let id = TenantId::from_bytes(row.get(0)?);
+    let config: Option<String> = row.get(3)?;
+    let config: Map<String, Value> = config.map_or(Ok(Map::new()), |text| {
+        serde_json::from_str(&text)
+            .map_err(|error| rusqlite::Error::FromSqlConversionFailure(3, rusqlite::types::Type::Text, Box::new(error)))
+    })?;
+    let created_us: i64 = row.get::<_, Option<i64>>(4)?.unwrap_or(0);
+    let updated_us: i64 = row.get::<_, Option<i64>>(5)?.unwrap_or(created_us);
+    Ok(TenantRecord {
+        id,
+        name: row.get::<_, Option<String>>(1)?.unwrap_or_else(|| seen_name(id)),
+        plan: row.get(2)?,
+        config,
+        created_at: Timestamp::from_micros(created_us),
+        updated_at: Timestamp::from_micros(updated_us),
+    })
+}
+
+/// What a tenant is called that nobody has named. Made of its id, never of what its traffic carried.
+fn seen_name(id: TenantId) -> String {
+    format!("tenant {id}")
+}
+
+fn one(conn: &Connection, id: TenantId) -> rusqlite::Result<Option<TenantRecord>> {
+    conn.prepare_cached(&format!("SELECT {COLUMNS} FROM tenants WHERE uuid = ?1"))?
+        .query_row([id.as_bytes()], record)
+        .optional()
+}
+
+impl Store {
+    /// Puts a tenant in.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten> {
+        self.write("write_tenant", move |tx| {
+            let now_us = Timestamp::now().micros();
+            let sql = "INSERT INTO tenants (uuid, name, plan, config, created_us, updated_us, token_nonce) \
+                VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+            let config = Value::Object(new.config.clone()).to_string();
+            tx.conn.prepare_cached(sql)?.execute((
+                new.id.as_bytes(),
+                &new.name,
+                &new.plan,
+                config,
+                now_us,
+                new.token_nonce,
+            ))?;
+            tx.audit(&by)?;
+            one(tx.conn, new.id)?.ok_or_else(|| WriteError::Row("the tenant vanished".to_owned()))
+        })
+    }
+
+    /// Tenants, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError> {
+        let page = effective(page);
+        self.ask("read_tenants", |conn| {
+            let total: i64 = conn
+                .prepare_cached("SELECT count(*) FROM tenants WHERE length(uuid) = 16")?
+                .query_row([], |row| row.get(0))?;
+            let sql = format!(
+                "SELECT {COLUMNS} FROM tenants WHERE length(uuid) = 16 ORDER BY created_us DESC, id DESC \
+                 LIMIT ?1 OFFSET ?2"
+            );
+            let mut statement = conn.prepare_cached(&sql)?;
+            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
+            let rows = statement.query_map((page.limit, offset), record)?;
+            let data = rows.collect::<Result<_, _>>()?;
+            Ok(Paged { data, total: total.unsigned_abs(), limit: page.limit, offset: page.offset })
+        })
+    }
+
+    /// One tenant.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
+        self.ask("read_tenant", |conn| Ok(one(conn, id)?))
+    }
+
+    /// Changes a tenant; `None` when there is none of this id.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn update_tenant(
+        &self,
+        id: TenantId,
+        change: TenantChange,
+        by: AuditEvent,
+    ) -> Result<Option<TenantRecord>, NotWritten> {
+        self.write("write_tenant", move |tx| {
+            let Some(former) = one(tx.conn, id)? else { return Ok(None) };
+            let name = change.name.clone().unwrap_or(former.name);
+            let plan = change.plan.clone().unwrap_or(former.plan);
+            let config = Value::Object(change.config.clone().unwrap_or(former.config)).to_string();
+            let sql = "UPDATE tenants SET name = ?2, plan = ?3, config = ?4, updated_us = ?5 WHERE uuid = ?1";
+            let now_us = Timestamp::now().micros();
+            tx.conn.prepare_cached(sql)?.execute((id.as_bytes(), name, plan, config, now_us))?;
+            tx.audit(&by)?;
+            Ok(one(tx.conn, id)?)
+        })
+    }
+
+    /// Deletes a tenant with everything it has; false when there is none of this id. None of it can be found when this
+    /// returns, the rows of its spans are taken out of the file soon after. The audit log stays.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn delete_tenant(&self, id: TenantId, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write("delete_tenant", move |tx| {
+            let Some(tenant) = find_tenant(tx.conn, id)? else { return Ok(false) };
+            tx.conn.prepare_cached("DELETE FROM api_keys WHERE tenant = ?1")?.execute([tenant])?;
+            let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
+            tx.conn.prepare_cached(sql)?.execute([tenant])?;
+            tx.forget_tenant(id)?;
+            tx.interner.bury(id, Timestamp::now());
+            tx.audit(&by)?;
+            Ok(true)
+        })
+    }
+
+    /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
+    /// such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn issue_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<Option<i64>, NotWritten> {
+        self.write("write_token", move |tx| {
+            let present = nonce(tx.conn, id)?;
+            if let Some(None) = present {
+                set_nonce(tx, id, fresh)?;
+                tx.audit(&by)?;
+                return Ok(Some(fresh));
+            }
+            Ok(present.flatten())
+        })
+    }
+
+    /// The number a tenant's token is derived from; `Some(None)` when none has been issued, `None` when there is no such
+    /// tenant.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError> {
+        self.ask("read_token", |conn| Ok(nonce(conn, id)?))
+    }
+
+    /// From now on a tenant's token is derived from `fresh`; false when there is no such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    pub fn reset_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write("write_token", move |tx| {
+            if nonce(tx.conn, id)?.is_none() {
+                return Ok(false);
+            }
+            set_nonce(tx, id, fresh)?;
+            tx.audit(&by)?;
+            Ok(true)
+        })
+    }
+}
+
+fn nonce(conn: &Connection, id: TenantId) -> rusqlite::Result<Option<Option<i64>>> {
+    conn.prepare_cached("SELECT token_nonce FROM tenants WHERE uuid = ?1")?
+        .query_row([id.as_bytes()], |row| row.get(0))
+        .optional()
+}
+
+fn set_nonce(tx: &Tx<'_>, id: TenantId, nonce: i64) -> Result<(), WriteError> {
+    tx.conn.prepare_cached("UPDATE tenants SET token_nonce = ?2 WHERE uuid = ?1")?.execute((id.as_bytes(), nonce))?;
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Tenants and keys on both profiles: what is acknowledged stays, what is deleted is gone, and no credential is in the
+//! file.
+
+use serde_json::{Map, json};
+use tempfile::TempDir;
+use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
+use weir_storage::Store;
+use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, TenantChange};
+use weir_storage::query::{SpanFilter, TraceFilter};
+use weir_storage::record::SpanRecord;
+
+use crate::ledger::event;
+use crate::support::{on_both, open, page, put, span, tenant};
+
+fn create(store: &Store, id: TenantId, name: &str) {
+    let config = Map::from_iter([("region".to_owned(), json!("eu"))]);
+    let new = NewTenant { id, name: name.to_owned(), plan: Some("pro".to_owned()), config, token_nonce: 7 };
+    let made = store.create_tenant(new, event("tenant.create", Some(id))).unwrap();
+    assert_eq!((made.id, made.name.as_str(), made.plan.as_deref()), (id, name, Some("pro")));
+}
+
+fn span_of(tenant_id: TenantId, start_us: i64) -> SpanRecord {
+    SpanRecord { tenant_id, ..span(start_us) }
+}
+
+fn key(tenant_id: TenantId, name: &str) -> (KeyRecord, [u8; 32]) {
+    let id = KeyId::fresh();
+    let key = KeyRecord {
+        id,
+        tenant_id,
+        name: name.to_owned(),
+        key_prefix: "svc_01234567".to_owned(),
+        role: Role::Operator,
+        created_at: Timestamp::now(),
+        revoked_at: None,
+        last_used_at: None,
+    };
+    let mut sha256 = [9; 32];
+    sha256[..16].copy_from_slice(id.as_bytes());
+    (key, sha256)
+}
+
+fn add(store: &Store, (key, sha256): (KeyRecord, [u8; 32])) -> bool {
+    let by = event("key.create", Some(key.tenant_id));
+    store.create_key(key, sha256, by).unwrap()
+}
+
+#[test]
+fn a_tenant_is_created_listed_changed_and_found() {
+    on_both(|store| {
+        create(store, tenant(1), "First");
+        create(store, tenant(2), "Second");
+        let listed = store.list_tenants(page(10, 0)).unwrap();
+        assert_eq!(listed.total, 2);
+        assert_eq!(listed.data.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["Second", "First"]);
+        assert_eq!(store.list_tenants(page(1, 1)).unwrap().data[0].name, "First");
+        let change = TenantChange { name: Some("Renamed".to_owned()), plan: Some(None), config: None };
+        let changed = store.update_tenant(tenant(1), change, event("tenant.update", None)).unwrap().unwrap();
+        assert_eq!((changed.name.as_str(), changed.plan.as_deref()), ("Renamed", None));
+        assert_eq!(changed.config["region"], "eu");
+        assert!(changed.updated_at >= changed.created_at);
+        assert_eq!(store.tenant(tenant(1)).unwrap(), Some(changed));
+        assert_eq!(store.tenant(tenant(3)).unwrap(), None);
+        assert_eq!(store.update_tenant(tenant(3), TenantChange::default(), event("x", None)).unwrap(), None);
+        assert_eq!(store.list_audit(None, page(10, 0)).unwrap().total, 3, "what did nothing leaves no line");
+    });
+}
+
+#[test]
+fn a_tenant_seen_on_traffic_is_listed_under_its_id() {
+    on_both(|store| {
+        put(store, [span_of(tenant(5), 1)]);
+        let seen = store.tenant(tenant(5)).unwrap().unwrap();
+        assert_eq!(seen.name, format!("tenant {}", tenant(5)));
+        assert!(seen.created_at.micros() > 1_700_000_000_000_000);
+        assert_eq!(store.token_nonce(tenant(5)).unwrap(), Some(None));
+        assert_eq!(store.token_nonce(tenant(6)).unwrap(), None);
+        assert_eq!(store.issue_token(tenant(5), 41, event("token.issue", None)).unwrap(), Some(41));
+        assert_eq!(store.issue_token(tenant(5), 42, event("token.issue", None)).unwrap(), Some(41));
+        assert!(store.reset_token(tenant(5), 43, event("token.reset", None)).unwrap());
+        assert!(!store.reset_token(tenant(6), 43, event("token.reset", None)).unwrap());
+        assert_eq!(store.load_credentials().unwrap().tokens, [(tenant(5), 43)]);
+    });
+}
+
+#[test]
+fn keys_are_listed_revoked_once_and_loaded_while_they_hold() {
+    on_both(|store| {
+        create(store, tenant(1), "First");
+        let (one, two) = (key(tenant(1), "one"), key(tenant(1), "two"));
+        assert!(add(store, one.clone()) && add(store, two.clone()));
+        assert!(!add(store, key(tenant(9), "nowhere")), "no such tenant");
+        let listed = store.list_keys(tenant(1), page(10, 0)).unwrap();
+        assert_eq!(listed.data.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["two", "one"]);
+        assert_eq!(store.list_keys(tenant(2), page(10, 0)).unwrap().total, 0);
+        assert!(store.revoke_key(one.0.id, event("key.revoke", None)).unwrap());
+        assert!(!store.revoke_key(one.0.id, event("key.revoke", None)).unwrap());
+        assert!(!store.revoke_key(KeyId::fresh(), event("key.revoke", None)).unwrap());
+        let at = Timestamp::from_micros(1_800_000_000_000_000);
+        store.touch_keys(vec![(two.0.id, at), (two.0.id, Timestamp::from_micros(5))]).unwrap();
+        let listed = store.list_keys(tenant(1), page(10, 0)).unwrap().data;
+        assert_eq!((listed[0].last_used_at, listed[0].revoked_at), (Some(at), None));
+        assert!(listed[1].revoked_at.is_some());
+        let active = ActiveKey { id: two.0.id, tenant_id: tenant(1), role: Role::Operator, sha256: two.1 };
+        assert_eq!(store.load_credentials().unwrap().keys, [active]);
+        let audit = store.list_audit(Some(tenant(1)), page(10, 0)).unwrap();
+        assert_eq!(audit.data[0].action, "key.revoke");
+    });
+}
+
+#[test]
+fn deleting_a_tenant_leaves_nothing_of_it_and_everything_of_the_others() {
+    on_both(|store| {
+        for id in [1, 2] {
+            create(store, tenant(id), "Some");
+            assert!(add(store, key(tenant(id), "key")));
+            put(store, [span_of(tenant(id), 1)]);
+        }
+        let before = span_of(tenant(1), 2);
+        assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
+        assert!(!store.delete_tenant(tenant(1), event("tenant.delete", None)).unwrap());
+        // What was on its way when the tenant was deleted does not bring it back.
+        put(store, [before]);
+        assert_eq!(store.tenant(tenant(1)).unwrap(), None);
+        assert_eq!(store.list_tenants(page(10, 0)).unwrap().total, 1);
+        assert_eq!(store.list_keys(tenant(1), page(10, 0)).unwrap().total, 0);
+        assert_eq!(store.list_spans(tenant(1), &SpanFilter::default(), page(10, 0)).unwrap().total, 0);
+        let left = store.load_credentials().unwrap();
+        assert_eq!((left.keys.len(), left.tokens.as_slice()), (1, &[(tenant(2), 7)][..]));
+        assert_eq!(store.list_traces(tenant(2), &TraceFilter::default(), page(10, 0)).unwrap().total, 1);
+        // Traffic that begins later makes a new tenant of the same id, with nothing of the old one.
+        put(store, [SpanRecord { start_time: Timestamp::now(), ..span_of(tenant(1), 3) }]);
+        assert_eq!(store.list_spans(tenant(1), &SpanFilter::default(), page(10, 0)).unwrap().total, 1);
+        assert_eq!(store.token_nonce(tenant(1)).unwrap(), Some(None));
+    });
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    create(&store, tenant(1), "First");
+    let one = key(tenant(1), "one");
+    assert!(add(&store, one.clone()));
+    store.note_token_key([3; 32]).unwrap();
+    // Opened beside the living store, as after a kill: nothing was flushed or closed.
+    let again = open(&path);
+    let loaded = again.load_credentials().unwrap();
+    assert_eq!(loaded.keys.iter().map(|key| key.id).collect::<Vec<_>>(), [one.0.id]);
+    assert_eq!((loaded.tokens, loaded.token_key_sha256), (vec![(tenant(1), 7)], Some([3; 32])));
+    assert_eq!(again.tenant(tenant(1)).unwrap(), store.tenant(tenant(1)).unwrap());
+}
