@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Fault {
     /// `Retry-After` in seconds.
     pub retry_after_s: Option<u32>,
     /// `Allow`.
-    pub allow: Option<&'static str>,
+    pub allow: Option<String>,
 }
 
 impl Fault {
@@ -34,13 +35,29 @@ impl Fault {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
+    /// 401.
+    pub fn unauthenticated() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", "no valid credential came with the request")
+    }
+
+    /// 403.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_denied", message)
+    }
+
+    /// 415.
+    pub fn unsupported_media_type() -> Self {
+        let message = "the body must be JSON; send it with `Content-Type: application/json`";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
     /// 404.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
     /// 405; `allow` lists the methods the path knows.
-    pub fn method_not_allowed(allow: &'static str) -> Self {
+    pub fn method_not_allowed(allow: String) -> Self {
         let message = format!("this path answers {allow} only");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message) }
     }
@@ -75,9 +92,29 @@ impl Fault {
 
     /// The JSON body.
     pub fn body(&self) -> Vec<u8> {
-        let error = json!({"type": self.kind, "message": self.message, "code": self.kind, "param": null});
-        json!({ "error": error }).to_string().into_bytes()
+        let error = ErrorDetail { r#type: self.kind, message: &self.message, code: self.kind, param: () };
+        // A struct of texts always has a JSON form.
+        serde_json::to_vec(&ErrorBody { error }).unwrap_or_default()
     }
+}
+
+/// The body of every refusal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ErrorBody<'a> {
+    error: ErrorDetail<'a>,
+}
+
+/// What was refused and why.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ErrorDetail<'a> {
+    /// Machine-readable kind, e.g. `invalid_request`.
+    r#type: &'a str,
+    /// What happened and what to do, for a person.
+    message: &'a str,
+    /// The same as `type`.
+    code: &'a str,
+    /// Always null.
+    param: (),
 }
 
 /// Head and body of an answer, without the router.
@@ -92,7 +129,8 @@ impl<B: From<Vec<u8>>> From<Fault> for http::Response<B> {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(methods) = fault.allow {
-            headers.insert(ALLOW, HeaderValue::from_static(methods));
+            // Method names are always legal in a field value.
+            headers.extend(HeaderValue::try_from(methods).ok().map(|methods| (ALLOW, methods)));
         }
         response
     }

@@ -10,18 +10,27 @@
 //! are those of the contract; nothing else in the gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
 
 mod access;
+mod ask;
 mod error;
 mod handle;
+mod openapi;
+mod operations;
 mod paths;
 mod query;
 mod records;
+mod route;
 mod router;
+mod routes;
+mod spans;
+mod state;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 pub use access::{Access, access};
 pub use error::Fault;
 pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve, serve_until};
 pub use paths::is_own_path;
 pub use records::{ReadFault, Records};
-pub use router::{Api, READERS_MAX, router};
+pub use router::router;
+pub use state::{Api, READERS_MAX};

@@ -16,14 +16,57 @@ pub(super) const LIMIT_DEFAULT: u32 = 50;
 /// Larger limits are clamped to this.
 pub(super) const LIMIT_MAX: u32 = 1_000;
 
-const TRACE_PARAMETERS: &[&str] = &["start_time", "end_time", "provider", "model", "limit", "offset"];
-const SPAN_PARAMETERS: &[&str] =
-    &["security_score_min", "security_score_max", "operation_name", "model", "limit", "offset"];
-const PAGE_PARAMETERS: &[&str] = &["limit", "offset"];
+/// A query parameter a route accepts.
+#[derive(Debug)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// What it does, for the document.
+    pub(super) says: &'static str,
+}
+
+/// What a parameter's value may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An RFC 3339 time.
+    Time,
+    /// A text that is not empty.
+    Text,
+    /// 0 to 100.
+    Score,
+    /// Items of a page.
+    Limit,
+    /// Items to skip.
+    Offset,
+}
+
+const fn parameter(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
+    Parameter { name, kind, says }
+}
+
+const MODEL: Parameter = parameter("model", Kind::Text, "Exact model name.");
+const OPERATION: Parameter = parameter("operation_name", Kind::Text, "Exact operation, e.g. `chat_completion`.");
+const SCORE_MIN: Parameter = parameter("security_score_min", Kind::Score, "Lowest score, inclusive.");
+const SCORE_MAX: Parameter = parameter("security_score_max", Kind::Score, "Highest score, inclusive.");
+const LIMIT: Parameter = parameter("limit", Kind::Limit, "Items of the page; more than 1000 means 1000.");
+const OFFSET: Parameter = parameter("offset", Kind::Offset, "Items to skip.");
+
+/// Of the trace list.
+pub(super) const TRACES: &[Parameter] = &[
+    parameter("start_time", Kind::Time, "Traces created at this time or later."),
+    parameter("end_time", Kind::Time, "Traces created at this time or earlier."),
+    parameter("provider", Kind::Text, "Exact provider, e.g. `openai`."),
+    MODEL,
+    LIMIT,
+    OFFSET,
+];
+/// Of the span list.
+pub(super) const SPANS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL, LIMIT, OFFSET];
+/// Of a list without filters.
+pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 
 /// Filters and page of the trace list.
-pub(super) fn trace_list(uri: &Uri) -> Result<(TraceFilter, Page), Fault> {
-    let parameters = Parameters::read(uri, TRACE_PARAMETERS)?;
+pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page), Fault> {
     let filter = TraceFilter {
         start_time: parameters.time("start_time")?,
         end_time: parameters.time("end_time")?,
@@ -37,8 +80,12 @@ pub(super) fn trace_list(uri: &Uri) -> Result<(TraceFilter, Page), Fault> {
 }
 
 /// Filters and page of the span list.
-pub(super) fn span_list(uri: &Uri) -> Result<(SpanFilter, Page), Fault> {
-    let parameters = Parameters::read(uri, SPAN_PARAMETERS)?;
+pub(super) fn span_list(parameters: &Parameters) -> Result<(SpanFilter, Page), Fault> {
+    Ok((span_filter(parameters)?, parameters.page()?))
+}
+
+/// Filters of the span list.
+pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, Fault> {
     let filter = SpanFilter {
         security_score_min: parameters.score("security_score_min")?,
         security_score_max: parameters.score("security_score_max")?,
@@ -48,31 +95,24 @@ pub(super) fn span_list(uri: &Uri) -> Result<(SpanFilter, Page), Fault> {
     if filter.security_score_min.zip(filter.security_score_max).is_some_and(|(min, max)| min > max) {
         return Err(Fault::invalid("`security_score_max` is below `security_score_min`"));
     }
-    Ok((filter, parameters.page()?))
-}
-
-/// Page of a list without filters.
-pub(super) fn page(uri: &Uri) -> Result<Page, Fault> {
-    Parameters::read(uri, PAGE_PARAMETERS)?.page()
-}
-
-/// Refuses every parameter.
-pub(super) fn nothing(uri: &Uri) -> Result<(), Fault> {
-    Parameters::read(uri, &[]).map(drop)
+    Ok(filter)
 }
 
 /// The decoded pairs of a query, each name known and given once.
-struct Parameters(Vec<(String, String)>);
+#[derive(Debug, Default)]
+pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
-    fn read(uri: &Uri, accepted: &[&str]) -> Result<Self, Fault> {
+    /// Reads the query of `uri`; what is not in `accepted` is refused.
+    pub(super) fn read(uri: &Uri, accepted: &[Parameter]) -> Result<Self, Fault> {
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
             .map_err(|_| Fault::invalid("the query is not a list of name=value pairs"))?;
         for (at, (name, _)) in pairs.iter().enumerate() {
-            if !accepted.contains(&name.as_str()) {
+            if !accepted.iter().any(|known| known.name == name) {
                 let shown: String = name.chars().take(64).collect();
-                let accepted = if accepted.is_empty() { "none".to_owned() } else { accepted.join(", ") };
-                return Err(Fault::invalid(format!("unknown query parameter `{shown}`; accepted here: {accepted}")));
+                let names: Vec<&str> = accepted.iter().map(|known| known.name).collect();
+                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+                return Err(Fault::invalid(format!("unknown query parameter `{shown}`; accepted here: {names}")));
             }
             if pairs.iter().take(at).any(|(earlier, _)| earlier == name) {
                 return Err(Fault::invalid(format!("`{name}` is given more than once")));
@@ -85,14 +125,16 @@ impl Parameters {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    fn text(&self, name: &str) -> Result<Option<String>, Fault> {
+    /// A text that is not empty.
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Fault> {
         match self.get(name) {
             Some("") => Err(Fault::invalid(format!("`{name}` is empty; leave it out to match any value"))),
             value => Ok(value.map(str::to_owned)),
         }
     }
 
-    fn time(&self, name: &str) -> Result<Option<Timestamp>, Fault> {
+    /// An RFC 3339 time.
+    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, Fault> {
         let Some(text) = self.get(name) else { return Ok(None) };
         // An offset's plus sign, when not percent-encoded, has been decoded to a blank.
         let parsed = text.parse().or_else(|fault| match text.len().checked_sub("+00:00".len()) {
@@ -103,13 +145,15 @@ impl Parameters {
         parsed.map(Some).map_err(refused)
     }
 
-    fn score(&self, name: &str) -> Result<Option<u8>, Fault> {
+    /// A score.
+    pub(super) fn score(&self, name: &str) -> Result<Option<u8>, Fault> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let score = number(text).and_then(|score| u8::try_from(score).ok()).filter(|score| *score <= 100);
         score.map(Some).ok_or_else(|| Fault::invalid(format!("`{name}` must be a whole number from 0 to 100")))
     }
 
-    fn page(&self) -> Result<Page, Fault> {
+    /// The page; 50 items from the first one on when nothing else is said.
+    pub(super) fn page(&self) -> Result<Page, Fault> {
         let limit = match self.get("limit").map(number) {
             None => LIMIT_DEFAULT,
             Some(Some(limit)) if limit > 0 => u32::try_from(limit).unwrap_or(LIMIT_MAX).min(LIMIT_MAX),

@@ -4,4 +4,5 @@ mod fake;
 mod handle;
 mod lists;
 mod ops;
+mod table;
 mod tenants;

@@ -70,7 +70,7 @@ fn to_http(head: &RequestHead, body: Bytes, caller: Option<Caller>) -> Option<ht
         request = request.header(field.name_bytes(), field.value());
     }
     if let Some(caller) = caller {
-        request = request.header("x-service-tenant-id", caller.tenant_id.to_string()).extension(caller);
+        request = request.extension(caller);
     }
     request.body(body).ok()
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::settings::StorageProfile;
 
@@ -70,7 +71,8 @@ pub struct Health {
 }
 
 /// The health report, in the shape the interface shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "HealthReport")]
 pub struct Report {
     /// `starting`, `healthy`, `degraded` or `draining`.
     pub status: &'static str,
@@ -97,7 +99,7 @@ pub struct Report {
 }
 
 /// `storage` of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct StorageReport {
     /// `connected` or `unavailable`.
     pub status: &'static str,
@@ -106,7 +108,7 @@ pub struct StorageReport {
 }
 
 /// `ml_models` of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ModelsReport {
     /// `disabled`: this build runs the rule engine only.
     pub status: &'static str,
@@ -115,7 +117,7 @@ pub struct ModelsReport {
 }
 
 /// `judge` of the report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct JudgeReport {
     /// Whether a judge worker runs.
     pub worker_spawned: bool,
@@ -124,14 +126,14 @@ pub struct JudgeReport {
 }
 
 /// One entry of `subsystems`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct SubsystemReport {
     /// `closed`, `half_open` or `open`.
     pub circuit_breaker: &'static str,
 }
 
 /// One entry of `queues`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct QueueReport {
     /// Items waiting.
     pub depth: u64,

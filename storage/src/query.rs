@@ -1,5 +1,6 @@
 //! Questions the query API asks. Every read takes the tenant first, then one of these.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::vocab::Timestamp;
 
@@ -13,7 +14,8 @@ pub struct Page {
 }
 
 /// One page of a list, in the envelope the interface shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub struct Paged<T> {
     /// The items.
     pub data: Vec<T>,

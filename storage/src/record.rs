@@ -5,12 +5,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 
 /// One span: a proxied exchange, answered, refused or failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpanRecord {
     /// The trace this span belongs to.
     pub trace_id: TraceId,
@@ -83,7 +84,7 @@ pub struct SpanRecord {
 }
 
 /// Something that happened during a span.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpanEvent {
     /// When.
     pub timestamp: Timestamp,
@@ -96,7 +97,7 @@ pub struct SpanEvent {
 }
 
 /// An action of an agent: reported by the client, or a tool call the model asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentAction {
     /// Identifies the action.
     pub id: Uuid,
@@ -127,7 +128,7 @@ pub struct AgentAction {
 }
 
 /// A trace: the spans that share a trace id within one tenant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceRecord {
     /// Identifies the trace within its tenant.
     pub trace_id: TraceId,

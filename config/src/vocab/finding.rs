@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{Severity, Timestamp, fresh_uuid};
 
 /// Half-open range of byte offsets into the text a finding points at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ByteSpan {
     /// First byte of the match.
     pub start: usize,
@@ -18,7 +19,7 @@ pub struct ByteSpan {
 }
 
 /// One thing a detector saw.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// Identifies this finding.
     pub id: Uuid,

@@ -9,11 +9,12 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use weir_config::Settings;
 use weir_config::settings::StorageProfile;
-use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
+use weir_config::vocab::{ByteSpan, Finding, Role, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{SpanRecord, TraceRecord};
 
 use crate::api::{Api, ApiHandle, QUEUE_CALLS, ReadFault, Records, channel, router, serve};
+use crate::exchange::{Caller, Proof};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
@@ -205,11 +206,17 @@ pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
+/// A request as a core thread hands it over: with a caller, of the tenant that `x-service-tenant-id` names.
 pub(super) fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> Request<Bytes> {
     let mut request = Request::builder().method(method).uri(target);
+    let mut caller = Caller { tenant_id: TenantId::DEFAULT, role: Role::Admin, proof: Proof::Open };
     for (name, value) in fields {
-        request = request.header(*name, *value);
+        match *name {
+            "x-service-tenant-id" => caller.tenant_id = value.parse().unwrap(),
+            name => request = request.header(name, *value),
+        }
     }
+    request = request.extension(caller);
     request.body(Bytes::new()).unwrap()
 }
 

@@ -68,7 +68,6 @@ fn unknown_own_paths_are_404() {
         "/debug/judge/verdicts",
         "/admin/feature-flags",
         "/swagger-ui",
-        "/api-doc/openapi.json",
     ] {
         let message = format!("the gateway has no route GET {path}");
         assert_eq!(world().get(path), (404, refusal("not_found", &message)), "{path}");

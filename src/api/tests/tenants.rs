@@ -4,10 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use weir_config::vocab::{SpanId, TenantId, TraceId};
+use weir_config::vocab::{Role, SpanId, TenantId, TraceId};
 use weir_storage::{Backend, Store, StoreOptions};
 
-use super::fake::{World, json_of, refusal, span};
+use super::fake::{World, json_of, refusal, request, span};
+use crate::api::Access;
+use crate::api::router::authorise;
+use crate::exchange::{Caller, Proof};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
@@ -86,20 +89,19 @@ fn a_foreign_record_looks_like_one_that_never_was() {
 }
 
 #[test]
-fn the_api_resolves_tenants_as_the_proxy_does() {
-    let (world, one, two) = two_tenants();
-    let two_by_name = two.tenant.to_string();
-    for (fields, whose) in [
-        (vec![("authorization", "Bearer sk-one")], Some(&one)),
-        (vec![("x-api-key", "sk-two")], Some(&two)),
-        (vec![("api-key", "sk-two")], Some(&two)),
-        (vec![("authorization", "Bearer sk-one"), ("x-service-tenant-id", &two_by_name)], Some(&two)),
-        (vec![("authorization", "Bearer sk-one"), ("x-service-tenant-id", "nonsense")], Some(&one)),
-        (vec![("authorization", "Bearer eyJh.eyJz.c2ln")], None),
-        (vec![], None),
+fn a_request_without_a_caller_or_with_too_low_a_role_gets_nothing() {
+    let (world, one, _) = two_tenants();
+    let mut request = request("GET", "/api/v1/spans", &[]);
+    request.extensions_mut().clear();
+    let response = world.run(|handle| async move { handle.call(request).await.unwrap() });
+    let message = "no valid credential came with the request";
+    assert_eq!(json_of(&response), (401, refusal("authentication_error", message)));
+    for (access, role, allowed) in [
+        (Access::Role(Role::Operator), Role::Viewer, false),
+        (Access::Role(Role::Operator), Role::Admin, true),
+        (Access::Open, Role::Viewer, true),
     ] {
-        let (status, body) = json_of(&world.ask("GET", "/api/v1/spans", &fields));
-        let expected: Vec<String> = whose.into_iter().map(|own| own.span.to_string()).collect();
-        assert_eq!((status, span_ids(&body)), (200, expected.iter().map(String::as_str).collect()), "{fields:?}");
+        let caller = Caller { tenant_id: one.tenant, role, proof: Proof::Open };
+        assert_eq!(authorise(access, Some(caller)).is_ok(), allowed, "{access:?} {role}");
     }
 }

@@ -1,0 +1,68 @@
+//! The table of every route the gateway answers itself. A route that is not here is 404, and what stands here is what the
+//! OpenAPI document says.
+//!
+//! Invariant: one row per method and path; every path is one of the gateway's own (`paths`). Handlers live in one file per
+//! resource.
+
+use weir_storage::query::Paged;
+use weir_storage::record::{SpanRecord, TraceRecord};
+
+use super::access::{OPEN, VIEWER};
+use super::route::Route;
+use super::{openapi, operations, query, spans, traces};
+use crate::ops::health::Report;
+
+/// All routes.
+pub(super) fn table() -> Vec<Route> {
+    [operational(), records()].into_iter().flatten().collect()
+}
+
+fn operational() -> Vec<Route> {
+    vec![
+        Route::get("/health", OPEN, operations::health)
+            .says("Operations", "health", "What works and what does not")
+            .any_query()
+            .answers::<Report>(200, "Healthy or degraded: traffic is served")
+            .answers::<Report>(503, "Starting or draining"),
+        Route::get("/livez", OPEN, operations::livez)
+            .says("Operations", "livez", "Whether the process answers at all")
+            .any_query()
+            .answers::<operations::Word>(200, "It does"),
+        Route::get("/readyz", OPEN, operations::readyz)
+            .says("Operations", "readyz", "Whether traffic should be sent here")
+            .any_query()
+            .answers::<operations::Word>(200, "Ready")
+            .answers::<operations::Word>(503, "Starting or draining"),
+        Route::get("/metrics", VIEWER, operations::metrics)
+            .says("Operations", "metrics", "Prometheus text 0.0.4")
+            .any_query()
+            .content(200, "The exposition", Some((crate::meter::CONTENT_TYPE, operations::text_schema))),
+        Route::get("/api-doc/openapi.json", OPEN, openapi::show)
+            .says("Documentation", "openapi", "This document")
+            .any_query()
+            .answers::<serde_json::Map<String, serde_json::Value>>(200, "OpenAPI 3.1"),
+    ]
+}
+
+fn records() -> Vec<Route> {
+    vec![
+        Route::get("/api/v1/traces", VIEWER, traces::list)
+            .says("Records", "list_traces", "Traces with their spans, newest first")
+            .query(query::TRACES)
+            .answers::<Paged<TraceRecord>>(200, "One page of traces"),
+        Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
+            .says("Records", "get_trace", "One trace with all its spans")
+            .answers::<TraceRecord>(200, "The trace"),
+        Route::get("/api/v1/spans", VIEWER, spans::list)
+            .says("Records", "list_spans", "Spans, newest first")
+            .query(query::SPANS)
+            .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+        Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
+            .says("Records", "get_span", "One span")
+            .answers::<SpanRecord>(200, "The span"),
+        Route::get("/api/v1/security/findings", VIEWER, spans::findings)
+            .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
+            .query(query::PAGE)
+            .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+    ]
+}
