@@ -270,6 +270,10 @@ pub struct Server {
     pub core_threads: usize,
     /// `server.io_driver`.
     pub io_driver: IoDriver,
+    /// `server.max_client_connections`: of the whole process, at least 1.
+    pub max_client_connections: u32,
+    /// `server.max_client_connections_per_address`: `None` means half of them.
+    pub max_client_connections_per_address: Option<u32>,
     /// `server.timing_header`: add `Server-Timing: weir;dur=<ms>` to proxied answers.
     pub timing_header: bool,
     /// `server.metrics_addr`: second listener for `/metrics` alone.
@@ -331,7 +335,14 @@ impl Default for Settings {
             },
             health_check: HealthCheck { enabled: true, interval_seconds: 10, timeout_ms: 5_000, retries: 3 },
             auth: Auth::default(),
-            server: Server { core_threads: 0, io_driver: IoDriver::Auto, timing_header: false, metrics_addr: None },
+            server: Server {
+                core_threads: 0,
+                io_driver: IoDriver::Auto,
+                max_client_connections: 10_000,
+                max_client_connections_per_address: None,
+                timing_header: false,
+                metrics_addr: None,
+            },
             shutdown_timeout_seconds: 30,
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Pure: no I/O, no database, no lock. Cheapest check first.
 
+pub mod connections;
 mod custody;
 pub mod directory;
 mod guard;

@@ -1,13 +1,15 @@
 //! The body of one core thread: accept, serve, and at the end drain.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
 
-use crate::flow::{Core, Process, serve_connection};
-use crate::rt::{self, Accepted, Conn, Listener};
+use crate::flow::{Core, Guest, Process, evict, greet, make_room, say_no_room, turn_away};
+use crate::meter::ClientEvent;
+use crate::rt::{self, Accepted, Conn, Listener, Spare, TlsAcceptor};
 
 /// What a core is told at the end: how long what is in flight may still take.
 pub(super) type DrainOrder = Duration;
@@ -15,53 +17,82 @@ pub(super) type DrainOrder = Duration;
 /// How long cut connections get to end their exchange in the records.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
+/// How long a core waits after a failed accept before it tries again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often a core says that it cannot accept connections.
+const SAY_AGAIN_MS: u64 = 60_000;
+
+/// Out of descriptors: how many idle connections are ended, and how many queued ones are told, before each pause.
+const RELIEF: usize = 16;
+
 /// How often a core does its housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// What a core begins with.
+pub(super) struct Duty {
+    pub(super) process: Arc<Process>,
+    /// Which core it is; the first is 0.
+    pub(super) index: usize,
+    pub(super) listener: std::net::TcpListener,
+    /// Set where the listener speaks TLS.
+    pub(super) tls: Option<Arc<TlsAcceptor>>,
+    /// Comes at the end.
+    pub(super) order: oneshot::Receiver<DrainOrder>,
+    /// Told when connections are accepted.
+    pub(super) listening: std::sync::mpsc::SyncSender<()>,
+}
+
+/// One core's door.
+struct Door {
+    core: Rc<Core>,
+    listener: Listener,
+    tls: Option<Arc<TlsAcceptor>>,
+    /// The accepting task runs.
+    open: Cell<bool>,
+}
+
 /// Runs one core until it has been drained.
-pub(super) async fn run(
-    process: Arc<Process>,
-    listener: std::net::TcpListener,
-    order: oneshot::Receiver<DrainOrder>,
-    listening: std::sync::mpsc::SyncSender<()>,
-) {
+pub(super) async fn run(duty: Duty) {
+    let Duty { process, index, listener, tls, order, listening } = duty;
     let listener = match Listener::from_std(listener) {
-        Ok(listener) => Rc::new(listener),
+        Ok(listener) => listener,
         Err(error) => {
             tracing::error!(%error, "a core could not take over its listener");
             return;
         }
     };
-    let core = Core::new(process);
+    let core = Core::new(process, index);
     spawn(&core, housekeeping(Rc::clone(&core)));
     spawn(&core, Rc::clone(&core.pool).lend());
-    let accepting = Rc::new(std::cell::Cell::new(true));
-    spawn(&core, accept(Rc::clone(&core), Rc::clone(&listener), Rc::clone(&accepting)));
+    spawn(&core, make_room(Rc::clone(&core)));
+    let door = Rc::new(Door { core: Rc::clone(&core), listener, tls, open: Cell::new(true) });
+    spawn(&core, Rc::clone(&door).accept());
     // Nobody may be waiting for the news; the core serves all the same.
     let _unheard = listening.send(()).is_err();
     let limit = order.await.unwrap_or(Duration::ZERO);
-    listener.stop();
-    while accepting.get() {
+    door.listener.stop();
+    while door.open.get() {
         rt::sleep(Duration::from_millis(1)).await;
     }
-    for (conn, peer) in listener.accept_queued(core.process.parts.mode) {
-        serve(&core, conn, peer);
+    for (conn, peer) in door.listener.accept_queued(core.process.parts.mode) {
+        door.take(conn, peer);
     }
-    listener.refuse();
-    drop(listener);
+    door.listener.refuse();
+    drop(door);
     drain(&core, limit).await;
 }
 
 /// Waits until every connection has ended, at most `limit`. Idle ones are closed at once; busy ones get
 /// `Connection: close` with their answer. What is left then is cut, and given a moment to be recorded.
 async fn drain(core: &Rc<Core>, limit: Duration) {
-    for fd in core.idle.borrow().iter() {
-        rt::stop_reading(*fd);
+    while let Some(fd) = core.end_longest_idle() {
+        rt::stop_reading(fd);
     }
     if ended_within(core, limit).await {
         return;
     }
-    let left: Vec<_> = core.open.borrow().iter().copied().collect();
+    let left: Vec<_> = core.roster.borrow().open().collect();
     core.process.count_cut(left.len());
     tracing::warn!(connections = left.len(), "connections were cut at the end of shutdown.timeout_seconds");
     for fd in left {
@@ -73,7 +104,7 @@ async fn drain(core: &Rc<Core>, limit: Duration) {
 /// Waits until no connection is open, at most `limit`.
 async fn ended_within(core: &Core, limit: Duration) -> bool {
     let give_up = rt::now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-    while !core.open.borrow().is_empty() {
+    while !core.roster.borrow().is_empty() {
         if rt::now_ms() >= give_up {
             return false;
         }
@@ -82,23 +113,59 @@ async fn ended_within(core: &Core, limit: Duration) -> bool {
     true
 }
 
-async fn accept(core: Rc<Core>, listener: Rc<Listener>, accepting: Rc<std::cell::Cell<bool>>) {
-    loop {
-        match listener.accept().await {
-            Ok(Accepted::Connection(conn, peer)) => serve(&core, conn, peer),
-            Ok(Accepted::Stopped) => break,
-            Err(error) => {
-                // Out of descriptors or memory: others have to end first, and spinning would not help them.
-                tracing::warn!(%error, "a connection could not be accepted");
-                rt::sleep(Duration::from_millis(50)).await;
+impl Door {
+    async fn accept(self: Rc<Self>) {
+        let mut spare = Spare::new();
+        let mut said_ms: Option<u64> = None;
+        loop {
+            match self.listener.accept().await {
+                Ok(Accepted::Connection(conn, peer)) => self.take(conn, peer),
+                Ok(Accepted::Stopped) => break,
+                Err(error) => {
+                    let now = rt::now_ms();
+                    if said_ms.is_none_or(|said| now - said >= SAY_AGAIN_MS) {
+                        said_ms = Some(now);
+                        tracing::warn!(%error, "connections cannot be accepted; trying on");
+                    }
+                    if rt::is_out_of_descriptors(&error) {
+                        self.relieve(&mut spare);
+                    }
+                    // Others have to end first, and spinning would not help them.
+                    rt::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        self.open.set(false);
+    }
+
+    /// Serves a new connection, or tells it that there is no room.
+    fn take(&self, conn: Conn, peer: std::net::SocketAddr) {
+        let core = &self.core;
+        match Guest::let_in(core, conn.fd(), peer.ip().into()) {
+            Ok(guest) => {
+                let (serving, tls) = (Rc::clone(core), self.tls.clone());
+                spawn(core, async move { greet(serving, conn, guest, tls.as_deref()).await });
+            }
+            Err(why) => {
+                if let Some(telling) = turn_away(core, conn, why, self.tls.is_none()) {
+                    spawn(core, telling);
+                }
             }
         }
     }
-    accepting.set(false);
-}
 
-fn serve(core: &Rc<Core>, conn: Conn, peer: std::net::SocketAddr) {
-    spawn(core, serve_connection(Rc::clone(core), conn, peer));
+    /// No descriptor is left: some idle connections go, and who is queued is told.
+    fn relieve(&self, spare: &mut Spare) {
+        for _ in 0..RELIEF {
+            if !evict(&self.core, None) {
+                break;
+            }
+        }
+        let answer = if self.tls.is_none() { say_no_room() } else { bytes::Bytes::new() };
+        for _ in 0..spare.turn_away(&self.listener, self.core.process.parts.mode, &answer, RELIEF) {
+            self.core.meter.client(ClientEvent::RefusedDescriptors);
+        }
+    }
 }
 
 /// Spawns a task whose panic is counted and logged.

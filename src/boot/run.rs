@@ -13,7 +13,7 @@ use weir_storage::{Backend, Store, StoreOptions};
 
 use super::StartError;
 use super::control::{Control, ControlThread};
-use super::core::{self, DrainOrder};
+use super::core::{self, DrainOrder, Duty};
 use crate::admit::Guard;
 use crate::admit::directory::Directory;
 use crate::api;
@@ -188,8 +188,8 @@ fn start_cores(
         let cpu = cpus.get(index).copied().filter(|_| pin);
         let seat = CoreSeat { index, cpu, pulse: Arc::clone(heartbeats) };
         let mode = process.parts.mode;
-        let thread =
-            rt::start_core(seat, mode, move || Box::pin(core::run(process, listener, ordered, ready))).map_err(fail)?;
+        let duty = Duty { process, index, listener, tls: None, order: ordered, listening: ready };
+        let thread = rt::start_core(seat, mode, move || Box::pin(core::run(duty))).map_err(fail)?;
         cores.push((thread, order));
         listening.push(is_ready);
     }

@@ -1,8 +1,6 @@
 //! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::os::fd::RawFd;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +11,10 @@ use weir_config::Settings;
 use weir_inference::{Analyser, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
+use super::guest::Board;
+use super::roster::Roster;
 use crate::admit::Guard;
+use crate::admit::connections::Connections;
 use crate::admit::rate::RateTable;
 use crate::api::ApiHandle;
 use crate::forward;
@@ -63,6 +64,10 @@ pub struct Process {
     pub bodies: Budget,
     /// `max_connections`, for all cores together.
     pub permits: Arc<forward::Permits>,
+    /// Bounds the client connections.
+    pub clients: Connections,
+    /// Where cores ask each other to end idle connections.
+    pub board: Board,
     draining: AtomicBool,
     cut: AtomicUsize,
     epoch: Instant,
@@ -77,7 +82,9 @@ impl Process {
         let connections = parts.settings.load().limits.max_connections;
         Arc::new(Self {
             permits: Arc::new(forward::Permits::new(connections, parts.cores)),
+            board: Board::new(parts.cores),
             parts,
+            clients: Connections::new(),
             rates: RateTable::new(),
             bodies: Budget::new(BODIES_BYTES_MAX),
             draining: AtomicBool::new(false),
@@ -124,15 +131,18 @@ pub struct Core {
     pub pool: Rc<forward::Pool>,
     /// This core's copy of the settings: the count of references to a shared one would bounce between cores.
     settings: RefCell<(Arc<Settings>, Rc<Settings>)>,
-    /// Client connections open on this core, by descriptor: the end of a drain cuts them.
-    pub open: RefCell<HashSet<RawFd>>,
-    /// Those that wait for a request: the beginning of a drain closes them.
-    pub idle: RefCell<HashSet<RawFd>>,
+    /// Which core this is; the first is 0.
+    pub index: usize,
+    /// Client connections open on this core. The beginning of a drain ends the reading of those that wait for a request, its
+    /// end cuts the rest.
+    pub roster: RefCell<Roster>,
+    /// Connections that are being told that there is no room.
+    pub turned_away: Cell<usize>,
 }
 
 impl Core {
-    /// A core of `process`.
-    pub fn new(process: Arc<Process>) -> Rc<Self> {
+    /// Core number `index` of `process`.
+    pub fn new(process: Arc<Process>, index: usize) -> Rc<Self> {
         let settings = process.parts.settings.load_full();
         let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
         let copy = Rc::new(Settings::clone(&settings));
@@ -144,8 +154,9 @@ impl Core {
                 forward::Dialer::new(Arc::clone(&process.parts.peer), connect_limit),
                 Arc::clone(&process.permits),
             ),
-            open: RefCell::default(),
-            idle: RefCell::default(),
+            index,
+            roster: RefCell::default(),
+            turned_away: Cell::new(0),
             process,
         })
     }
@@ -158,5 +169,10 @@ impl Core {
             *mine = (Arc::clone(&current), Rc::new(Settings::clone(&current)));
         }
         Rc::clone(&mine.1)
+    }
+
+    /// The client connection that has waited for a request longest, taken out of those that wait: its reading is to be ended.
+    pub fn end_longest_idle(&self) -> Option<std::os::fd::RawFd> {
+        self.roster.borrow_mut().end_longest(None)
     }
 }

@@ -70,7 +70,8 @@ pub(super) async fn forward(
     let ended = relay::answer(session, settings, &parsed, lease, answered, &marks, &mut watch, ledger).await;
     Ok(match ended {
         Ended::Complete { keep: true } => Next::Keep,
-        Ended::Complete { keep: false } | Ended::Cut => Next::Close,
+        Ended::Complete { keep: false } => Next::Close,
+        Ended::Cut => Next::Cut,
     })
 }
 

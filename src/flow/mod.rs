@@ -15,6 +15,7 @@
 
 mod act;
 mod charge;
+mod client;
 mod complete;
 mod core;
 mod credentials;
@@ -22,24 +23,38 @@ mod date;
 mod door;
 mod forward;
 mod gate;
+mod greet;
+mod guest;
 mod ledger;
 mod look;
 mod own;
 mod relay;
 mod request;
+mod roster;
 mod session;
 mod text;
+mod turn_away;
 mod upload;
 mod upstream;
 mod watch;
 
+pub use client::ClientConn;
 pub use core::{Core, Process, ProcessParts};
-pub use session::serve_connection;
+pub use greet::greet;
+pub use guest::{Guest, evict, make_room};
+pub(crate) use session::serve_connection;
+pub use turn_away::{say_no_room, turn_away};
 
 use std::time::Duration;
 
 /// Longest wait for the next request on a kept connection.
 pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(75);
+/// How long a connection keeps its read buffer while it waits for its next request.
+pub(crate) const BUFFER_PATIENCE: Duration = Duration::from_secs(1);
+/// With more idle connections than this on a core, a new one gets its buffer only when something has arrived.
+pub(crate) const IDLE_FEW: usize = 256;
+/// A TLS handshake must be complete this long after the connection was accepted.
+pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// A request head must be complete this long after its first byte.
 pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Longest pause between two reads of a request body.

@@ -1,7 +1,5 @@
 //! One client connection: request after request until somebody closes.
 
-use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,23 +8,27 @@ use weir_config::vocab::Dialect;
 
 use super::watch::ClientWatch;
 use super::{
-    BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, Core, DRAIN_LIMIT, HEAD_LIMIT, IDLE_LIMIT, READ_BYTES_START,
-    WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
+    BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, BUFFER_PATIENCE, ClientConn, Core, DRAIN_LIMIT, Guest,
+    HEAD_LIMIT, IDLE_FEW, IDLE_LIMIT, READ_BYTES_START, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
 };
 use crate::admit::Memory;
 use crate::exchange::{Moments, Refusal};
-use crate::rt::{self, Conn, Deadline, On};
+use crate::rt::{self, Deadline, On};
 use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, canonical_reason};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
+/// How long an orderly end may take.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// One client connection and what belongs to it.
 pub(crate) struct Session {
     pub(crate) core: Rc<Core>,
     /// Before the connection, so that it goes first: a deadline must not outlive the descriptor it would shut down.
     pub(crate) deadline: Deadline,
-    pub(crate) conn: Conn,
+    /// Before the connection, too: nobody is to end the reading of a descriptor that is another's by then.
+    guest: Guest,
+    pub(crate) conn: ClientConn,
     /// Bytes read and not yet used.
     pub(crate) buf: BytesMut,
     /// Part of the present request's body has not been read: nothing behind it may be taken for a request. True from the
@@ -50,12 +52,16 @@ pub(crate) enum Next {
     Keep,
     /// Close.
     Close,
+    /// Close without a word that could make what was sent look whole.
+    Cut,
 }
 
 /// Why there is no (further) request.
 enum NoRequest {
-    /// The client closed, idled too long, or Weir is draining.
+    /// The client closed, idled too long, had to make room, or Weir is draining.
     Closed,
+    /// Nothing has come for [`BUFFER_PATIENCE`].
+    Quiet,
     /// It sent part of a head and then nothing.
     SlowHead,
     /// It sent something that is not HTTP/1.1 as Weir accepts it.
@@ -63,15 +69,14 @@ enum NoRequest {
 }
 
 /// Serves `conn` until it closes.
-pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
-    core.open.borrow_mut().insert(conn.fd());
-    core.meter.connections_add(1);
-    let _gauge = ConnectionGauge(Rc::clone(&core), conn.fd());
+pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Core>) {
+    let crowded = core.roster.borrow().waiting() > IDLE_FEW;
     let mut session = Session {
         core,
         deadline: Deadline::new(),
         conn,
-        buf: BytesMut::with_capacity(READ_BYTES_START),
+        guest,
+        buf: BytesMut::new(),
         body_unread: false,
         body_pace: (0, 0),
         input_ended_by_us: false,
@@ -79,45 +84,62 @@ pub async fn serve_connection(core: Rc<Core>, conn: Conn, _peer: SocketAddr) {
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
     };
+    let mut rests = crowded;
     loop {
-        match session.next_head().await {
-            Ok(head) => {
-                let next = if crate::api::is_own_path(head.path()) {
-                    own::answer(&mut session, head).await
-                } else {
-                    request::exchange(&mut session, head).await
-                };
-                if next == Next::Close {
-                    break;
-                }
-            }
-            Err(NoRequest::Closed) => break,
-            Err(NoRequest::SlowHead) => {
-                let refusal = Refusal::new(
-                    408,
-                    "invalid_request",
-                    format!("the request head was not complete within {} s", HEAD_LIMIT.as_secs()),
-                );
-                session.refuse_unparsed(&refusal.closing()).await;
-                break;
-            }
-            Err(NoRequest::Fault(fault)) => {
-                let refusal = request::fault_refusal(&fault);
-                session.refuse_unparsed(&refusal).await;
-                break;
-            }
+        if rests {
+            session.rest().await;
         }
+        // The many kilobytes of state that a request needs live in here; they go while the connection rests.
+        if Box::pin(serve_requests(&mut session)).await == Served::All {
+            break;
+        }
+        rests = true;
     }
 }
 
-/// Keeps the gauge true however the connection ends.
-struct ConnectionGauge(Rc<Core>, RawFd);
+/// Why [`serve_requests`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    /// The connection is to be closed.
+    All,
+    /// Nothing has come for a while.
+    ForNow,
+}
 
-impl Drop for ConnectionGauge {
-    fn drop(&mut self) {
-        self.0.open.borrow_mut().remove(&self.1);
-        self.0.idle.borrow_mut().remove(&self.1);
-        self.0.meter.connections_add(-1);
+/// Serves request after request until the connection ends or falls silent.
+async fn serve_requests(session: &mut Session) -> Served {
+    loop {
+        let refusal = match session.next_head().await {
+            Ok(head) => {
+                let next = if crate::api::is_own_path(head.path()) {
+                    own::answer(session, head).await
+                } else {
+                    request::exchange(session, head).await
+                };
+                match next {
+                    Next::Keep => continue,
+                    Next::Close => {
+                        session.farewell().await;
+                        return Served::All;
+                    }
+                    Next::Cut => return Served::All,
+                }
+            }
+            Err(NoRequest::Quiet) => return Served::ForNow,
+            Err(NoRequest::Closed) => {
+                session.farewell().await;
+                return Served::All;
+            }
+            Err(NoRequest::SlowHead) => Refusal::new(
+                408,
+                "invalid_request",
+                format!("the request head was not complete within {} s", HEAD_LIMIT.as_secs()),
+            )
+            .closing(),
+            Err(NoRequest::Fault(fault)) => request::fault_refusal(&fault),
+        };
+        session.refuse_unparsed(&refusal).await;
+        return Served::All;
     }
 }
 
@@ -142,18 +164,16 @@ impl Session {
                         return Err(NoRequest::Fault(fault));
                     }
                 }
-            } else if !begun {
-                // A request may have been sent before the client could know of the stop: it is still read and served.
-                let draining = self.core.process.is_draining();
-                self.deadline.arm(if draining { DRAIN_LIMIT } else { IDLE_LIMIT }, On::StopReading(self.conn.fd()));
-                if !draining {
-                    self.core.idle.borrow_mut().insert(self.conn.fd());
-                }
             }
-            let got = self.fill(READ_BYTES_START).await;
-            let was_idle = self.core.idle.borrow_mut().remove(&self.conn.fd());
-            // The drain may have ended the reading side just as these bytes came; that is not the client leaving.
-            self.input_ended_by_us |= was_idle && self.core.process.is_draining();
+            let got = if self.buf.is_empty() && !begun {
+                match self.wait_for_request().await {
+                    Ok(Some(got)) => Ok(got),
+                    Ok(None) => return Err(NoRequest::Quiet),
+                    Err(error) => Err(error),
+                }
+            } else {
+                self.fill(READ_BYTES_START).await
+            };
             match got {
                 Ok(0) | Err(_) => {
                     let late = self.deadline.disarm();
@@ -164,11 +184,55 @@ impl Session {
         }
     }
 
-    /// Reads once from the client into the buffer, making room for at least `room` bytes.
-    pub(crate) async fn fill(&mut self, room: usize) -> std::io::Result<usize> {
+    /// Waits for the first bytes of a request. `None` when none have come for [`BUFFER_PATIENCE`]: then the connection goes on
+    /// waiting without a buffer, in [`Session::rest`].
+    async fn wait_for_request(&mut self) -> std::io::Result<Option<usize>> {
+        if self.core.process.is_draining() {
+            // A request may have been sent before the client could know of the stop: it is still read and served.
+            self.deadline.arm(DRAIN_LIMIT, On::StopReading(self.conn.fd()));
+            return self.fill(READ_BYTES_START).await.map(Some);
+        }
+        self.guest.wait();
+        self.make_room(READ_BYTES_START);
+        let buf = std::mem::take(&mut self.buf);
+        let (got, buf) = self.conn.read_within(buf, &self.deadline, BUFFER_PATIENCE).await;
+        self.buf = buf;
+        if !matches!(got, Ok(None)) {
+            self.awake();
+        }
+        got
+    }
+
+    /// Waits for the next request without holding memory for it. Returns when something has arrived, or nothing ever will.
+    async fn rest(&mut self) {
+        (self.buf, self.out) = (BytesMut::new(), BytesMut::new());
+        self.conn.release();
+        if !self.core.process.is_draining() {
+            self.guest.wait();
+            self.deadline.arm(IDLE_LIMIT, On::StopReading(self.conn.fd()));
+            // Whatever ended the waiting, the read that follows will say.
+            let _cause_unknown = self.conn.readable().await.is_err();
+            self.deadline.disarm();
+        }
+        self.awake();
+    }
+
+    /// Something has arrived.
+    fn awake(&mut self) {
+        // A drain or an eviction may have ended the reading side just as bytes came; that is not the client leaving.
+        self.input_ended_by_us |= self.guest.work();
+    }
+
+    /// Makes room in the buffer for at least a quarter of `room` bytes.
+    fn make_room(&mut self, room: usize) {
         if self.buf.capacity() - self.buf.len() < room / 4 {
             self.buf.reserve(room);
         }
+    }
+
+    /// Reads once from the client into the buffer, making room for at least `room` bytes.
+    pub(crate) async fn fill(&mut self, room: usize) -> std::io::Result<usize> {
+        self.make_room(room);
         let buf = std::mem::take(&mut self.buf);
         let (result, buf) = self.conn.read(buf).await;
         self.buf = buf;
@@ -282,8 +346,9 @@ impl Session {
     /// not destroyed by a reset (RFC 9112 section 9.6).
     pub(crate) async fn linger(&mut self) {
         const LINGER_BYTES_MAX: usize = 64 * 1024;
-        self.conn.finish_writing();
-        self.deadline.arm(Duration::from_secs(1), On::StopReading(self.conn.fd()));
+        self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
+        self.conn.finish_writing().await;
+        self.deadline.arm(FAREWELL_LIMIT, On::StopReading(self.conn.fd()));
         let mut read = 0;
         while read < LINGER_BYTES_MAX {
             self.buf.clear();
@@ -293,6 +358,15 @@ impl Session {
             }
         }
         self.deadline.disarm();
+    }
+
+    /// Ends the connection in order: what was said is whole.
+    async fn farewell(&mut self) {
+        if self.conn.has_farewell() {
+            self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
+            self.conn.finish_writing().await;
+            self.deadline.disarm();
+        }
     }
 
     /// A watch for this exchange.

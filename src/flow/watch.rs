@@ -9,7 +9,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::rt::{Conn, Deadline, On};
+use super::client::ClientConn;
+use crate::rt::{Deadline, On};
 
 /// How long an exchange lasts before its client is watched.
 const PATIENCE: Duration = Duration::from_millis(40);
@@ -36,7 +37,12 @@ impl ClientWatch {
 
     /// Awaits `operation` to its end. When the client leaves meanwhile, `on_gone` is called once; it has to make the
     /// operation end (by shutting its socket down), because an operation in flight is never dropped.
-    pub(crate) async fn during<F: Future>(&mut self, client: &Conn, on_gone: impl Fn(), operation: F) -> F::Output {
+    pub(crate) async fn during<F: Future>(
+        &mut self,
+        client: &ClientConn,
+        on_gone: impl Fn(),
+        operation: F,
+    ) -> F::Output {
         let mut operation = pin!(operation);
         poll_fn(|context| {
             if let Poll::Ready(output) = operation.as_mut().poll(context) {
@@ -52,7 +58,7 @@ impl ClientWatch {
         .await
     }
 
-    fn poll_gone(&mut self, context: &mut Context<'_>, client: &Conn) -> bool {
+    fn poll_gone(&mut self, context: &mut Context<'_>, client: &ClientConn) -> bool {
         if let Some(gone) = self.gone.as_mut() {
             return gone.as_mut().poll(context).is_ready();
         }

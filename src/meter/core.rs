@@ -101,6 +101,7 @@ pub(super) struct DropSeries {
 #[repr(align(128))]
 pub(super) struct CoreCells {
     pub(super) connections: Gauge,
+    pub(super) client_events: [Counter; ClientEvent::ALL.len()],
     pub(super) upstream_active: Gauge,
     pub(super) upstream_idle: Gauge,
     pub(super) panics: Counter,
@@ -131,6 +132,47 @@ pub enum UpstreamState {
     Idle,
 }
 
+/// What became of a client connection before a request was read from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// It was taken.
+    Accepted,
+    /// It was idle and had to make room for a new one.
+    Evicted,
+    /// Refused: the process has as many as it may, and none is idle.
+    RefusedLimit,
+    /// Refused: this client has as many as it may, and none is idle.
+    RefusedAddress,
+    /// Refused: the process has no descriptor left.
+    RefusedDescriptors,
+    /// It did not complete its TLS handshake.
+    HandshakeFailed,
+}
+
+impl ClientEvent {
+    /// All of them, in the order of their counters.
+    pub(super) const ALL: [Self; 6] = [
+        Self::Accepted,
+        Self::Evicted,
+        Self::RefusedLimit,
+        Self::RefusedAddress,
+        Self::RefusedDescriptors,
+        Self::HandshakeFailed,
+    ];
+
+    /// The value of the label `event`.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Evicted => "evicted",
+            Self::RefusedLimit => "refused_limit",
+            Self::RefusedAddress => "refused_address",
+            Self::RefusedDescriptors => "refused_descriptors",
+            Self::HandshakeFailed => "handshake_failed",
+        }
+    }
+}
+
 /// A core's entry for one provider and model.
 struct Requests {
     series: Arc<RequestSeries>,
@@ -153,6 +195,7 @@ impl CoreMeter {
     pub(super) fn new(fresh: Arc<SegQueue<Fresh>>) -> Self {
         let cells = Arc::new(CoreCells {
             connections: Gauge::default(),
+            client_events: Default::default(),
             upstream_active: Gauge::default(),
             upstream_idle: Gauge::default(),
             panics: Counter::default(),
@@ -245,6 +288,13 @@ impl CoreMeter {
     /// Moves the number of open client connections.
     pub fn connections_add(&self, delta: i64) {
         self.cells.connections.add(delta);
+    }
+
+    /// Counts what became of a client connection.
+    pub fn client(&self, event: ClientEvent) {
+        if let Some(count) = self.cells.client_events.get(event as usize) {
+            count.add(1);
+        }
     }
 
     /// Moves the number of upstream connections in `state`.

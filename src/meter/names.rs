@@ -47,6 +47,12 @@ pub const STORAGE_OPERATIONS: Family =
 /// Gauge.
 pub const ACTIVE_CONNECTIONS: Family = family("service_active_connections", "Client connections open now.");
 
+/// Counter, ours; `event`.
+pub const CLIENT_CONNECTIONS: Family = family(
+    "service_client_connections_total",
+    "Client connections by what became of them: accepted; evicted while idle for a new one; refused, and why.",
+);
+
 /// Gauge, ours; `version`, `io_driver`.
 pub const BUILD_INFO: Family = family("service_build_info", "Always 1; the labels say what is running.");
 /// Histogram, ours.

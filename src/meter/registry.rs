@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::cell::{Counter, HistogramSum};
 use super::core::{
-    CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, DropSeries, FindingSeries, Fresh,
-    OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
+    ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, DropSeries,
+    FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
 use super::cost::KnownCosts;
 use super::expose::Exposition;
@@ -263,6 +263,10 @@ impl Known {
         let level = |read: fn(&CoreCells) -> i64| self.cores.iter().map(|core| read(core)).sum::<i64>().max(0) as f64;
 
         out.gauge(names::ACTIVE_CONNECTIONS, &[], level(|core| core.connections.get()));
+        for event in ClientEvent::ALL {
+            let counts = self.cores.iter().filter_map(|core| core.client_events.get(event as usize));
+            out.counter(names::CLIENT_CONNECTIONS, &[("event", event.label())], counts.map(Counter::get).sum());
+        }
         out.gauge(names::UPSTREAM_CONNECTIONS, &[("state", "active")], level(|core| core.upstream_active.get()));
         out.gauge(names::UPSTREAM_CONNECTIONS, &[("state", "idle")], level(|core| core.upstream_idle.get()));
         out.counter(names::PANICS, &[], total(|core| &core.panics) + shared.panics.get());

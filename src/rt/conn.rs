@@ -1,142 +1,20 @@
-//! Connections of a core thread: accept, connect, read, write, all with owned buffers as a ring needs them.
+//! Connections of a core thread: connect, read, write, all with owned buffers as a ring needs them.
+//!
+//! Invariant: no operation in flight is dropped; what has to end early is shut down or called back and then awaited.
 
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use monoio::buf::{IoBuf, IoBufMut};
-use monoio::io::{AsyncReadRent as _, AsyncWriteRent as _, Canceller};
-use monoio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, Socket, Type};
+use monoio::io::{AsyncReadRent as _, AsyncWriteRent as _, CancelableAsyncReadRent as _, Canceller};
+use monoio::net::TcpStream;
 
-use super::DriverMode;
-
-/// Handshakes the kernel queues for one core's listener.
-const BACKLOG: i32 = 4096;
-
-/// One core's listener. Every core binds the same address with SO_REUSEPORT; the kernel spreads the connections.
-pub struct Listener {
-    inner: TcpListener,
-    canceller: std::cell::RefCell<Option<Canceller>>,
-}
-
-/// What [`Listener::accept`] brings.
-pub enum Accepted {
-    /// A new connection and its peer.
-    Connection(Conn, SocketAddr),
-    /// [`Listener::stop`] was called and nothing is waiting any more.
-    Stopped,
-}
-
-impl Listener {
-    /// Binds `addr` with SO_REUSEPORT for use under `mode`.
-    ///
-    /// # Errors
-    /// The kernel's: address in use, not permitted, not ours.
-    pub fn bind(addr: SocketAddr, mode: DriverMode) -> io::Result<std::net::TcpListener> {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        if addr.is_ipv6() && addr.ip().is_unspecified() {
-            socket.set_only_v6(false)?;
-        }
-        socket.bind(&addr.into())?;
-        socket.listen(BACKLOG)?;
-        // A ring waits by itself and wants a blocking socket; epoll needs a non-blocking one.
-        socket.set_nonblocking(mode == DriverMode::Epoll)?;
-        Ok(socket.into())
-    }
-
-    /// Finds out whether `addr` is free, which a bind with SO_REUSEPORT does not tell, and which port it is when 0 was
-    /// asked for.
-    ///
-    /// # Errors
-    /// As [`Listener::bind`]; `AddrInUse` also when another process listens with SO_REUSEPORT.
-    pub fn claim(addr: SocketAddr) -> io::Result<SocketAddr> {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&addr.into())?;
-        let local = socket.local_addr()?;
-        local.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-    }
-
-    /// Takes over a bound listener on the core that will run it.
-    ///
-    /// # Errors
-    /// When the driver cannot register the descriptor.
-    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        Ok(Self { inner: TcpListener::from_std(listener)?, canceller: std::cell::RefCell::new(Some(Canceller::new())) })
-    }
-
-    /// The next connection, with TCP_NODELAY set.
-    ///
-    /// # Errors
-    /// The kernel's; descriptor exhaustion among them, so the caller pauses before it asks again.
-    pub async fn accept(&self) -> io::Result<Accepted> {
-        let Some(handle) = self.canceller.borrow().as_ref().map(Canceller::handle) else {
-            return Ok(Accepted::Stopped);
-        };
-        match self.inner.cancelable_accept(handle).await {
-            Ok((stream, peer)) => {
-                stream.set_nodelay(true)?;
-                Ok(Accepted::Connection(Conn::new(stream), peer))
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Ok(Accepted::Stopped),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends the pending accept; later ones answer [`Accepted::Stopped`]. A connection that was accepted at the same
-    /// moment is still delivered.
-    pub fn stop(&self) {
-        if let Some(canceller) = self.canceller.borrow_mut().take() {
-            drop(canceller.cancel());
-        }
-    }
-
-    /// Takes no more connections from now on. A ring closes descriptors only when it waits the next time: a core with
-    /// nothing to drain would end before that, and its listener would go on queueing connections nobody accepts.
-    pub fn refuse(&self) {
-        shutdown_fd(self.inner.as_raw_fd(), libc::SHUT_RD);
-    }
-
-    /// Connections that are queued right now, without waiting: closing an SO_REUSEPORT listener resets what is in its
-    /// queue, so a drain empties it first.
-    pub fn accept_queued(&self, mode: DriverMode) -> Vec<(Conn, SocketAddr)> {
-        let mut queued = Vec::new();
-        while let Some((stream, peer)) = accept_now(self.inner.as_raw_fd(), mode) {
-            if stream.set_nodelay(true).is_ok()
-                && let Ok(stream) = TcpStream::from_std(stream)
-            {
-                queued.push((Conn::new(stream), peer));
-            }
-        }
-        queued
-    }
-}
-
-/// accept4 without waiting.
-#[allow(unsafe_code)]
-fn accept_now(listener: RawFd, mode: DriverMode) -> Option<(std::net::TcpStream, SocketAddr)> {
-    let mut ready = libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 };
-    let flags = libc::SOCK_CLOEXEC | if mode == DriverMode::Epoll { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: `ready` is one valid pollfd on our stack; accept4 is given null for the optional address arguments; the
-    // descriptor it returns is owned by nobody else and goes straight into the stream that will close it.
-    let stream = unsafe {
-        if libc::poll(&mut ready, 1, 0) != 1 {
-            return None;
-        }
-        let fd = libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags);
-        if fd < 0 {
-            return None;
-        }
-        std::net::TcpStream::from_raw_fd(fd)
-    };
-    let peer = stream.peer_addr().ok()?;
-    Some((stream, peer))
-}
+use super::{Deadline, On};
 
 /// Opens a TCP connection within `limit`, with TCP_NODELAY and keep-alive probes set.
 ///
@@ -153,11 +31,13 @@ pub async fn connect(addr: SocketAddr, limit: Duration) -> io::Result<Conn> {
 /// A TCP connection owned by one core.
 pub struct Conn {
     stream: TcpStream,
+    /// Calls a waiting read back.
+    canceller: Option<Canceller>,
 }
 
 impl Conn {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream }
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, canceller: None }
     }
 
     /// The descriptor, for a [`super::Deadline`].
@@ -171,6 +51,54 @@ impl Conn {
         debug_assert!(buf.capacity() > buf.len(), "a read needs room");
         let (result, tail) = self.stream.read(Tail(buf)).await;
         (result, tail.0)
+    }
+
+    /// Reads as [`Conn::read`] does, but calls the read back when nothing has come within `patience`: `Ok(None)`, and not a
+    /// byte is lost. Takes `deadline` for itself meanwhile.
+    pub async fn read_within(
+        &mut self,
+        buf: BytesMut,
+        deadline: &Deadline,
+        patience: Duration,
+    ) -> (io::Result<Option<usize>>, BytesMut) {
+        debug_assert!(buf.capacity() > buf.len(), "a read needs room");
+        let handle = self.canceller.get_or_insert_with(Canceller::new).handle();
+        let mut reading = std::pin::pin!(self.stream.cancelable_read(Tail(buf), handle));
+        let (mut armed, mut called_back) = (false, false);
+        let canceller = &mut self.canceller;
+        let (result, tail) = poll_fn(|context| {
+            if let Poll::Ready(done) = reading.as_mut().poll(context) {
+                return Poll::Ready(done);
+            }
+            if !armed {
+                armed = true;
+                deadline.arm(patience, On::Wake(context.waker().clone()));
+            } else if deadline.fired() && !called_back {
+                called_back = true;
+                *canceller = canceller.take().map(Canceller::cancel);
+            }
+            Poll::Pending
+        })
+        .await;
+        deadline.disarm();
+        let result = match result {
+            Err(error) if called_back && error.raw_os_error() == Some(libc::ECANCELED) => Ok(None),
+            other => other.map(Some),
+        };
+        (result, tail.0)
+    }
+
+    /// Waits until something has arrived or the peer has closed, holding no buffer. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.stream.readable(false).await
+    }
+
+    /// Gives back what memory it can while nothing is expected for a while.
+    pub fn release(&mut self) {
+        self.canceller = None;
     }
 
     /// Writes all of `data`.
@@ -189,6 +117,11 @@ impl Conn {
             rest = unsent.split_off(sent);
         }
         Ok(())
+    }
+
+    /// Writes what the socket takes of `data` without waiting.
+    pub fn try_write(&self, data: &[u8]) {
+        send_now(self.fd(), data);
     }
 
     /// Sends our end of stream; reading goes on.
@@ -212,16 +145,26 @@ impl Conn {
     /// When no descriptor is left.
     pub fn watch(&self) -> io::Result<Watch> {
         let duplicate = dup(self.fd())?;
-        Ok(Watch { stream: TcpStream::from_std(duplicate)? })
+        Ok(Watch { stream: TcpStream::from_std(duplicate)?, behind_bytes: false })
     }
 }
 
 /// Watches a connection for its peer's departure while somebody else reads or writes it.
 pub struct Watch {
     stream: TcpStream,
+    behind_bytes: bool,
 }
 
+/// How often the state of a connection with unread bytes is asked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 impl Watch {
+    /// The same, noticing also a departure behind bytes that nobody has read.
+    pub fn behind_bytes(mut self) -> Self {
+        self.behind_bytes = true;
+        self
+    }
+
     /// Returns when the peer has closed or reset the connection. Bytes that arrive instead (a pipelined request) end the
     /// watching without an answer: then this never returns.
     pub async fn gone(&self) {
@@ -231,6 +174,9 @@ impl Watch {
             }
             match peek(self.stream.as_raw_fd()) {
                 Ok(0) => return,
+                // Readiness tells nothing new while they lie there.
+                Ok(_) if self.behind_bytes && has_ended(self.stream.as_raw_fd()) => return,
+                Ok(_) if self.behind_bytes => super::sleep(LOOK_AGAIN).await,
                 Ok(_) => std::future::pending::<()>().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return,
@@ -246,6 +192,24 @@ fn peek(fd: RawFd) -> io::Result<usize> {
     // SAFETY: recv writes at most one byte into `byte`, which outlives the call.
     let got = unsafe { libc::recv(fd, (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends what the socket takes of `data` without waiting; what it does not take is lost.
+#[allow(unsafe_code)]
+pub(super) fn send_now(fd: RawFd, data: &[u8]) {
+    // SAFETY: send reads `data.len()` bytes from `data`, which outlives the call.
+    unsafe {
+        libc::send(fd, data.as_ptr().cast(), data.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    }
+}
+
+/// Whether the peer has sent its end of stream, whatever lies unread in front of it.
+#[allow(unsafe_code)]
+fn has_ended(fd: RawFd) -> bool {
+    let mut state = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: `state` is one valid pollfd on our stack, and the call does not wait.
+    let ready = unsafe { libc::poll(&raw mut state, 1, 0) };
+    ready != 0
 }
 
 /// Duplicates a descriptor with close-on-exec.

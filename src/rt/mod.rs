@@ -12,6 +12,7 @@ mod conn;
 pub(crate) mod deadline;
 mod driver;
 mod heartbeat;
+mod listener;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -23,12 +24,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
-pub use conn::{Accepted, Conn, Listener, connect};
+pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
 pub(crate) use driver::{CoreSeat, allowed_cpus, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use heartbeat::{Heartbeat, Heartbeats};
-pub use tls::{TlsConn, TlsConnector};
+pub use listener::{Accepted, Listener, Spare, is_out_of_descriptors};
+pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 
 /// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task.
 pub fn spawn<F>(task: F, on_panic: impl FnOnce(&str) + 'static)

@@ -1,4 +1,4 @@
-//! TLS towards the upstream: rustls over a [`Conn`], with owned buffers.
+//! TLS on both sides: rustls over a [`Conn`], with owned buffers.
 //!
 //! An operation that a deadline has ended leaves the session unusable; callers close the connection then, as they do
 //! for plain ones.
@@ -7,9 +7,10 @@ use std::io::{self, BufRead as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use super::{Conn, Deadline, On};
 
@@ -40,28 +41,84 @@ impl TlsConnector {
     /// # Errors
     /// `TimedOut`, a certificate that does not verify (with rustls' reason), or the kernel's.
     pub async fn connect(&self, conn: Conn, limit: Duration) -> io::Result<TlsConn> {
-        let deadline = Deadline::new();
-        deadline.arm(limit, On::Stop(conn.fd()));
         let session =
             ClientConnection::new(Arc::clone(&self.config), self.server_name.clone()).map_err(io::Error::other)?;
-        let incoming = BytesMut::with_capacity(RECORD_ROOM);
-        let mut tls = TlsConn { session, conn, incoming, early: BytesMut::new(), closed: false };
-        while tls.session.is_handshaking() {
-            let step = if tls.session.wants_write() { tls.flush().await } else { tls.advance_handshake().await };
-            if deadline.fired() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            step?;
+        let mut tls = TlsConn::over(conn, session.into());
+        let deadline = Deadline::new();
+        deadline.arm(limit, On::Stop(tls.conn.fd()));
+        let shaken = tls.shake_hands().await;
+        if deadline.disarm() {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        tls.flush().await?;
-        deadline.disarm();
-        Ok(tls)
+        shaken.map(|()| tls)
+    }
+}
+
+/// Answers TLS sessions under a certificate that may be replaced while connections live.
+pub struct TlsAcceptor {
+    config: ArcSwap<ServerConfig>,
+}
+
+/// What came of waiting for a client's handshake.
+pub enum Greeting {
+    /// A session.
+    Tls(Box<TlsConn>),
+    /// The client speaks, but not TLS: its connection, and what it has said so far.
+    Other(Conn, BytesMut),
+    /// No session: too slow, closed, or nothing in common.
+    Failed(io::Error),
+}
+
+/// The first byte of a TLS connection: a record that carries a handshake (RFC 8446 section 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
+
+impl TlsAcceptor {
+    /// An acceptor for new sessions under `config`.
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self { config: ArcSwap::new(config) }
+    }
+
+    /// Later sessions are under `config`; present ones stay as they are.
+    pub fn replace(&self, config: Arc<ServerConfig>) {
+        self.config.store(config);
+    }
+
+    /// Shakes hands over `conn` within `limit`.
+    pub async fn accept(&self, conn: Conn, limit: Duration) -> Greeting {
+        let session = match ServerConnection::new(self.config.load_full()) {
+            Ok(session) => session,
+            Err(error) => return Greeting::Failed(io::Error::other(error)),
+        };
+        let mut tls = Box::new(TlsConn::over(conn, session.into()));
+        let deadline = Deadline::new();
+        deadline.arm(limit, On::Stop(tls.conn.fd()));
+        let shaken = match tls.fill().await {
+            Ok(()) if tls.incoming.first() != Some(&HANDSHAKE_RECORD) => {
+                deadline.disarm();
+                return Greeting::Other(tls.conn, tls.incoming);
+            }
+            Ok(()) => match tls.digest_early() {
+                Ok(()) => tls.shake_hands().await,
+                Err(error) => {
+                    drop(tls.flush().await);
+                    Err(error)
+                }
+            },
+            Err(error) => Err(error),
+        };
+        if deadline.disarm() {
+            return Greeting::Failed(io::ErrorKind::TimedOut.into());
+        }
+        match shaken {
+            Ok(()) => Greeting::Tls(tls),
+            Err(error) => Greeting::Failed(error),
+        }
     }
 }
 
 /// A TLS session over one connection.
 pub struct TlsConn {
-    session: ClientConnection,
+    session: Connection,
     conn: Conn,
     /// Ciphertext that has been read and not yet been given to the session.
     incoming: BytesMut,
@@ -72,6 +129,22 @@ pub struct TlsConn {
 }
 
 impl TlsConn {
+    fn over(conn: Conn, session: Connection) -> Self {
+        Self { session, conn, incoming: BytesMut::new(), early: BytesMut::new(), closed: false }
+    }
+
+    /// Completes the handshake.
+    async fn shake_hands(&mut self) -> io::Result<()> {
+        while self.session.is_handshaking() {
+            if self.session.wants_write() {
+                self.flush().await?;
+            } else {
+                self.advance_handshake().await?;
+            }
+        }
+        self.flush().await
+    }
+
     /// The connection underneath, for deadlines and abort.
     pub fn conn(&self) -> &Conn {
         &self.conn
@@ -92,6 +165,45 @@ impl TlsConn {
                 return (Err(error), buf);
             }
         }
+    }
+
+    /// Reads as [`TlsConn::read`] does, but gives up without loss when nothing has come within `patience`; see
+    /// [`Conn::read_within`].
+    pub async fn read_within(
+        &mut self,
+        mut buf: BytesMut,
+        deadline: &Deadline,
+        patience: Duration,
+    ) -> (io::Result<Option<usize>>, BytesMut) {
+        let before = buf.len();
+        buf.unsplit(std::mem::take(&mut self.early));
+        loop {
+            if let Err(error) = self.digest(&mut buf) {
+                return (Err(error), buf);
+            }
+            if buf.len() > before || self.closed {
+                return (Ok(Some(buf.len() - before)), buf);
+            }
+            match self.fill_within(deadline, patience).await {
+                Ok(true) => {}
+                Ok(false) => return (Ok(None), buf),
+                Err(error) => return (Err(error), buf),
+            }
+        }
+    }
+
+    /// Gives back what memory it can while nothing is expected for a while.
+    pub fn release(&mut self) {
+        if self.incoming.is_empty() {
+            self.incoming = BytesMut::new();
+        }
+        self.conn.release();
+    }
+
+    /// Tells the peer that everything has been said (RFC 8446 section 6.1). A peer that has gone will not miss it.
+    pub async fn say_farewell(&mut self) {
+        self.session.send_close_notify();
+        drop(self.flush().await);
     }
 
     /// Gives the session what has been read and moves the plaintext that comes out to `out`. Record by record, because
@@ -132,13 +244,19 @@ impl TlsConn {
     /// One step of the handshake: reads, and says what there is to say.
     async fn advance_handshake(&mut self) -> io::Result<()> {
         self.fill().await?;
-        let mut early = std::mem::take(&mut self.early);
-        let digested = self.digest(&mut early);
-        self.early = early;
+        let digested = self.digest_early();
         if digested.is_err() {
             // The alert that tells the peer why is worth a try; the reason that counts is ours.
             drop(self.flush().await);
         }
+        digested
+    }
+
+    /// Gives the session what has been read and keeps the plaintext that comes out for the first read.
+    fn digest_early(&mut self) -> io::Result<()> {
+        let mut early = std::mem::take(&mut self.early);
+        let digested = self.digest(&mut early);
+        self.early = early;
         digested
     }
 
@@ -172,6 +290,22 @@ impl TlsConn {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(())
+    }
+
+    /// As [`TlsConn::fill`]; false when nothing has come within `patience`.
+    async fn fill_within(&mut self, deadline: &Deadline, patience: Duration) -> io::Result<bool> {
+        if self.session.wants_write() {
+            self.flush().await?;
+        }
+        let mut buf = std::mem::take(&mut self.incoming);
+        buf.reserve(RECORD_ROOM);
+        let (result, buf) = self.conn.read_within(buf, deadline, patience).await;
+        self.incoming = buf;
+        match result? {
+            None => Ok(false),
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(_) => Ok(true),
+        }
     }
 
     /// Writes what the session has to say.

@@ -6,6 +6,7 @@
 
 mod advisory;
 mod clients;
+mod connections;
 mod crash;
 mod credentials;
 mod demo;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::kind::YEAR_MS;
-use super::value::{flag, float, int, one_of, optional_addr, parsed, text};
+use super::value::{flag, float, int, one_of, optional_addr, optional_int, parsed, text};
 use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{AnalysisDepth, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
 use crate::vocab::TenantId;
@@ -191,6 +191,20 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(server.io_driver, |v| one_of(v, &DRIVERS)),
     )
     .env("SERVICE_IO_DRIVER"),
+    Setting::built(
+        "server.max_client_connections",
+        Kind::u32_at_least(1),
+        Literal::Int(10_000),
+        "Client connections of the whole process; at the limit the longest idle one is closed for a new one, or the new one gets 503.",
+        set!(server.max_client_connections, int),
+    ),
+    Setting::built(
+        "server.max_client_connections_per_address",
+        Kind::u32_at_least(1),
+        Literal::Null,
+        "Client connections of one IPv4 address or IPv6 /64; null means half of max_client_connections.",
+        set!(server.max_client_connections_per_address, optional_int),
+    ),
     Setting::built(
         "server.timing_header",
         Kind::Bool,

@@ -27,6 +27,11 @@ pub(super) fn int<T: TryFrom<u64>>(value: &Value) -> Result<T, Unfit> {
     value.as_u64().and_then(|number| T::try_from(number).ok()).ok_or(Unfit)
 }
 
+/// A whole number that fits the field, or `None` for null.
+pub(super) fn optional_int<T: TryFrom<u64>>(value: &Value) -> Result<Option<T>, Unfit> {
+    if value.is_null() { Ok(None) } else { int(value).map(Some) }
+}
+
 /// A number.
 pub(super) fn float(value: &Value) -> Result<f64, Unfit> {
     value.as_f64().ok_or(Unfit)

@@ -131,6 +131,10 @@ fn samples() -> Vec<Sample> {
         ),
         sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
         sample("security_analysis.max_analysis_text_bytes", "14", |s| s.security_analysis.max_analysis_text_bytes = 14),
+        sample("server.max_client_connections", "16", |s| s.server.max_client_connections = 16),
+        sample("server.max_client_connections_per_address", "17", |s| {
+            s.server.max_client_connections_per_address = Some(17);
+        }),
         sample("server.core_threads", "15", |s| s.server.core_threads = 15),
         sample("server.io_driver", "epoll", |s| s.server.io_driver = IoDriver::Epoll),
         sample("server.timing_header", "true", |s| s.server.timing_header = true),

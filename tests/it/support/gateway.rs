@@ -196,6 +196,30 @@ impl Gateway {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).expect("our own child").count()
     }
 
+    /// The largest number among them.
+    pub(crate) fn highest_descriptor(&self) -> usize {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).expect("our own child");
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        numbers.max().expect("an open descriptor")
+    }
+
+    /// Lets the running process have no more than `count` descriptors.
+    pub(crate) fn limit_descriptors(&self, count: usize) {
+        let set = Command::new("prlimit")
+            .args(["--pid", &self.process.child.id().to_string(), &format!("--nofile={count}:{count}")])
+            .status();
+        assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) could not set the limit");
+    }
+
+    /// Processor time the process has used, in the kernel and out of it.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.child.id())).expect("our own child");
+        // Behind the name, which may hold blanks: utime and stime are the 12th and 13th, in ticks of 10 ms.
+        let fields = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.process.signal("TERM");

@@ -96,11 +96,15 @@ impl Client {
 
     /// `None` when nobody listens.
     pub(crate) fn try_connect(addr: SocketAddr) -> Option<Self> {
-        let stream = TcpStream::connect(addr).ok()?;
+        TcpStream::connect(addr).ok().map(Self::over)
+    }
+
+    /// Over a connection made elsewhere.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
-        Some(Self { stream, buf: Vec::new() })
+        Self { stream, buf: Vec::new() }
     }
 
     pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {

@@ -1,0 +1,106 @@
+//! The client's side of a connection: plain, or TLS. Everything above reads and writes without knowing which.
+//!
+//! Invariant: an operation that a deadline ended leaves the connection good for closing only, on both kinds.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::rt::{Conn, Deadline, TlsConn, Watch};
+
+/// A client's connection.
+pub enum ClientConn {
+    /// TCP.
+    Plain(Conn),
+    /// TLS over TCP. Boxed: a session is a thousand bytes and more.
+    Tls(Box<TlsConn>),
+}
+
+impl ClientConn {
+    fn tcp(&self) -> &Conn {
+        match self {
+            Self::Plain(conn) => conn,
+            Self::Tls(tls) => tls.conn(),
+        }
+    }
+
+    /// The descriptor, for a [`Deadline`].
+    pub(crate) fn fd(&self) -> RawFd {
+        self.tcp().fd()
+    }
+
+    /// See [`Conn::read`].
+    pub(crate) async fn read(&mut self, buf: BytesMut) -> (io::Result<usize>, BytesMut) {
+        match self {
+            Self::Plain(conn) => conn.read(buf).await,
+            Self::Tls(tls) => tls.read(buf).await,
+        }
+    }
+
+    /// See [`Conn::read_within`].
+    pub(crate) async fn read_within(
+        &mut self,
+        buf: BytesMut,
+        deadline: &Deadline,
+        patience: Duration,
+    ) -> (io::Result<Option<usize>>, BytesMut) {
+        match self {
+            Self::Plain(conn) => conn.read_within(buf, deadline, patience).await,
+            Self::Tls(tls) => tls.read_within(buf, deadline, patience).await,
+        }
+    }
+
+    /// Waits until something has arrived, holding no buffer; may be dropped at any time.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        self.tcp().readable().await
+    }
+
+    /// Gives back what memory it can while nothing is expected for a while.
+    pub(crate) fn release(&mut self) {
+        match self {
+            Self::Plain(conn) => conn.release(),
+            Self::Tls(tls) => tls.release(),
+        }
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// The session's or the kernel's.
+    pub(crate) async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        match self {
+            Self::Plain(conn) => conn.write_all(data).await,
+            Self::Tls(tls) => tls.write_all(data).await,
+        }
+    }
+
+    /// Says that nothing more comes from us; on TLS in its own words first, so that what was said is known to be whole.
+    pub(crate) async fn finish_writing(&mut self) {
+        if let Self::Tls(tls) = self {
+            tls.say_farewell().await;
+        }
+        self.tcp().finish_writing();
+    }
+
+    /// Whether an orderly end has to be said in bytes.
+    pub(crate) fn has_farewell(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// See [`Conn::watch`]. On TLS what arrives may be no more than a farewell, so there the end of the stream behind unread
+    /// bytes counts, too.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub(crate) fn watch(&self) -> io::Result<Watch> {
+        match self {
+            Self::Plain(conn) => conn.watch(),
+            Self::Tls(tls) => tls.conn().watch().map(Watch::behind_bytes),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The first words on a new connection: the TLS handshake where the listener speaks TLS.
+//!
+//! Invariant: it ends within [`HANDSHAKE_LIMIT`]. A client that speaks HTTP to a TLS listener is told so in plain text; nothing
+//! it says is served.
+
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use weir_config::vocab::{Dialect, TraceId};
+
+use super::{ClientConn, Core, Guest, HANDSHAKE_LIMIT, serve_connection};
+use crate::exchange::Refusal;
+use crate::meter::ClientEvent;
+use crate::rt::{Conn, Greeting, TlsAcceptor};
+
+/// Serves `conn` until it closes, over TLS when there is an acceptor.
+pub async fn greet(core: Rc<Core>, conn: Conn, guest: Guest, tls: Option<&TlsAcceptor>) {
+    let Some(tls) = tls else { return serve_connection(ClientConn::Plain(conn), guest, core).await };
+    // Until the handshake it may make room like an idle one: it has not asked for anything yet.
+    guest.wait();
+    match Box::pin(tls.accept(conn, HANDSHAKE_LIMIT)).await {
+        Greeting::Tls(tls) => {
+            guest.work();
+            serve_connection(ClientConn::Tls(tls), guest, core).await;
+        }
+        Greeting::Other(conn, said) => {
+            core.meter.client(ClientEvent::HandshakeFailed);
+            // Methods are upper-case words; anything else may be any protocol, and an answer would be noise to it.
+            if said.first().is_some_and(u8::is_ascii_uppercase) {
+                super::turn_away::tell(conn, speaks_plain(), guest).await;
+            }
+        }
+        Greeting::Failed(error) => {
+            core.meter.client(ClientEvent::HandshakeFailed);
+            tracing::debug!(%error, "a client did not complete its TLS handshake");
+        }
+    }
+}
+
+fn speaks_plain() -> Bytes {
+    let message = "this port speaks HTTPS and the request came as plain HTTP; use https:// in the base URL";
+    let refusal = Refusal::new(400, "invalid_request", message).closing();
+    let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh());
+    let mut out = BytesMut::new();
+    super::turn_away::write(&refusal, &body, &mut out);
+    out.freeze()
+}

@@ -1,0 +1,240 @@
+//! The client connections of one core, and which of them have been waiting for a request longest.
+//!
+//! Invariant: an entry stands in the row of the waiting exactly while its state is `Waiting`; entering, changing state and
+//! leaving cost a few stores, no hashing and no search. Knows descriptors as numbers only.
+
+use std::os::fd::RawFd;
+
+use crate::admit::connections::ClientKey;
+
+/// No neighbour.
+const NONE: usize = usize::MAX;
+/// How far from the front a connection of one certain client is looked for.
+const SEARCH_MAX: usize = 256;
+
+/// A place in the roster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat(usize);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody sits here.
+    Free,
+    /// A request is on its way.
+    Working,
+    /// It waits for a request.
+    Waiting,
+    /// It waited, and we have ended its reading.
+    Ended,
+}
+
+struct Entry {
+    fd: RawFd,
+    client: ClientKey,
+    state: State,
+    before: usize,
+    behind: usize,
+}
+
+/// See the module.
+pub struct Roster {
+    entries: Vec<Entry>,
+    free: Vec<usize>,
+    front: usize,
+    back: usize,
+    waiting: usize,
+}
+
+impl Roster {
+    /// Nobody yet.
+    pub fn new() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), front: NONE, back: NONE, waiting: 0 }
+    }
+
+    /// A connection has come; it counts as working.
+    pub fn enter(&mut self, fd: RawFd, client: ClientKey) -> Seat {
+        let entry = Entry { fd, client, state: State::Working, before: NONE, behind: NONE };
+        if let Some(at) = self.free.pop()
+            && let Some(place) = self.entries.get_mut(at)
+        {
+            *place = entry;
+            return Seat(at);
+        }
+        self.entries.push(entry);
+        Seat(self.entries.len() - 1)
+    }
+
+    /// It waits for a request from now on.
+    pub fn wait(&mut self, seat: Seat) {
+        let back = self.back;
+        let Some(entry) = self.entries.get_mut(seat.0).filter(|entry| entry.state == State::Working) else { return };
+        (entry.state, entry.before, entry.behind) = (State::Waiting, back, NONE);
+        match self.entries.get_mut(back) {
+            Some(last) => last.behind = seat.0,
+            None => self.front = seat.0,
+        }
+        self.back = seat.0;
+        self.waiting += 1;
+    }
+
+    /// It waits no longer. True when we had ended its reading meanwhile: then nothing more can come from it.
+    pub fn work(&mut self, seat: Seat) -> bool {
+        self.unlink(seat, State::Working) == Some(State::Ended)
+    }
+
+    /// It has gone. Whom it was counted for.
+    pub fn leave(&mut self, seat: Seat) -> Option<ClientKey> {
+        self.unlink(seat, State::Free)?;
+        self.free.push(seat.0);
+        self.entries.get(seat.0).map(|entry| entry.client)
+    }
+
+    /// Takes the one out that has waited longest, of `client` if one is named; its reading is to be ended now.
+    pub fn end_longest(&mut self, client: Option<ClientKey>) -> Option<RawFd> {
+        let mut at = self.front;
+        for _ in 0..SEARCH_MAX {
+            let entry = self.entries.get(at)?;
+            if client.is_none_or(|client| entry.client == client) {
+                let fd = entry.fd;
+                self.unlink(Seat(at), State::Ended);
+                return Some(fd);
+            }
+            at = entry.behind;
+        }
+        None
+    }
+
+    /// All descriptors.
+    pub fn open(&self) -> impl Iterator<Item = RawFd> + '_ {
+        self.entries.iter().filter(|entry| entry.state != State::Free).map(|entry| entry.fd)
+    }
+
+    /// Whether nobody is left.
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Takes an entry out of the row if it stands there and gives it `next`; its former state, `None` for a free place.
+    fn unlink(&mut self, seat: Seat, next: State) -> Option<State> {
+        let entry = self.entries.get_mut(seat.0).filter(|entry| entry.state != State::Free)?;
+        let (state, before, behind) = (entry.state, entry.before, entry.behind);
+        (entry.state, entry.before, entry.behind) = (next, NONE, NONE);
+        if state == State::Waiting {
+            match self.entries.get_mut(before) {
+                Some(neighbour) => neighbour.behind = behind,
+                None => self.front = behind,
+            }
+            match self.entries.get_mut(behind) {
+                Some(neighbour) => neighbour.before = before,
+                None => self.back = before,
+            }
+            self.waiting -= 1;
+        }
+        Some(state)
+    }
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn client(number: u8) -> ClientKey {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number)).into()
+    }
+
+    #[test]
+    fn a_client_is_found_behind_others_and_the_order_of_the_others_stays() {
+        let mut roster = Roster::new();
+        for (fd, number) in [(3, 1), (4, 2), (5, 1), (6, 2)] {
+            let seat = roster.enter(fd, client(number));
+            roster.wait(seat);
+        }
+        assert_eq!(roster.end_longest(Some(client(2))), Some(4));
+        assert_eq!(roster.end_longest(Some(client(3))), None);
+        let rest: Vec<_> = std::iter::from_fn(|| roster.end_longest(None)).collect();
+        assert_eq!(rest, [3, 5, 6]);
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Enter,
+        Wait(usize),
+        Work(usize),
+        Leave(usize),
+        End,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            Just(Step::Enter),
+            (0..8usize).prop_map(Step::Wait),
+            (0..8usize).prop_map(Step::Work),
+            (0..8usize).prop_map(Step::Leave),
+            Just(Step::End),
+        ];
+        proptest::collection::vec(step, 0..200)
+    }
+
+    proptest! {
+        /// Against the plain way: a list of who is there and a queue of who waits.
+        #[test]
+        fn it_keeps_the_order_of_waiting(steps in steps()) {
+            let mut roster = Roster::new();
+            let mut there: Vec<(Seat, RawFd)> = Vec::new();
+            let mut queue: Vec<RawFd> = Vec::new();
+            let mut ended: Vec<RawFd> = Vec::new();
+            let mut next_fd = 10;
+            for step in steps {
+                let pick = |at: usize, there: &[(Seat, RawFd)]| there.get(at).copied();
+                match step {
+                    Step::Enter => {
+                        there.push((roster.enter(next_fd, client(1)), next_fd));
+                        next_fd += 1;
+                    }
+                    Step::Wait(at) => if let Some((seat, fd)) = pick(at, &there) {
+                        roster.wait(seat);
+                        if !queue.contains(&fd) && !ended.contains(&fd) {
+                            queue.push(fd);
+                        }
+                    }
+                    Step::Work(at) => if let Some((seat, fd)) = pick(at, &there) {
+                        prop_assert_eq!(roster.work(seat), ended.contains(&fd));
+                        queue.retain(|other| *other != fd);
+                        ended.retain(|other| *other != fd);
+                    }
+                    Step::Leave(at) => if let Some((seat, fd)) = pick(at, &there) {
+                        prop_assert!(roster.leave(seat).is_some());
+                        there.remove(at);
+                        queue.retain(|other| *other != fd);
+                        ended.retain(|other| *other != fd);
+                    }
+                    Step::End => {
+                        let first = (!queue.is_empty()).then(|| queue.remove(0));
+                        prop_assert_eq!(roster.end_longest(None), first);
+                        ended.extend(first);
+                    }
+                }
+                prop_assert_eq!(roster.waiting(), queue.len());
+                prop_assert_eq!(roster.is_empty(), there.is_empty());
+                let mut open: Vec<_> = roster.open().collect();
+                open.sort_unstable();
+                prop_assert_eq!(open, there.iter().map(|(_, fd)| *fd).collect::<Vec<_>>());
+            }
+        }
+    }
+}
