@@ -4,14 +4,22 @@
 //! list    the built-in price list, searched where it lies in the binary
 //! book    custom prices ▸ pricing file ▸ list: one model name to one price, or none
 //! cost    tokens × price, exactly
+//! caps    may this request still be sent: token caps, and what it would cost at most
+//! spend   who has spent how much in which period: reserve before, settle after
 //! ```
 //!
 //! Invariants: money is whole numbers (picodollars per token, nanodollars per call) until it is shown; a model nobody
 //! priced has no cost rather than a wrong one. Pure: no I/O except where a pricing file is read, no clock of its own.
 
 mod book;
+mod calendar;
+mod caps;
 mod cost;
 mod list;
+mod spend;
 
 pub use book::{PriceBook, Prices};
+pub use calendar::Period;
+pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
 pub use cost::{Counted, cost_nano_usd};
+pub use spend::{DEFAULT_AGENT, Exceeded, OTHER_AGENT, Reservation, Spend, SpendRow, Warning, WindowSpend};

@@ -1,0 +1,248 @@
+//! Budgets by a clock of the tests' own: exact on all threads, at the edges of periods, and over a restart.
+
+use std::sync::atomic::AtomicI64;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// 2026-11-21T12:00:00Z, a Saturday.
+const NOON: i64 = 1_795_262_400;
+
+fn tenant(name: &str) -> TenantId {
+    TenantId::from_credential(name.as_bytes())
+}
+
+fn budgets(hourly: Option<u64>, monthly: Option<u64>) -> Budgets {
+    let hard = |limit: Option<u64>| limit.map(|hard_nano_usd| Budget { hard_nano_usd, soft_nano_usd: None });
+    [hard(hourly), None, None, hard(monthly)]
+}
+
+fn spent(spend: &Spend, who: TenantId, agent: &str, now_s: i64) -> [u64; 4] {
+    spend.snapshot(who, agent, now_s).map(|window| window.spent_nano_usd)
+}
+
+#[test]
+fn a_reservation_counts_until_it_is_settled_and_then_its_real_cost() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(Some(100), None));
+    let first = spend.reserve(who, "bot", &limits, 60, NOON).unwrap();
+    let refused = spend.reserve(who, "bot", &limits, 41, NOON).map(drop).unwrap_err();
+    let expected = Exceeded {
+        window: Window::Hourly,
+        limit_nano_usd: 100,
+        spent_nano_usd: 0,
+        reserved_nano_usd: 60,
+        resets_at_s: NOON + 3_600,
+    };
+    assert_eq!(refused, expected);
+    let second = spend.reserve(who, "bot", &limits, 40, NOON).unwrap();
+    assert!(first.settle(5).is_empty());
+    assert_eq!(spend.snapshot(who, "bot", NOON).map(|window| window.reserved_nano_usd), [40; 4]);
+    drop(second);
+    assert_eq!(spent(&spend, who, "bot", NOON), [45; 4], "what was dropped without an end costs its estimate");
+    assert!(spend.reserve(who, "bot", &limits, 56, NOON).is_err());
+    assert!(spend.reserve(who, "bot", &limits, 55, NOON).is_ok());
+}
+
+#[test]
+fn a_refused_reservation_leaves_nothing_in_the_windows_that_had_room() {
+    let spend = Arc::new(Spend::new());
+    let limits = budgets(Some(100), Some(50));
+    let refused = spend.reserve(tenant("a"), "bot", &limits, 60, NOON).map(drop).unwrap_err();
+    assert_eq!((refused.window, refused.limit_nano_usd), (Window::Monthly, 50));
+    assert_eq!(spend.snapshot(tenant("a"), "bot", NOON).map(|window| window.reserved_nano_usd), [0; 4]);
+}
+
+#[test]
+fn agents_and_tenants_have_budgets_of_their_own() {
+    let spend = Arc::new(Spend::new());
+    let limits = budgets(Some(10), None);
+    for (who, agent) in [("a", "x"), ("a", "y"), ("b", "x")] {
+        spend.reserve(tenant(who), agent, &limits, 10, NOON).unwrap().settle(10);
+        assert!(spend.reserve(tenant(who), agent, &limits, 1, NOON).is_err(), "{who} {agent}");
+    }
+}
+
+#[test]
+fn a_call_counts_in_the_period_in_which_it_was_admitted() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(Some(100), None));
+    let late = spend.reserve(who, "bot", &limits, 90, NOON + 3_599).unwrap();
+    let fresh = spend.reserve(who, "bot", &limits, 100, NOON + 3_600).unwrap();
+    late.settle(90);
+    fresh.settle(30);
+    let now = NOON + 3_600;
+    assert_eq!(spent(&spend, who, "bot", now), [30, 120, 120, 120]);
+    assert_eq!(spend.snapshot(who, "bot", now)[0].reserved_nano_usd, 0);
+    // A clock that is set back stays in the period it has seen: nobody gets a second budget.
+    assert!(spend.reserve(who, "bot", &limits, 71, NOON).is_err());
+    // Two months on, everything is new.
+    assert_eq!(spent(&spend, who, "bot", NOON + 62 * 86_400), [0; 4]);
+}
+
+#[test]
+fn a_soft_limit_is_reported_once_per_period() {
+    let spend = Arc::new(Spend::new());
+    let limits: Budgets = [None, Some(Budget { hard_nano_usd: 1_000, soft_nano_usd: Some(50) }), None, None];
+    let call = |cost, now| spend.reserve(tenant("a"), "bot", &limits, cost, now).unwrap().settle(cost).to_vec();
+    assert_eq!(call(49, NOON), []);
+    let warning = Warning { window: Window::Daily, limit_nano_usd: 50, spent_nano_usd: 52 };
+    assert_eq!(call(3, NOON), [warning]);
+    assert_eq!(call(3, NOON), []);
+    assert_eq!(call(60, NOON + 86_400), [Warning { spent_nano_usd: 60, ..warning }]);
+}
+
+#[test]
+fn what_was_spent_survives_a_restart_and_what_is_over_does_not() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(None, None));
+    assert_eq!(spend.take_dirty(), []);
+    let open = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
+    spend.reserve(who, "bot", &limits, 100, NOON).unwrap().settle(80);
+    let rows = spend.take_dirty();
+    assert_eq!(rows.iter().map(|row| row.spent_nano_usd).collect::<Vec<_>>(), [80; 4]);
+    assert_eq!(spend.take_dirty(), [], "nothing changed since");
+    spend.not_kept(&rows);
+    assert_eq!(spend.take_dirty(), rows);
+    drop(open);
+    assert_eq!(spend.take_dirty().first().map(|row| row.spent_nano_usd), Some(87));
+
+    let after = Arc::new(Spend::new());
+    after.restore(rows.clone(), NOON + 10);
+    assert_eq!(spent(&after, who, "bot", NOON + 10), [80; 4]);
+    assert!(after.reserve(who, "bot", &budgets(Some(100), None), 21, NOON + 10).is_err());
+    // The next morning is Sunday: a new day, the same week and month.
+    let tomorrow = Spend::new();
+    tomorrow.restore(rows, NOON + 86_400);
+    assert_eq!(spent(&tomorrow, who, "bot", NOON + 86_400), [0, 0, 80, 80]);
+    after.erase(who, NOON + 10);
+    assert_eq!(spent(&after, who, "bot", NOON + 10), [0; 4]);
+}
+
+#[test]
+fn agents_beyond_the_bound_share_one_account() {
+    let spend = Arc::new(Spend::new());
+    let limits = budgets(Some(10), None);
+    for agent in 0..AGENTS_PER_TENANT_MAX + 50 {
+        drop(spend.reserve(tenant("a"), &format!("agent-{agent}"), &limits, 0, NOON));
+    }
+    assert!(spend.accounts().count() <= AGENTS_PER_TENANT_MAX as usize + 1);
+    spend.reserve(tenant("a"), "late-1", &limits, 10, NOON).unwrap().settle(10);
+    assert!(spend.reserve(tenant("a"), "late-2", &limits, 1, NOON).is_err());
+    assert!(spend.reserve(tenant("b"), "late-1", &limits, 10, NOON).is_ok(), "another tenant is not concerned");
+}
+
+/// 1,000,000 decisions on four threads around the edges of hours, against limits that bite. Estimates are never below the
+/// real cost here, so the documented bound is the limit itself.
+#[test]
+fn a_million_decisions_on_all_threads_never_exceed_a_limit() {
+    const LIMIT: u64 = 1_000_000;
+    const STEPS: i64 = 250_000;
+    let spend = Arc::new(Spend::new());
+    let limits = budgets(Some(LIMIT), None);
+    let clock = AtomicI64::new(NOON);
+    let charged: Vec<std::collections::HashMap<i64, u64>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4_u64)
+            .map(|worker| {
+                let (spend, limits, clock) = (&spend, &limits, &clock);
+                scope.spawn(move || {
+                    let mut seed = 0x9e37_79b9_7f4a_7c15_u64 ^ worker;
+                    let mut charged = std::collections::HashMap::new();
+                    let mut held = Vec::new();
+                    for step in 0..STEPS {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let now = if step % 64 == 0 {
+                            clock.fetch_add(1, Ordering::Relaxed)
+                        } else {
+                            clock.load(Ordering::Relaxed)
+                        };
+                        let (estimate, actual) = (1 + (seed >> 40) % 1_000, (seed >> 20) % 1_000);
+                        if let Ok(reservation) = spend.reserve(TenantId::DEFAULT, "bot", limits, estimate, now) {
+                            held.push((reservation, actual.min(estimate)));
+                        }
+                        if held.len() > 16 || seed % 3 == 0 {
+                            for (reservation, actual) in held.drain(..) {
+                                *charged.entry(reservation.cells[0].period.start_s).or_insert(0) += actual;
+                                reservation.settle(actual);
+                            }
+                        }
+                    }
+                    for (reservation, actual) in held {
+                        *charged.entry(reservation.cells[0].period.start_s).or_insert(0) += actual;
+                        reservation.settle(actual);
+                    }
+                    charged
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+    });
+    let mut hours = std::collections::BTreeMap::<i64, u64>::new();
+    for (hour, amount) in charged.into_iter().flatten() {
+        *hours.entry(hour).or_default() += amount;
+    }
+    assert!(hours.len() >= 4, "the clock passed several edges: {hours:?}");
+    assert!(hours.values().all(|spent| *spent <= LIMIT), "{hours:?}");
+    assert!(hours.values().any(|spent| *spent > LIMIT * 9 / 10), "the limit bites: {hours:?}");
+    let now = clock.load(Ordering::Relaxed);
+    let windows = spend.snapshot(TenantId::DEFAULT, "bot", now);
+    assert_eq!(windows.map(|window| window.reserved_nano_usd), [0; 4], "every reservation came back");
+    assert_eq!(windows[3].spent_nano_usd, hours.values().sum::<u64>(), "the month is the sum of its hours");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Reserve { agent: u8, estimate: u64 },
+    Settle { which: usize, actual: u64 },
+    Forget { which: usize },
+    Pass { seconds: i64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..3_u8, 0..200_u64).prop_map(|(agent, estimate)| Step::Reserve { agent, estimate }),
+        3 => (any::<usize>(), 0..300_u64).prop_map(|(which, actual)| Step::Settle { which, actual }),
+        1 => any::<usize>().prop_map(|which| Step::Forget { which }),
+        1 => (0..40_000_i64).prop_map(|seconds| Step::Pass { seconds }),
+    ]
+}
+
+proptest! {
+    /// The same decisions as plain sums over a list of calls.
+    #[test]
+    fn decides_like_sums_over_a_list_of_calls(steps in prop::collection::vec(step(), 1..120)) {
+        let spend = Arc::new(Spend::new());
+        let limits = budgets(Some(500), Some(1_500));
+        let mut now = NOON;
+        // (agent, admitted at, what it counts as) and the reservation while it is open.
+        let mut calls: Vec<(u8, i64, u64)> = Vec::new();
+        let mut open: Vec<(usize, Reservation)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Reserve { agent, estimate } => {
+                    let sum = |window: Window| {
+                        let period = Period::of(window, now);
+                        let counts = |call: &&(u8, i64, u64)| call.0 == agent && (period.start_s..period.end_s).contains(&call.1);
+                        calls.iter().filter(counts).map(|call| call.2).sum::<u64>()
+                    };
+                    let allowed = sum(Window::Hourly) + estimate <= 500 && sum(Window::Monthly) + estimate <= 1_500;
+                    let reserved = spend.reserve(TenantId::DEFAULT, &agent.to_string(), &limits, estimate, now);
+                    prop_assert_eq!(reserved.is_ok(), allowed);
+                    if let Ok(reservation) = reserved {
+                        open.push((calls.len(), reservation));
+                        calls.push((agent, now, estimate));
+                    }
+                }
+                Step::Settle { which, actual } if !open.is_empty() => {
+                    let (call, reservation) = open.remove(which % open.len());
+                    calls[call].2 = actual;
+                    reservation.settle(actual);
+                }
+                Step::Forget { which } if !open.is_empty() => drop(open.remove(which % open.len())),
+                Step::Pass { seconds } => now += seconds,
+                Step::Settle { .. } | Step::Forget { .. } => {}
+            }
+        }
+    }
+}
