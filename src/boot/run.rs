@@ -20,7 +20,7 @@ use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
 use crate::meter::{QueueWatch, Registry};
-use crate::money::Prices;
+use crate::money::{Prices, Spend};
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::health::{Facts, Health, Io};
@@ -65,6 +65,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
+    let spend = Arc::new(Spend::new());
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
     let store = open_store(&settings, &registry, &breakers)?;
     let analyser = Arc::new(Analyser::builtin()?);
@@ -93,6 +94,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let process = Process::new(ProcessParts {
         prices,
+        spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         analyser,
         inference: inference.handle(),

@@ -19,7 +19,7 @@ use crate::admit::rate::RateTable;
 use crate::api::ApiHandle;
 use crate::forward;
 use crate::meter::{CoreMeter, Registry};
-use crate::money::Prices;
+use crate::money::{Prices, Spend};
 use crate::ops::breaker::Breakers;
 use crate::record::Budget;
 use crate::rt::DriverMode;
@@ -34,6 +34,8 @@ pub struct ProcessParts {
     pub inference: PoolHandle,
     /// What models cost.
     pub prices: Arc<Prices>,
+    /// What has been spent.
+    pub spend: Arc<Spend>,
     /// Where finished spans go.
     pub sink: SpanSink,
     /// Storage and security breakers.

@@ -11,17 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
+use weir_config::settings::TokenCap;
 use weir_config::vocab::{Dialect, Finding, Timestamp, TraceId, score};
 use weir_inference::{Job, Options, Turn};
-use weir_storage::Dropped;
 use weir_storage::record::{SpanEvent, SpanRecord};
 
-use super::charge::UNPRICED;
-use super::complete::{Finish, Finished, complete, complete_unanalysed, drop_tags};
+use super::complete::{Finish, complete, complete_unanalysed, drop_tags};
+use super::publish::Publish;
 use super::{Core, Process};
 use crate::enforce::Decision;
 use crate::exchange::{Analysis, Moments, Refusal, RequestText, Skip};
 use crate::meter::CoreMeter;
+use crate::money::Reservation;
 use crate::observe::AnswerReader;
 use crate::record::{Identity, Permit, blank};
 
@@ -47,6 +48,10 @@ pub(crate) struct Ledger {
     answer_permit: Permit,
     /// The model the request's path named.
     path_model: Option<String>,
+    /// Whether the provider charges for requests like this one.
+    pub(crate) billable: bool,
+    reservation: Option<Reservation>,
+    token_cap: Option<TokenCap>,
     status: Option<u16>,
     settled: bool,
 }
@@ -65,7 +70,8 @@ impl Ledger {
         if skip == Some(Skip::BreakerOpen) && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
         }
-        let span = (store || skip.is_none()).then(|| blank(identity));
+        let wanted = store || skip.is_none() || settings.cost_caps.enabled;
+        let span = wanted.then(|| blank(identity));
         Self {
             settings: Rc::clone(settings),
             moments,
@@ -81,6 +87,9 @@ impl Ledger {
             permit: None,
             answer_permit: core.process.bodies.permit(),
             path_model: identity.path_model.clone(),
+            billable: false,
+            reservation: None,
+            token_cap: None,
             status: None,
             settled: false,
             core: Rc::clone(core),
@@ -175,6 +184,16 @@ impl Ledger {
         }
     }
 
+    /// The request has reserved an estimate; settling replaces it by the real cost.
+    pub(crate) fn reserved(&mut self, reservation: Reservation) {
+        self.reservation = Some(reservation);
+    }
+
+    /// The real usage is to be held to this cap, too.
+    pub(crate) fn hold_to_tokens(&mut self, cap: TokenCap) {
+        self.token_cap = Some(cap);
+    }
+
     /// What enforcement decided.
     pub(crate) fn enforced(&mut self, decision: Decision) {
         if let Some(span) = &mut self.span {
@@ -189,6 +208,8 @@ impl Ledger {
         if std::thread::panicking() {
             self.status = self.status.or(Some(500));
             self.failed("internal_error", "a bug in Weir ended this exchange; see the log");
+            // What it cost will never be known: the estimate stands.
+            self.reservation = None;
         }
         let total = self.moments.started.elapsed();
         let overhead_us = micros(self.moments.overhead(total));
@@ -214,9 +235,15 @@ impl Ledger {
             analyse,
             decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
             path_model: self.path_model.take(),
-            priced: self.settings.cost_estimation.enabled,
+            priced: self.billable && (self.settings.cost_estimation.enabled || self.reservation.is_some()),
         };
-        let publish = Publish { provider_label: self.provider_label, store: self.store };
+        let publish = Publish {
+            provider_label: self.provider_label,
+            store: self.store,
+            show_cost: self.settings.cost_estimation.enabled,
+            reservation: self.reservation.take(),
+            token_cap: self.token_cap,
+        };
         if !finish.is_long()
             && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()
         {
@@ -312,45 +339,6 @@ fn report(process: &Process, span: &SpanRecord) {
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.settle();
-    }
-}
-
-/// The last step: numbers to the meter, the record to the store.
-#[derive(Clone, Copy)]
-struct Publish {
-    provider_label: &'static str,
-    store: bool,
-}
-
-impl Publish {
-    fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
-        let Finished { span, cost_nano_usd } = finished;
-        meter.request(
-            self.provider_label,
-            span.model.as_deref(),
-            span.status_code.unwrap_or(0),
-            u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
-            span.overhead_us.unwrap_or(0),
-            span.prompt_tokens,
-            span.completion_tokens,
-        );
-        if let Some(nano_usd) = cost_nano_usd {
-            meter.cost(span.tenant_id, span.model.as_deref(), nano_usd);
-        } else if span.tags.contains_key(UNPRICED) {
-            meter.unpriced(self.provider_label, span.model.as_deref());
-        }
-        for finding in &span.security_findings {
-            meter.finding(finding.severity, &finding.finding_type);
-        }
-        if self.store
-            && let Err(dropped) = process.parts.sink.push(span)
-        {
-            let reason = match dropped {
-                Dropped::QueueFull => "queue_full",
-                Dropped::Closed => "closed",
-            };
-            meter.dropped("storage", reason);
-        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) async fn inspect(
     let analysis = ledger.analysis;
     let waits =
         analysis == Analysis::Due && (enforce::can_act(&settings.enforcement) || advisory_applies(settings, &parsed));
-    let must_read = waits || !settings.enable_streaming;
+    let must_read = waits || !settings.enable_streaming || settings.cost_caps.enabled;
     let mut inspected = Inspected {
         parsed,
         payload: Payload::Empty,

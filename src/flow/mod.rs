@@ -6,14 +6,17 @@
 //! gate      admit: loop, declared size, rate
 //! look      inspect: read the body, find what is in it
 //! act       enforce ▸ rewrite
+//! capped    between these two: token caps, and the estimate reserved against budgets
 //! forward   lease a connection, send, ask again where that is safe
 //! upstream  write to the provider, await the head of its answer
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
+//! charge    in the ledger's last step: tokens and what they cost
 //! own       paths Weir answers itself, handed to the control thread
 //! ```
 
 mod act;
+mod capped;
 mod charge;
 mod client;
 mod complete;
@@ -28,6 +31,7 @@ mod guest;
 mod ledger;
 mod look;
 mod own;
+mod publish;
 mod relay;
 mod request;
 mod roster;

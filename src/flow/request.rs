@@ -8,6 +8,7 @@ use weir_config::vocab::{Dialect, Role, SpanId, Timestamp, TraceId};
 
 use super::Core;
 use super::act::{enforce, rewrite};
+use super::capped::hold_to_caps;
 use super::door;
 use super::forward::forward;
 use super::gate::admit;
@@ -81,6 +82,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, skip);
+    ledger.billable = parsed.head.method() == "POST";
     session.begin_body(body);
     match run(session, &settings, parsed, denied, &mut ledger).await {
         Ok(next) => next,
@@ -112,6 +114,7 @@ async fn run(
     let admitted = admit(&core, settings, parsed)?;
     let inspected = inspect(session, settings, admitted, ledger).await?;
     let enforced = enforce(settings, inspected, ledger)?;
+    hold_to_caps(&core, settings, &enforced, ledger)?;
     let ready = rewrite(settings, enforced, ledger);
     forward(session, settings, ready, ledger).await
 }

@@ -1,0 +1,132 @@
+//! The stage that holds a request to its caps: tokens first, then money. It stands behind enforcement, so that what is
+//! blocked reserves nothing, and before anything is sent. What is reserved here is settled by the ledger, whatever happens.
+//!
+//! Off, it costs one branch. On, every POST with a body is read before it is forwarded, because its model, its text and its
+//! own bound on the answer decide. Knows no prices of its own; decides with `money`.
+
+use weir_config::Settings;
+use weir_config::settings::CostCaps;
+use weir_config::vocab::{Operation, Timestamp};
+
+use super::Core;
+use super::ledger::Ledger;
+use crate::exchange::{Enforced, Inspected, Payload, Refusal, RequestText};
+use crate::money::{Ask, DEFAULT_AGENT, Exceeded, TokenExcess, estimate_nano_usd, excess_asked};
+use crate::observe::estimate_tokens;
+
+/// Text looked at to estimate its tokens; of a longer one the rest is taken to be like the beginning.
+const SAMPLE_BYTES: usize = 64 * 1024;
+/// Tokens that the frame of one message costs beside its text.
+const TOKENS_PER_PART: u64 = 4;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// Lets the request through with its estimate reserved, or says which cap does not.
+pub(super) fn hold_to_caps(
+    core: &Core,
+    settings: &Settings,
+    enforced: &Enforced,
+    ledger: &mut Ledger,
+) -> Result<(), Refusal> {
+    let (caps, inspected) = (&settings.cost_caps, &enforced.inspected);
+    if !applies(caps, inspected) {
+        return Ok(());
+    }
+    let identity = &inspected.parsed.identity;
+    let agent = identity.agent_id.as_deref().filter(|agent| !agent.is_empty()).unwrap_or(DEFAULT_AGENT);
+    let ask = ask(inspected);
+    if let Some(cap) = caps.tokens(agent) {
+        if let Some(excess) = excess_asked(&cap, ask) {
+            return Err(too_many_tokens(agent, &excess));
+        }
+        ledger.hold_to_tokens(cap);
+    }
+    let model = match &inspected.text {
+        RequestText::Read(view) => view.model.as_deref(),
+        RequestText::None | RequestText::Raw { .. } => None,
+    };
+    let model = model.or(identity.path_model.as_deref());
+    let price = model.and_then(|model| core.process.parts.prices.find(identity.provider.as_str(), model));
+    let output_tokens =
+        if identity.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens.0) };
+    let estimate = price.map_or(0, |price| estimate_nano_usd(&price, ask, output_tokens));
+    let now_s = identity.start_time.micros() / MICROS_PER_SECOND;
+    let spend = &core.process.parts.spend;
+    match spend.reserve(identity.tenant_id, agent, caps.budgets(agent), estimate, now_s) {
+        Ok(reservation) => {
+            ledger.reserved(reservation);
+            Ok(())
+        }
+        Err(exceeded) => Err(over_budget(agent, &exceeded, estimate, now_s)),
+    }
+}
+
+/// Whether this request can cost anything: providers charge for what is posted.
+fn applies(caps: &CostCaps, inspected: &Inspected) -> bool {
+    caps.enabled && !matches!(inspected.payload, Payload::Empty) && inspected.parsed.head.method() == "POST"
+}
+
+fn ask(inspected: &Inspected) -> Ask {
+    match &inspected.text {
+        RequestText::Read(view) => {
+            let frames = TOKENS_PER_PART.saturating_mul(view.parts.len() as u64);
+            Ask { prompt_tokens: estimate_long(&view.text).saturating_add(frames), max_tokens: view.max_tokens }
+        }
+        // What could not be read in time is taken to be text.
+        RequestText::Raw { body, .. } => Ask { prompt_tokens: body.len() as u64 / 4, max_tokens: None },
+        RequestText::None => Ask { prompt_tokens: 0, max_tokens: None },
+    }
+}
+
+fn estimate_long(text: &str) -> u64 {
+    if text.len() <= SAMPLE_BYTES {
+        return estimate_tokens(text);
+    }
+    let mut end = SAMPLE_BYTES;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let sample = text.get(..end).unwrap_or_default();
+    estimate_tokens(sample).saturating_mul(text.len() as u64) / sample.len().max(1) as u64
+}
+
+fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
+    let TokenExcess { cap, limit, tokens } = excess;
+    let message = format!(
+        "this request of agent `{agent}` takes about {tokens} tokens, more than the {limit} of `cost_caps` \
+         `{cap}`; send less, lower its `max_tokens`, or raise the cap"
+    );
+    Refusal::new(429, "cost_cap_exceeded", message)
+        .header("x-should-retry", false)
+        .with("scope", "tokens")
+        .with("cap", *cap)
+        .with("window", serde_json::Value::Null)
+        .with("limit", *limit)
+        .with("current", *tokens)
+        .with("agent_id", agent)
+}
+
+fn over_budget(agent: &str, exceeded: &Exceeded, estimate: u64, now_s: i64) -> Refusal {
+    let window = exceeded.window.as_str();
+    let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
+    let [limit, current, reserved, estimate] =
+        [exceeded.limit_nano_usd, exceeded.spent_nano_usd, exceeded.reserved_nano_usd, estimate].map(dollars);
+    let message = format!(
+        "agent `{agent}` has spent ${current} of its {window} budget of ${limit} (${reserved} more is reserved by requests \
+         under way), and this request may cost ${estimate}; wait until {resets_at}, or raise `cost_caps`"
+    );
+    Refusal::new(429, "cost_cap_exceeded", message)
+        .header("Retry-After", (exceeded.resets_at_s - now_s).max(1))
+        .header("x-should-retry", false)
+        .with("scope", "budget")
+        .with("window", window)
+        .with("limit", limit)
+        .with("current", current)
+        .with("reserved", reserved)
+        .with("agent_id", agent)
+        .with("resets_at", resets_at.to_string())
+}
+
+/// For people and for JSON, where money is dollars.
+pub(crate) fn dollars(nano_usd: u64) -> f64 {
+    nano_usd as f64 / 1e9
+}

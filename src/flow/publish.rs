@@ -1,0 +1,106 @@
+//! The last step of an exchange: its cost to the budgets, its numbers to the meter, its record to the store. The one place
+//! where a reservation is settled with what a call really cost. Runs on a core or on the pool.
+
+use std::borrow::Cow;
+
+use weir_config::settings::TokenCap;
+use weir_config::vocab::{Finding, Severity, score};
+use weir_storage::Dropped;
+use weir_storage::record::SpanRecord;
+
+use super::Process;
+use super::capped::dollars;
+use super::charge::UNPRICED;
+use super::complete::Finished;
+use crate::meter::CoreMeter;
+use crate::money::{DEFAULT_AGENT, Reservation, Warning, excess_used};
+
+/// What the last step needs beside the completed record.
+pub(crate) struct Publish {
+    pub(crate) provider_label: &'static str,
+    pub(crate) store: bool,
+    /// Whether the record says what the call cost.
+    pub(crate) show_cost: bool,
+    /// What the request has reserved. Lost on the way (a job that never ran), it settles with its estimate.
+    pub(crate) reservation: Option<Reservation>,
+    /// The cap its usage is held to.
+    pub(crate) token_cap: Option<TokenCap>,
+}
+
+impl Publish {
+    pub(crate) fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
+        let Finished { mut span, cost_nano_usd } = finished;
+        if let Some(reservation) = self.reservation {
+            let agent = span.agent_id.clone();
+            for warning in reservation.settle(cost_nano_usd.unwrap_or(0)) {
+                warn(&mut span, soft_limit(agent.as_deref().unwrap_or(DEFAULT_AGENT), &warning));
+            }
+        }
+        if let Some(cap) = self.token_cap {
+            hold_to_tokens(&mut span, &cap);
+        }
+        if !self.show_cost {
+            span.estimated_cost_usd = None;
+            span.tags.remove(UNPRICED);
+        } else if let Some(nano_usd) = cost_nano_usd {
+            meter.cost(span.tenant_id, span.model.as_deref(), nano_usd);
+        } else if span.tags.contains_key(UNPRICED) {
+            meter.unpriced(self.provider_label, span.model.as_deref());
+        }
+        meter.request(
+            self.provider_label,
+            span.model.as_deref(),
+            span.status_code.unwrap_or(0),
+            u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
+            span.overhead_us.unwrap_or(0),
+            span.prompt_tokens,
+            span.completion_tokens,
+        );
+        for finding in &span.security_findings {
+            meter.finding(finding.severity, &finding.finding_type);
+        }
+        if self.store
+            && let Err(dropped) = process.parts.sink.push(span)
+        {
+            let reason = match dropped {
+                Dropped::QueueFull => "queue_full",
+                Dropped::Closed => "closed",
+            };
+            meter.dropped("storage", reason);
+        }
+    }
+}
+
+/// Flags an answer that used more than its request was allowed to ask for.
+fn hold_to_tokens(span: &mut SpanRecord, cap: &TokenCap) {
+    let Some(excess) = excess_used(cap, span.prompt_tokens, span.completion_tokens) else { return };
+    span.tags.insert(Cow::Borrowed("token_cap_exceeded"), excess.cap.to_owned());
+    let mut finding = warning("the answer used more tokens than the cap on each request allows");
+    finding.metadata.insert("scope".to_owned(), "tokens".to_owned());
+    finding.metadata.insert("cap".to_owned(), excess.cap.to_owned());
+    finding.metadata.insert("limit".to_owned(), excess.limit.to_string());
+    finding.metadata.insert("current".to_owned(), excess.tokens.to_string());
+    warn(span, finding);
+}
+
+fn soft_limit(agent: &str, reached: &Warning) -> Finding {
+    let mut finding = warning("the agent's spend has reached the soft limit of its budget");
+    finding.metadata.insert("scope".to_owned(), "budget".to_owned());
+    finding.metadata.insert("agent_id".to_owned(), agent.to_owned());
+    finding.metadata.insert("window".to_owned(), reached.window.as_str().to_owned());
+    finding.metadata.insert("limit".to_owned(), dollars(reached.limit_nano_usd).to_string());
+    finding.metadata.insert("current".to_owned(), dollars(reached.spent_nano_usd).to_string());
+    finding
+}
+
+fn warning(description: &'static str) -> Finding {
+    Finding::new("cost_cap_warning", Severity::Info, 1.0, "cost_caps", description)
+}
+
+/// Adds a finding that is no detector's; a record that was not analysed stays without a score.
+fn warn(span: &mut SpanRecord, finding: Finding) {
+    span.security_findings.push(finding);
+    if span.security_score.is_some() {
+        span.security_score = Some(score(&span.security_findings));
+    }
+}
