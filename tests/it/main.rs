@@ -7,6 +7,7 @@
 mod advisory;
 mod clients;
 mod connections;
+mod costs;
 mod crash;
 mod credentials;
 mod demo;
