@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use weir_config::settings::HealthCheck;
 
+use super::keep;
 use crate::api::{self, Api, Call};
 use crate::forward::Peer;
 use crate::meter::Registry;
+use crate::money::Spend;
 use crate::ops::health::Health;
 use crate::ops::probe::{self, Schedule};
 
@@ -20,6 +22,7 @@ pub(super) struct Control {
     pub(super) health: Arc<Health>,
     pub(super) registry: Arc<Registry>,
     pub(super) peer: Arc<Peer>,
+    pub(super) spend: Arc<Spend>,
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) probing: HealthCheck,
 }
@@ -59,9 +62,10 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, health, registry, peer, calls, probing } = self;
+        let Self { store, health, registry, peer, spend, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
         let router = api::router(Api::new(Arc::new(store.clone()), Arc::clone(&health), registry));
+        tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {
             let schedule = Schedule {
                 interval: Duration::from_secs(u64::from(probing.interval_seconds)),

@@ -29,6 +29,9 @@ pub enum StartError {
     /// The pricing file is not usable.
     #[error("{0}")]
     Prices(#[from] weir_config::prices::PriceFileError),
+    /// What has been spent cannot be read: budgets would begin anew.
+    #[error("what agents have spent cannot be read from the store: {0}")]
+    Spend(#[from] weir_storage::ReadError),
     /// The provider cannot be set up.
     #[error("{0}")]
     Peer(#[from] crate::forward::PeerError),

@@ -19,6 +19,7 @@
 mod control;
 mod core;
 mod error;
+mod keep;
 mod run;
 
 pub use error::StartError;

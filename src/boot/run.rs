@@ -14,6 +14,7 @@ use weir_storage::{Backend, Store, StoreOptions};
 use super::StartError;
 use super::control::{Control, ControlThread};
 use super::core::{self, DrainOrder, Duty};
+use super::keep;
 use crate::admit::Guard;
 use crate::admit::directory::Directory;
 use crate::api;
@@ -65,9 +66,14 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
-    let spend = Arc::new(Spend::new());
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
+    reloaders.add("prices", {
+        let prices = Arc::clone(&prices);
+        move || prices.reload().map_err(|error| error.to_string())
+    });
     let store = open_store(&settings, &registry, &breakers)?;
+    let spend = Arc::new(Spend::new());
+    keep::restore(&spend, &store)?;
     let analyser = Arc::new(Analyser::builtin()?);
     let inference = start_inference(cores, &analyser, &registry)?;
     let guard = Guard::new(&settings.auth, Arc::new(Directory::default()));
@@ -88,6 +94,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         health: Arc::clone(&health),
         registry: Arc::clone(&registry),
         peer: Arc::clone(&peer),
+        spend: Arc::clone(&spend),
         calls,
         probing: settings.health_check,
     })
@@ -262,6 +269,7 @@ impl Gateway {
         }
         clean &= process.cut() == 0;
         inference.stop_within(left());
+        clean &= keep::save(&process.parts.spend, &store);
         clean &= store.close(left());
         control.stop();
         clean

@@ -22,4 +22,4 @@ pub use book::{PriceBook, Prices};
 pub use calendar::Period;
 pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
 pub use cost::{Counted, cost_nano_usd};
-pub use spend::{DEFAULT_AGENT, Exceeded, OTHER_AGENT, Reservation, Spend, SpendRow, Warning, WindowSpend};
+pub use spend::{DEFAULT_AGENT, Exceeded, OTHER_AGENT, Reservation, Spend, Warning, WindowSpend};

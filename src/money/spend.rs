@@ -22,6 +22,7 @@ use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 use weir_config::settings::{Budget, Budgets, Window};
 use weir_config::vocab::TenantId;
+use weir_storage::SpendRow;
 
 use super::calendar::Period;
 
@@ -102,21 +103,6 @@ pub struct WindowSpend {
     pub spent_nano_usd: u64,
     /// Nanodollars reserved by calls under way.
     pub reserved_nano_usd: u64,
-}
-
-/// One window of an account as it is kept over a restart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpendRow {
-    /// Whose.
-    pub tenant: TenantId,
-    /// Which agent's.
-    pub agent: String,
-    /// Which window.
-    pub window: Window,
-    /// The period's first second.
-    pub period_start_s: i64,
-    /// Nanodollars of settled calls.
-    pub spent_nano_usd: u64,
 }
 
 /// What a request has reserved. Dropping it settles with the estimate: a call whose end nobody saw may have cost it.

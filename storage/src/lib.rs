@@ -26,5 +26,5 @@ mod writer;
 
 pub use error::{Dropped, NotWritten, OpenError, ReadError};
 pub use queue::SpanSink;
-pub use sqlite::MigrationReport;
+pub use sqlite::{MigrationReport, SpendRow};
 pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
 
 mod advisory;
+mod caps;
 mod clients;
 mod connections;
 mod costs;

@@ -79,6 +79,7 @@ impl Tx<'_> {
 
     /// Makes everything of a tenant unfindable and leaves it to be taken out. The integer is never given to another.
     pub(crate) fn forget_tenant(&mut self, tenant: TenantId) -> Result<(), WriteError> {
+        self.conn.prepare_cached("DELETE FROM spend WHERE tenant = ?1")?.execute([tenant.as_bytes().as_slice()])?;
         let found = find_tenant(self.conn, tenant)?;
         if let Some(found) = found {
             // No longer 16 bytes, so no tenant's; the number keeps it unique however often a tenant is deleted.

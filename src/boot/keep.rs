@@ -1,0 +1,49 @@
+//! Keeps spend over restarts: read before the first request, written behind the traffic once a second and at the end.
+//!
+//! What a kill can lose is bounded: the spend of the last second, and what was reserved by calls under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_config::vocab::Timestamp;
+use weir_storage::{ReadError, Store};
+
+use crate::money::Spend;
+
+/// How long spend stands in memory only.
+const KEEP_INTERVAL: Duration = Duration::from_secs(1);
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// Takes back what was spent in the periods that still run.
+pub(super) fn restore(spend: &Spend, store: &Store) -> Result<(), ReadError> {
+    let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+    spend.restore(store.load_spend(now_s)?, now_s);
+    Ok(())
+}
+
+/// Writes down what changed. Blocks until it is durable; what could not be written is tried again the next time.
+pub(super) fn save(spend: &Spend, store: &Store) -> bool {
+    let rows = spend.take_dirty();
+    if rows.is_empty() {
+        return true;
+    }
+    match store.save_spend(rows.clone()) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(%error, accounts = rows.len(), "spend could not be written down; it is kept in memory and tried again");
+            spend.not_kept(&rows);
+            false
+        }
+    }
+}
+
+/// Does that again and again.
+pub(super) async fn keep(spend: Arc<Spend>, store: Store) {
+    loop {
+        tokio::time::sleep(KEEP_INTERVAL).await;
+        let (spend, store) = (Arc::clone(&spend), store.clone());
+        if tokio::task::spawn_blocking(move || save(&spend, &store)).await.is_err() {
+            tracing::error!("writing spend down panicked");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Promise: nobody spends more than the budget allows, whatever happens to the calls and however many come at once; and
+//! what was spent survives a restart.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+
+/// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
+const PRICES: &str = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
+
+/// Cents per month and day for every agent, and one agent with a budget of its own.
+fn caps(monthly_usd: f64, soft_usd: f64) -> String {
+    format!(
+        "cost_caps:\n  enabled: true\n  default_budget_caps:\n    - {{window: monthly, hard_limit_usd: {monthly_usd}, \
+         soft_limit_usd: {soft_usd}}}\n  agents:\n    - {{agent_id: rich, budget_caps: [{{window: daily, hard_limit_usd: 5}}]}}\n"
+    )
+}
+
+/// One output token is asked for, so the estimate is the cost.
+fn ask(agent: &str) -> Vec<u8> {
+    let body = json!({ "model": "cent", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
+    let call = Call::post("/v1/chat/completions", body.to_string());
+    if agent.is_empty() { call.bytes() } else { call.field("X-Service-Agent-ID", agent).bytes() }
+}
+
+fn answer_using(completion_tokens: u32) -> String {
+    let body = json!({ "choices": [{ "message": { "content": "a" } }],
+        "usage": { "prompt_tokens": 1, "completion_tokens": completion_tokens, "total_tokens": 1 + completion_tokens } });
+    let body = body.to_string();
+    format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// How many of `calls` calls in a row are served.
+fn served(gateway: &Gateway, agent: &str, calls: usize) -> usize {
+    (0..calls).filter(|_| call(gateway.addr, ask(agent)).status == 200).count()
+}
+
+fn refused(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    let error = answer.json()["error"].clone();
+    assert_eq!(error["type"], "cost_cap_exceeded");
+    assert_eq!(answer.header("x-should-retry").as_deref(), Some("false"));
+    error
+}
+
+on_both_drivers! {
+    fn a_budget_is_spent_to_the_cent_and_then_refused_per_agent(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 0.02)).start();
+        let answers: Vec<Answer> = (0..4).map(|_| call(gateway.addr, ask(""))).collect();
+        assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 200, 429]);
+        let error = refused(&answers[3]);
+        assert_eq!(
+            (&error["scope"], &error["window"], &error["limit"], &error["current"], &error["agent_id"]),
+            (&json!("budget"), &json!("monthly"), &json!(0.03), &json!(0.03), &json!("_default")),
+        );
+        assert!(error["message"].as_str().unwrap().contains("`_default` has spent $0.03 of its monthly budget of $0.03"), "{error}");
+        let seconds: u64 = answers[3].header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=31 * 86_400).contains(&seconds), "{seconds}");
+        assert_eq!(upstream.requests().len(), 3, "what is refused is not sent");
+        // The refused call is recorded like any other.
+        let span = gateway.span_of(&answers[3]);
+        assert_eq!((&span["status_code"], &span["error_type"]), (&json!(429), &json!("cost_cap_exceeded")));
+        assert_eq!(span["estimated_cost_usd"], Value::Null);
+
+        // The call that reached the soft limit says so, and only that one.
+        let warned = |answer: &Answer| {
+            let span = gateway.span_of(answer);
+            let findings = span["security_findings"].as_array().unwrap().clone();
+            findings.into_iter().find(|finding| finding["finding_type"] == "cost_cap_warning")
+        };
+        assert_eq!(warned(&answers[0]), None);
+        let warning = warned(&answers[1]).unwrap();
+        assert_eq!(warning["metadata"], json!({ "scope": "budget", "agent_id": "_default", "window": "monthly", "limit": "0.02", "current": "0.02" }));
+        assert_eq!(warned(&answers[2]), None);
+
+        // Others have budgets of their own.
+        assert_eq!(served(&gateway, "another", 4), 3);
+        assert_eq!(served(&gateway, "rich", 10), 10);
+        let tenant = "X-Service-Tenant-ID: 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10\r\n";
+        let elsewhere = String::from_utf8(ask("")).unwrap().replacen("Host:", &format!("{tenant}Host:"), 1);
+        assert_eq!(call(gateway.addr, elsewhere).status, 200);
+    }
+
+    fn what_was_spent_survives_a_stop_and_a_kill(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let mut gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 1.0)).start();
+        assert_eq!(served(&gateway, "a", 1), 1);
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        gateway.restart();
+        assert_eq!(served(&gateway, "a", 1), 1);
+        eventually("spend is written down", || {
+            (gateway.metric("service_storage_operations_total", "operation=\"write_spend\",status=\"success\"") > 0.0).then_some(())
+        });
+        gateway.kill();
+        gateway.restart();
+        assert_eq!(served(&gateway, "a", 3), 1, "two of three cents were spent before");
+    }
+
+    fn a_call_that_fails_gives_its_reservation_back(driver) {
+        let upstream = Upstream::play(|peer| {
+            while let Some(request) = peer.request() {
+                match request.header("x-fate") {
+                    Some("error") => peer.say("HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}"),
+                    Some("cut") => return,
+                    _ => peer.say(answer_using(1)),
+                }
+            }
+        });
+        let closed = ClosedPort::new();
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0)).start();
+        let fated = |fate: &str| String::from_utf8(ask("a")).unwrap().replacen("Host:", &format!("X-Fate: {fate}\r\nHost:"), 1);
+        for (fate, status) in [("error", 500), ("cut", 502)] {
+            for _ in 0..5 {
+                assert_eq!(call(gateway.addr, fated(fate)).status, status);
+            }
+        }
+        assert_eq!(served(&gateway, "a", 5), 2);
+        let nobody = Setup::new(driver).upstream(format!("http://{}", closed.addr)).with(PRICES).with(&caps(0.02, 1.0)).start();
+        let statuses: Vec<u16> = (0..5).map(|_| call(nobody.addr, ask("a")).status).collect();
+        assert_eq!(statuses, [502; 5]);
+    }
+
+    fn an_answer_dearer_than_its_estimate_is_charged_in_full(driver) {
+        let upstream = Upstream::always(answer_using(4));
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.05, 1.0)).start();
+        // The estimate is one cent, the answer costs four: the second call still has room for its estimate.
+        assert_eq!(served(&gateway, "a", 4), 2);
+        let error = refused(&call(gateway.addr, ask("a")));
+        assert_eq!(error["current"], 0.08);
+    }
+
+    fn token_caps_refuse_what_asks_for_more_and_flag_what_used_more(driver) {
+        let upstream = Upstream::always(answer_using(60));
+        let caps = "cost_caps:\n  enabled: true\n  default_token_cap: {max_prompt_tokens: 100, max_completion_tokens: 50}\n  \
+                    agents:\n    - {agent_id: free, token_cap: {}}\n";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(caps).start();
+        let asked = |text: &str, max_tokens: Value, agent: &str| {
+            let body = json!({ "model": "m", "max_tokens": max_tokens, "messages": [{ "role": "user", "content": text }] });
+            call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).field("X-Service-Agent-ID", agent).bytes())
+        };
+        let long = "words ".repeat(200);
+        let error = refused(&asked(&long, json!(10), "a"));
+        assert_eq!((&error["scope"], &error["cap"], &error["limit"]), (&json!("tokens"), &json!("max_prompt_tokens"), &json!(100)));
+        let error = refused(&asked("hi", json!(51), "a"));
+        assert_eq!((&error["cap"], &error["limit"], &error["current"]), (&json!("max_completion_tokens"), &json!(50), &json!(51)));
+        assert_eq!(upstream.requests().len(), 0);
+        assert_eq!(asked(&long, json!(51), "free").status, 200);
+        // Without a bound of its own the request goes out, and the answer is looked at.
+        let answer = asked("hi", Value::Null, "a");
+        let span = gateway.span_of(&answer);
+        assert_eq!((answer.status, &span["tags"]["token_cap_exceeded"]), (200, &json!("max_completion_tokens")));
+        assert_eq!(span["security_findings"][0]["finding_type"], "cost_cap_warning");
+    }
+
+    fn every_dialect_and_path_is_held_to_the_same_budget(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0)).start();
+        let body = json!({ "model": "cent", "max_tokens": 1, "stream": false, "prompt": "hi", "input": "hi",
+            "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+        let generate = json!({ "contents": [], "generationConfig": { "maxOutputTokens": 1 }, "inferenceConfig": { "maxTokens": 1 } }).to_string();
+        let calls = [
+            ("/v1/chat/completions", &body), ("/v1/messages", &body), ("/api/chat", &body), ("/v1/responses", &body),
+            ("/v1/completions", &body), ("/some/other/path", &body), ("/v1beta/models/cent:generateContent", &generate),
+            ("/model/cent/converse", &generate),
+        ];
+        for (at, (path, body)) in calls.into_iter().enumerate() {
+            let agent = format!("agent-{at}");
+            let call = |bytes: Vec<u8>| call(gateway.addr, bytes).status;
+            let asked = Call::post(path, body.as_bytes()).field("X-Service-Agent-ID", &agent);
+            let statuses = [call(asked.bytes()), call(asked.chunked(7)), call(asked.bytes())];
+            assert_eq!(statuses, [200, 200, 429], "{path}");
+        }
+    }
+
+    fn sixty_four_connections_at_once_never_exceed_budget_and_rate(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let rate = "rate_limiting: {requests_per_second: 1, burst_size: 500}";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(1.0, 9.0)).with(rate).start();
+        let started = std::time::Instant::now();
+        let (served, capped, limited) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..64 {
+                scope.spawn(|| {
+                    let mut client = Client::connect(gateway.addr);
+                    for _ in 0..10 {
+                        client.say(ask("a"));
+                        let answer = client.answer();
+                        let counter = match (answer.status, answer.header("x-should-retry").is_some()) {
+                            (200, _) => &served,
+                            (429, true) => &capped,
+                            (429, false) => &limited,
+                            (other, _) => panic!("{other}: {}", answer.text()),
+                        };
+                        counter.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let [served, capped, limited] = [served, capped, limited].map(AtomicUsize::into_inner);
+        let refilled = started.elapsed().as_secs() as usize + 1;
+        assert_eq!(served, 100, "one dollar is a hundred calls of a cent");
+        assert_eq!(upstream.requests().len(), 100);
+        assert!(served + capped <= 500 + refilled, "{served} + {capped} passed the rate limit in {refilled} s");
+        assert_eq!(served + capped + limited, 640);
+        assert_eq!(gateway.metric("service_cost_usd_total", "model=\"cent\""), 1e6);
+    }
+}
