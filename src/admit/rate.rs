@@ -2,10 +2,16 @@
 //!
 //! Each bucket is the generic cell rate algorithm (ITU-T I.371, the virtual scheduling form): one 64-bit "theoretical
 //! arrival time" moved forward by compare-and-swap, so a request is either wholly counted or not at all, on whichever
-//! core it arrives. The table is a fixed array of slots found by hashing the tenant: bounded memory, no allocation, no
-//! resize. A slot whose bucket has been full for `window_seconds` belongs to nobody and may be taken over.
+//! core it arrives, and no edge of a second or minute means anything to it. Time is counted in 64ths of a nanosecond and
+//! the interval between two requests is rounded up, so in any stretch of `t` seconds at most `burst_size + t ×
+//! requests_per_second` requests pass, never one more. The table is a fixed array of slots found by hashing the tenant:
+//! bounded memory, no allocation, no resize. A slot whose bucket has been full for `window_seconds` belongs to nobody and
+//! may be taken over.
+//!
+//! Where 16 neighbours of a slot are busy at once (tens of thousands of tenants within one window) tenants share a bucket,
+//! which errs on the side of limiting.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_config::settings::{RateLimit, RateLimiting};
@@ -15,6 +21,9 @@ use weir_config::vocab::TenantId;
 const SLOTS: usize = 1 << 15;
 /// How far a tenant's slot may stand from its hash.
 const PROBES: usize = 16;
+/// Steps of the table's clock in a second: 64 to the nanosecond, which 64 bits hold for nine years of uptime.
+const TICKS_PER_SECOND: u64 = 64 * NANOS_PER_SECOND;
+const TICKS_PER_NANO: u64 = 64;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// What the bucket says.
@@ -35,34 +44,44 @@ pub enum Verdict {
 struct Slot {
     /// Hash of the tenant that owns the slot; 0 is nobody.
     tenant: AtomicU64,
-    /// Theoretical arrival time in nanoseconds of the caller's clock.
-    arrival_ns: AtomicU64,
+    /// Theoretical arrival time in ticks of the caller's clock.
+    arrival: AtomicU64,
 }
 
 /// The buckets of all tenants, shared by all cores.
 pub struct RateTable {
     slots: Box<[Slot]>,
-    hasher: RandomState,
+    /// Tenants' ids may come from clients, who must not be able to choose neighbours.
+    seeds: (u64, u64),
 }
 
 impl RateTable {
     /// An empty table: every bucket is full.
     pub fn new() -> Self {
-        let slots = (0..SLOTS).map(|_| Slot { tenant: AtomicU64::new(0), arrival_ns: AtomicU64::new(0) }).collect();
-        Self { slots, hasher: RandomState::new() }
+        let slots = (0..SLOTS).map(|_| Slot { tenant: AtomicU64::new(0), arrival: AtomicU64::new(0) }).collect();
+        let seed = || RandomState::new().build_hasher().finish();
+        Self { slots, seeds: (seed(), seed()) }
     }
 
     /// Takes one request from `tenant`'s bucket at `now_ns` of a monotonic clock that all cores share.
     pub fn take(&self, tenant: TenantId, limits: &RateLimiting, now_ns: u64) -> Verdict {
         let limit = limits.tenant_overrides.get(&tenant).copied().unwrap_or(limits.default);
-        let idle_ns = u64::from(limits.window_seconds).saturating_mul(NANOS_PER_SECOND);
-        let slot = self.slot(tenant, now_ns, idle_ns);
-        take(&slot.arrival_ns, limit, now_ns)
+        let now = now_ns.saturating_mul(TICKS_PER_NANO);
+        let idle = u64::from(limits.window_seconds).saturating_mul(TICKS_PER_SECOND);
+        let slot = self.slot(tenant, now, idle);
+        take(&slot.arrival, limit, now)
+    }
+
+    /// Two multiplications' worth of mixing: the keyed hash of the standard library costs more than the decision itself.
+    fn hash(&self, tenant: TenantId) -> u64 {
+        let (high, low) = tenant.uuid().as_u64_pair();
+        let once = folded(high ^ self.seeds.0, low ^ self.seeds.1);
+        folded(once ^ self.seeds.1, 0x9e37_79b9_7f4a_7c15)
     }
 
     /// The slot of `tenant`: its own, else a free or forgotten one, else (all probes busy) the first, shared.
-    fn slot(&self, tenant: TenantId, now_ns: u64, idle_ns: u64) -> &Slot {
-        let hash = self.hasher.hash_one(tenant).max(1);
+    fn slot(&self, tenant: TenantId, now: u64, idle: u64) -> &Slot {
+        let hash = self.hash(tenant).max(1);
         let start = hash as usize & (SLOTS - 1);
         let probes = || (0..PROBES).filter_map(move |step| self.slots.get((start + step) & (SLOTS - 1)));
         if let Some(own) = probes().find(|slot| slot.tenant.load(Ordering::Acquire) == hash) {
@@ -70,8 +89,8 @@ impl RateTable {
         }
         for slot in probes() {
             let owner = slot.tenant.load(Ordering::Acquire);
-            let full_since = slot.arrival_ns.load(Ordering::Relaxed);
-            let forgotten = owner == 0 || full_since.saturating_add(idle_ns) < now_ns;
+            let full_since = slot.arrival.load(Ordering::Relaxed);
+            let forgotten = owner == 0 || full_since.saturating_add(idle) < now;
             if forgotten && slot.tenant.compare_exchange(owner, hash, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return slot;
             }
@@ -90,23 +109,29 @@ impl Default for RateTable {
     }
 }
 
-static NOBODY: Slot = Slot { tenant: AtomicU64::new(0), arrival_ns: AtomicU64::new(0) };
+static NOBODY: Slot = Slot { tenant: AtomicU64::new(0), arrival: AtomicU64::new(0) };
 
-/// The algorithm on one bucket.
-fn take(arrival_ns: &AtomicU64, limit: RateLimit, now_ns: u64) -> Verdict {
+/// Both halves of the product, folded.
+fn folded(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// The algorithm on one bucket; `now` in ticks.
+fn take(arrival: &AtomicU64, limit: RateLimit, now: u64) -> Verdict {
     let rate = u64::from(limit.requests_per_second.max(1));
     let burst = u64::from(limit.burst_size.max(1));
-    // Kept in units of 1/rate nanoseconds would be exact; a nanosecond is fine enough up to 10^9 requests per second.
-    let interval = (NANOS_PER_SECOND / rate).max(1);
+    // Rounded up: a rate that does not divide the clock passes a little less, never more.
+    let interval = TICKS_PER_SECOND.div_ceil(rate);
     let tolerance = interval.saturating_mul(burst - 1);
-    let mut seen = arrival_ns.load(Ordering::Relaxed);
+    let mut seen = arrival.load(Ordering::Relaxed);
     loop {
-        let arrival = seen.max(now_ns);
-        let ahead = arrival - now_ns;
+        let next = seen.max(now);
+        let ahead = next - now;
         if ahead > tolerance {
-            return Verdict::Limited { retry_after_ns: ahead - tolerance };
+            return Verdict::Limited { retry_after_ns: (ahead - tolerance).div_ceil(TICKS_PER_NANO) };
         }
-        match arrival_ns.compare_exchange_weak(seen, arrival + interval, Ordering::AcqRel, Ordering::Relaxed) {
+        match arrival.compare_exchange_weak(seen, next.saturating_add(interval), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => {
                 let remaining = (tolerance - ahead) / interval;
                 return Verdict::Admitted { remaining: u32::try_from(remaining).unwrap_or(u32::MAX) };
@@ -184,6 +209,84 @@ mod tests {
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
         });
         assert!((1_000..=1_050).contains(&counted), "{counted} of 1,000,000 were admitted in one second");
+    }
+
+    /// 1,000,000 decisions on four threads over five minutes of one shared clock, for rates that divide a second and rates
+    /// that do not: in no stretch of time, across seconds and minutes or within them, does one request more pass than
+    /// `burst + t × rate`.
+    #[test]
+    fn a_million_decisions_never_exceed_the_bound_in_any_stretch_of_time() {
+        for (rate, burst) in [(7, 1), (100, 200), (333, 10), (1_000, 50)] {
+            let (table, limits) = (RateTable::new(), limits(rate, burst));
+            let clock = AtomicU64::new(1);
+            let mut passed: Vec<u64> = std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..4_u64)
+                    .map(|worker| {
+                        let (table, limits, clock) = (&table, &limits, &clock);
+                        scope.spawn(move || {
+                            let mut seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(worker + 1);
+                            let mut passed = Vec::new();
+                            for _ in 0..62_500 {
+                                seed = seed
+                                    .wrapping_mul(6_364_136_223_846_793_005)
+                                    .wrapping_add(1_442_695_040_888_963_407);
+                                // 1.2 ms on average, in bursts: five minutes altogether.
+                                let pause = if seed >> 60 == 0 { (seed >> 20) % 38_400_000 } else { 0 };
+                                let now = clock.fetch_add(pause, Ordering::SeqCst) + pause;
+                                if admitted(table.take(TenantId::DEFAULT, limits, now)) {
+                                    passed.push(now);
+                                }
+                            }
+                            passed
+                        })
+                    })
+                    .collect();
+                workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+            });
+            passed.sort_unstable();
+            // The bound holds in every stretch of time when it holds between any two requests that passed.
+            let mut earliest = i128::MAX;
+            for (count, at) in passed.iter().enumerate() {
+                // count - rate × t, scaled: its rise since the lowest point before is the number that passed.
+                let level = count as i128 * i128::from(NANOS_PER_SECOND) - i128::from(*at) * i128::from(rate);
+                earliest = earliest.min(level);
+                let rise = level - earliest;
+                let bound = i128::from(burst - 1) * i128::from(NANOS_PER_SECOND);
+                assert!(rise <= bound, "rate {rate}, burst {burst}: {rise} of {bound} at {at}");
+            }
+            let seconds = clock.into_inner() / NANOS_PER_SECOND;
+            assert!(seconds > 60, "several minutes' edges were crossed: {seconds} s");
+            let least = passed.len() as u64 * 100 / (seconds * u64::from(rate)).min(250_000);
+            assert!(least > 20, "the limit is used, not only kept: {} in {seconds} s at {rate}", passed.len());
+        }
+    }
+
+    #[test]
+    fn the_edge_of_a_minute_means_nothing() {
+        let (table, limits) = (RateTable::new(), limits(10, 10));
+        let minute = 60 * NANOS_PER_SECOND;
+        let take = |now| admitted(table.take(TenantId::DEFAULT, &limits, now));
+        assert_eq!((0..20).filter(|_| take(minute - 1)).count(), 10);
+        assert_eq!((0..20).filter(|_| take(minute)).count(), 0, "no second burst behind the edge");
+        assert_eq!((0..20).filter(|_| take(minute + NANOS_PER_SECOND)).count(), 10);
+    }
+
+    #[test]
+    fn a_rate_that_does_not_divide_the_second_is_never_exceeded() {
+        let (table, limits) = (RateTable::new(), limits(300_000, 1));
+        let passed =
+            (0..2_000_000_u64).filter(|step| admitted(table.take(TenantId::DEFAULT, &limits, 1 + step * 500))).count();
+        assert!((299_900..=300_001).contains(&passed), "{passed} in one second");
+    }
+
+    #[test]
+    fn limits_that_change_while_it_runs_hold_from_the_next_request_on() {
+        let table = RateTable::new();
+        let (narrow, wide) = (limits(1, 1), limits(1_000, 100));
+        assert_eq!((0..200).filter(|_| admitted(table.take(TenantId::DEFAULT, &wide, 5))).count(), 100);
+        assert!(!admitted(table.take(TenantId::DEFAULT, &narrow, 5)));
+        assert!(admitted(table.take(TenantId::DEFAULT, &narrow, 5 + NANOS_PER_SECOND)));
+        assert!(!admitted(table.take(TenantId::DEFAULT, &narrow, 6 + NANOS_PER_SECOND)));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod access;
 mod ask;
+mod costs;
 mod error;
 mod handle;
 mod openapi;
@@ -28,6 +29,7 @@ mod tests;
 mod traces;
 
 pub use access::{Access, access};
+pub use costs::Costs;
 pub use error::Fault;
 pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve, serve_until};
 pub use paths::is_own_path;

@@ -65,6 +65,10 @@ pub(super) const SPANS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL,
 /// Of a list without filters.
 pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 
+/// Of the spend snapshot.
+pub(super) const COSTS: &[Parameter] =
+    &[parameter("agent_id", Kind::Text, "The agent; without it the one of requests that name none, `_default`.")];
+
 /// Filters and page of the trace list.
 pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page), Fault> {
     let filter = TraceFilter {

@@ -9,12 +9,12 @@ use weir_storage::record::{SpanRecord, TraceRecord};
 
 use super::access::{OPEN, VIEWER};
 use super::route::Route;
-use super::{openapi, operations, query, spans, traces};
+use super::{costs, openapi, operations, query, spans, traces};
 use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), records()].into_iter().flatten().collect()
+    [operational(), records(), money()].into_iter().flatten().collect()
 }
 
 fn operational() -> Vec<Route> {
@@ -64,5 +64,15 @@ fn records() -> Vec<Route> {
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
             .query(query::PAGE)
             .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+    ]
+}
+
+fn money() -> Vec<Route> {
+    vec![
+        Route::get("/api/v1/costs/current", VIEWER, costs::current)
+            .says("Costs", "current_costs", "What an agent has spent in the windows it has budgets for")
+            .query(query::COSTS)
+            .answers::<costs::SpendSnapshot>(200, "The running windows")
+            .refuses(404, "Cost caps are switched off"),
     ]
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
+use super::costs::Costs;
 use super::error::Fault;
 use super::records::Records;
 use crate::meter::Registry;
@@ -27,13 +28,22 @@ pub struct Api {
     pub(super) records: Arc<dyn Records>,
     pub(super) health: Arc<Health>,
     pub(super) registry: Arc<Registry>,
+    /// `None` where nothing is spent, e.g. in tests of other routes.
+    pub(super) costs: Option<Arc<Costs>>,
     readers: Arc<Semaphore>,
 }
 
 impl Api {
     /// Handlers over this store, health and registry.
     pub fn new(records: Arc<dyn Records>, health: Arc<Health>, registry: Arc<Registry>) -> Self {
-        Self { records, health, registry, readers: Arc::new(Semaphore::new(READERS_MAX)) }
+        Self { records, health, registry, costs: None, readers: Arc::new(Semaphore::new(READERS_MAX)) }
+    }
+
+    /// The same with spend to show.
+    #[must_use]
+    pub fn with_costs(mut self, costs: Costs) -> Self {
+        self.costs = Some(Arc::new(costs));
+        self
     }
 
     /// Runs `read` on a blocking thread once a reader is free; its bytes become a 200.

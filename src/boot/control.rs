@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
+use weir_config::Settings;
 use weir_config::settings::HealthCheck;
 
 use super::keep;
-use crate::api::{self, Api, Call};
+use crate::api::{self, Api, Call, Costs};
 use crate::forward::Peer;
 use crate::meter::Registry;
 use crate::money::Spend;
@@ -23,6 +25,7 @@ pub(super) struct Control {
     pub(super) registry: Arc<Registry>,
     pub(super) peer: Arc<Peer>,
     pub(super) spend: Arc<Spend>,
+    pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) calls: mpsc::Receiver<Call>,
     pub(super) probing: HealthCheck,
 }
@@ -62,9 +65,11 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, health, registry, peer, spend, calls, probing } = self;
+        let Self { store, health, registry, peer, spend, settings, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
-        let router = api::router(Api::new(Arc::new(store.clone()), Arc::clone(&health), registry));
+        let costs = Costs { settings, spend: Arc::clone(&spend) };
+        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), registry).with_costs(costs);
+        let router = api::router(api);
         tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {
             let schedule = Schedule {

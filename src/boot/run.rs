@@ -95,6 +95,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         registry: Arc::clone(&registry),
         peer: Arc::clone(&peer),
         spend: Arc::clone(&spend),
+        settings: Arc::clone(live.snapshot()),
         calls,
         probing: settings.health_check,
     })

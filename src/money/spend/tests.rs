@@ -161,7 +161,7 @@ fn a_million_decisions_on_all_threads_never_exceed_a_limit() {
                         if let Ok(reservation) = spend.reserve(TenantId::DEFAULT, "bot", limits, estimate, now) {
                             held.push((reservation, actual.min(estimate)));
                         }
-                        if held.len() > 16 || seed % 3 == 0 {
+                        if held.len() > 16 || seed.is_multiple_of(3) {
                             for (reservation, actual) in held.drain(..) {
                                 *charged.entry(reservation.cells[0].period.start_s).or_insert(0) += actual;
                                 reservation.settle(actual);
