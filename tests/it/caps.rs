@@ -84,6 +84,40 @@ on_both_drivers! {
         assert_eq!(call(gateway.addr, elsewhere).status, 200);
     }
 
+    fn current_spend_is_shown_per_agent_and_not_at_all_while_caps_are_off(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let caps = "cost_caps:\n  enabled: true\n  default_token_cap: {max_total_tokens: 9000}\n  default_budget_caps:\n    \
+                    - {window: monthly, hard_limit_usd: 0.08, soft_limit_usd: 0.04}\n    - {window: weekly, hard_limit_usd: 1}\n";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(caps).start();
+        assert_eq!(served(&gateway, "a/b c", 3), 3);
+        let shown = eventually("three calls are settled", || {
+            let shown = gateway.json("/api/v1/costs/current?agent_id=a%2Fb%20c");
+            (shown["windows"][0]["current_spend_usd"] == 0.03).then_some(shown)
+        });
+        let resets: Vec<Value> = [0, 1].map(|at| shown["windows"][at]["resets_at"].clone()).to_vec();
+        assert_eq!(shown, json!({
+            "tenant_id": "00000000-0000-0000-0000-000000000000",
+            "agent_id": "a/b c",
+            "windows": [
+                { "window": "weekly", "current_spend_usd": 0.03, "reserved_usd": 0.0, "hard_limit_usd": 1.0,
+                    "soft_limit_usd": null, "utilization_pct": 3.0, "resets_at": resets[0] },
+                { "window": "monthly", "current_spend_usd": 0.03, "reserved_usd": 0.0, "hard_limit_usd": 0.08,
+                    "soft_limit_usd": 0.04, "utilization_pct": 37.5, "resets_at": resets[1] },
+            ],
+            "token_cap": { "max_prompt_tokens": null, "max_completion_tokens": null, "max_total_tokens": 9000 },
+        }));
+        assert!(resets[0].as_str().unwrap().ends_with("T00:00:00.000000Z"), "{resets:?}");
+        assert!(resets[1].as_str().unwrap().ends_with("-01T00:00:00.000000Z"), "{resets:?}");
+        let nobody = gateway.json("/api/v1/costs/current");
+        assert_eq!((&nobody["agent_id"], &nobody["windows"][0]["current_spend_usd"]), (&json!("_default"), &json!(0.0)));
+
+        let off = Setup::new(driver).upstream(upstream.url()).start();
+        let answer = call(off.addr, "GET /api/v1/costs/current HTTP/1.1\r\nHost: weir\r\n\r\n");
+        assert_eq!((answer.status, &answer.json()["error"]["type"]), (404, &json!("not_found")));
+        let answer = call(gateway.addr, "GET /api/v1/costs/current?agent=a HTTP/1.1\r\nHost: weir\r\n\r\n");
+        assert_eq!(answer.status, 400, "{}", answer.text());
+    }
+
     fn what_was_spent_survives_a_stop_and_a_kill(driver) {
         let upstream = Upstream::always(answer_using(1));
         let mut gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 1.0)).start();
