@@ -122,6 +122,10 @@ pub struct Storage {
     pub database_path: PathBuf,
     /// `storage.auto_migrate`: run pending migrations at start.
     pub auto_migrate: bool,
+    /// `storage.retention_days` (ours): spans that started longer ago are removed; 0 keeps them.
+    pub retention_days: u32,
+    /// `storage.max_bytes` (ours): the oldest spans are removed while the database holds more; 0 is no bound.
+    pub max_bytes: u64,
 }
 
 /// `storage.profile` values this build serves.
@@ -308,6 +312,8 @@ impl Default for Settings {
                 profile: StorageProfile::Lite,
                 database_path: PathBuf::from("service.db"),
                 auto_migrate: true,
+                retention_days: 0,
+                max_bytes: 0,
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
             security_analysis: SecurityAnalysis { jailbreak_enabled: true, max_analysis_text_bytes: 1_048_576 },

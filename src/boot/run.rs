@@ -163,6 +163,7 @@ fn open_store(settings: &Settings, registry: &Registry, breakers: &Arc<Breakers>
         queue_bytes: STORAGE_QUEUE_BYTES,
         observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
     })?;
+    store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));
     Ok(store)

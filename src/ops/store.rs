@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_storage::{BatchOutcome, Store, StoreObserver};
+use weir_config::settings::Storage;
+use weir_storage::{BatchOutcome, Retention, Store, StoreObserver};
 
 use super::breaker::Breakers;
 use crate::meter::{Exposition, QueueWatch, Shared, Source, names};
@@ -53,6 +54,15 @@ impl StoreObserver for StoreWatch {
 /// The store's queue, for `/metrics` and `/health`; `capacity` is the `queue_items` the store was opened with.
 pub fn queue(store: Store, capacity: u64) -> QueueWatch {
     QueueWatch { name: "storage", capacity, depth: Box::new(move || store.counters().queue_items as u64) }
+}
+
+/// How long records are kept, and how much room they may take.
+pub fn retention(storage: &Storage) -> Retention {
+    let days = u64::from(storage.retention_days);
+    Retention {
+        max_age: (days > 0).then(|| Duration::from_secs(days * 24 * 60 * 60)),
+        max_bytes: (storage.max_bytes > 0).then_some(storage.max_bytes),
+    }
 }
 
 /// Shows spans the store had to drop one by one because no store could take them.

@@ -10,6 +10,7 @@
 
 pub mod actions;
 pub mod audit;
+mod compliance;
 mod encode;
 mod error;
 pub mod identity;
@@ -18,6 +19,7 @@ pub mod query;
 mod queue;
 pub mod record;
 pub mod reports;
+mod retention;
 mod sqlite;
 pub mod stats;
 mod store;
@@ -26,5 +28,6 @@ mod writer;
 
 pub use error::{Dropped, NotWritten, OpenError, ReadError};
 pub use queue::SpanSink;
+pub use retention::Retention;
 pub use sqlite::{MigrationReport, SpendRow};
 pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};

@@ -1,4 +1,4 @@
-//! Compliance reports: their records. What stands in them is `sqlite::report_content`'s matter.
+//! Compliance reports: their records. What stands in them is `compliance`'s matter.
 
 use std::fmt;
 use std::str::FromStr;

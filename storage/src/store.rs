@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use crate::error::{OpenError, ReadError};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
 use crate::record::{SpanRecord, TraceRecord};
+use crate::retention::{Policy, Retention};
 use crate::sqlite::{self, Home, MigrationReport, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
 
@@ -101,10 +102,10 @@ pub struct CountersSnapshot {
 /// A handle to the store. Cheap to clone; the last one to go closes it.
 #[derive(Clone)]
 pub struct Store {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     queue: Arc<Queue>,
     tally: Arc<Tally>,
     observer: Arc<dyn StoreObserver>,
@@ -112,6 +113,11 @@ struct Inner {
     give_up_at: Arc<Mutex<Option<Instant>>>,
     /// Spans lost until the first `close` was called.
     lost_before_close: AtomicU64,
+    /// A thread builds reports.
+    pub(crate) building: Mutex<bool>,
+    policy: Arc<Policy>,
+    /// No further report is begun.
+    pub(crate) closing: AtomicBool,
 }
 
 impl Store {
@@ -124,7 +130,8 @@ impl Store {
             Backend::Sqlite { path, auto_migrate } => (Home::File(path), auto_migrate),
             Backend::Memory { max_bytes } => (Home::memory(max_bytes), true),
         };
-        let engine = Box::new(SqliteEngine::open(&home, auto_migrate)?);
+        let policy = Arc::new(Policy::default());
+        let engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
         let readers = Readers::new(home);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
         let tally = Arc::new(Tally::default());
@@ -143,8 +150,20 @@ impl Store {
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Thread { reason: error.to_string() })?;
         let lost_before_close = AtomicU64::new(u64::MAX);
-        let inner = Inner { queue, tally, observer: options.observer, readers, give_up_at, lost_before_close };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Inner {
+            queue,
+            tally,
+            observer: options.observer,
+            readers,
+            give_up_at,
+            lost_before_close,
+            building: Mutex::new(false),
+            closing: AtomicBool::new(false),
+            policy,
+        };
+        let store = Self { inner: Arc::new(inner) };
+        store.resume_reports();
+        Ok(store)
     }
 
     /// Applies pending migrations to a database file and closes it again.
@@ -153,6 +172,11 @@ impl Store {
     /// See [`OpenError`].
     pub fn migrate(path: &Path) -> Result<MigrationReport, OpenError> {
         sqlite::migrate(path)
+    }
+
+    /// Bounds what is kept, from now on. Without a call everything is kept.
+    pub fn set_retention(&self, retention: Retention) {
+        self.inner.policy.set(retention);
     }
 
     /// Where spans go in.
@@ -295,6 +319,7 @@ impl Inner {
             let mut at = self.give_up_at.lock();
             *at = Some(at.map_or(give_up, |former| former.min(give_up)));
         }
+        self.closing.store(true, Ordering::Relaxed);
         self.readers.close_idle();
         self.queue.close();
         self.queue.wait_gone(deadline) && self.lost() == before

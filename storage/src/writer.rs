@@ -38,7 +38,8 @@ pub(crate) trait Engine: Send {
     /// Writes all rows or none.
     fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError>;
     /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
-    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError>;
+    /// A transaction whose commit failed may have reached the file all the same: `stamp` tells, when it is called again.
+    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError>;
     /// After a failure of the store: gets ready for the next attempt.
     fn recover(&mut self) -> Result<(), WriteError>;
     /// After a commit, and once when traffic pauses: the log.
@@ -138,8 +139,8 @@ impl Writer {
             quiet = if wrote { 0 } else { quiet.saturating_add(1) };
             busy += u32::from(wrote);
             if busy >= KEEP_EVERY {
-                busy = 0;
-                self.engine.keep();
+                // One piece per round while there is more to do, so that removing keeps up with arriving.
+                busy = if self.engine.keep() { KEEP_EVERY } else { 0 };
             }
             if quiet < QUIET_ROUNDS {
                 std::thread::park_timeout(ROUND.saturating_sub(round.elapsed()));
@@ -261,14 +262,15 @@ impl Writer {
         let started = Instant::now();
         let deadline = started + self.batch_timeout.min(ORDER_WAIT);
         let mut wait = BACKOFF_MIN;
-        let mut result = self.attempt_orders(orders);
+        let stamp = fresh_stamp();
+        let mut result = self.attempt_orders(orders, stamp);
         while let Some(reason) = result.as_ref().err().and_then(WriteError::of_store) {
             self.failing(reason.to_owned());
             if !self.pause(wait, deadline) {
                 break;
             }
             wait = (wait * 2).min(BACKOFF_MAX);
-            result = self.engine.recover().and_then(|()| self.attempt_orders(orders));
+            result = self.engine.recover().and_then(|()| self.attempt_orders(orders, stamp));
         }
         let outcome = match result {
             Ok(()) => {
@@ -285,15 +287,15 @@ impl Writer {
     }
 
     /// A change that panics costs itself only: then each is made, and answered, alone.
-    fn attempt_orders(&mut self, orders: &mut Vec<Box<dyn Job>>) -> Result<(), WriteError> {
+    fn attempt_orders(&mut self, orders: &mut Vec<Box<dyn Job>>, stamp: i32) -> Result<(), WriteError> {
         let engine = &mut self.engine;
-        if let Ok(result) = catch_unwind(AssertUnwindSafe(|| engine.carry_out(orders))) {
+        if let Ok(result) = catch_unwind(AssertUnwindSafe(|| engine.carry_out(orders, stamp))) {
             return result;
         }
         self.engine.recover()?;
         while let Some(one) = orders.get_mut(..1) {
             let engine = &mut self.engine;
-            let outcome = match catch_unwind(AssertUnwindSafe(|| engine.carry_out(one))) {
+            let outcome = match catch_unwind(AssertUnwindSafe(|| engine.carry_out(one, fresh_stamp()))) {
                 Ok(result) => result.map(Ok)?,
                 Err(_) => {
                     tracing::error!("an acknowledged write panicked");
@@ -337,6 +339,12 @@ impl Writer {
             tracing::info!("the store can be written again");
         }
     }
+}
+
+/// Tells one group of changes from the one before.
+fn fresh_stamp() -> i32 {
+    let [a, b, c, d, ..] = *uuid::Uuid::new_v4().as_bytes();
+    i32::from_be_bytes([a, b, c, d])
 }
 
 /// Tells the queue that the writer has gone, however it went.

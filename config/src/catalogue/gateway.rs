@@ -192,6 +192,20 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Run pending migrations at start.",
         set!(storage.auto_migrate, flag),
     ),
+    Setting::built(
+        "storage.retention_days",
+        Kind::Int { min: 0, max: 36_500 },
+        Literal::Int(0),
+        "Days a trace is kept after its start; 0 keeps traces for ever. Ours.",
+        set!(storage.retention_days, int),
+    ),
+    Setting::built(
+        "storage.max_bytes",
+        Kind::at_least(0),
+        Literal::Int(0),
+        "The oldest traces are removed while the database holds more than this many bytes; 0 is no bound. Ours.",
+        set!(storage.max_bytes, int),
+    ),
     // --- logging; RUST_LOG overrides the filter and so comes after the level ---
     Setting::built(
         "logging.level",

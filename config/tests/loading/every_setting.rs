@@ -54,6 +54,8 @@ fn samples() -> Vec<Sample> {
         sample("storage.profile", "memory", |s| s.storage.profile = StorageProfile::Memory),
         sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
         sample("storage.auto_migrate", "false", |s| s.storage.auto_migrate = false),
+        sample("storage.retention_days", "30", |s| s.storage.retention_days = 30),
+        sample("storage.max_bytes", "1073741824", |s| s.storage.max_bytes = 1_073_741_824),
         sample("logging.level", "debug", |s| s.logging.filter = "debug".into()),
         sample("logging.format", "json", |s| s.logging.format = LogFormat::Json),
         sample("circuit_breaker.enabled", "false", |s| s.circuit_breaker.enabled = false),

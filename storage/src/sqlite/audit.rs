@@ -13,6 +13,8 @@ use crate::writer::WriteError;
 
 /// Lines checked in one read: a check of a long log must not hold a snapshot for long.
 const CHECK_LINES: i64 = 20_000;
+/// Lines of a period given at most.
+const PERIOD_LINES: i64 = 10_000;
 const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
 
 impl Tx<'_> {
@@ -71,6 +73,22 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
         detail: serde_json::from_str(&detail).unwrap_or_default(),
         hash: hex(&row.get::<_, Vec<u8>>(7)?),
     })
+}
+
+/// Lines of a period that concern a tenant, or the whole service, oldest first; at most [`PERIOD_LINES`].
+pub(super) fn of_period(
+    conn: &Connection,
+    tenant: TenantId,
+    start_us: i64,
+    end_us: i64,
+) -> Result<Vec<AuditEntry>, Stop> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM audit WHERE (tenant = ?1 OR tenant IS NULL) AND at_us >= ?2 AND at_us < ?3 \
+         ORDER BY seq LIMIT ?4"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let rows = statement.query_map((tenant.as_bytes().as_slice(), start_us, end_us, PERIOD_LINES), entry)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 impl Store {

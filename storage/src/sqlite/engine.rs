@@ -1,16 +1,21 @@
 //! The writing engine: one connection, one transaction per batch.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use rusqlite::{Connection, ffi};
 
+use super::ballast::Ballast;
 use super::home::Home;
 use super::intern::Interner;
 use super::tallies::Tallies;
 use super::tx::Tx;
-use super::{erase, migrate, open, rows};
+use super::{migrate, open, rows};
 use crate::encode::Encoder;
 use crate::error::OpenError;
 use crate::order::Job;
 use crate::queue::Queued;
+use crate::retention::Policy;
 use crate::writer::{Engine, WriteError};
 
 /// The log is copied into the file when it holds more than this: the copy holds up the writer, so it is done often and
@@ -20,20 +25,24 @@ const LOG_BYTES_MAX: i64 = 16 * 1024 * 1024;
 const LOOK_EVERY: u32 = 16;
 
 pub(crate) struct SqliteEngine {
-    home: Home,
+    pub(super) home: Home,
     /// `None` between a failure and the next attempt.
-    conn: Option<Connection>,
+    pub(super) conn: Option<Connection>,
     encoder: Encoder,
     interner: Interner,
     tallies: Tallies,
-    page_bytes: i64,
+    pub(super) page_bytes: i64,
     batches: u32,
     /// The last failure was an I/O error: the file is checked before it is trusted again.
     suspect: bool,
+    pub(super) policy: Arc<Policy>,
+    pub(super) ballast: Ballast,
+    /// When rows past their age were last looked for, and none was found.
+    pub(super) aged_looked: Option<Instant>,
 }
 
 impl SqliteEngine {
-    pub(crate) fn open(home: &Home, auto_migrate: bool) -> Result<Self, OpenError> {
+    pub(crate) fn open(home: &Home, auto_migrate: bool, policy: Arc<Policy>) -> Result<Self, OpenError> {
         let path = home.path();
         let mut conn = open::writer(home)?;
         let report = migrate::apply(&mut conn, path, auto_migrate)?;
@@ -52,11 +61,17 @@ impl SqliteEngine {
             page_bytes,
             batches: 0,
             suspect: false,
+            policy,
+            ballast: Ballast::beside(path),
+            aged_looked: None,
         })
     }
 
     /// Runs `change` as one transaction; what it leaves undone is rolled back.
-    fn transact(&mut self, change: impl FnOnce(&mut Tx<'_>) -> Result<(), WriteError>) -> Result<(), WriteError> {
+    pub(super) fn transact(
+        &mut self,
+        change: impl FnOnce(&mut Tx<'_>) -> Result<(), WriteError>,
+    ) -> Result<(), WriteError> {
         let Self { home, conn, encoder, interner, tallies, .. } = self;
         let _alone = home.alone();
         let Some(open) = conn.as_ref() else {
@@ -78,6 +93,9 @@ impl SqliteEngine {
             *conn = None;
         }
         self.suspect |= matches!(error, WriteError::Damage(_));
+        if matches!(error, WriteError::Full(_)) {
+            self.ballast.release();
+        }
         Err(error)
     }
 
@@ -87,31 +105,6 @@ impl SqliteEngine {
         let frames: i64 =
             conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)").ok()?.query_row([], |row| row.get(1)).ok()?;
         Some(frames * self.page_bytes)
-    }
-
-    /// Bytes of pages in use.
-    fn used_bytes(&self) -> Option<i64> {
-        let conn = self.conn.as_ref()?;
-        let count = |sql| conn.prepare_cached(sql).ok()?.query_row([], |row| row.get::<_, i64>(0)).ok();
-        Some((count("PRAGMA page_count")? - count("PRAGMA freelist_count")?) * self.page_bytes)
-    }
-
-    /// A database in memory forgets its oldest arrivals.
-    fn keep_within_bound(&mut self) {
-        let Home::Memory(shared) = &self.home else { return };
-        let bytes_max = i64::try_from(shared.bytes_max).unwrap_or(i64::MAX);
-        let mut erased = 1;
-        while erased > 0 && self.used_bytes().is_some_and(|bytes| bytes > bytes_max) {
-            erased = 0;
-            let result = self.transact(|tx| {
-                erased = tx.erase_oldest()?;
-                Ok(())
-            });
-            if let Err(error) = result {
-                tracing::error!(reason = error.reason(), "the oldest records could not be forgotten");
-                return;
-            }
-        }
     }
 
     fn checkpoint(&self, mode: &'static str) {
@@ -131,12 +124,20 @@ fn begin(conn: &Connection) -> Result<(), WriteError> {
 impl Engine for SqliteEngine {
     fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
         self.transact(|tx| rows::put_all(tx, rows.iter().map(|row| &*row.span)))?;
-        self.keep_within_bound();
+        // A database in memory has its bound kept after every batch.
+        while !self.home.is_file() && self.erase_excess()? {}
         Ok(())
     }
 
-    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError> {
+    /// The stamp is kept in the header's `user_version`, which takes part in the transaction.
+    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError> {
         self.transact(|tx| {
+            let last: i32 = tx.conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?;
+            if last == stamp {
+                // The commit that was reported as failed is in the file, with the results the jobs still hold.
+                return Ok(());
+            }
+            tx.conn.pragma_update(None, "user_version", stamp)?;
             for job in jobs {
                 tx.conn.prepare_cached("SAVEPOINT change")?.execute([])?;
                 match job.run(tx).and_then(|()| Ok(tx.tallies.store(tx.conn)?)) {
@@ -170,22 +171,12 @@ impl Engine for SqliteEngine {
         Ok(())
     }
 
-    /// Takes out some rows of deleted tenants.
     fn keep(&mut self) -> bool {
-        let due = self.conn.as_ref().is_some_and(|conn| matches!(erase::deleted(conn), Ok(Some(_))));
-        if !due {
-            return false;
-        }
-        let mut more = false;
-        let result = self.transact(|tx| {
-            more = tx.erase_deleted()?;
-            Ok(())
-        });
-        if let Err(error) = result {
-            tracing::warn!(reason = error.reason(), "rows of a deleted tenant could not be taken out; trying on");
-            return false;
-        }
-        more
+        self.keep_house().unwrap_or_else(|error| {
+            // Nothing is lost: the rows are taken out later.
+            tracing::warn!(reason = error.reason(), "housekeeping of the store failed; trying on");
+            false
+        })
     }
 
     fn tend(&mut self, idle: bool) {

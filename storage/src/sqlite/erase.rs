@@ -28,6 +28,13 @@ impl Tx<'_> {
         self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[BATCH_ROWS])
     }
 
+    /// Takes out some of a tenant's spans that started before `start_us`.
+    pub(super) fn erase_before(&mut self, tenant: i64, start_us: i64) -> Result<usize, WriteError> {
+        let sql = "SELECT id FROM spans INDEXED BY spans_by_start WHERE tenant = ?1 AND start_us < ?2 \
+            ORDER BY start_us, id LIMIT ?3";
+        self.erase(sql, &[tenant, start_us, BATCH_ROWS])
+    }
+
     fn erase(&mut self, select: &str, values: &[i64]) -> Result<usize, WriteError> {
         let conn = self.conn;
         let ids: Vec<i64> = conn

@@ -6,15 +6,19 @@
 
 mod actions;
 mod audit;
+mod ballast;
 mod engine;
 mod erase;
 mod home;
 mod intern;
+mod keeper;
 mod keys;
 mod migrate;
 mod open;
+mod paging;
 mod pool;
 mod read;
+mod report_builder;
 mod reports;
 mod rows;
 mod spend;

@@ -1,13 +1,14 @@
 //! The queries behind the lists. Every one takes the tenant first and names it in every condition.
 //!
-//! A list is two statements in one snapshot: the total from the running sums, and the page from an index that covers all
-//! filters, joined to the rows of the page only. A page nearer to the end than to the beginning is read from the end.
+//! A list is read in one snapshot: the total from the running sums, the row numbers of the page from an index that covers
+//! all filters (see `paging`), then the rows of the page alone.
 
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 
 use super::actions;
 use super::intern::{find_name, find_tenant};
+use super::paging::List;
 use super::pool::{Readers, Stop};
 use super::tallies::Weight;
 use crate::encode::{self, Columns};
@@ -38,7 +39,7 @@ impl Filter {
         Self { tenant, sql: "tenant = ?".to_owned(), values: vec![tenant] }
     }
 
-    fn and(&mut self, condition: &str, value: i64) {
+    pub(super) fn and(&mut self, condition: &str, value: i64) {
         self.sql.push_str(" AND ");
         self.sql.push_str(condition);
         self.values.push(value);
@@ -71,38 +72,6 @@ impl Filter {
     pub(super) fn sum(&self, conn: &Connection, column: &str) -> rusqlite::Result<u64> {
         let sql = format!("SELECT ifnull(sum({column}), 0) FROM tallies WHERE {}", self.sql);
         conn.prepare_cached(&sql)?.query_row(params_from_iter(&self.values), count)
-    }
-}
-
-/// Which rows of the ordered index make the page.
-struct Window {
-    order: &'static str,
-    limit: u64,
-    offset: u64,
-}
-
-impl Window {
-    fn of(page: Page, total: u64) -> Option<Self> {
-        let limit = u64::from(page.limit).min(total.checked_sub(page.offset)?);
-        if limit == 0 {
-            return None;
-        }
-        let behind = total - page.offset - limit;
-        Some(if page.offset <= behind {
-            Self { order: "start_us DESC, id DESC", limit, offset: page.offset }
-        } else {
-            Self { order: "start_us ASC, id ASC", limit, offset: behind }
-        })
-    }
-
-    fn sql(&self, from: &str, filter: &Filter) -> String {
-        format!("SELECT id FROM spans INDEXED BY {from} WHERE {} ORDER BY {} LIMIT ? OFFSET ?", filter.sql, self.order)
-    }
-
-    fn values(&self, filter: &Filter) -> Vec<i64> {
-        let mut values = filter.values.clone();
-        values.extend([self.limit, self.offset].map(u64::cast_signed));
-        values
     }
 }
 
@@ -148,17 +117,68 @@ impl<'a> Reading<'a> {
         Ok((id, span))
     }
 
-    /// The records of a statement, newest first.
-    fn page(&mut self, sql: &str, values: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
-        let mut statement = self.conn.prepare_cached(sql)?;
-        let mut rows = statement.query(params_from_iter(values))?;
-        let mut spans = Vec::new();
-        while let Some(row) = rows.next()? {
-            spans.push(self.span(row)?);
+    /// The records of these rows, in this order.
+    fn page(&mut self, ids: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
+        let mut statement = self.conn.prepare_cached(&format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.id = ?1"))?;
+        let mut spans = Vec::with_capacity(ids.len());
+        for id in ids {
+            let mut rows = statement.query([id])?;
+            if let Some(row) = rows.next()? {
+                spans.push(self.span(row)?.1);
+            }
         }
-        spans.sort_by_key(|(id, span)| std::cmp::Reverse((span.start_time, *id)));
-        Ok(spans.into_iter().map(|(_, span)| span).collect())
+        Ok(spans)
     }
+
+    /// The traces whose first spans are these rows, in this order.
+    fn traces(&mut self, ids: &[i64]) -> Result<Vec<TraceRecord>, Stop> {
+        let sql = format!(
+            "SELECT {SPAN} FROM spans h CROSS JOIN spans s INDEXED BY spans_by_trace \
+             ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES} WHERE h.id = ?1"
+        );
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut traces = Vec::with_capacity(ids.len());
+        for id in ids {
+            let mut rows = statement.query([id])?;
+            let mut spans = Vec::new();
+            while let Some(row) = rows.next()? {
+                spans.push(self.span(row)?);
+            }
+            spans.sort_by_key(|(id, _)| *id);
+            traces.extend(assemble(spans.into_iter().map(|(_, span)| span).collect()));
+        }
+        Ok(traces)
+    }
+}
+
+/// Gives a tenant's spans to `take`, in order of start and arrival, from behind `after` to before `end_us`, until it has
+/// had enough. The place of the last one, or `None` when there are no more.
+pub(super) fn spans_after(
+    conn: &Connection,
+    tenant: TenantId,
+    after: (i64, i64),
+    end_us: i64,
+    mut take: impl FnMut(SpanRecord) -> bool,
+) -> Result<Option<(i64, i64)>, Stop> {
+    let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(None) };
+    let sql = format!(
+        "SELECT {SPAN} FROM spans s INDEXED BY spans_by_start {NAMES} \
+         WHERE s.tenant = ?1 AND s.start_us >= ?2 AND s.start_us < ?4 AND (s.start_us, s.id) > (?2, ?3) \
+         ORDER BY s.start_us, s.id"
+    );
+    let mut reading = Reading::of(conn, tenant, tenant_int)?;
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query([tenant_int, after.0, after.1, end_us])?;
+    while let Some(row) = rows.next()? {
+        // Each is given away at once.
+        reading.bytes = 0;
+        let (id, span) = reading.span(row)?;
+        let place = (span.start_time.micros(), id);
+        if !take(span) {
+            return Ok(Some(place));
+        }
+    }
+    Ok(None)
 }
 
 /// What a row counts for in the running sums, its actions left out.
@@ -266,16 +286,20 @@ impl Readers {
             if !known {
                 return Ok(empty(page));
             }
+            let from_us = asked.start_time.map_or(i64::MIN, Timestamp::micros);
+            let to_us = asked.end_time.map_or(i64::MAX, |end| end.micros().saturating_add(1));
+            let list = List {
+                conn: &snapshot,
+                filter: &filter,
+                counted: "traces",
+                index: "spans_by_start",
+                rows_only: " AND ord = 0",
+            };
             let timed = asked.start_time.is_some() || asked.end_time.is_some();
-            let mut total = if timed { 0 } else { filter.sum(&snapshot, "traces")? };
-            filter.sql.push_str(" AND ord = 0");
-            if timed {
-                filter.and("start_us >= ?", asked.start_time.map_or(i64::MIN, Timestamp::micros));
-                filter.and("start_us <= ?", asked.end_time.map_or(i64::MAX, Timestamp::micros));
-                let sql = format!("SELECT count(*) FROM spans INDEXED BY spans_by_start WHERE {}", filter.sql);
-                total = snapshot.prepare_cached(&sql)?.query_row(params_from_iter(&filter.values), count)?;
-            }
-            traces_page(&snapshot, tenant, &filter, total, page)
+            let total = if timed { list.count(from_us, to_us)? } else { filter.sum(&snapshot, "traces")? };
+            let ids = list.page(from_us, to_us, page, total)?;
+            let data = Reading::of(&snapshot, tenant, tenant_int)?.traces(&ids)?;
+            Ok(Paged { data, total, ..empty(page) })
         })
     }
 }
@@ -284,84 +308,12 @@ fn spans_page(
     conn: &Connection,
     tenant: TenantId,
     filter: &Filter,
-    index: &str,
+    index: &'static str,
     page: Page,
 ) -> Result<Paged<SpanRecord>, Stop> {
     let total = filter.sum(conn, "spans")?;
-    let mut answer = Paged { total, ..empty(page) };
-    if let Some(window) = Window::of(page, total) {
-        let ids = window.sql(index, filter);
-        let sql = format!("SELECT {SPAN} FROM ({ids}) w CROSS JOIN spans s ON s.id = w.id {NAMES}");
-        answer.data = Reading::of(conn, tenant, filter.tenant)?.page(&sql, &window.values(filter))?;
-    }
-    Ok(answer)
-}
-
-/// The page's traces with all their spans, in one statement.
-fn traces_page(
-    conn: &Connection,
-    tenant: TenantId,
-    filter: &Filter,
-    total: u64,
-    page: Page,
-) -> Result<Paged<TraceRecord>, Stop> {
-    let mut answer = Paged { total, ..empty(page) };
-    let Some(window) = Window::of(page, total) else { return Ok(answer) };
-    let ids = window.sql("spans_by_start", filter);
-    let sql = format!(
-        "SELECT {SPAN}, h.start_us, h.id FROM ({ids}) w CROSS JOIN spans h ON h.id = w.id \
-         CROSS JOIN spans s INDEXED BY spans_by_trace ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES}"
-    );
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(params_from_iter(&window.values(filter)))?;
-    let mut reading = Reading::of(conn, tenant, filter.tenant)?;
-    let mut spans: Vec<((i64, i64), i64, SpanRecord)> = Vec::new();
-    while let Some(row) = rows.next()? {
-        let (id, span) = reading.span(row)?;
-        spans.push(((row.get(9)?, row.get(10)?), id, span));
-    }
-    spans.sort_by_key(|(head, id, _)| (std::cmp::Reverse(*head), *id));
-    let mut group = Vec::new();
-    let mut head_of_group = None;
-    for (head, _, span) in spans {
-        if head_of_group.replace(head) != Some(head) {
-            answer.data.extend(assemble(std::mem::take(&mut group)));
-        }
-        group.push(span);
-    }
-    answer.data.extend(assemble(group));
-    Ok(answer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(conn: &Connection, sql: &str, values: &[i64]) -> String {
-        let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let steps = statement.query_map(params_from_iter(values), |row| row.get::<_, String>(3)).unwrap();
-        steps.map(Result::unwrap).collect::<Vec<_>>().join("; ")
-    }
-
-    #[test]
-    fn pages_are_read_from_a_covering_index_without_sorting() {
-        let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../schema/0001_records.sql")).unwrap();
-        let mut any = Filter::of(1);
-        any.and("model = ?", 4);
-        let mut scored = Filter::of(1);
-        scored.sql.push_str(" AND score > 0");
-        scored.and("operation = ?", 2);
-        let mut timed = Filter::of(1);
-        timed.sql.push_str(" AND ord = 0");
-        timed.and("start_us >= ?", 5);
-        for (index, filter) in [("spans_by_start", any), ("spans_scored", scored), ("spans_by_start", timed)] {
-            for offset in [0, 90] {
-                let window = Window::of(Page { limit: 10, offset }, 100).unwrap();
-                let plan = plan(&conn, &window.sql(index, &filter), &window.values(&filter));
-                let covering = format!("SEARCH spans USING COVERING INDEX {index} (tenant=?");
-                assert!(plan.starts_with(&covering) && !plan.contains("TEMP B-TREE"), "{plan}");
-            }
-        }
-    }
+    let list = List { conn, filter, counted: "spans", index, rows_only: "" };
+    let ids = list.page(i64::MIN, i64::MAX, page, total)?;
+    let data = Reading::of(conn, tenant, filter.tenant)?.page(&ids)?;
+    Ok(Paged { data, total, ..empty(page) })
 }

@@ -40,7 +40,8 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<ReportRecord> 
 }
 
 impl Store {
-    /// Asks for a report over `period_start..period_end`. It is durable, and `pending`, when this returns.
+    /// Asks for a report over `period_start..period_end`. It is durable, and `pending`, when this returns; it is built in
+    /// the background.
     ///
     /// # Errors
     /// [`NotWritten`].
@@ -82,6 +83,7 @@ impl Store {
                 ))?;
             Ok(())
         })?;
+        self.build_reports();
         Ok(report)
     }
 

@@ -45,7 +45,7 @@ impl Engine for Double {
         Ok(())
     }
 
-    fn carry_out(&mut self, _jobs: &mut [Box<dyn Job>]) -> Result<(), WriteError> {
+    fn carry_out(&mut self, _jobs: &mut [Box<dyn Job>], _stamp: i32) -> Result<(), WriteError> {
         let mut script = self.0.lock();
         script.failures.pop_front().map_or(Ok(()), |failure| Err(WriteError::Store(failure.to_owned())))
     }

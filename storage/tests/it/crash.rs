@@ -1,7 +1,8 @@
 //! kill -9 while writing: nothing acknowledged is lost and the file is sound.
 //!
-//! The test runs itself again as a child that writes, flushes, and only then says the ids on its standard output; the
-//! parent kills it at a random moment and looks for every id it has read. `STORAGE_CRASH_CYCLES` sets the cycles.
+//! The test runs itself again as a child that writes spans, audit lines, actions and reports, waits for each to be
+//! acknowledged, and only then says its id on its standard output; the parent kills it at a random moment and looks for
+//! everything it has read. `STORAGE_CRASH_CYCLES` sets the cycles.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
@@ -11,11 +12,14 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::{SpanId, TenantId, TraceId};
+use uuid::Uuid;
+use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::Store;
 use weir_storage::query::TraceFilter;
 use weir_storage::record::SpanRecord;
+use weir_storage::reports::ReportType;
 
+use crate::ledger::{action, event};
 use crate::support::{PATIENCE, open, page, span, total};
 
 /// Also the kills one file lives through.
@@ -37,12 +41,13 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut seed = 0x5eed_cafe_f00d_u64;
     let mut slowest = Duration::ZERO;
     let mut acknowledged_in_all = 0;
+    let mut changes_in_all = 0;
     for first in (0..cycles).step_by(CYCLES as usize) {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("service.db");
-        let mut acknowledged: HashSet<SpanId> = HashSet::new();
+        let mut acknowledged = Acknowledged::default();
         for cycle in first..cycles.min(first + CYCLES) {
-            acknowledged.extend(write_and_kill(&path, Duration::from_millis(30 + dice(&mut seed) % 150)));
+            acknowledged.take(write_and_kill(&path, Duration::from_millis(30 + dice(&mut seed) % 150)));
             let started = Instant::now();
             let store = open(&path);
             slowest = slowest.max(started.elapsed());
@@ -51,15 +56,47 @@ fn what_was_acknowledged_survives_kill_9() {
         let conn = Connection::open(&path).unwrap();
         let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(verdict, "ok", "after cycle {first} and the next");
-        acknowledged_in_all += acknowledged.len();
+        acknowledged_in_all += acknowledged.spans.len();
+        changes_in_all += acknowledged.changes();
     }
     assert!(acknowledged_in_all as u64 > cycles, "the child got to write: {acknowledged_in_all} acknowledged");
+    assert!(changes_in_all as u64 > cycles, "and to change: {changes_in_all} acknowledged");
     assert!(slowest < RESTART_MAX, "a restart took {slowest:?}");
-    println!("{cycles} kills, {acknowledged_in_all} spans acknowledged, 0 lost, slowest restart {slowest:?}");
+    println!(
+        "{cycles} kills, {acknowledged_in_all} spans and {changes_in_all} audit lines, actions and reports acknowledged, \
+         0 lost, slowest restart {slowest:?}"
+    );
+}
+
+/// What the children said was written.
+#[derive(Default)]
+struct Acknowledged {
+    spans: HashSet<SpanId>,
+    events: HashSet<u64>,
+    actions: HashSet<Uuid>,
+    reports: HashSet<Uuid>,
+}
+
+impl Acknowledged {
+    fn take(&mut self, lines: Vec<String>) {
+        for line in lines {
+            match line.split_once(' ') {
+                Some(("ack", id)) => self.spans.extend(id.parse::<SpanId>().ok()),
+                Some(("audit", seq)) => self.events.extend(seq.parse::<u64>().ok()),
+                Some(("action", id)) => self.actions.extend(id.parse::<Uuid>().ok()),
+                Some(("report", id)) => self.reports.extend(id.parse::<Uuid>().ok()),
+                _ => {}
+            }
+        }
+    }
+
+    fn changes(&self) -> usize {
+        self.events.len() + self.actions.len() + self.reports.len()
+    }
 }
 
 /// Lets a child write for a while, kills it, and gives what it had acknowledged.
-fn write_and_kill(path: &Path, after: Duration) -> Vec<SpanId> {
+fn write_and_kill(path: &Path, after: Duration) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child_writer", "--ignored", "--nocapture"])
         .env("CRASH_DATABASE", path)
@@ -69,8 +106,10 @@ fn write_and_kill(path: &Path, after: Duration) -> Vec<SpanId> {
         .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let reader = std::thread::spawn(move || {
-        let lines = output.lines().map_while(Result::ok);
-        lines.filter_map(|line| line.strip_prefix("ack ")?.parse().ok()).collect()
+        // A last line without its end may be half an id.
+        let whole = |line: &String| line.ends_with('.');
+        let lines = output.lines().map_while(Result::ok).filter(whole);
+        lines.map(|line| line.trim_end_matches('.').to_owned()).collect()
     });
     // The moment of the kill is the experiment, not a wait for something.
     std::thread::sleep(after);
@@ -79,8 +118,9 @@ fn write_and_kill(path: &Path, after: Duration) -> Vec<SpanId> {
     reader.join().unwrap()
 }
 
-fn assert_sound(store: &Store, acknowledged: &HashSet<SpanId>, cycle: u64) {
+fn assert_sound(store: &Store, acknowledged: &Acknowledged, cycle: u64) {
     let mut found = HashSet::new();
+    let mut actions = HashSet::new();
     let mut spans = 0;
     let mut offset = 0;
     loop {
@@ -93,12 +133,25 @@ fn assert_sound(store: &Store, acknowledged: &HashSet<SpanId>, cycle: u64) {
         for span in traces.data.into_iter().flat_map(|trace| trace.spans) {
             spans += 1;
             found.insert(span.span_id);
+            for action in &span.agent_actions {
+                assert!(actions.insert(action.id), "no action is there twice");
+            }
         }
     }
     assert_eq!(spans, found.len(), "no span is there twice");
     assert_eq!(total(store, TenantId::DEFAULT), found.len() as u64);
-    let lost: Vec<_> = acknowledged.difference(&found).collect();
-    assert!(lost.is_empty(), "cycle {cycle}: {} of {} acknowledged spans lost", lost.len(), acknowledged.len());
+    let lost = acknowledged.spans.difference(&found).count();
+    assert_eq!(lost, 0, "cycle {cycle}: of {} acknowledged spans", acknowledged.spans.len());
+    assert_eq!(acknowledged.actions.difference(&actions).count(), 0, "cycle {cycle}: acknowledged actions lost");
+    let check = store.check_audit().unwrap();
+    assert!(check.intact, "cycle {cycle}: {check:?}");
+    assert!(
+        acknowledged.events.iter().all(|seq| *seq <= check.entries),
+        "cycle {cycle}: acknowledged audit lines lost"
+    );
+    for id in &acknowledged.reports {
+        assert!(store.report(TenantId::DEFAULT, *id).unwrap().is_some(), "cycle {cycle}: report {id} lost");
+    }
 }
 
 #[test]
@@ -112,6 +165,7 @@ fn child_writer() {
     let mut trace_id = TraceId::fresh();
     loop {
         let mut ids = Vec::new();
+        let mut lines = String::new();
         for start in 0..1 + dice(&mut seed) % 40 {
             // Some spans continue the trace of the one before.
             if !dice(&mut seed).is_multiple_of(3) {
@@ -122,7 +176,18 @@ fn child_writer() {
             sink.push(Box::new(span)).unwrap();
         }
         assert!(store.flush(PATIENCE));
-        let lines: String = ids.iter().map(|id| format!("ack {id}\n")).collect();
+        lines.extend(ids.iter().map(|id| format!("ack {id}.\n")));
+        let seq = store.audit(event("key.create", None)).unwrap();
+        lines.push_str(&format!("audit {seq}.\n"));
+        let reported = action("ls", true);
+        let id = reported.id;
+        store.add_action(TenantId::DEFAULT, trace_id, None, reported, vec![]).unwrap().unwrap();
+        lines.push_str(&format!("action {id}.\n"));
+        if dice(&mut seed).is_multiple_of(8) {
+            let [start, end] = [1, 2].map(Timestamp::from_micros);
+            let report = store.create_report(TenantId::DEFAULT, ReportType::Soc2, start, end).unwrap();
+            lines.push_str(&format!("report {}.\n", report.id));
+        }
         out.write_all(lines.as_bytes()).unwrap();
         out.flush().unwrap();
     }

@@ -12,6 +12,7 @@ use weir_config::vocab::TenantId;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Dropped, ReadError, Store};
 
+use crate::ledger::event;
 use crate::support::{PATIENCE, Watch, file, open, options, put, span, total, wait_for, watched};
 
 #[test]
@@ -139,8 +140,8 @@ fn a_read_only_database_recovers_without_a_restart() {
 
 #[test]
 fn a_full_disk_is_survived_and_recovered_from_alone() {
-    // A file system of 4 MiB of our own needs a namespace of our own: the test runs again inside one.
-    let script = "mount -t tmpfs -o size=4m tmpfs \"$FULL_DISK_FOLDER\" && exec \"$0\" --exact \
+    // A file system of 8 MiB of our own needs a namespace of our own: the test runs again inside one.
+    let script = "mount -t tmpfs -o size=8m tmpfs \"$FULL_DISK_FOLDER\" && exec \"$0\" --exact \
         faults::inside_a_small_file_system --ignored --nocapture";
     let folder = TempDir::new().unwrap();
     let output = Command::new("unshare")
@@ -168,8 +169,8 @@ fn inside_a_small_file_system() {
     let store = open(&folder.join("service.db"));
     put(&store, [span(0)]);
     let mut stored = 1;
-    for round in 0..10i64 {
-        std::fs::write(folder.join("ballast"), vec![7u8; 8 << 20]).unwrap_err();
+    for round in 0..50i64 {
+        std::fs::write(folder.join("ballast"), vec![7u8; 16 << 20]).unwrap_err();
         // More than the log's last page can hold, in random letters that do not compress.
         for at in 0..40 {
             let prompt = format!("{round} {at} ").repeat(40);
@@ -182,6 +183,7 @@ fn inside_a_small_file_system() {
         assert!(store.flush(PATIENCE));
         assert!(freed.elapsed() < Duration::from_secs(2), "recovery took {:?}", freed.elapsed());
         stored += 40;
+        assert_eq!(store.audit(event("key.create", None)), Ok(round as u64 + 1));
         assert_eq!(total(&store, TenantId::DEFAULT), stored);
     }
     assert_eq!(store.counters().dropped_failed, 0);

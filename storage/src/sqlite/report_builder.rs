@@ -1,0 +1,135 @@
+//! Builds pending reports, one at a time, on a thread that lives while there are any.
+//!
+//! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
+//! long nor takes more memory than one span at a time. A report that was pending when the process ended is built after
+//! the next start.
+
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rusqlite::OptionalExtension;
+use uuid::Uuid;
+use weir_config::vocab::{TenantId, Timestamp};
+
+use super::audit;
+use super::intern::find_tenant;
+use super::read::spans_after;
+use crate::audit::AuditEntry;
+use crate::compliance::{self, Facts};
+use crate::error::{NotWritten, ReadError};
+use crate::reports::{ReportRecord, ReportStatus};
+use crate::store::{Inner, Store};
+
+/// How long one read of spans goes on; well below what a read may take.
+const READ_SLICE: Duration = Duration::from_millis(200);
+
+impl Store {
+    /// Goes on with the reports a former run left pending.
+    pub(crate) fn resume_reports(&self) {
+        if matches!(self.pending(), Ok(Some(_))) {
+            self.build_reports();
+        }
+    }
+
+    /// Sees to it that pending reports are being built.
+    pub(crate) fn build_reports(&self) {
+        let mut building = self.inner.building.lock();
+        if *building {
+            return;
+        }
+        let store = std::sync::Arc::downgrade(&self.inner);
+        match std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || build_all(&store)) {
+            Ok(_) => *building = true,
+            // The report stays pending; the next one asked for, or the next start, tries again.
+            Err(error) => tracing::error!(%error, "no thread could be started to build a report"),
+        }
+    }
+
+    /// The oldest report that waits.
+    fn pending(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        self.ask("read_reports", |conn| {
+            let sql = "SELECT t.uuid, r.report_id FROM reports r JOIN tenants t ON t.id = r.tenant \
+                WHERE r.status = 'pending' AND length(t.uuid) = 16 ORDER BY r.id LIMIT 1";
+            let found = conn.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            Ok(found.map(|(tenant, id)| (TenantId::from_bytes(tenant), Uuid::from_bytes(id))))
+        })
+    }
+
+    /// Builds a report; an error is the report's, not the caller's.
+    fn build(&self, report: &ReportRecord) -> Result<serde_json::Value, ReadError> {
+        let mut facts = Facts::default();
+        let mut after = (report.period_start.micros(), i64::MIN);
+        let tenant = report.tenant_id;
+        while let Some(next) = self.ask("read_report_spans", |conn| {
+            let until = Instant::now() + READ_SLICE;
+            spans_after(conn, tenant, after, report.period_end.micros(), |span| {
+                facts.take(&span);
+                Instant::now() < until
+            })
+        })? {
+            after = next;
+        }
+        let events = self.events_of(tenant, report.period_start, report.period_end)?;
+        Ok(compliance::content(report, &facts, &events, &self.check_audit()?))
+    }
+
+    /// Administrative events of a period that concern a tenant, oldest first.
+    fn events_of(&self, tenant: TenantId, start: Timestamp, end: Timestamp) -> Result<Vec<AuditEntry>, ReadError> {
+        self.ask("read_audit", |conn| audit::of_period(conn, tenant, start.micros(), end.micros()))
+    }
+
+    fn complete(&self, report: &ReportRecord, built: Result<serde_json::Value, ReadError>) -> Result<(), NotWritten> {
+        let (tenant, id) = (report.tenant_id, report.id);
+        let (status, content, error) = match built {
+            Ok(content) => (ReportStatus::Complete, Some(content.to_string()), None),
+            Err(error) => (ReportStatus::Failed, None, Some(error.to_string())),
+        };
+        self.write("write_report", move |tx| {
+            let Some(tenant) = find_tenant(tx.conn, tenant)? else { return Ok(()) };
+            tx.conn
+                .prepare_cached(
+                    "UPDATE reports SET status = ?3, content = ?4, error = ?5, completed_us = ?6 \
+                     WHERE tenant = ?1 AND report_id = ?2",
+                )?
+                .execute((
+                    tenant,
+                    id.as_bytes().as_slice(),
+                    status.as_str(),
+                    &content,
+                    &error,
+                    Timestamp::now().micros(),
+                ))?;
+            Ok(())
+        })
+    }
+}
+
+fn build_all(store: &Weak<Inner>) {
+    loop {
+        // Held for one report only: a store that is dropped meanwhile is closed after it.
+        let Some(store) = store.upgrade().map(|inner| Store { inner }) else { return };
+        let mut building = store.inner.building.lock();
+        let next = store.pending().unwrap_or_default();
+        let Some((tenant, id)) = next.filter(|_| !store.inner.closing.load(Ordering::Relaxed)) else {
+            *building = false;
+            return;
+        };
+        drop(building);
+        let report = match store.report(tenant, id) {
+            Ok(Some(report)) => report,
+            Ok(None) => continue,
+            Err(error) => return give_up(&store, &error.to_string()),
+        };
+        let built = store.build(&report);
+        if let Err(error) = store.complete(&report, built) {
+            return give_up(&store, &error.to_string());
+        }
+    }
+}
+
+/// The report stays pending.
+fn give_up(store: &Store, reason: &str) {
+    *store.inner.building.lock() = false;
+    tracing::warn!(reason, "a compliance report could not be stored; it stays pending until the next one or a restart");
+}

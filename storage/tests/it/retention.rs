@@ -1,0 +1,110 @@
+//! What is kept and for how long, on both profiles, and two stores on one file.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_storage::Retention;
+use weir_storage::query::{SpanFilter, TraceFilter};
+use weir_storage::record::SpanRecord;
+
+use crate::ledger::{action, event};
+use crate::support::{PATIENCE, on_both, open, page, put, span, tenant, total, wait_for};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[test]
+fn spans_past_their_age_are_removed_and_the_rest_is_untouched() {
+    on_both(|store| {
+        let now = Timestamp::now().micros();
+        let day = DAY.as_micros() as i64;
+        let trace_id = TraceId::fresh();
+        let (old, new) = (now - 3 * day, now - day);
+        // A trace that loses its first span goes on with the next one.
+        let parts = [old, new, new + 5].map(|start| SpanRecord { trace_id, ..span(start) });
+        put(store, (0..700).map(|at| span(old + at)));
+        put(store, parts.clone());
+        put(store, (0..20).map(|at| SpanRecord { tenant_id: tenant(2), ..span(new + at) }));
+        store.add_action(TenantId::DEFAULT, trace_id, Some(parts[0].span_id), action("ls", true), vec![]).unwrap();
+        assert_eq!(total(store, TenantId::DEFAULT), 703);
+
+        store.set_retention(Retention { max_age: Some(2 * DAY), max_bytes: None });
+        store.sink().push(Box::new(span(now))).unwrap();
+        wait_for("the removal", || total(store, TenantId::DEFAULT) == 3);
+        let traces = store.list_traces(TenantId::DEFAULT, &TraceFilter::default(), page(10, 0)).unwrap();
+        assert_eq!((traces.total, traces.data[1].trace_id), (2, trace_id));
+        assert_eq!(traces.data[1].spans, [parts[1].clone(), parts[2].clone()]);
+        let stats = store.stats(TenantId::DEFAULT).unwrap();
+        assert_eq!((stats.total_spans, stats.total_traces, stats.total_tokens), (3, 2, 39));
+        assert_eq!(stats.oldest_trace, Some(Timestamp::from_micros(new)));
+        assert_eq!(store.actions_summary(TenantId::DEFAULT, &SpanFilter::default()).unwrap().total_actions, 0);
+        assert_eq!(total(store, tenant(2)), 20, "nothing else is touched");
+    });
+}
+
+#[test]
+fn a_bound_in_bytes_removes_the_oldest_and_gives_the_room_back() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let text = |at: i64| Some((0..400).map(|word| format!("{:x} ", at * 7_919 + word * 104_729)).collect());
+    put(&store, (0..20_000).map(|at| SpanRecord { prompt: text(at), ..span(at * 1_000) }));
+    let conn = Connection::open(&path).unwrap();
+    let bytes = || -> i64 {
+        conn.query_row("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", [], |row| row.get(0))
+            .unwrap()
+    };
+    let before = bytes();
+    let bound = before / 2;
+    store.set_retention(Retention { max_age: None, max_bytes: Some(bound.unsigned_abs()) });
+    // Free pages that stay for the next rows are on top of the bound.
+    let spare = 1_024 * 8_192;
+    store.sink().push(Box::new(span(1 << 40))).unwrap();
+    wait_for("the file to shrink", || bytes() <= bound + spare);
+    let kept = store.list_spans(TenantId::DEFAULT, &SpanFilter::default(), page(1, 0)).unwrap();
+    assert!(kept.total < 12_000, "{} spans left of 20,000", kept.total);
+    assert_eq!(kept.data[0].start_time.micros(), 1 << 40, "the newest stay");
+    let oldest = store.list_spans(TenantId::DEFAULT, &SpanFilter::default(), page(1, kept.total - 1)).unwrap();
+    let first = oldest.data[0].start_time.micros() / 1_000;
+    assert_eq!(first, 20_000 - (kept.total as i64 - 1), "what went is what came first");
+    assert!(store.close(PATIENCE));
+    let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+    let sums: (i64, i64) = conn
+        .query_row("SELECT sum(spans), (SELECT count(*) FROM spans) FROM tallies", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(sums.0, sums.1);
+}
+
+#[test]
+fn two_stores_on_one_file_do_not_harm_each_other() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let (a, b) = (open(&path), open(&path));
+    std::thread::scope(|scope| {
+        for (store, name) in [(&a, "a"), (&b, "b")] {
+            scope.spawn(move || {
+                for round in 0..40i64 {
+                    let model = Some(format!("{name}-{}", round % 5));
+                    put(store, (0..10).map(|at| SpanRecord { model: model.clone(), ..span(round * 100 + at) }));
+                    store.audit(event(name, Some(tenant(round as u8 % 3)))).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!((total(&a, TenantId::DEFAULT), total(&b, TenantId::DEFAULT)), (800, 800));
+    for model in ["a-3", "b-3"] {
+        let filter = SpanFilter { model: Some(model.to_owned()), ..SpanFilter::default() };
+        assert_eq!(b.list_spans(TenantId::DEFAULT, &filter, page(100, 0)).unwrap().data.len(), 80);
+    }
+    let check = a.check_audit().unwrap();
+    assert_eq!((check.intact, check.entries), (true, 80));
+    assert!(a.close(PATIENCE));
+    assert!(b.close(PATIENCE));
+    let conn = Connection::open(&path).unwrap();
+    let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}
