@@ -33,8 +33,10 @@ impl Tx<'_> {
     /// The named span of the trace, or its latest one.
     fn owner(&self, tenant: TenantId, trace: TraceId, span: Option<SpanId>) -> rusqlite::Result<Option<Owner>> {
         let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(None) };
+        // Named, because the order would tempt SQLite into walking the tenant's whole time index.
         let sql = "SELECT id, span_id, start_us, ord, provider, model, operation, ifnull(score, -1) FROM spans \
-            WHERE tenant = ?1 AND trace_id = ?2 AND (?3 IS NULL OR span_id = ?3) ORDER BY start_us DESC, id DESC LIMIT 1";
+            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 AND (?3 IS NULL OR span_id = ?3) \
+            ORDER BY start_us DESC, id DESC LIMIT 1";
         let span = span.as_ref().map(|span| span.as_bytes().as_slice());
         self.conn
             .prepare_cached(sql)?

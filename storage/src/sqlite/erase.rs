@@ -67,8 +67,9 @@ impl Tx<'_> {
 
     /// The earliest span left is the first of its trace now.
     fn promote(&mut self, tenant: i64, trace_id: &[u8]) -> Result<(), WriteError> {
+        // Named, because the order would tempt SQLite into walking the tenant's whole time index.
         let sql = "SELECT id, start_us, provider, model, operation, ifnull(score, -1) FROM spans \
-            WHERE tenant = ?1 AND trace_id = ?2 ORDER BY start_us, id LIMIT 1";
+            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 ORDER BY start_us, id LIMIT 1";
         let first = self
             .conn
             .prepare_cached(sql)?
