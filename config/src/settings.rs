@@ -26,6 +26,12 @@ pub struct Settings {
     pub upstream_api_key: Option<SharedSecret>,
     /// The proxy and the certificates the environment names.
     pub egress: Egress,
+    /// `enable_tls`: the listener speaks HTTPS; both files below are set then.
+    pub enable_tls: bool,
+    /// `tls_cert_file`: PEM, certificate and chain.
+    pub tls_cert_file: Option<PathBuf>,
+    /// `tls_key_file`: PEM, the certificate's private key.
+    pub tls_key_file: Option<PathBuf>,
     /// `enable_security_analysis`: false bypasses every analyser.
     pub enable_security_analysis: bool,
     /// `enable_trace_storage`: false keeps spans out of the store.
@@ -301,6 +307,9 @@ impl Default for Settings {
             listen_addr: SocketAddr::from(([0, 0, 0, 0], 8080)),
             upstream: Upstream::default(),
             upstream_ca_file: None,
+            enable_tls: false,
+            tls_cert_file: None,
+            tls_key_file: None,
             upstream_api_key: None,
             egress: Egress::default(),
             enable_security_analysis: true,

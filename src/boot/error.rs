@@ -23,6 +23,9 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The listener's certificate cannot be used.
+    #[error("{0}")]
+    Certificate(#[from] super::certificate::CertificateError),
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),

@@ -16,11 +16,13 @@
 //! | log              | any → log writer    | see `ops::log`          | line dropped, counted                |
 //! | drain            | control → core      | one message             | cannot be                            |
 
+mod certificate;
 mod control;
 mod core;
 mod error;
 mod keep;
 mod run;
+mod validity;
 
 pub use error::StartError;
 pub use run::{Gateway, start};

@@ -12,6 +12,7 @@ use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::StartError;
+use super::certificate::Certificate;
 use super::control::{Control, ControlThread};
 use super::core::{self, DrainOrder, Duty};
 use super::keep;
@@ -28,7 +29,7 @@ use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::reload::Reloaders;
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
-use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, Listener};
+use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, Listener, TlsAcceptor};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
@@ -63,6 +64,11 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let mode = rt::probe(settings.server.io_driver)?;
     let cpus = rt::allowed_cpus();
     let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
+    let certificate = Certificate::open(&settings)?;
+    let tls = certificate.as_ref().map(Certificate::acceptor);
+    if let Some(certificate) = certificate {
+        reloaders.add("certificate", move || certificate.reload());
+    }
     let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
@@ -117,7 +123,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         cores,
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
-    let cores = start_cores(&process, listeners, &cpus, &heartbeats)?;
+    let cores = start_cores(&process, listeners, tls.as_ref(), &cpus, &heartbeats)?;
     health.ready();
     Ok(Gateway {
         addr,
@@ -185,6 +191,7 @@ fn start_inference(cores: usize, analyser: &Arc<Analyser>, registry: &Registry) 
 fn start_cores(
     process: &Arc<Process>,
     listeners: Vec<std::net::TcpListener>,
+    tls: Option<&Arc<TlsAcceptor>>,
     cpus: &[usize],
     heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
@@ -199,7 +206,7 @@ fn start_cores(
         let cpu = cpus.get(index).copied().filter(|_| pin);
         let seat = CoreSeat { index, cpu, pulse: Arc::clone(heartbeats) };
         let mode = process.parts.mode;
-        let duty = Duty { process, index, listener, tls: None, order: ordered, listening: ready };
+        let duty = Duty { process, index, listener, tls: tls.cloned(), order: ordered, listening: ready };
         let thread = rt::start_core(seat, mode, move || Box::pin(core::run(duty))).map_err(fail)?;
         cores.push((thread, order));
         listening.push(is_ready);

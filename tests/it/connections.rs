@@ -2,12 +2,14 @@
 //! descriptors is survived without spinning; and whatever clients do, nothing is left behind.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Answer, Client, Gate, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers};
+use crate::support::{Answer, Client, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers};
 
 const PING: &str = "GET /livez HTTP/1.1\r\nHost: weir\r\n\r\n";
 
@@ -25,12 +27,12 @@ fn ping(client: &mut Client) {
     assert_eq!(client.answer().status, 200);
 }
 
-/// A provider that answers once the gate is open.
-fn waiting_provider(gate: &Gate) -> Upstream {
-    let gate = gate.clone();
+/// A provider that answers nobody before `open` is set.
+fn waiting_provider(open: &Arc<AtomicBool>) -> Upstream {
+    let open = Arc::clone(open);
     Upstream::play(move |peer| {
         while peer.request().is_some() {
-            gate.pass();
+            eventually("the provider may answer", || open.load(Ordering::SeqCst).then_some(()));
             peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     })
@@ -91,15 +93,15 @@ on_both_drivers! {
     }
 
     fn with_nothing_idle_a_newcomer_is_told_and_the_busy_ones_stay(driver) {
-        let gate = Gate::new();
-        let upstream = waiting_provider(&gate);
+        let open = Arc::default();
+        let upstream = waiting_provider(&open);
         let server = "max_client_connections: 3, max_client_connections_per_address: 100";
         let gateway = Setup::new(driver).upstream(upstream.url()).server(server).start();
         let clients = busy(&gateway, &upstream, 3);
         for _ in 0..200 {
             assert_no_room(&call(gateway.addr, chat_call("hello").bytes()));
         }
-        gate.open();
+        open.store(true, Ordering::SeqCst);
         for mut client in clients {
             assert_eq!(client.answer_to("POST").unwrap().status, 200);
         }
@@ -108,8 +110,8 @@ on_both_drivers! {
     }
 
     fn one_address_has_half_of_the_places(driver) {
-        let gate = Gate::new();
-        let upstream = waiting_provider(&gate);
+        let open = Arc::default();
+        let upstream = waiting_provider(&open);
         let gateway = Setup::new(driver).upstream(upstream.url()).server("max_client_connections: 8").start();
         let mut clients = busy(&gateway, &upstream, 4);
         let told = call(gateway.addr, chat_call("hello").bytes());
@@ -117,7 +119,7 @@ on_both_drivers! {
         assert!(told.text().contains("max_client_connections_per_address"), "{}", told.text());
         let mut neighbour = connect_from(2, gateway.addr);
         ping(&mut neighbour);
-        gate.open();
+        open.store(true, Ordering::SeqCst);
         assert_eq!(clients[0].answer_to("POST").unwrap().status, 200);
         // An idle connection of the same address makes room for its own kind, not the neighbour's older one.
         eventually("one of its own goes", || (call(gateway.addr, PING).status == 200).then_some(()));
@@ -152,8 +154,8 @@ on_both_drivers! {
     }
 
     fn without_descriptors_clients_are_told_nothing_spins_and_it_recovers(driver) {
-        let gate = Gate::new();
-        let upstream = waiting_provider(&gate);
+        let open = Arc::default();
+        let upstream = waiting_provider(&open);
         let mut gateway = Setup::new(driver).upstream(upstream.url()).server("core_threads: 1").start();
         let clients = busy(&gateway, &upstream, 2);
         gateway.limit_descriptors(gateway.highest_descriptor() + 1);
@@ -177,7 +179,7 @@ on_both_drivers! {
         }
         let spent = gateway.cpu_time() - before;
         assert!(spent < Duration::from_millis(50), "{spent:?} of processor time in a second without descriptors");
-        gate.open();
+        open.store(true, Ordering::SeqCst);
         for mut client in clients {
             assert_eq!(client.answer_to("POST").unwrap().status, 200, "those that were served go on");
         }

@@ -30,4 +30,5 @@ mod startup;
 mod streaming;
 mod support;
 mod tls;
+mod tls_listener;
 mod transparency;

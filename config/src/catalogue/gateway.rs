@@ -11,7 +11,6 @@ use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{LogFormat, StorageProfile, Upstream};
 
-const TLS: &str = "TLS on the listener";
 const PRODUCTION: &str = "the `production` storage profile";
 
 const LEVELS: Kind = Kind::Choice(&["trace", "debug", "info", "warn", "error"]);
@@ -52,9 +51,27 @@ pub(super) static SETTINGS: &[Setting] = &[
     )
     .env("SERVICE_UPSTREAM_API_KEY")
     .secret(),
-    Setting::not_built("enable_tls", Kind::Bool, Literal::Bool(false), TLS),
-    Setting::not_built("tls_cert_file", Kind::File, Literal::Null, TLS),
-    Setting::not_built("tls_key_file", Kind::File, Literal::Null, TLS),
+    Setting::built(
+        "enable_tls",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Serve HTTPS (TLS 1.2 and 1.3) on listen_addr; needs tls_cert_file and tls_key_file.",
+        set!(enable_tls, flag),
+    ),
+    Setting::built(
+        "tls_cert_file",
+        Kind::File,
+        Literal::Null,
+        "PEM file with the listener's certificate and its chain; read again on SIGHUP.",
+        set!(tls_cert_file, optional_path),
+    ),
+    Setting::built(
+        "tls_key_file",
+        Kind::File,
+        Literal::Null,
+        "PEM file with the certificate's private key; read again on SIGHUP.",
+        set!(tls_key_file, optional_path),
+    ),
     Setting::built(
         "enable_security_analysis",
         Kind::Bool,

@@ -105,6 +105,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     let mut settings = assemble(&mut layers);
     settings.egress = egress::read(&sources.env, &settings.upstream, &mut layers.violations);
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
+    require_certificate(&settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }
@@ -144,6 +145,25 @@ fn assemble(layers: &mut Layers) -> Settings {
         }
     }
     settings
+}
+
+/// A listener that is to speak TLS needs both halves of a certificate.
+fn require_certificate(settings: &Settings, layers: &mut Layers) {
+    let halves = [("tls_cert_file", &settings.tls_cert_file), ("tls_key_file", &settings.tls_key_file)];
+    let missing: Vec<_> = halves.iter().filter(|(_, file)| file.is_none()).map(|(name, _)| *name).collect();
+    let Some(written) = layers.written.get("enable_tls").filter(|_| settings.enable_tls && !missing.is_empty()) else {
+        return;
+    };
+    layers.violations.push(Violation {
+        place: written.place.clone(),
+        path: Some("enable_tls".to_owned()),
+        problem: format!("got true, but {} is not set", missing.join(" and ")),
+        accepted: Some("true together with `tls_cert_file` and `tls_key_file`, or false".to_owned()),
+        advice: format!(
+            "set `{}`, or leave TLS to a proxy in front and set `enable_tls: false`",
+            missing.join("` and `")
+        ),
+    });
 }
 
 /// An upstream that is our own listener would send every request round until something breaks.

@@ -39,6 +39,11 @@ fn samples() -> Vec<Sample> {
         }),
         sample("upstream_ca_file", "/etc/ca.pem", |s| s.upstream_ca_file = Some("/etc/ca.pem".into())),
         sample("upstream_api_key", "sk-upstream", |s| s.upstream_api_key = Some(SharedSecret::new("sk-upstream"))),
+        sample("enable_tls", "true\ntls_cert_file: c.pem\ntls_key_file: k.pem", |s| {
+            (s.enable_tls, s.tls_cert_file, s.tls_key_file) = (true, Some("c.pem".into()), Some("k.pem".into()));
+        }),
+        sample("tls_cert_file", "/etc/weir/cert.pem", |s| s.tls_cert_file = Some("/etc/weir/cert.pem".into())),
+        sample("tls_key_file", "/etc/weir/key.pem", |s| s.tls_key_file = Some("/etc/weir/key.pem".into())),
         sample("enable_security_analysis", "false", |s| s.enable_security_analysis = false),
         sample("enable_trace_storage", "false", |s| s.enable_trace_storage = false),
         sample("enable_streaming", "false", |s| s.enable_streaming = false),

@@ -225,6 +225,11 @@ impl Gateway {
         self.process.signal("TERM");
     }
 
+    /// Sends SIGHUP.
+    pub(crate) fn hang_up(&self) {
+        self.process.signal("HUP");
+    }
+
     /// Waits for the process to end by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.process.wait()

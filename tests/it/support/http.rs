@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustls::{ClientConnection, Stream};
 use serde_json::Value;
 use weir_loadtest::http::{BodyFraming, ChunkDecoder, ResponseHead};
 
@@ -86,6 +87,7 @@ impl std::fmt::Display for Cut {
 /// A client connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     buf: Vec<u8>,
 }
 
@@ -104,16 +106,48 @@ impl Client {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(PATIENCE)).expect("a TCP socket");
         stream.set_write_timeout(Some(PATIENCE)).expect("a TCP socket");
-        Self { stream, buf: Vec::new() }
+        Self { stream, tls: None, buf: Vec::new() }
+    }
+
+    /// Speaks TLS from here on; the handshake is made at once.
+    pub(crate) fn secured(mut self, mut tls: ClientConnection) -> std::io::Result<Self> {
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.stream)?;
+        }
+        self.tls = Some(Box::new(tls));
+        Ok(self)
+    }
+
+    /// The TLS session.
+    pub(crate) fn tls(&self) -> &ClientConnection {
+        self.tls.as_deref().expect("a client that speaks TLS")
+    }
+
+    /// Ends the TLS session and the connection as libraries do.
+    pub(crate) fn close(mut self) {
+        if let Some(tls) = self.tls.as_mut() {
+            tls.send_close_notify();
+            drop(tls.complete_io(&mut self.stream));
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => {
+                let mut stream = Stream::new(&mut **tls, &mut self.stream);
+                stream.write_all(bytes).and_then(|()| stream.flush())
+            }
+            None => self.stream.write_all(bytes),
+        }
     }
 
     pub(crate) fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).expect("the peer takes what is said");
+        self.write(bytes.as_ref()).expect("the peer takes what is said");
     }
 
     /// Like [`Client::say`] where the peer may refuse before it has taken everything.
     pub(crate) fn try_say(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.stream.write_all(bytes.as_ref()).is_ok()
+        self.write(bytes.as_ref()).is_ok()
     }
 
     /// Says that nothing more comes.
@@ -177,7 +211,11 @@ impl Client {
 
     fn more(&mut self) -> Result<(), Cut> {
         let mut piece = [0; 64 * 1024];
-        match self.stream.read(&mut piece) {
+        let got = match &mut self.tls {
+            Some(tls) => Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
+            None => self.stream.read(&mut piece),
+        };
+        match got {
             Ok(count) if count > 0 => {
                 self.buf.extend_from_slice(&piece[..count]);
                 Ok(())
@@ -206,6 +244,15 @@ impl Client {
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         while self.more().is_ok() {}
         std::mem::take(&mut self.buf)
+    }
+
+    /// Everything until the end, and whether that was one in order (a TLS session says farewell).
+    pub(crate) fn until_end(&mut self) -> (Vec<u8>, bool) {
+        loop {
+            if let Err(cut) = self.more() {
+                return (std::mem::take(&mut self.buf), cut.error.is_none());
+            }
+        }
     }
 
     /// Asserts that the peer closes without another byte.
