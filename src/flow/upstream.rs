@@ -82,6 +82,8 @@ pub(crate) async fn await_head(
     let mut buf = std::mem::take(read_buf);
     buf.reserve(READ_BYTES_STREAM / 2);
     let mut interim = 0;
+    // An interim response that announces a body, or is of HTTP/1.0, costs the connection like a final one.
+    let mut reusable = true;
     let mut silent = true;
     let waiting = Instant::now();
     let result = loop {
@@ -107,9 +109,13 @@ pub(crate) async fn await_head(
             match scanner.response(&mut buf, method) {
                 Err(fault) => break Err(NoAnswer::Broken(fault.message().into_owned())),
                 Ok(None) => break Ok(None),
-                Ok(Some(head)) if !head.is_informational() => break Ok(Some(head)),
+                Ok(Some(mut head)) if !head.is_informational() => {
+                    head.keep_alive &= reusable;
+                    break Ok(Some(head));
+                }
                 Ok(Some(head)) => {
                     interim += 1;
+                    reusable &= head.keep_alive;
                     if head.status == 101 || interim > INTERIM_MAX {
                         break Err(NoAnswer::Broken(format!("it sent an unexpected {} response", head.status)));
                     }

@@ -8,9 +8,12 @@
 //! The gate sends every case once per driver, each in one of nine ways by turns. `SMUGGLE_DELIVERIES=9` sends each in
 //! every way, `SMUGGLE_SEED` and `SMUGGLE_RANDOM` choose another corpus; `.ci/full` does.
 
+mod answer;
+mod answers;
 mod corpus;
 mod data;
 mod deliver;
+mod hostile;
 mod mutate;
 mod pure;
 mod readings;
