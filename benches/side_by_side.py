@@ -207,6 +207,7 @@ def run_command(options, base, pids, json_path):
         command += ["--rate", options.rate, "--arrivals", options.arrivals]
     if options.stream:
         command.append("--stream")
+    command += getattr(options, "run_extra", [])
     for pid in pids:
         command += ["--pid", pid]
     return pinned(options.load_core, command)

@@ -137,6 +137,9 @@ pub(super) struct RunArgs {
     /// Ask for streamed answers.
     #[arg(long)]
     stream: bool,
+    /// Ask the fake provider for gzip-compressed streams; their frames are told apart by the flushes between them.
+    #[arg(long, requires = "stream")]
+    gzip: bool,
     /// Extra request header `Name: value`; may be repeated.
     #[arg(long = "header")]
     headers: Vec<String>,
@@ -193,6 +196,8 @@ pub struct Settings {
     pub unique: bool,
     /// Whether answers are streamed.
     pub stream: bool,
+    /// Whether streams are compressed with gzip.
+    pub gzip: bool,
     /// Extra request fields.
     pub headers: Vec<(String, String)>,
     /// Processes accounted.
@@ -240,7 +245,10 @@ impl RunArgs {
                 return Err(SetupError(format!("{name} is {given:?}; accepted are {least:?} to 24 hours")));
             }
         }
-        let headers = self.headers.iter().map(|header| split_header(header)).collect::<Result<_, _>>()?;
+        let mut headers = self.headers.iter().map(|header| split_header(header)).collect::<Result<Vec<_>, _>>()?;
+        if self.gzip {
+            headers.push(("x-fake-encoding".to_owned(), "gzip".to_owned()));
+        }
         let settings = Settings {
             addr,
             target: self.target,
@@ -257,6 +265,7 @@ impl RunArgs {
             bodies: self.bodies as usize,
             unique: !self.repeat_bodies,
             stream: self.stream,
+            gzip: self.gzip,
             headers,
             pids: self.pids,
             expect_status: self.expect_status,
@@ -363,6 +372,7 @@ mod tests {
             ("--target http://127.0.0.1:9 --duration 0s", "--duration is 0ns; accepted are 1ms to 24 hours"),
             ("--target http://127.0.0.1:9 --connections 0", "1..=10000"),
             ("--target http://127.0.0.1:9 --header x", "accepted is `Name: value`"),
+            ("--target http://127.0.0.1:9 --gzip", "--stream"),
         ] {
             let error = run(args).unwrap_err();
             assert!(error.contains(part), "{args}: {error}");

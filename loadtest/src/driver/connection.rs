@@ -47,10 +47,13 @@ impl Connection {
         self.socket.write_all(request).await.map_err(|error| failure_of(&error, Failure::Write))?;
         tally.borrow_mut().sent_bytes += request.len() as u64;
         let head = self.read_head().await?;
-        let mut body = Body { since, last_frame: None, cutter: self.cutter.take(), tally };
+        let mut body = Body { since, last_frame: None, frames: 0, cutter: self.cutter.take(), tally };
         let read = self.read_body(head, &mut body).await;
         self.cutter = body.cutter.take();
         read?;
+        if self.cutter.is_some() {
+            *tally.borrow_mut().streams_by_frames.entry(body.frames).or_default() += 1;
+        }
         Ok(Answered { status: head.status, keep_alive: head.keep_alive })
     }
 
@@ -132,6 +135,7 @@ impl Connection {
 struct Body<'a> {
     since: Instant,
     last_frame: Option<Instant>,
+    frames: u64,
     cutter: Option<FrameCutter>,
     tally: &'a RefCell<Tally>,
 }
@@ -147,8 +151,11 @@ impl Body<'_> {
             tally.first_byte.add(now - self.since);
         }
         let mut previous = self.last_frame.replace(now);
+        tally.frames_split += u64::from(cutter.is_amid_frame());
+        let before = self.frames;
         cutter.push(payload, |frame| {
             tally.frames += 1;
+            self.frames += 1;
             if let Some(delay_ns) = frame.delay_ns {
                 tally.frame_delay.add_ns(delay_ns);
             }
@@ -156,6 +163,7 @@ impl Body<'_> {
                 tally.frame_gap.add(now - previous);
             }
         });
+        tally.frames_joined += (self.frames - before).saturating_sub(1);
     }
 }
 

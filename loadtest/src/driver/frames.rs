@@ -24,6 +24,16 @@ impl FrameCutter {
         Self { separator: if lines { b"\n" } else { b"\n\n" }, pending: Vec::new() }
     }
 
+    /// For compressed streams: a sync flush, with which the fake provider ends each frame, leaves these bytes.
+    pub(super) fn flushes() -> Self {
+        Self { separator: b"\x00\x00\xff\xff", pending: Vec::new() }
+    }
+
+    /// Whether a part of a frame has arrived.
+    pub(super) fn is_amid_frame(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Forgets what an earlier answer left.
     pub(super) fn reset(&mut self) {
         self.pending.clear();

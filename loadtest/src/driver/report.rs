@@ -103,6 +103,12 @@ pub struct Report {
     pub first_byte: Option<Percentiles>,
     /// Streams: frames received.
     pub frames: u64,
+    /// Streams: frames that arrived in one read with the frame before them.
+    pub frames_joined: u64,
+    /// Streams: frames that arrived in more than one read.
+    pub frames_split: u64,
+    /// Streams: how many whole ones had how many frames.
+    pub streams_by_frames: BTreeMap<u64, u64>,
     /// Streams: between two frames.
     pub frame_gap: Option<Percentiles>,
     /// Streams of a stamping provider: from its sending to the frame's arrival.
@@ -164,6 +170,9 @@ impl Report {
             send_lag: percentiles(&tally.send_lag),
             first_byte: percentiles(&tally.first_byte),
             frames: tally.frames,
+            frames_joined: tally.frames_joined,
+            frames_split: tally.frames_split,
+            streams_by_frames: tally.streams_by_frames.clone(),
             frame_gap: percentiles(&tally.frame_gap),
             frame_delay: percentiles(&tally.frame_delay),
             process,

@@ -60,7 +60,10 @@ async fn perform(settings: Rc<Settings>) -> Result<Report, SetupError> {
 }
 
 async fn open(settings: &Settings) -> std::io::Result<Connection> {
-    let cutter = settings.stream.then(|| FrameCutter::new(settings.dialect == RequestDialect::Local));
+    let cutter = settings.stream.then(|| match settings.gzip {
+        true => FrameCutter::flushes(),
+        false => FrameCutter::new(settings.dialect == RequestDialect::Local),
+    });
     Connection::open(settings.addr, settings.timeout, cutter).await
 }
 

@@ -87,6 +87,12 @@ pub(super) struct Tally {
     /// From the provider's sending of a frame to its arrival.
     pub(super) frame_delay: Times,
     pub(super) frames: u64,
+    /// Frames that arrived in one read with the frame before them.
+    pub(super) frames_joined: u64,
+    /// Frames that arrived in more than one read.
+    pub(super) frames_split: u64,
+    /// Whole streams by the number of their frames.
+    pub(super) streams_by_frames: BTreeMap<u64, u64>,
 }
 
 impl Tally {
@@ -104,6 +110,9 @@ impl Tally {
             frame_gap: Times::new(),
             frame_delay: Times::new(),
             frames: 0,
+            frames_joined: 0,
+            frames_split: 0,
+            streams_by_frames: BTreeMap::new(),
         }
     }
 

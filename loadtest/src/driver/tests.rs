@@ -25,6 +25,7 @@ pub(super) fn settings() -> Settings {
         bodies: 16,
         unique: true,
         stream: false,
+        gzip: false,
         headers: Vec::new(),
         pids: Vec::new(),
         expect_status: None,
@@ -46,6 +47,20 @@ fn a_closed_run_counts_every_request_the_server_saw() {
     assert_eq!(report.latency.unwrap().count, report.ok);
     assert!(report.ok > 20 && report.process.unwrap().cpu_us_per_request.unwrap() > 0.0);
     assert_eq!(server.connections_accepted(), 4);
+}
+
+#[test]
+fn frames_of_plain_and_compressed_streams_are_counted_stream_by_stream() {
+    let server = StdServer::start("127.0.0.1:0").unwrap();
+    let frames = header("x-fake-frames", "12");
+    let plain = Settings { addr: server.addr(), stream: true, headers: frames.clone(), ..settings() };
+    let report = run(plain.clone()).unwrap();
+    let per_stream: Vec<u64> = report.streams_by_frames.keys().copied().collect();
+    assert!(matches!(per_stream[..], [count] if count >= 12), "{report:?}");
+    assert_eq!(report.streams_by_frames.values().sum::<u64>(), report.ok);
+    let gzip = [frames, header("x-fake-encoding", "gzip")].concat();
+    let report = run(Settings { gzip: true, headers: gzip, ..plain }).unwrap();
+    assert!(report.streams_by_frames.keys().all(|count| *count >= 12) && report.failed == 0, "{report:?}");
 }
 
 #[test]
