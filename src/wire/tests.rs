@@ -2,6 +2,7 @@
 //!
 //! The rows R1 to R26 name an intermediary's duties; the names of the tests carry the row they show.
 
+mod answers;
 mod bodies;
 mod dialogues;
 mod encoding;
