@@ -165,9 +165,10 @@ fn read_answers(received: &[u8], mut is_cut: bool) -> Outcome {
             continue;
         }
         let target = field("x-target");
+        let rest = &received[at..];
+        // A refusal of a HEAD request says how long its body would be and has none.
         let bodiless = field("x-method").as_deref() == Some("HEAD")
-            // A refusal of a HEAD request; every other refusal has a body that begins with a brace.
-            || target.is_none() && received[at..].first() != Some(&b'{');
+            || target.is_none() && (rest.is_empty() || rest.starts_with(b"HTTP/1."));
         let length = field("content-length").and_then(|text| text.parse::<usize>().ok());
         closed = field("connection").is_some_and(|value| value == "close");
         answers.push(Answered { status, target });

@@ -10,11 +10,15 @@
 
 mod answer;
 mod answers;
+mod clients;
 mod corpus;
 mod data;
 mod deliver;
+mod differential;
+mod fuzz;
 mod hostile;
 mod mutate;
+mod ordinary;
 mod pure;
 mod readings;
 mod recorder;
@@ -114,6 +118,20 @@ fn assert_no_faults(what: &str, faults: &[String]) {
     assert!(faults.is_empty(), "{} {what}:\n{shown}", faults.len());
 }
 
+/// The provider has answered exactly the requests whose answers the clients have.
+fn assert_balanced(tally: &mut Tally, answered: Vec<String>) {
+    for target in answered {
+        *tally.targets.entry(target).or_default() -= 1;
+    }
+    let unequal = tally.targets.iter().filter(|(target, balance)| {
+        // An answer may be lost with its connection; one from nowhere may not appear.
+        let may_be_lost = tally.doubtful.iter().any(|id| target.contains(id.as_str()));
+        **balance != 0 && (**balance > 0 || !may_be_lost)
+    });
+    let unequal: Vec<String> = unequal.map(|(target, balance)| format!("{target}: {balance}")).collect();
+    assert_no_faults("targets answered at one end only", &unequal);
+}
+
 on_both_drivers! {
     fn no_request_of_the_corpus_is_read_in_two_ways(driver) {
         let cases = seeded_corpus();
@@ -132,16 +150,7 @@ on_both_drivers! {
         );
         assert_no_faults("deliveries went wrong", &tally.faults);
         assert_no_faults("connections at the provider can be read in two ways", &recorded.faults);
-        for target in recorded.answered {
-            *tally.targets.entry(target).or_default() -= 1;
-        }
-        let unequal = tally.targets.iter().filter(|(target, balance)| {
-            // An answer may be lost with its connection; one from nowhere may not appear.
-            let may_be_lost = tally.doubtful.iter().any(|id| target.contains(id.as_str()));
-            **balance != 0 && (**balance > 0 || !may_be_lost)
-        });
-        let unequal: Vec<String> = unequal.map(|(target, balance)| format!("{target}: {balance}")).collect();
-        assert_no_faults("targets answered at one end only", &unequal);
+        assert_balanced(&mut tally, recorded.answered);
         assert!(tally.accepted > cases.len() / 20, "a corpus that is always refused proves little: {}", tally.accepted);
         assert!(tally.canaries_answered > tally.canaries_sent / 20, "{} canaries", tally.canaries_answered);
         assert!(tally.cut < tally.deliveries / 20, "{} deliveries were cut", tally.cut);

@@ -1,0 +1,332 @@
+//! What is fuzzed: one function per parser that reads bytes of strangers. Each panics when a promise is broken. The
+//! ordinary tests call the same functions over the committed corpora (`tests/it/smuggle/fuzz.rs`).
+//!
+//! The parent module provides `readings` and `answer`, the strict readings of the smuggling suite.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use weir::json::{self, Event, Walker};
+use weir::observe::{Answer, AnswerKind, AnswerReader};
+use weir::wire::{
+    BodyScanner, ChunkSink, ChunkedScanner, FaultKind, HeadScanner, HeadWriter, RequestBody, RequestHead, ResponseBody,
+    ResponseHead, Side,
+};
+use weir_config::vocab::Dialect;
+
+use super::answer::{StrictAnswer, strict_answer};
+use super::readings::disagreement;
+
+/// Takes any bytes, and panics when a promise is broken.
+pub(crate) type Target = fn(&[u8]);
+
+/// A target by its name.
+pub(crate) fn by_name(name: &str) -> Option<Target> {
+    TARGETS.iter().find(|(own, _)| *own == name).map(|(_, target)| *target)
+}
+
+/// Every target, the canary last.
+pub(crate) const TARGETS: &[(&str, Target)] = &[
+    ("request", request),
+    ("chunked", chunked),
+    ("response", response),
+    ("frames", frames),
+    ("json", json),
+    ("settings", settings),
+    ("canary", canary),
+];
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Collected {
+    relayed: Vec<u8>,
+    content: Vec<u8>,
+}
+
+struct Collector<'a> {
+    input: &'a [u8],
+    into: &'a mut Collected,
+}
+
+impl ChunkSink for Collector<'_> {
+    fn forward(&mut self, range: std::ops::Range<usize>) {
+        self.into.relayed.extend_from_slice(&self.input[range]);
+    }
+
+    fn data(&mut self, range: std::ops::Range<usize>) {
+        self.into.content.extend_from_slice(&self.input[range]);
+    }
+}
+
+/// What a connection made of a stream: what is sent onward for it, and how it ended.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    pub(crate) out: Vec<u8>,
+    pub(crate) count: usize,
+    fault: Option<FaultKind>,
+}
+
+/// Reads requests in pieces of `step` bytes and writes each anew, as the gateway does.
+pub(crate) fn rewrite_requests(stream: &[u8], step: usize) -> Rewritten {
+    let (mut heads, mut body, mut buffer) = (HeadScanner::default(), None::<BodyScanner>, BytesMut::new());
+    let mut rewritten = Rewritten::default();
+    for piece in stream.chunks(step.max(1)) {
+        buffer.extend_from_slice(piece);
+        loop {
+            let Some(scanner) = &mut body else {
+                match heads.request(&mut buffer) {
+                    Ok(Some(head)) => {
+                        rewritten.count += 1;
+                        write_request(&head, &mut rewritten.out);
+                        body = Some(BodyScanner::request(head.body));
+                        continue;
+                    }
+                    Ok(None) => break,
+                    Err(fault) => {
+                        rewritten.fault = Some(fault.kind());
+                        return rewritten;
+                    }
+                }
+            };
+            let mut collected = Collected::default();
+            let progress = scanner.scan(&buffer, &mut Collector { input: &buffer, into: &mut collected });
+            rewritten.out.extend_from_slice(&collected.relayed);
+            match progress {
+                Err(fault) => {
+                    rewritten.fault = Some(fault.kind());
+                    return rewritten;
+                }
+                Ok(progress) => {
+                    drop(buffer.split_to(progress.consumed));
+                    if !progress.done {
+                        break;
+                    }
+                }
+            }
+            body = None;
+        }
+    }
+    rewritten
+}
+
+fn write_request(head: &RequestHead, out: &mut Vec<u8>) {
+    let mut writer = HeadWriter::new(out);
+    writer.request_line(head.method(), head.target());
+    writer.field("Host", b"provider");
+    head.end_to_end_fields().for_each(|field| writer.relay(field));
+    match head.body {
+        RequestBody::Empty => {}
+        RequestBody::Length(length) => writer.content_length(length),
+        RequestBody::Chunked => writer.chunked(),
+    }
+    writer.end();
+}
+
+/// Requests: any cut gives the same, and what is written anew reads the same to everybody.
+fn request(data: &[u8]) {
+    // Half a line may be refused sooner when it arrives with the lines before it; a whole head may not.
+    let data = &[data, b"\r\n\r\n"].concat()[..];
+    let whole = rewrite_requests(data, data.len());
+    for step in [1, 7] {
+        let cut = rewrite_requests(data, step);
+        assert_eq!((whole.count, whole.fault), (cut.count, cut.fault), "{step} bytes at a time");
+        // What was relayed before a fault depends on where the reads ended.
+        assert!(whole.fault.is_some() || whole.out == cut.out, "{step} bytes at a time");
+    }
+    if let Some(why) = disagreement(&whole.out) {
+        panic!("{why}\n{:?}", String::from_utf8_lossy(&whole.out));
+    }
+}
+
+/// A chunked body: any cut gives the same, and what is relayed is canonical.
+fn chunked(data: &[u8]) {
+    let read = |step: usize| {
+        let (mut scanner, mut collected) = (ChunkedScanner::new(Side::Request), Collected::default());
+        for piece in data.chunks(step.max(1)) {
+            match scanner.scan(piece, &mut Collector { input: piece, into: &mut collected }) {
+                Ok(progress) if progress.done => return (collected, Ok(true)),
+                Ok(_) => {}
+                Err(fault) => return (collected, Err(fault.kind())),
+            }
+        }
+        (collected, Ok(false))
+    };
+    let (collected, end) = read(data.len());
+    for step in [1, 5] {
+        let (other, other_end) = read(step);
+        assert_eq!(end, other_end, "{step} bytes at a time");
+        assert!(end.is_err() || collected == other, "{step} bytes at a time");
+    }
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let stream = [head.as_bytes(), &collected.relayed].concat();
+    assert_eq!(disagreement(&stream), None, "{:?}", String::from_utf8_lossy(&collected.relayed));
+    if end == Ok(true) {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        match strict_answer(&[head.as_bytes(), &collected.relayed].concat(), "GET", false) {
+            StrictAnswer::Whole(answer) => assert_eq!(answer.body, collected.content),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// What became of an answer: what a client is sent, and whether that is whole.
+#[derive(Debug, PartialEq, Eq)]
+enum Relayed {
+    Nothing,
+    Part(Vec<u8>),
+    Whole { out: Vec<u8>, content: Vec<u8>, rest: usize },
+}
+
+fn relay_answer(stream: &[u8], method: &str, step: usize) -> Relayed {
+    let (mut scanner, mut buffer) = (HeadScanner::default(), BytesMut::new());
+    let mut pieces = stream.chunks(step.max(1));
+    let head = loop {
+        match scanner.response(&mut buffer, method) {
+            Ok(Some(head)) if head.is_informational() => continue,
+            Ok(Some(head)) => break head,
+            Ok(None) => {}
+            Err(_) => return Relayed::Nothing,
+        }
+        let Some(piece) = pieces.next() else { return Relayed::Nothing };
+        buffer.extend_from_slice(piece);
+    };
+    let mut out = Vec::new();
+    write_response(&head, &mut out);
+    let (mut body, mut collected) = (BodyScanner::response(head.body), Collected::default());
+    loop {
+        let Ok(progress) = body.scan(&buffer, &mut Collector { input: &buffer, into: &mut collected }) else {
+            out.extend_from_slice(&collected.relayed);
+            return Relayed::Part(out);
+        };
+        drop(buffer.split_to(progress.consumed));
+        if progress.done {
+            break;
+        }
+        let Some(piece) = pieces.next() else { break };
+        buffer.extend_from_slice(piece);
+    }
+    if body.finish().is_err() {
+        out.extend_from_slice(&collected.relayed);
+        return Relayed::Part(out);
+    }
+    if head.body == ResponseBody::UntilClose {
+        weir::wire::data_chunk(&mut out, &collected.content);
+        out.extend_from_slice(weir::wire::LAST_CHUNK);
+    } else {
+        out.extend_from_slice(&collected.relayed);
+    }
+    let rest = buffer.len() + pieces.map(<[u8]>::len).sum::<usize>();
+    Relayed::Whole { out, content: collected.content, rest }
+}
+
+fn write_response(head: &ResponseHead, out: &mut Vec<u8>) {
+    let mut writer = HeadWriter::new(out);
+    writer.status_line(head.status, head.reason());
+    head.end_to_end_fields().for_each(|field| writer.relay(field));
+    match (head.declared_length, head.body) {
+        (Some(length), _) => writer.content_length(length),
+        (None, ResponseBody::Chunked | ResponseBody::UntilClose) => writer.chunked(),
+        (None, _) => {}
+    }
+    writer.end();
+}
+
+/// Answers: any cut gives the same; what a client is sent is one whole answer, or visibly a part of one.
+fn response(data: &[u8]) {
+    let (method, data) = match data.split_first() {
+        Some((first, rest)) => (["GET", "HEAD", "POST"][usize::from(first % 3)], rest),
+        None => return,
+    };
+    let whole = relay_answer(data, method, data.len());
+    match (&whole, relay_answer(data, method, 1)) {
+        // How much of it depends on where the reads ended.
+        (Relayed::Part(_), Relayed::Part(_)) => {}
+        (whole, cut) => assert_eq!(*whole, cut, "bytes one by one"),
+    }
+    match &whole {
+        Relayed::Nothing => {}
+        Relayed::Part(out) => assert_eq!(strict_answer(out, method, true), StrictAnswer::Partial, "a part looks whole"),
+        Relayed::Whole { out, content, .. } => match strict_answer(out, method, true) {
+            StrictAnswer::Whole(answer) => assert_eq!((answer.end, &answer.body), (out.len(), content)),
+            other => panic!("{other:?}: {:?}", String::from_utf8_lossy(out)),
+        },
+    }
+}
+
+/// Frames of streamed answers: any cut gives the same answer, within bounds.
+fn frames(data: &[u8]) {
+    const TEXT_MAX: usize = 4096;
+    let Some((first, data)) = data.split_first() else { return };
+    let kinds = [AnswerKind::EventStream, AnswerKind::JsonLines, AnswerKind::Json, AnswerKind::Other];
+    let encoding = [None, None, Some(&b"gzip"[..]), Some(b"br"), Some(b"zstd"), Some(b"deflate")];
+    let (kind, encoding) = (kinds[usize::from(first % 4)], encoding[usize::from(first / 4 % 6)]);
+    let read = |step: usize| -> Answer {
+        let mut reader = AnswerReader::new(Dialect::ChatCompletions, kind, encoding, TEXT_MAX);
+        data.chunks(step.max(1)).for_each(|piece| reader.feed(piece));
+        reader.finish()
+    };
+    let whole = read(data.len());
+    assert_eq!(whole, read(3), "three bytes at a time");
+    assert!(whole.parts.iter().all(|part| whole.text.get(part.range.clone()).is_some()), "{:?}", whole.parts);
+}
+
+/// JSON: the walker accepts what serde_json accepts, and every span is the spelling of its event.
+fn json(data: &[u8]) {
+    let (mut depth_max, mut result) = (0, Ok(()));
+    match Walker::new(data) {
+        Err(fault) => result = Err(fault.kind),
+        Ok(mut walker) => loop {
+            match walker.next_event() {
+                Ok(None) => break,
+                Ok(Some(event)) => {
+                    depth_max = depth_max.max(walker.depth());
+                    let span = &data[walker.span()];
+                    if let Event::Number(number) = event {
+                        assert_eq!(span, number.as_bytes());
+                    }
+                    assert!(!span.is_empty());
+                }
+                Err(fault) => {
+                    result = Err(fault.kind);
+                    break;
+                }
+            }
+        },
+    }
+    let other = serde_json::from_slice::<serde::de::IgnoredAny>(data);
+    let is_deep = depth_max > 100 || matches!(result, Err(json::FaultKind::Depth));
+    // serde_json skips strings without pairing the surrogates in them.
+    let is_lone_surrogate = result == Err(json::FaultKind::Escape) && memchr::memmem::find(data, b"\\u").is_some();
+    let is_text = std::str::from_utf8(data).is_ok();
+    if !is_deep && !is_lone_surrogate && is_text {
+        assert_eq!(result.is_ok(), other.is_ok(), "{result:?} where serde_json says {:?}", other.err());
+    }
+}
+
+/// A configuration file: settings or at least one sentence about what is wrong.
+fn settings(data: &[u8]) {
+    let path = std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()));
+    if std::fs::write(&path, data).is_err() {
+        return;
+    }
+    let sources = weir_config::Sources {
+        config: Some(path.clone()),
+        runtime_config: None,
+        env: BTreeMap::new(),
+        log_level: None,
+        log_format: None,
+    };
+    if let Err(error) = weir_config::load(&sources) {
+        assert!(!error.to_string().is_empty());
+    }
+    drop(std::fs::remove_file(path));
+}
+
+/// Not a parser: a bug that a working fuzzer finds within seconds, so that silence elsewhere means something.
+fn canary(data: &[u8]) {
+    if let [b'w', b'e', b'i', b'r', rest @ ..] = data
+        && rest.len() > 3
+        && rest[0] == b'!'
+    {
+        assert_ne!(u16::from_le_bytes([rest[1], rest[2]]), 0x5a17, "the canary has been found");
+    }
+}
