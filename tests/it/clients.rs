@@ -35,20 +35,29 @@ fn run(command: &mut Command, advice: &str) {
     assert!(output.status.success(), "{command:?}: {}; {advice}\n{said}", output.status);
 }
 
+/// Runs the cases of one file in `tests/clients` against a provider and a gateway before it.
+fn run_cases(setup: Setup, file: &str) {
+    let python = python();
+    let provider = provider();
+    let gateway = setup.upstream(provider.url()).unlimited().start();
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
+    let mut command = Command::new(python);
+    command.arg("-B").arg(cases).env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url());
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(proxy);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
+}
+
 on_both_drivers! {
     fn official_clients_get_the_same_answers_and_leave_traces(driver) {
-        let python = python();
-        let provider = provider();
-        let gateway = Setup::new(driver).upstream(provider.url()).unlimited().start();
-        let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/test_clients.py");
-        let mut command = Command::new(python);
-        command.arg("-B").arg(cases).env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url());
-        for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
-            command.env_remove(proxy);
-        }
-        let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
+        run_cases(Setup::new(driver), "test_clients.py");
+    }
+
+    fn fifty_streams_at_once_of_every_official_client_are_those_of_direct_calls(driver) {
+        run_cases(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
     }
 }
