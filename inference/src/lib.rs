@@ -9,10 +9,12 @@
 //! | `jailbreak` | personas, privilege, format tricks, encoded orders | the same rules, also over decoded text |
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
+//! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
 //!
 //! Text is folded once ([`fold`]): look-alikes to ASCII, invisible characters away, offsets kept. Rules are data
 //! (`rules/*.yaml`). Knows nothing of HTTP, storage or settings, does no I/O and starts no thread but the pool's.
 
+pub mod action;
 mod analyser;
 mod candidate;
 mod decode;

@@ -22,10 +22,8 @@ pub(super) const OPEN: Access = Access::Open;
 /// For readers of a tenant's data.
 pub(super) const VIEWER: Access = Access::Role(Role::Viewer);
 /// For those who send traffic and report actions.
-#[allow(dead_code)] // Rows that write follow.
 pub(super) const OPERATOR: Access = Access::Role(Role::Operator);
 /// For those who administer the gateway.
-#[allow(dead_code)] // Rows that write follow.
 pub(super) const ADMIN: Access = Access::Role(Role::Admin);
 
 /// A row of the table as far as it matters here.
@@ -82,6 +80,14 @@ mod tests {
             ("PUT", "/health", OPEN),
             ("GET", "/health/", VIEWER),
             ("GET", "/api-doc/openapi.json", OPEN),
+            ("GET", "/swagger-ui", OPEN),
+            ("GET", "/swagger-ui/swagger-ui.css", OPEN),
+            ("GET", "/swagger-ui/a/b", VIEWER),
+            ("POST", "/api/v1/traces/1/actions", OPERATOR),
+            ("POST", "/api/v1/reports/generate", OPERATOR),
+            ("GET", "/api/v1/reports/generate", VIEWER),
+            ("GET", "/api/v1/audit", ADMIN),
+            ("DELETE", "/api/v1/audit", ADMIN),
             ("GET", "/metrics", VIEWER),
             ("GET", "/api/v1/traces", VIEWER),
             ("HEAD", "/api/v1/traces/1", VIEWER),

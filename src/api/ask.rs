@@ -16,7 +16,6 @@ use super::query::Parameters;
 use crate::exchange::Caller;
 
 /// A request.
-#[allow(dead_code)] // Rows that take a body follow.
 pub(super) struct Ask {
     caller: Option<Caller>,
     pub(super) query: Parameters,
@@ -26,7 +25,6 @@ pub(super) struct Ask {
     body: Bytes,
 }
 
-#[allow(dead_code)] // Rows that take a body follow.
 impl Ask {
     pub(super) fn new(
         caller: Option<Caller>,
@@ -50,9 +48,18 @@ impl Ask {
 
     /// The id in the path.
     pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<T, Fault> {
-        let value = self.path.iter().find(|(known, _)| known == name);
         let refused = || Fault::invalid(format!("`{name}` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"));
-        value.and_then(|(_, text)| text.parse().ok()).ok_or_else(refused)
+        self.text(name).and_then(|text| text.parse().ok()).ok_or_else(refused)
+    }
+
+    /// A text in the path.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.path.iter().find(|(known, _)| known == name).map(|(_, text)| text.as_str())
+    }
+
+    /// The request's fields, credentials left out.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
     }
 
     /// The body as `T`.

@@ -85,6 +85,12 @@ impl Fault {
         Self { retry_after_s: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message) }
     }
 
+    /// 503: the store cannot be written at the moment.
+    pub fn storage_unwritable() -> Self {
+        let message = "the store cannot be written at the moment, and nothing was kept; the gateway's log says why";
+        Self { retry_after_s: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable", message) }
+    }
+
     /// 503: the gateway is stopping.
     pub fn shutting_down() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", "the gateway is stopping; ask another instance")

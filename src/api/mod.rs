@@ -10,7 +10,9 @@
 //! are those of the contract; nothing else in the gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
 
 mod access;
+mod actions;
 mod ask;
+mod audit;
 mod costs;
 mod error;
 mod handle;
@@ -19,11 +21,14 @@ mod operations;
 mod paths;
 mod query;
 mod records;
+mod reports;
 mod route;
 mod router;
 mod routes;
 mod spans;
 mod state;
+mod stats;
+mod swagger;
 #[cfg(test)]
 mod tests;
 mod traces;

@@ -31,7 +31,7 @@ pub(super) fn document(routes: &[Route]) -> Value {
     let mut sent = settings().for_serialize().into_generator();
     let mut taken = settings().with(|settings| settings.inline_subschemas = true).for_deserialize().into_generator();
     let mut paths: Map<String, Value> = Map::new();
-    for route in routes {
+    for route in routes.iter().filter(|route| route.is_documented) {
         let item = paths.entry(route.path).or_insert_with(|| json!({}));
         let operation = operation(route, &mut sent, &mut taken);
         if let Value::Object(item) = item {
@@ -141,6 +141,8 @@ fn query_parameter(parameter: &Parameter) -> Value {
         Kind::Text => json!({ "type": "string", "minLength": 1 }),
         Kind::Score => json!({ "type": "integer", "minimum": 0, "maximum": 100 }),
         Kind::Limit => json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT }),
+        Kind::Id => json!({ "type": "string", "format": "uuid" }),
+        Kind::Flag => json!({ "type": "boolean" }),
         Kind::Offset => json!({ "type": "integer", "minimum": 0, "default": 0 }),
     };
     json!({

@@ -4,6 +4,8 @@
 //! is 400 and the message lists the accepted ones. Invariant: every value is checked here; handlers see typed filters.
 //! Knows no routes and no store.
 
+use std::str::FromStr;
+
 use axum::extract::Query;
 use http::Uri;
 use weir_config::vocab::Timestamp;
@@ -34,6 +36,10 @@ pub(super) enum Kind {
     Text,
     /// 0 to 100.
     Score,
+    /// A UUID.
+    Id,
+    /// `true` or `false`.
+    Flag,
     /// Items of a page.
     Limit,
     /// Items to skip.
@@ -62,6 +68,15 @@ pub(super) const TRACES: &[Parameter] = &[
 ];
 /// Of the span list.
 pub(super) const SPANS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL, LIMIT, OFFSET];
+/// Of the summary of actions.
+pub(super) const ACTIONS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL];
+/// Of the audit log.
+pub(super) const AUDIT: &[Parameter] = &[
+    parameter("tenant_id", Kind::Id, "Only what concerns this tenant."),
+    parameter("verify", Kind::Flag, "Whether the whole log is checked for changes; true when left out."),
+    LIMIT,
+    OFFSET,
+];
 /// Of a list without filters.
 pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 
@@ -147,6 +162,23 @@ impl Parameters {
         });
         let refused = |_| Fault::invalid(format!("`{name}` must be an RFC 3339 time such as 2026-01-31T12:00:00Z"));
         parsed.map(Some).map_err(refused)
+    }
+
+    /// An id.
+    pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<Option<T>, Fault> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let refused = |_| Fault::invalid(format!("`{name}` must be a UUID"));
+        text.parse().map(Some).map_err(refused)
+    }
+
+    /// A flag.
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Fault> {
+        match self.get(name) {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(Fault::invalid(format!("`{name}` must be `true` or `false`"))),
+        }
     }
 
     /// A score.

@@ -3,10 +3,15 @@
 //! Invariant: every question names its tenant first, and a foreign record looks exactly like one that does not exist.
 //! All methods block and are called on blocking threads only.
 
-use weir_config::vocab::{SpanId, TenantId, TraceId};
+use uuid::Uuid;
+use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::actions::ActionsSummary;
+use weir_storage::audit::{AuditCheck, AuditEntry};
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
-use weir_storage::record::{SpanRecord, TraceRecord};
-use weir_storage::{ReadError, Store};
+use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
+use weir_storage::reports::{ReportRecord, ReportType};
+use weir_storage::stats::Stats;
+use weir_storage::{NotWritten, ReadError, Store};
 
 use super::error::Fault;
 
@@ -35,6 +40,50 @@ pub trait Records: Send + Sync + 'static {
     fn span(&self, tenant: TenantId, span: SpanId) -> Result<Option<SpanRecord>, ReadFault>;
     /// Spans with a score above 0, newest first.
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadFault>;
+    /// The records in sum.
+    fn stats(&self, tenant: TenantId) -> Result<Stats, ReadFault>;
+    /// Reported actions in sum.
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadFault>;
+    /// Stores an action in the named span of the trace, or in its latest; `None` when there is none.
+    fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten>;
+    /// Asks for a report.
+    fn create_report(
+        &self,
+        tenant: TenantId,
+        report_type: ReportType,
+        period_start: Timestamp,
+        period_end: Timestamp,
+    ) -> Result<ReportRecord, NotWritten>;
+    /// Reports, newest first.
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault>;
+    /// One report.
+    fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadFault>;
+    /// Administrative events, newest first: those that concern one tenant, or all.
+    fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault>;
+    /// Whether the log of those events is whole.
+    fn check_audit(&self) -> Result<AuditCheck, ReadFault>;
+}
+
+impl From<NotWritten> for Fault {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::Busy { .. } => Self::saturated(error.to_string()),
+            NotWritten::TimedOut { .. } => Self::storage_timeout(error.to_string()),
+            NotWritten::Closed => Self::shutting_down(),
+            NotWritten::Refused { .. } => Self::invalid(error.to_string()),
+            NotWritten::Unavailable { reason } => {
+                tracing::error!(reason, "the store could not be written");
+                Self::storage_unwritable()
+            }
+        }
+    }
 }
 
 impl From<ReadFault> for Fault {
@@ -84,5 +133,50 @@ impl Records for Store {
 
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadFault> {
         Ok(self.list_findings(tenant, page)?)
+    }
+
+    fn stats(&self, tenant: TenantId) -> Result<Stats, ReadFault> {
+        Ok(self.stats(tenant)?)
+    }
+
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadFault> {
+        Ok(self.actions_summary(tenant, filter)?)
+    }
+
+    fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten> {
+        self.add_action(tenant, trace, span, action, findings)
+    }
+
+    fn create_report(
+        &self,
+        tenant: TenantId,
+        report_type: ReportType,
+        period_start: Timestamp,
+        period_end: Timestamp,
+    ) -> Result<ReportRecord, NotWritten> {
+        self.create_report(tenant, report_type, period_start, period_end)
+    }
+
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault> {
+        Ok(self.list_reports(tenant, page)?)
+    }
+
+    fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadFault> {
+        Ok(self.report(tenant, id)?)
+    }
+
+    fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault> {
+        Ok(self.list_audit(tenant, page)?)
+    }
+
+    fn check_audit(&self) -> Result<AuditCheck, ReadFault> {
+        Ok(self.check_audit()?)
     }
 }

@@ -49,9 +49,9 @@ pub(super) struct Route {
     pub(super) answers: Vec<Documented>,
     /// Refusals this route has besides those that follow from its shape.
     pub(super) refusals: Vec<(u16, &'static str)>,
+    pub(super) is_documented: bool,
 }
 
-#[allow(dead_code)] // Rows that write follow.
 impl Route {
     fn new<F, Fut>(method: Method, path: &'static str, access: Access, handler: F) -> Self
     where
@@ -71,6 +71,7 @@ impl Route {
             body: None,
             answers: Vec::new(),
             refusals: Vec::new(),
+            is_documented: true,
         }
     }
 
@@ -93,6 +94,7 @@ impl Route {
     }
 
     /// A route that replaces something.
+    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn put<F, Fut>(path: &'static str, access: Access, handler: F) -> Self
     where
         F: Fn(Api, Ask) -> Fut + Send + Sync + 'static,
@@ -102,6 +104,7 @@ impl Route {
     }
 
     /// A route that removes something.
+    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn delete<F, Fut>(path: &'static str, access: Access, handler: F) -> Self
     where
         F: Fn(Api, Ask) -> Fut + Send + Sync + 'static,
@@ -150,7 +153,14 @@ impl Route {
         self
     }
 
+    /// Leaves it out of the document: a page or a file for browsers.
+    pub(super) fn undocumented(mut self) -> Self {
+        self.is_documented = false;
+        self
+    }
+
     /// A refusal that does not follow from the route's shape.
+    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn refuses(mut self, status: u16, description: &'static str) -> Self {
         self.refusals.push((status, description));
         self

@@ -4,17 +4,20 @@
 //! Invariant: one row per method and path; every path is one of the gateway's own (`paths`). Handlers live in one file per
 //! resource.
 
+use weir_storage::actions::ActionsSummary;
 use weir_storage::query::Paged;
 use weir_storage::record::{SpanRecord, TraceRecord};
+use weir_storage::reports::ReportRecord;
+use weir_storage::stats::Stats;
 
-use super::access::{OPEN, VIEWER};
+use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
-use super::{costs, openapi, operations, query, spans, traces};
+use super::{actions, audit, costs, openapi, operations, query, reports, spans, stats, swagger, traces};
 use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), records(), money()].into_iter().flatten().collect()
+    [operational(), documentation(), records(), agents(), compliance(), money()].into_iter().flatten().collect()
 }
 
 fn operational() -> Vec<Route> {
@@ -37,10 +40,29 @@ fn operational() -> Vec<Route> {
             .says("Operations", "metrics", "Prometheus text 0.0.4")
             .any_query()
             .content(200, "The exposition", Some((crate::meter::CONTENT_TYPE, operations::text_schema))),
+    ]
+}
+
+fn documentation() -> Vec<Route> {
+    let page = |path, operation| {
+        Route::get(path, OPEN, swagger::index)
+            .says("Documentation", operation, "Swagger UI over this document")
+            .any_query()
+            .content(200, "The page", Some(("text/html", operations::text_schema)))
+            .undocumented()
+    };
+    vec![
         Route::get("/api-doc/openapi.json", OPEN, openapi::show)
             .says("Documentation", "openapi", "This document")
             .any_query()
             .answers::<serde_json::Map<String, serde_json::Value>>(200, "OpenAPI 3.1"),
+        page("/swagger-ui", "swagger_ui"),
+        page("/swagger-ui/", "swagger_ui_folder"),
+        Route::get("/swagger-ui/{file}", OPEN, swagger::file)
+            .says("Documentation", "swagger_ui_file", "A file of Swagger UI")
+            .any_query()
+            .content(200, "The file", Some(("text/css", operations::text_schema)))
+            .undocumented(),
     ]
 }
 
@@ -64,6 +86,42 @@ fn records() -> Vec<Route> {
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
             .query(query::PAGE)
             .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+        Route::get("/api/v1/stats", VIEWER, stats::show)
+            .says("Records", "get_stats", "The tenant's records in sum")
+            .answers::<Stats>(200, "The sums"),
+    ]
+}
+
+fn agents() -> Vec<Route> {
+    vec![
+        Route::post("/api/v1/traces/{trace_id}/actions", OPERATOR, actions::report)
+            .says("Agents", "report_action", "Records what an agent did, and says what is dangerous about it")
+            .takes::<actions::ActionReport>()
+            .answers::<actions::ActionRecorded<'_>>(201, "The action is recorded"),
+        Route::get("/api/v1/actions/summary", VIEWER, actions::summary)
+            .says("Agents", "summarise_actions", "Reported actions in sum")
+            .query(query::ACTIONS)
+            .answers::<ActionsSummary>(200, "The sums"),
+    ]
+}
+
+fn compliance() -> Vec<Route> {
+    vec![
+        Route::post("/api/v1/reports/generate", OPERATOR, reports::generate)
+            .says("Compliance", "generate_report", "Has a report built in the background")
+            .takes::<reports::ReportRequest>()
+            .answers::<reports::ReportAccepted>(202, "It is being built"),
+        Route::get("/api/v1/reports", VIEWER, reports::list)
+            .says("Compliance", "list_reports", "Reports, newest first")
+            .query(query::PAGE)
+            .answers::<Paged<ReportRecord>>(200, "One page of reports"),
+        Route::get("/api/v1/reports/{report_id}", VIEWER, reports::one)
+            .says("Compliance", "get_report", "One report")
+            .answers::<ReportRecord>(200, "The report"),
+        Route::get("/api/v1/audit", ADMIN, audit::list)
+            .says("Compliance", "list_audit", "Administrative events, newest first, and whether the log is whole")
+            .query(query::AUDIT)
+            .answers::<audit::AuditPage>(200, "One page of events"),
     ]
 }
 

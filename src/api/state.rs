@@ -4,13 +4,14 @@
 //! for a query; a panic costs one answer and is counted. Knows the store only as [`Records`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::costs::Costs;
@@ -21,6 +22,10 @@ use crate::ops::health::Health;
 
 /// Reads of the store at the same time; further ones wait their turn.
 pub const READERS_MAX: usize = 4;
+/// Writes at the same time; each waits for its commit, and those that wait together are committed together.
+pub(super) const WRITERS_MAX: usize = 8;
+/// Reads, and writes, that wait their turn at most; more are refused, so that health and metrics are never behind them.
+const WAITING_MAX: usize = 24;
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -30,13 +35,15 @@ pub struct Api {
     pub(super) registry: Arc<Registry>,
     /// `None` where nothing is spent, e.g. in tests of other routes.
     pub(super) costs: Option<Arc<Costs>>,
-    readers: Arc<Semaphore>,
+    readers: Arc<Lane>,
+    writers: Arc<Lane>,
 }
 
 impl Api {
     /// Handlers over this store, health and registry.
     pub fn new(records: Arc<dyn Records>, health: Arc<Health>, registry: Arc<Registry>) -> Self {
-        Self { records, health, registry, costs: None, readers: Arc::new(Semaphore::new(READERS_MAX)) }
+        let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
+        Self { records, health, registry, costs: None, readers, writers }
     }
 
     /// The same with spend to show.
@@ -51,14 +58,32 @@ impl Api {
     where
         F: FnOnce(&dyn Records) -> Result<Vec<u8>, Fault> + Send + 'static,
     {
-        let permit = self.readers.clone().acquire_owned().await.map_err(|_| Fault::shutting_down())?;
+        let bytes = self.on_lane(&self.readers, read).await?;
+        Ok(answer(StatusCode::OK, bytes, "application/json"))
+    }
+
+    /// Runs `write` on a blocking thread once a writer is free; its bytes are the answer.
+    pub(super) async fn write<F>(&self, write: F) -> Result<Response, Fault>
+    where
+        F: FnOnce(&dyn Records) -> Result<(StatusCode, Vec<u8>), Fault> + Send + 'static,
+    {
+        let (status, bytes) = self.on_lane(&self.writers, write).await?;
+        Ok(answer(status, bytes, "application/json"))
+    }
+
+    async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Records) -> Result<T, Fault> + Send + 'static,
+    {
+        let permit = lane.enter().await?;
         let records = self.records.clone();
-        let reading = spawn_blocking(move || {
-            // Held by the thread, not by the asker: one that leaves does not let a fifth reader in.
+        let working = spawn_blocking(move || {
+            // Held by the thread, not by the asker: one that leaves does not let one too many in.
             let _permit = permit;
-            read(&*records)
+            work(&*records)
         });
-        Ok(answer(StatusCode::OK, self.finished(reading.await)??, "application/json"))
+        self.finished(working.await)?
     }
 
     /// What came of a blocking task; its panic is counted and costs this answer.
@@ -70,6 +95,36 @@ impl Api {
             }
             Fault::internal()
         })
+    }
+}
+
+/// A bounded number of workers, and a bounded number of those who wait for one.
+struct Lane {
+    permits: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+/// Counts one who waits, also one who leaves while waiting.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Lane {
+    fn new(workers: usize) -> Self {
+        Self { permits: Arc::new(Semaphore::new(workers)), waiting: AtomicUsize::new(0) }
+    }
+
+    async fn enter(&self) -> Result<OwnedSemaphorePermit, Fault> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        if before >= WAITING_MAX {
+            return Err(Fault::saturated(format!("{WAITING_MAX} queries wait for the store already; try again")));
+        }
+        self.permits.clone().acquire_owned().await.map_err(|_| Fault::shutting_down())
     }
 }
 

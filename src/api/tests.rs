@@ -1,5 +1,6 @@
 //! The API through its own front door: calls over the queue, answered by the router over a small store.
 
+mod bodies;
 mod fake;
 mod handle;
 mod lists;

@@ -41,7 +41,7 @@ impl ControlThread {
     pub(super) fn start(control: Control) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
-            .max_blocking_threads(8)
+            .max_blocking_threads(16)
             .thread_name("weir-blocking")
             .build()?;
         let (stop, stopped) = oneshot::channel();

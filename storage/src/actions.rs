@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// `GET /api/v1/actions/summary`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ActionsSummary {
     /// Spans that match the filter.
     pub total_spans: u64,
@@ -25,7 +26,7 @@ pub struct ActionsSummary {
 pub const TOP_ACTIONS_MAX: usize = 10;
 
 /// A frequent action.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TopAction {
     /// Tool, command or resource.
     pub name: String,

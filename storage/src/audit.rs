@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use weir_config::vocab::{TenantId, Timestamp};
@@ -27,7 +28,7 @@ pub struct AuditEvent {
 }
 
 /// A line of the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AuditEntry {
     /// Position in the log, from 1, without gaps.
     pub seq: u64,
@@ -48,7 +49,7 @@ pub struct AuditEntry {
 }
 
 /// What checking the whole chain gave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AuditCheck {
     /// True when no line was altered, removed or put in.
     pub intact: bool,

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
 
 /// Which set of controls a report is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportType {
     /// SOC 2 trust services criteria.
@@ -53,7 +54,7 @@ impl FromStr for ReportType {
 }
 
 /// Where a report stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportStatus {
     /// Waits for the builder, or is being built.
@@ -76,7 +77,7 @@ impl ReportStatus {
 }
 
 /// A report.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ReportRecord {
     /// Identifies it within its tenant.
     pub id: Uuid,

@@ -1,10 +1,11 @@
 //! What the interface shows about a tenant's records in sum.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::vocab::{TenantId, Timestamp};
 
 /// `GET /api/v1/stats`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Stats {
     /// Whose.
     pub tenant_id: TenantId,

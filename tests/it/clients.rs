@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use crate::support::{Setup, on_both_drivers, provider};
 
 /// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/requirements.txt");

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
 
 mod advisory;
+mod api;
 mod caps;
 mod clients;
 mod connections;
@@ -22,6 +23,7 @@ mod load;
 mod ops;
 mod records;
 mod reviewed;
+mod schema;
 mod scoring;
 mod shutdown;
 mod smuggle;

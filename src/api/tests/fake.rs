@@ -7,11 +7,17 @@ use bytes::Bytes;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use serde_json::Value;
+use uuid::Uuid;
 use weir_config::Settings;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::{ByteSpan, Finding, Role, Severity, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::NotWritten;
+use weir_storage::actions::ActionsSummary;
+use weir_storage::audit::{AuditCheck, AuditEntry};
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
-use weir_storage::record::{SpanRecord, TraceRecord};
+use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
+use weir_storage::reports::{ReportRecord, ReportType};
+use weir_storage::stats::Stats;
 
 use crate::api::{Api, ApiHandle, QUEUE_CALLS, ReadFault, Records, channel, router, serve};
 use crate::exchange::{Caller, Proof};
@@ -41,15 +47,21 @@ pub(super) struct Fake {
     pub(super) spans: Vec<SpanRecord>,
     pub(super) asked: Mutex<Asked>,
     pub(super) before: Box<Behaviour>,
+    pub(super) unwritten: Mutex<Option<NotWritten>>,
 }
 
 impl Fake {
     pub(super) fn holding(spans: Vec<SpanRecord>) -> Self {
-        Self { spans, asked: Mutex::default(), before: Box::new(|| Ok(())) }
+        Self { spans, asked: Mutex::default(), before: Box::new(|| Ok(())), unwritten: Mutex::default() }
     }
 
     pub(super) fn that(before: impl Fn() -> Result<(), ReadFault> + Send + Sync + 'static) -> Self {
         Self { before: Box::new(before), ..Self::holding(Vec::new()) }
+    }
+
+    /// What is said to writes: nothing is ever kept here.
+    fn refusal(&self) -> NotWritten {
+        self.unwritten.lock().clone().unwrap_or(NotWritten::Closed)
     }
 
     fn of(&self, tenant: TenantId) -> Result<Vec<SpanRecord>, ReadFault> {
@@ -98,6 +110,71 @@ impl Records for Fake {
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadFault> {
         *self.asked.lock() = Asked::Findings(page);
         Ok(paged(self.of(tenant)?, page))
+    }
+
+    fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadFault> {
+        let spans = self.of(tenant_id)?;
+        Ok(Stats {
+            tenant_id,
+            total_traces: spans.len() as u64,
+            total_spans: spans.len() as u64,
+            total_findings: 0,
+            total_tokens: 0,
+            total_cost_usd: 0.0,
+            storage_bytes: 0,
+            oldest_trace: None,
+            newest_trace: None,
+        })
+    }
+
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadFault> {
+        let page = Page { limit: 1, offset: 0 };
+        *self.asked.lock() = Asked::Spans(filter.clone(), page);
+        Ok(ActionsSummary {
+            total_spans: self.of(tenant)?.len() as u64,
+            spans_with_actions: 0,
+            total_actions: 0,
+            success_rate: None,
+            action_counts: BTreeMap::new(),
+            top_actions: Vec::new(),
+        })
+    }
+
+    fn add_action(
+        &self,
+        _tenant: TenantId,
+        _trace: TraceId,
+        _span: Option<SpanId>,
+        _action: AgentAction,
+        _findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten> {
+        Err(self.refusal())
+    }
+
+    fn create_report(
+        &self,
+        _tenant: TenantId,
+        _report_type: ReportType,
+        _start: Timestamp,
+        _end: Timestamp,
+    ) -> Result<ReportRecord, NotWritten> {
+        Err(self.refusal())
+    }
+
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault> {
+        self.of(tenant).map(|_| paged(Vec::new(), page))
+    }
+
+    fn report(&self, tenant: TenantId, _id: Uuid) -> Result<Option<ReportRecord>, ReadFault> {
+        self.of(tenant).map(|_| None)
+    }
+
+    fn list_audit(&self, _tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault> {
+        Ok(paged(Vec::new(), page))
+    }
+
+    fn check_audit(&self) -> Result<AuditCheck, ReadFault> {
+        Ok(AuditCheck { intact: true, entries: 0, first_bad_seq: None, head: "0".repeat(64) })
     }
 }
 
@@ -185,6 +262,13 @@ impl World {
             serving.await.unwrap();
             outcome
         })
+    }
+
+    /// Status and JSON body of a POST.
+    pub(super) fn post(&self, target: &str, body: &Value) -> (u16, Value) {
+        let request = request("POST", target, &[("content-type", "application/json")]);
+        let request = request.map(|_| Bytes::from(body.to_string()));
+        json_of(&self.run(|handle| async move { handle.call(request).await.unwrap() }))
     }
 
     pub(super) fn ask(&self, method: &str, target: &str, fields: &[(&str, &str)]) -> Response<Bytes> {

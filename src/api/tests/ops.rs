@@ -63,11 +63,11 @@ fn unknown_own_paths_are_404() {
         "/api/v1/",
         "/api/v1/nothing",
         "/api/v1/traces/",
-        "/api/v1/traces/1/actions",
+        "/api/v1/traces/1/spans",
         "/v1/traces",
         "/debug/judge/verdicts",
         "/admin/feature-flags",
-        "/swagger-ui",
+        "/swagger-ui/nothing.js/x",
     ] {
         let message = format!("the gateway has no route GET {path}");
         assert_eq!(world().get(path), (404, refusal("not_found", &message)), "{path}");
@@ -76,13 +76,18 @@ fn unknown_own_paths_are_404() {
 
 #[test]
 fn other_methods_are_405_and_name_the_right_ones() {
-    for (method, path) in
-        [("POST", "/api/v1/traces"), ("DELETE", "/api/v1/spans/1"), ("PUT", "/health"), ("OPTIONS", "/metrics")]
-    {
+    for (method, path, allowed) in [
+        ("POST", "/api/v1/traces", "GET, HEAD"),
+        ("DELETE", "/api/v1/spans/1", "GET, HEAD"),
+        ("PUT", "/health", "GET, HEAD"),
+        ("OPTIONS", "/metrics", "GET, HEAD"),
+        ("GET", "/api/v1/traces/1/actions", "POST"),
+        ("HEAD", "/api/v1/traces/1/actions", "POST"),
+    ] {
         let response = world().ask(method, path, &[]);
-        let message = "this path answers GET, HEAD only";
-        assert_eq!(json_of(&response), (405, refusal("method_not_allowed", message)), "{method} {path}");
-        assert_eq!(response.headers().get_all("allow").iter().collect::<Vec<_>>(), ["GET, HEAD"]);
+        let message = format!("this path answers {allowed} only");
+        assert_eq!(json_of(&response), (405, refusal("method_not_allowed", &message)), "{method} {path}");
+        assert_eq!(response.headers().get_all("allow").iter().collect::<Vec<_>>(), [allowed]);
     }
 }
 

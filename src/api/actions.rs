@@ -1,0 +1,222 @@
+//! What agents report having done: taken in, looked at, and summed up.
+//!
+//! Invariant: an action that was answered with 201 is durable, and the span shows it together with what was found in it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+use weir_config::vocab::{Finding, SpanId, Timestamp, TraceId, fresh_uuid};
+use weir_inference::action::{self, Action, ActionKind};
+use weir_storage::record::AgentAction;
+
+use super::ask::Ask;
+use super::error::Fault;
+use super::query;
+use super::route::Answer;
+use super::state::{Api, to_json};
+
+/// Bytes of a result that are kept.
+const RESULT_BYTES_MAX: usize = 4_096;
+/// Bytes a name may have: it is part of an index.
+const NAME_BYTES_MAX: usize = 4_096;
+/// Bytes the short fields may have.
+const WORD_BYTES_MAX: usize = 64;
+/// A call's record is stored a moment after its last byte was sent, and an agent may be quicker. An action for a trace
+/// that is not there yet is tried again after these pauses, in milliseconds.
+const PAUSES_MS: [u64; 4] = [10, 30, 80, 150];
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ActionType {
+    /// A tool was called.
+    ToolCall,
+    /// A skill was used.
+    SkillInvocation,
+    /// A command was run.
+    CommandExecution,
+    /// An address was visited.
+    WebAccess,
+    /// A file was read or changed.
+    FileAccess,
+}
+
+/// An action to be recorded.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ActionReport {
+    action_type: ActionType,
+    /// Tool, command, address or file; at most 4096 bytes.
+    #[schemars(length(min = 1, max = 4096))]
+    name: String,
+    /// JSON-encoded text, or bare text.
+    #[serde(default)]
+    arguments: Option<String>,
+    /// Kept to 4096 bytes.
+    #[serde(default)]
+    result: Option<String>,
+    /// Milliseconds.
+    #[serde(default)]
+    #[schemars(range(min = 0.0))]
+    duration_ms: Option<f64>,
+    /// True when left out.
+    #[serde(default)]
+    success: Option<bool>,
+    /// Of a command.
+    #[serde(default)]
+    exit_code: Option<i32>,
+    /// Of a web access.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    http_method: Option<String>,
+    /// Of a web access.
+    #[serde(default)]
+    #[schemars(range(min = 100, max = 599))]
+    http_status: Option<u16>,
+    /// `read`, `write`, `delete`, ... of a file access.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    file_operation: Option<String>,
+    /// Details; values that are no texts are kept as their JSON text.
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, Value>>,
+    /// When it happened; the time of arrival when left out.
+    #[serde(default)]
+    timestamp: Option<Timestamp>,
+    /// The span of the trace it belongs to; the latest when left out.
+    #[serde(default)]
+    span_id: Option<SpanId>,
+}
+
+/// An action that was recorded.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct ActionRecorded<'a> {
+    /// Names the action.
+    action_id: Uuid,
+    /// Its trace.
+    trace_id: TraceId,
+    /// The span that shows it.
+    span_id: SpanId,
+    /// What the checks of commands, addresses and files saw.
+    findings: &'a [Finding],
+}
+
+pub(super) async fn report(api: Api, ask: Ask) -> Answer {
+    let trace: TraceId = ask.id("trace_id")?;
+    let reported: ActionReport = ask.json()?;
+    let tenant = ask.tenant()?;
+    reported.check()?;
+    let findings = action::check(&reported.to_check());
+    let span = reported.span_id;
+    let action = reported.into_record();
+    let mut pauses = PAUSES_MS.iter();
+    loop {
+        let (kept, found) = (action.clone(), findings.clone());
+        let answer = api.write(move |records| {
+            let id = kept.id;
+            let stored = records.add_action(tenant, trace, span, kept, found.clone())?;
+            let span_id = stored.ok_or_else(|| Fault::not_found("no trace with this id, or no such span in it"))?;
+            let recorded = ActionRecorded { action_id: id, trace_id: trace, span_id, findings: &found };
+            Ok((StatusCode::CREATED, to_json(&recorded)?))
+        });
+        match (answer.await, pauses.next()) {
+            (Err(fault), Some(pause)) if fault.status == StatusCode::NOT_FOUND => {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+            }
+            (answer, _) => return answer,
+        }
+    }
+}
+
+pub(super) async fn summary(api: Api, ask: Ask) -> Answer {
+    let filter = query::span_filter(&ask.query)?;
+    let tenant = ask.tenant()?;
+    api.read(move |records| to_json(&records.actions_summary(tenant, &filter)?)).await
+}
+
+impl ActionType {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolCall => "tool_call",
+            Self::SkillInvocation => "skill_invocation",
+            Self::CommandExecution => "command_execution",
+            Self::WebAccess => "web_access",
+            Self::FileAccess => "file_access",
+        }
+    }
+
+    const fn kind(self) -> ActionKind {
+        match self {
+            Self::ToolCall | Self::SkillInvocation => ActionKind::Tool,
+            Self::CommandExecution => ActionKind::Command,
+            Self::WebAccess => ActionKind::Web,
+            Self::FileAccess => ActionKind::File,
+        }
+    }
+}
+
+impl ActionReport {
+    /// What the types alone do not say.
+    fn check(&self) -> Result<(), Fault> {
+        if self.name.trim().is_empty() || self.name.len() > NAME_BYTES_MAX {
+            return Err(Fault::invalid(format!("`name` must have 1 to {NAME_BYTES_MAX} bytes and not be blank")));
+        }
+        if self.duration_ms.is_some_and(|duration| !(duration.is_finite() && duration >= 0.0)) {
+            return Err(Fault::invalid("`duration_ms` must be a number of at least 0"));
+        }
+        if self.http_status.is_some_and(|status| !(100..=599).contains(&status)) {
+            return Err(Fault::invalid("`http_status` must be a whole number from 100 to 599"));
+        }
+        for (name, value) in [("http_method", &self.http_method), ("file_operation", &self.file_operation)] {
+            if value.as_ref().is_some_and(|value| value.len() > WORD_BYTES_MAX) {
+                return Err(Fault::invalid(format!("`{name}` must have at most {WORD_BYTES_MAX} bytes")));
+            }
+        }
+        Ok(())
+    }
+
+    fn to_check(&self) -> Action<'_> {
+        const READS: [&str; 6] = ["read", "open", "list", "stat", "exists", "view"];
+        let reads = |operation: &String| READS.contains(&operation.to_ascii_lowercase().as_str());
+        Action {
+            kind: self.action_type.kind(),
+            name: &self.name,
+            arguments: self.arguments.as_deref(),
+            writes: self.file_operation.as_ref().is_some_and(|operation| !reads(operation)),
+        }
+    }
+
+    fn into_record(self) -> AgentAction {
+        let now = Timestamp::now();
+        let text = |value: Value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        AgentAction {
+            id: fresh_uuid(now),
+            action_type: self.action_type.as_str().to_owned(),
+            name: self.name,
+            arguments: self.arguments,
+            result: self.result.map(|result| cut(result, RESULT_BYTES_MAX)),
+            duration_ms: self.duration_ms,
+            success: self.success.unwrap_or(true),
+            exit_code: self.exit_code,
+            http_method: self.http_method,
+            http_status: self.http_status,
+            file_operation: self.file_operation,
+            metadata: self.metadata.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect(),
+            timestamp: self.timestamp.unwrap_or(now),
+        }
+    }
+}
+
+/// At most `max` bytes, ending between characters.
+fn cut(mut text: String, max: usize) -> String {
+    text.truncate(text.floor_char_boundary(max));
+    text
+}

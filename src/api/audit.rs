@@ -1,0 +1,31 @@
+//! `/api/v1/audit`: what was administered, by whom, and whether the log is whole.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use weir_storage::audit::{AuditCheck, AuditEntry};
+use weir_storage::query::Paged;
+
+use super::ask::Ask;
+use super::route::Answer;
+use super::state::{Api, to_json};
+
+/// A page of the log and the state of its chain.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct AuditPage {
+    #[serde(flatten)]
+    page: Paged<AuditEntry>,
+    /// What checking the whole log gave; null with `verify=false`.
+    chain: Option<AuditCheck>,
+}
+
+pub(super) async fn list(api: Api, ask: Ask) -> Answer {
+    let page = ask.query.page()?;
+    let tenant = ask.query.id("tenant_id")?;
+    let verify = ask.query.flag("verify")?.unwrap_or(true);
+    api.read(move |records| {
+        let page = records.list_audit(tenant, page)?;
+        let chain = if verify { Some(records.check_audit()?) } else { None };
+        to_json(&AuditPage { page, chain })
+    })
+    .await
+}
