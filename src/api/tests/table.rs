@@ -24,7 +24,7 @@ fn every_route_is_an_own_path_and_stands_once() {
 fn the_document_lists_every_route_and_all_its_references_lead_somewhere() {
     let (status, document) = World::over(Arc::new(Fake::holding(Vec::new()))).get("/api-doc/openapi.json");
     assert_eq!((status, &document["openapi"]), (200, &Value::from("3.1.0")));
-    for route in routes::table() {
+    for route in routes::table().into_iter().filter(|route| route.is_documented) {
         let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];
         assert_eq!(operation["operationId"], route.operation, "{}", route.path);
     }
