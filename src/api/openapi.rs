@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::access::Access;
 use super::ask::Ask;
 use super::error::ErrorBody;
-use super::query::{Kind, LIMIT_DEFAULT, LIMIT_MAX, Parameter};
+use super::query::{Kind, LIMIT_DEFAULT, Parameter};
 use super::route::{Answer, Route};
 use super::routes;
 use super::state::{Api, answer};
@@ -140,7 +140,7 @@ fn query_parameter(parameter: &Parameter) -> Value {
         Kind::Time => json!({ "type": "string", "format": "date-time" }),
         Kind::Text => json!({ "type": "string", "minLength": 1 }),
         Kind::Score => json!({ "type": "integer", "minimum": 0, "maximum": 100 }),
-        Kind::Limit => json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT }),
+        Kind::Limit => json!({ "type": "integer", "minimum": 1, "default": LIMIT_DEFAULT }),
         Kind::Id => json!({ "type": "string", "format": "uuid" }),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Offset => json!({ "type": "integer", "minimum": 0, "default": 0 }),

@@ -160,7 +160,6 @@ impl Route {
     }
 
     /// A refusal that does not follow from the route's shape.
-    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn refuses(mut self, status: u16, description: &'static str) -> Self {
         self.refusals.push((status, description));
         self

@@ -34,7 +34,9 @@ fn tested(profile: &str) {
     command
         .args(["run", &format!("{}/api-doc/openapi.json", gateway.url())])
         .args(["--phases", "examples,coverage,fuzzing", "--max-examples", &examples(), "--seed", "1", "--no-color"])
-        .args(["--checks", "all", "--exclude-checks", "ignored_auth", "--suppress-health-check", "all"])
+        // Authentication is off here; and a request may fit the document and be refused, e.g. an end before its start.
+        .args(["--checks", "all", "--exclude-checks", "ignored_auth,positive_data_acceptance"])
+        .args(["--suppress-health-check", "all"])
         .current_dir(gateway.folder())
         .env("SCHEMATHESIS_HOOKS", "schema_hooks")
         .env("PYTHONPATH", &folder)
