@@ -11,10 +11,12 @@ pub mod egress;
 mod flags;
 mod load;
 pub mod prices;
+mod schema;
 pub mod settings;
 pub mod vocab;
 
-pub use effective::effective;
+pub use effective::{described, effective};
 pub use flags::{FlagFault, Refused, write_overlay};
 pub use load::{LoadError, Loaded, Origin, Place, Sources, Violation, load};
+pub use schema::schema;
 pub use settings::Settings;

@@ -12,3 +12,4 @@ pub use dial::Dialer;
 pub use peer::{Peer, PeerError, ViaProxy};
 pub use permits::Permits;
 pub use pool::{AcquireError, Lease, Pool, UpstreamConn};
+pub(crate) use trust::client_config;

@@ -172,7 +172,7 @@ fn a_change_that_does_not_fit_names_the_flag_and_what_is_accepted() {
         (serde_json::json!({"x": 1}), "unknown flag; accepted: llm_advisory_injection_enabled, rate_limiting_enabled,"),
         (serde_json::json!({"enforcement_mode": "allow"}), "got \"allow\"; accepted: `log`, `block` or `flag`"),
         (serde_json::json!({"rate_limiting_enabled": "false"}), "got \"false\"; accepted: true or false"),
-        (serde_json::json!({"rate_limiting_enabled": null}), "got null; accepted: true or false"),
+        (serde_json::json!({"rate_limiting_enabled": null}), "got nothing; accepted: true or false"),
         (serde_json::json!({"rate_limiting_enabled": 1}), "got 1; accepted: true or false"),
         (serde_json::json!({"enforcement_mode": {"a": [1.5]}}), "; accepted: `log`, `block` or `flag`"),
         (serde_json::json!({"llm_judge_enabled": true}), "the LLM judge is not built into this version; leave it"),

@@ -1,0 +1,178 @@
+//! The files and folders the settings name: can they be read, can they be written, and on what do they lie?
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use weir_config::Loaded;
+use weir_config::settings::{Scheme, Settings, StorageProfile};
+
+use super::Finding;
+
+/// How every SQLite file begins.
+const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// One finding per file or folder that is named.
+pub(super) fn all(loaded: &Loaded) -> Vec<Finding> {
+    let settings = &loaded.settings;
+    let mut found = vec![database(settings)];
+    found.extend(file_system(settings));
+    found.extend(ca_file(settings));
+    found.extend(loaded.overlay_path.as_deref().map(overlay));
+    found
+}
+
+fn database(settings: &Settings) -> Finding {
+    if settings.storage.profile == StorageProfile::Memory {
+        return Finding::warn("database", "storage.profile is memory: every trace is lost on restart");
+    }
+    let path = &settings.storage.database_path;
+    let fail = |what: String| Finding::fail("database", format!("storage.database_path `{}`: {what}", path.display()));
+    let folder = folder_of(path);
+    if let Err(error) = takes_files(&folder) {
+        let advice = "create it, or give the gateway's user the right to write there";
+        return fail(format!("the folder {} cannot be written: {error}; {advice}", folder.display()));
+    }
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Finding::ok("database", format!("{}: will be made by the first start", path.display()));
+        }
+        Err(error) => return fail(format!("cannot be looked at: {error}")),
+        Ok(meta) if !meta.is_file() => return fail("is no file; name a file".to_owned()),
+        Ok(_) => {}
+    }
+    let mut start = Vec::new();
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    match opened.and_then(|file| file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start)) {
+        Err(error) => fail(format!("cannot be opened for writing: {error}; mend its rights")),
+        Ok(0) => Finding::ok("database", format!("{}: empty, will be filled by the first start", path.display())),
+        Ok(_) if start == SQLITE_MAGIC => Finding::ok("database", format!("{}: can be written", path.display())),
+        Ok(_) => fail("is not a SQLite database; name another file".to_owned()),
+    }
+}
+
+/// The file system below the database.
+fn file_system(settings: &Settings) -> Option<Finding> {
+    if settings.storage.profile == StorageProfile::Memory {
+        return None;
+    }
+    let folder = folder_of(&settings.storage.database_path).canonicalize().ok()?;
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let (kind, options) = mount_of(&mounts, &folder)?;
+    Some(judge_file_system(kind, options, &folder))
+}
+
+/// Type and options of the mount `path` lies on.
+fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<(&'a str, &'a str)> {
+    let entries = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (_device, place, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        // Blanks in the path are written in octal.
+        let place = PathBuf::from(place.replace("\\040", " "));
+        path.starts_with(&place).then_some((place.components().count(), kind, options))
+    });
+    // The deepest one, and of several mounted over each other the last.
+    entries.max_by_key(|(depth, ..)| *depth).map(|(_, kind, options)| (kind, options))
+}
+
+fn judge_file_system(kind: &str, options: &str, folder: &Path) -> Finding {
+    let shown = folder.display();
+    if options.split(',').any(|option| option == "ro") {
+        return Finding::fail(
+            "file system",
+            format!("{shown} is mounted read-only ({kind}); remount it or move the database"),
+        );
+    }
+    match kind {
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" => Finding::fail(
+            "file system",
+            format!("{shown} is on a network file system ({kind}), where SQLite's log is not safe; use a local disk"),
+        ),
+        "tmpfs" | "ramfs" => Finding::warn("file system", format!("{shown} is on {kind}: traces are lost on reboot")),
+        _ => Finding::ok("file system", format!("{shown} is on {kind}")),
+    }
+}
+
+fn ca_file(settings: &Settings) -> Option<Finding> {
+    let path = settings.upstream_ca_file.as_deref()?;
+    let shown = path.display();
+    Some(match certificates(path) {
+        Ok(0) => Finding::fail("ca file", format!("upstream_ca_file `{shown}`: holds no PEM certificate")),
+        Ok(count) if settings.upstream.scheme == Scheme::Http => {
+            Finding::warn("ca file", format!("{shown}: {count} certificates, unused: upstream_url is plain http"))
+        }
+        Ok(count) => Finding::ok("ca file", format!("{shown}: {count} certificates")),
+        Err(error) => {
+            Finding::fail("ca file", format!("upstream_ca_file `{shown}`: {error}; name a readable PEM file"))
+        }
+    })
+}
+
+fn certificates(path: &Path) -> Result<usize, String> {
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
+    all.map(|one| one.map_err(|error| error.to_string())).try_fold(0, |count, one| one.map(|_| count + 1))
+}
+
+fn overlay(path: &Path) -> Finding {
+    let folder = folder_of(path);
+    match takes_files(&folder) {
+        Ok(()) => Finding::ok("overlay", format!("{}: flags changed at run time survive a restart", path.display())),
+        Err(error) => Finding::warn(
+            "overlay",
+            format!(
+                "{}: the folder cannot be written ({error}): flags changed at run time hold until the next restart; \
+                 name another place with --runtime-config",
+                path.display()
+            ),
+        ),
+    }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Makes a file in `folder` and removes it: rights, read-only mounts and full disks show only so.
+fn takes_files(folder: &Path) -> io::Result<()> {
+    let probe = folder.join(format!(".weir-doctor-{}", uuid::Uuid::new_v4().simple()));
+    let made = File::options().write(true).create_new(true).open(&probe).and_then(|mut file| {
+        io::Write::write_all(&mut file, b"weir")?;
+        file.sync_all()
+    });
+    match made {
+        Ok(()) => fs::remove_file(&probe),
+        Err(error) => {
+            // It may have been made before writing failed.
+            drop(fs::remove_file(&probe));
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    const MOUNTS: &str = "overlay / overlay rw,relatime 0 0\n/dev/sda1 /var ext4 rw 0 0\n\
+                          server:/x /var/lib/weir nfs4 rw,vers=4 0 0\ntmpfs /a\\040b tmpfs ro,size=8k 0 0\n";
+
+    #[test]
+    fn the_deepest_mount_counts() {
+        assert_eq!(mount_of(MOUNTS, Path::new("/var/lib/weir/data")), Some(("nfs4", "rw,vers=4")));
+        assert_eq!(mount_of(MOUNTS, Path::new("/var/lib")), Some(("ext4", "rw")));
+        assert_eq!(mount_of(MOUNTS, Path::new("/variety")), Some(("overlay", "rw,relatime")));
+        assert_eq!(mount_of(MOUNTS, Path::new("/a b/c")), Some(("tmpfs", "ro,size=8k")));
+    }
+
+    #[test]
+    fn network_and_read_only_file_systems_fail() {
+        let level = |kind, options| judge_file_system(kind, options, Path::new("/x")).level;
+        assert_eq!(level("nfs4", "rw"), Level::Fail);
+        assert_eq!(level("ext4", "ro,relatime"), Level::Fail);
+        assert_eq!(level("tmpfs", "rw"), Level::Warn);
+        assert_eq!(level("ext4", "rw,errors=remount-ro"), Level::Ok);
+    }
+}

@@ -1,0 +1,107 @@
+//! `weir doctor`: looks at this machine with the eyes of the configured gateway.
+//!
+//! One line per finding: `ok`, `warn` or `FAIL`, what was looked at, what was found and what to do. Nothing is changed: a
+//! temporary file beside the database and the overlay shows whether their folders take files, and is removed again. The
+//! provider is connected to and greeted by TLS, but not asked anything. Invariant: the exit code is 1 exactly if a line
+//! says FAIL.
+
+mod files;
+mod host;
+mod network;
+
+use std::fmt;
+use std::process::ExitCode;
+
+use weir_config::Loaded;
+
+use super::{Options, say, sources};
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, with a drawback.
+    Warn,
+    /// Does not work, or is dangerous.
+    Fail,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    level: Level,
+    /// What was looked at; stable, for scripts.
+    topic: &'static str,
+    text: String,
+}
+
+impl Finding {
+    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
+        Self { level: Level::Ok, topic, text: text.into() }
+    }
+
+    fn warn(topic: &'static str, text: impl Into<String>) -> Self {
+        Self { level: Level::Warn, topic, text: text.into() }
+    }
+
+    fn fail(topic: &'static str, text: impl Into<String>) -> Self {
+        Self { level: Level::Fail, topic, text: text.into() }
+    }
+
+    /// Whether it decides the exit code.
+    pub(super) fn is_failure(&self) -> bool {
+        self.level == Level::Fail
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Warn => "warn",
+            Level::Fail => "FAIL",
+        };
+        write!(f, "{level:<4}  {:<12}  {}", self.topic, self.text)
+    }
+}
+
+/// Examines everything and prints what was found.
+pub(super) fn run(options: &Options) -> ExitCode {
+    let mut findings = Vec::new();
+    let mut tell = |finding: Finding| {
+        say(&finding.to_string());
+        findings.push(finding);
+    };
+    match weir_config::load(&sources(options)) {
+        Ok(loaded) => examine(&loaded, &mut tell),
+        Err(error) => {
+            for violation in &error.violations {
+                tell(Finding::fail("settings", violation.to_string()));
+            }
+            host::machine(None).into_iter().for_each(&mut tell);
+        }
+    }
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    say(&format!("{} ok, {} to know, {} to mend", count(Level::Ok), count(Level::Warn), count(Level::Fail)));
+    if count(Level::Fail) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
+    let settings = &loaded.settings;
+    let from = loaded.config_file.as_ref().map_or("built-in defaults".to_owned(), |file| file.display().to_string());
+    for warning in &loaded.warnings {
+        tell(Finding::warn("settings", warning.clone()));
+    }
+    tell(Finding::ok("settings", from));
+    host::machine(Some(settings)).into_iter().for_each(&mut *tell);
+    files(loaded).into_iter().for_each(&mut *tell);
+    tell(network::listener(settings));
+    tell(network::exposure(settings));
+    network::upstream(settings).into_iter().for_each(tell);
+}
+
+/// The files and folders the settings name; what `weir check` looks at, too.
+pub(super) fn files(loaded: &Loaded) -> Vec<Finding> {
+    files::all(loaded)
+}

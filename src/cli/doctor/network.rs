@@ -1,0 +1,132 @@
+//! The network: the listener's address, who can reach it, and whether the provider can be reached, name by name, by TCP
+//! and by TLS.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use weir_config::settings::{Scheme, Settings, Upstream};
+
+use super::Finding;
+use crate::forward::client_config;
+
+/// How long a running instance may take to answer.
+const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether the address can be listened on.
+pub(super) fn listener(settings: &Settings) -> Finding {
+    let addr = settings.listen_addr;
+    match TcpListener::bind(addr) {
+        Ok(_) => Finding::ok("listen", format!("{addr} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_weir(addr) => {
+            Finding::ok("listen", format!("{addr} is served by a running weir"))
+        }
+        Err(error) => Finding::fail(
+            "listen",
+            format!("listen_addr {addr}: {error}; choose another port, or stop the process that holds it"),
+        ),
+    }
+}
+
+/// Whether the process behind `addr` reports its health as Weir does.
+fn is_weir(addr: SocketAddr) -> bool {
+    let ask = || -> io::Result<String> {
+        let local = if addr.ip().is_unspecified() { SocketAddr::new([127, 0, 0, 1].into(), addr.port()) } else { addr };
+        let mut stream = TcpStream::connect_timeout(&local, NEIGHBOUR_LIMIT)?;
+        stream.set_read_timeout(Some(NEIGHBOUR_LIMIT))?;
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.take(65_536).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains("\"io_driver\""))
+}
+
+/// Whether strangers can use the gateway.
+pub(super) fn exposure(settings: &Settings) -> Finding {
+    let addr = settings.listen_addr;
+    match (settings.auth.enabled, addr.ip().is_loopback()) {
+        (true, _) => Finding::ok("exposure", "authentication is on"),
+        (false, true) => {
+            Finding::ok("exposure", format!("authentication is off, and {addr} is reachable from here only"))
+        }
+        (false, false) => Finding::fail(
+            "exposure",
+            format!(
+                "authentication is off and {addr} is reachable from outside: anybody can send traffic and read every \
+                 tenant's traces; set auth.enabled: true, or listen on 127.0.0.1"
+            ),
+        ),
+    }
+}
+
+/// The provider, or the proxy on the way to it: its name, its port, its certificate. Stops at the first that fails.
+pub(super) fn upstream(settings: &Settings) -> Vec<Finding> {
+    let upstream = &settings.upstream;
+    // Behind a proxy it is the proxy that has to be found; what lies behind it shows with the first request.
+    let proxy = settings.egress.proxy.as_ref();
+    let (host, port, named_by) = match proxy {
+        Some(proxy) => (proxy.host.as_str(), proxy.port, proxy.variable),
+        None => (upstream.host.as_str(), upstream.port, "upstream_url"),
+    };
+    let target = format!("{host}:{port}");
+    let mut found = Vec::new();
+    let addresses: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
+        Err(error) => {
+            let text = format!("`{host}` cannot be resolved: {error}; correct {named_by} or the resolver");
+            found.push(Finding::fail("upstream dns", text));
+            return found;
+        }
+    };
+    let shown: Vec<String> = addresses.iter().map(|addr| addr.ip().to_string()).collect();
+    found.push(Finding::ok("upstream dns", format!("{host} is {}", shown.join(", "))));
+    let limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+    let stream = match connect(&addresses, limit) {
+        Ok(stream) => stream,
+        Err(error) => {
+            let text =
+                format!("{target} cannot be connected to: {error}; is the provider up, does a firewall forbid it?");
+            found.push(Finding::fail("upstream tcp", text));
+            return found;
+        }
+    };
+    found.push(Finding::ok("upstream tcp", format!("{target} accepts connections")));
+    if upstream.scheme == Scheme::Https && proxy.is_none() {
+        found.push(match handshake(settings, upstream, stream, limit) {
+            Ok(version) => Finding::ok("upstream tls", format!("{} is verified, {version}", upstream.host)),
+            Err(error) => Finding::fail(
+                "upstream tls",
+                format!("{target}: {error}; a provider with a private authority needs upstream_ca_file"),
+            ),
+        });
+    }
+    found
+}
+
+/// The first address that answers.
+fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for addr in addresses {
+        match TcpStream::connect_timeout(addr, limit) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A TLS handshake; the version that was agreed on.
+fn handshake(settings: &Settings, upstream: &Upstream, mut stream: TcpStream, limit: Duration) -> io::Result<String> {
+    let config = client_config(settings.upstream_ca_file.as_deref(), &settings.egress).map_err(io::Error::other)?;
+    let name = ServerName::try_from(upstream.host.clone()).map_err(io::Error::other)?;
+    let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream)?;
+    }
+    Ok(tls.protocol_version().map_or_else(|| "TLS".to_owned(), |version| format!("{version:?}")))
+}

@@ -1,0 +1,220 @@
+//! The command line: what can be asked of the binary, one file per command that does more than a few lines.
+//!
+//! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
+//! no, 2 for a command line that makes no sense, 78 for settings or an environment that allow no start.
+
+mod doctor;
+mod serve;
+mod settings;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use weir_config::Sources;
+use weir_config::settings::StorageProfile;
+
+use crate::boot::StartError;
+
+/// Exit code when the settings or the environment do not allow a start (sysexits.h EX_CONFIG).
+const EXIT_CONFIG: u8 = 78;
+
+/// LLM egress gateway: a transparent proxy that records, scores and limits every LLM call.
+///
+/// Without a command it runs the gateway. Settings come from a YAML file (--config), from SERVICE_* variables and from
+/// built-in defaults; `weir config print` shows what is in effect and why, `weir doctor` whether this machine allows it.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, arg_required_else_help = false, disable_help_subcommand = true)]
+#[command(
+    after_help = "First steps:\n  weir demo                              see it work, nothing leaves the machine\n  \
+                        weir check --config service.yaml       are the settings right?\n  \
+                        weir doctor --config service.yaml      is this machine right for them?\n  \
+                        weir --config service.yaml             run\n\n\
+                        Signals: SIGTERM or SIGINT stop (a second one at once), SIGHUP reloads prices and certificates."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Where settings come from.
+#[derive(Debug, Clone, Args)]
+struct Options {
+    /// Configuration file (YAML). Without one the built-in defaults apply. [env: SERVICE_CONFIG]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Where flags changed at run time are kept. [env: SERVICE_RUNTIME_CONFIG] [default: config.runtime.yaml beside the
+    /// configuration file]
+    #[arg(long, value_name = "FILE", global = true)]
+    runtime_config: Option<PathBuf>,
+    /// Log level: trace, debug, info, warn or error. RUST_LOG wins over it. [env: SERVICE_LOG_LEVEL]
+    #[arg(long, value_name = "LEVEL", global = true)]
+    log_level: Option<String>,
+    /// Log format: text, or json for one object per line. [env: SERVICE_LOG_FORMAT]
+    #[arg(long, value_name = "FORMAT", global = true)]
+    log_format: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway (the default).
+    Serve,
+    /// Check the settings and the files they name, and exit: 0 when a start would accept them.
+    Check,
+    /// Show the settings in effect, or describe them all.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Examine this machine for the configured gateway: kernel, limits, database, provider, exposure. 0 when nothing
+    /// fails.
+    Doctor,
+    /// Run the pending migrations of the database and exit.
+    Migrate,
+    /// See Weir at work: a fake provider, the gateway in front of it, a handful of calls, and the traces they left.
+    Demo(DemoOptions),
+    /// Print the version.
+    Version,
+    /// Print a completion script, e.g. `weir completions bash > /etc/bash_completion.d/weir`.
+    Completions {
+        /// The shell it is for.
+        #[arg(value_enum)]
+        shell: CompletionShell,
+    },
+    /// Print the manual page, e.g. `weir man | man -l -`.
+    Man,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print every setting in effect with the layer it comes from, secrets masked.
+    Print {
+        /// yaml for people, json for programs: {"config", "sources"}.
+        #[arg(long, value_enum, default_value = "yaml")]
+        format: PrintFormat,
+    },
+    /// Print a JSON Schema (2020-12) of the configuration file, for editors.
+    Schema,
+}
+
+/// How `weir config print` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PrintFormat {
+    Yaml,
+    Json,
+}
+
+/// Shells with a completion script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Options of `weir demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoOptions {
+    /// End after printing the traces instead of staying up.
+    #[arg(long)]
+    pub once: bool,
+    /// Keep the database at this path instead of a temporary one.
+    #[arg(long, value_name = "FILE")]
+    pub database: Option<PathBuf>,
+}
+
+/// Runs the command line this process was started with.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command.unwrap_or(Command::Serve) {
+        Command::Serve => serve::run(&cli.options),
+        Command::Check => settings::check(&cli.options),
+        Command::Config(ConfigCommand::Print { format }) => settings::print(&cli.options, format),
+        Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
+        Command::Doctor => Ok(doctor::run(&cli.options)),
+        Command::Migrate => migrate(&cli.options),
+        Command::Demo(options) => crate::demo::run(&options),
+        Command::Version => {
+            say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => Ok(completions(shell)),
+        Command::Man => Ok(manual()),
+    };
+    outcome.unwrap_or_else(|error| {
+        complain(&error.to_string());
+        ExitCode::from(EXIT_CONFIG)
+    })
+}
+
+fn completions(shell: CompletionShell) -> ExitCode {
+    let shell = match shell {
+        CompletionShell::Bash => Shell::Bash,
+        CompletionShell::Zsh => Shell::Zsh,
+        CompletionShell::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
+    print_bytes(&script)
+}
+
+/// The page of the binary and, behind it, those of its commands.
+fn manual() -> ExitCode {
+    let mut command = Cli::command();
+    command.build();
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(command.clone()).render(&mut page);
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let sections = commands.map(|command| clap_mangen::Man::new(command.clone()).render(&mut page));
+    match rendered.and(sections.collect()) {
+        Ok(()) => print_bytes(&page),
+        // Writing into memory does not fail.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Prints a whole document. A closed pipe is nobody's loss.
+fn print_bytes(bytes: &[u8]) -> ExitCode {
+    drop(std::io::stdout().write_all(bytes));
+    ExitCode::SUCCESS
+}
+
+/// Prints one line for the user. A closed pipe is nobody's loss.
+pub(crate) fn say(line: &str) {
+    drop(writeln!(std::io::stdout(), "{line}"));
+}
+
+fn complain(message: &str) {
+    drop(writeln!(std::io::stderr(), "weir: {message}"));
+}
+
+fn sources(options: &Options) -> Sources {
+    Sources {
+        config: options.config.clone(),
+        runtime_config: options.runtime_config.clone(),
+        env: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        log_level: options.log_level.clone(),
+        log_format: options.log_format.clone(),
+    }
+}
+
+fn migrate(options: &Options) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(options))?;
+    match loaded.settings.storage.profile {
+        StorageProfile::Memory => say("storage.profile is `memory`: nothing to migrate"),
+        StorageProfile::Lite => {
+            let report = weir_storage::Store::migrate(&loaded.settings.storage.database_path)?;
+            let path = loaded.settings.storage.database_path.display();
+            if report.applied.is_empty() {
+                say(&format!("{path}: up to date at schema version {}", report.to));
+            } else {
+                say(&format!("{path}: schema version {} to {}: {}", report.from, report.to, report.applied.join(", ")));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,100 @@
+//! `weir serve`: start, say what is on and what is off, wait for a signal, stop.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weir_config::Loaded;
+use weir_config::settings::StorageProfile;
+
+use super::{Options, sources};
+use crate::boot::{self, Gateway, StartError};
+use crate::meter::Registry;
+use crate::ops::log;
+
+/// Runs the gateway until a signal ends it.
+pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(options))?;
+    let registry = Arc::new(Registry::new());
+    let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
+    // Registered before anything is started: a signal during the start must not be lost.
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|source| StartError::Thread { what: "the signal handler", source })?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let gateway = boot::start(loaded.clone(), registry)?;
+    banner(&loaded, &gateway);
+    let signal = signals.forever().find(|signal| match *signal {
+        SIGHUP => {
+            gateway.reload();
+            false
+        }
+        _ => true,
+    });
+    tracing::info!(
+        signal,
+        limit_s = loaded.settings.shutdown_timeout_seconds,
+        "stopping; a second signal exits at once"
+    );
+    second_signal_exits()?;
+    let clean = gateway.stop();
+    tracing::info!(clean, "stopped");
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// From now on a signal ends the process without further ado.
+fn second_signal_exits() -> Result<(), StartError> {
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::new(std::sync::atomic::AtomicBool::new(true)))
+            .map_err(|source| StartError::Thread { what: "the signal handler", source })?;
+    }
+    Ok(())
+}
+
+/// Says what is on, what is off, and what a reader should know before traffic comes.
+fn banner(loaded: &Loaded, gateway: &Gateway) {
+    let settings = &loaded.settings;
+    let upstream = &settings.upstream;
+    let scheme = match upstream.scheme {
+        weir_config::settings::Scheme::Http => "http",
+        weir_config::settings::Scheme::Https => "https",
+    };
+    let storage = match settings.storage.profile {
+        StorageProfile::Lite => settings.storage.database_path.display().to_string(),
+        StorageProfile::Memory => "memory (lost on restart)".to_owned(),
+    };
+    let on_off = |on: bool| if on { "on" } else { "off" };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listen = %gateway.addr(),
+        upstream = format!("{scheme}://{}{}", upstream.authority, upstream.path_prefix),
+        cores = gateway.cores(),
+        io = %gateway.mode(),
+        storage,
+        "weir is ready"
+    );
+    tracing::info!(
+        authentication = on_off(settings.auth.enabled),
+        analysis = on_off(settings.enable_security_analysis),
+        trace_storage = on_off(settings.enable_trace_storage),
+        streaming = on_off(settings.enable_streaming),
+        advisory = on_off(settings.llm_advisory_injection_enabled),
+        rate_limit = on_off(settings.rate_limiting.enabled),
+        circuit_breaker = on_off(settings.circuit_breaker.enabled),
+        enforcement = ?settings.enforcement.mode,
+        fails_open = "analysis (queue full, timeout), storage (queue full, breaker open)",
+        "features"
+    );
+    if !loaded.not_built_defaults.is_empty() {
+        tracing::info!(missing = loaded.not_built_defaults.join(", "), "on by default but not built into this version");
+    }
+    if !settings.auth.enabled && !gateway.addr().ip().is_loopback() {
+        tracing::warn!(
+            listen = %gateway.addr(),
+            "authentication is off and the listener is reachable from outside: any client can send traffic, read every \
+             tenant's traces and claim any tenant id; set `auth.enabled: true`, or listen on 127.0.0.1"
+        );
+    }
+}

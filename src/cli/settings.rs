@@ -1,0 +1,39 @@
+//! `weir check` and `weir config`: the settings before anything runs.
+
+use std::process::ExitCode;
+
+use super::{Options, PrintFormat, doctor, say, sources};
+use crate::boot::StartError;
+
+/// Says whether a start would accept the settings and the files they name.
+pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(options))?;
+    for warning in &loaded.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    let file =
+        loaded.config_file.as_ref().map_or_else(|| "built-in defaults".to_owned(), |file| file.display().to_string());
+    say(&format!("{file}: ok"));
+    let findings = doctor::files(&loaded);
+    findings.iter().for_each(|finding| say(&finding.to_string()));
+    Ok(if findings.iter().any(doctor::Finding::is_failure) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Prints the settings in effect.
+pub(super) fn print(options: &Options, format: PrintFormat) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(options))?;
+    match format {
+        PrintFormat::Yaml => say(weir_config::described(&loaded).trim_end()),
+        PrintFormat::Json => {
+            let all = serde_json::json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins });
+            say(&format!("{all:#}"));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the schema of the configuration file.
+pub(super) fn schema() -> ExitCode {
+    say(&format!("{:#}", weir_config::schema()));
+    ExitCode::SUCCESS
+}
