@@ -51,6 +51,16 @@ impl Fault {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
+    /// 400: what was to be changed has no switch.
+    pub fn immutable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "immutable", message)
+    }
+
+    /// 409: the request does not fit the present state.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "conflict", message)
+    }
+
     /// 404.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)

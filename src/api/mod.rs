@@ -13,6 +13,7 @@ mod access;
 mod actions;
 mod ask;
 mod audit;
+mod config;
 mod costs;
 mod error;
 mod handle;

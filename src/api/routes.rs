@@ -12,12 +12,15 @@ use weir_storage::stats::Stats;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
-use super::{actions, audit, costs, openapi, operations, query, reports, spans, stats, swagger, traces};
+use super::{actions, audit, config, costs, openapi, operations, query, reports, spans, stats, swagger, traces};
 use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), documentation(), records(), agents(), compliance(), money()].into_iter().flatten().collect()
+    [operational(), documentation(), records(), agents(), compliance(), money(), config()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn operational() -> Vec<Route> {
@@ -132,5 +135,29 @@ fn money() -> Vec<Route> {
             .query(query::COSTS)
             .answers::<costs::SpendSnapshot>(200, "The running windows")
             .refuses(404, "Cost caps are switched off"),
+    ]
+}
+
+fn config() -> Vec<Route> {
+    vec![
+        Route::get("/api/v1/config/features", ADMIN, config::features)
+            .says("Configuration", "get_features", "The flags that change without a restart")
+            .answers::<config::Flags>(200, "Every flag with its value in effect"),
+        Route::put("/api/v1/config/features", ADMIN, config::change_features)
+            .says("Configuration", "change_features", "Change some flags, all or none")
+            .takes::<config::Flags>()
+            .answers::<config::Flags>(200, "Every flag after the change, and `persisted`")
+            .refuses(409, "An environment variable pins the flag"),
+        Route::get("/api/v1/config/live", ADMIN, config::live)
+            .says("Configuration", "get_live_config", "The running configuration, secrets masked")
+            .answers::<config::Live>(200, "Every setting and the layer it comes from"),
+        Route::get("/admin/feature-flags", ADMIN, config::admin_flags)
+            .says("Configuration", "get_admin_flags", "The judge's flag")
+            .answers::<config::AdminFlags>(200, "The flag"),
+        Route::put("/admin/feature-flags/llm_judge_enabled", ADMIN, config::change_admin_flag)
+            .says("Configuration", "change_judge_flag", "Switch the judge on or off")
+            .takes::<config::Switch>()
+            .answers::<config::AdminFlags>(200, "The flag after the change")
+            .refuses(409, "An environment variable pins the flag"),
     ]
 }

@@ -19,6 +19,7 @@ use super::error::Fault;
 use super::records::Records;
 use crate::meter::Registry;
 use crate::ops::health::Health;
+use crate::ops::live::LiveSettings;
 
 /// Reads of the store at the same time; further ones wait their turn.
 pub const READERS_MAX: usize = 4;
@@ -32,6 +33,7 @@ const WAITING_MAX: usize = 24;
 pub struct Api {
     pub(super) records: Arc<dyn Records>,
     pub(super) health: Arc<Health>,
+    pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
     /// `None` where nothing is spent, e.g. in tests of other routes.
     pub(super) costs: Option<Arc<Costs>>,
@@ -40,10 +42,15 @@ pub struct Api {
 }
 
 impl Api {
-    /// Handlers over this store, health and registry.
-    pub fn new(records: Arc<dyn Records>, health: Arc<Health>, registry: Arc<Registry>) -> Self {
+    /// Handlers over this store, health, settings and registry.
+    pub fn new(
+        records: Arc<dyn Records>,
+        health: Arc<Health>,
+        live: Arc<LiveSettings>,
+        registry: Arc<Registry>,
+    ) -> Self {
         let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
-        Self { records, health, registry, costs: None, readers, writers }
+        Self { records, health, live, registry, costs: None, readers, writers }
     }
 
     /// The same with spend to show.

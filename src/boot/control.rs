@@ -16,12 +16,14 @@ use crate::forward::Peer;
 use crate::meter::Registry;
 use crate::money::Spend;
 use crate::ops::health::Health;
+use crate::ops::live::LiveSettings;
 use crate::ops::probe::{self, Schedule};
 
 /// What the control thread works with.
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
     pub(super) health: Arc<Health>,
+    pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
     pub(super) peer: Arc<Peer>,
     pub(super) spend: Arc<Spend>,
@@ -65,10 +67,10 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, health, registry, peer, spend, settings, calls, probing } = self;
+        let Self { store, health, live, registry, peer, spend, settings, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings, spend: Arc::clone(&spend) };
-        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), registry).with_costs(costs);
+        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry).with_costs(costs);
         let router = api::router(api);
         tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {

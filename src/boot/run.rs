@@ -98,6 +98,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let control = ControlThread::start(Control {
         store: store.clone(),
         health: Arc::clone(&health),
+        live: Arc::clone(&live),
         registry: Arc::clone(&registry),
         peer: Arc::clone(&peer),
         spend: Arc::clone(&spend),

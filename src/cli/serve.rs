@@ -87,6 +87,9 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
         fails_open = "analysis (queue full, timeout), storage (queue full, breaker open)",
         "features"
     );
+    if let Some(proxy) = &settings.egress.proxy {
+        tracing::info!(proxy = proxy.authority(), named_by = proxy.variable, "the provider is reached through a proxy");
+    }
     if !loaded.not_built_defaults.is_empty() {
         tracing::info!(missing = loaded.not_built_defaults.join(", "), "on by default but not built into this version");
     }

@@ -250,7 +250,9 @@ impl World {
     }
 
     pub(super) fn api(&self) -> Api {
-        Api::new(self.records.clone(), self.health.clone(), self.registry.clone())
+        let loaded = weir_config::load(&weir_config::Sources::default()).unwrap();
+        let live = Arc::new(crate::ops::live::LiveSettings::new(loaded));
+        Api::new(self.records.clone(), self.health.clone(), live, self.registry.clone())
     }
 
     /// Runs `test` on a control thread's runtime beside the serving loop.

@@ -220,6 +220,17 @@ impl Gateway {
         Duration::from_millis(ticks * 10)
     }
 
+    /// Waits until a line of the log `matches`.
+    pub(crate) fn logged(&self, what: &str, matches: impl Fn(&str) -> bool) -> String {
+        let line = self.process.log.wait_for(matches);
+        line.unwrap_or_else(|| panic!("not logged: {what}\n{}", self.process.log.lines().join("\n")))
+    }
+
+    /// Sends a signal by its name without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.process.signal("TERM");
