@@ -75,6 +75,7 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::Name | Kind::File | Kind::DatabaseFile | Kind::ListenAddr => {
             json!({"type": "string", "pattern": "\\S"})
         }
+        Kind::HealthPath => json!({"type": "string", "pattern": "^/[A-Za-z0-9._/-]+$"}),
         Kind::Credential => json!({"type": "string", "minLength": 8, "pattern": "^[!-~]*$"}),
         Kind::UpstreamUrl => json!({"type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://"}),
         Kind::Choice(values) => json!({ "enum": values }),

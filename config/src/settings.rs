@@ -247,13 +247,26 @@ pub struct CircuitBreaker {
     pub recovery_timeout_ms: u64,
     /// `half_open_max_calls`.
     pub half_open_max_calls: u32,
+    /// `scope` (ours).
+    pub scope: BreakerScope,
+}
+
+/// `circuit_breaker.scope` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BreakerScope {
+    /// An open breaker makes the gateway a plain proxy.
+    Service,
+    /// Each breaker switches off its own part.
+    Subsystem,
 }
 
 /// `health_check.*`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
     /// `enabled`: false stops the storage probe.
     pub enabled: bool,
+    /// `path`: where the health report is served.
+    pub path: String,
     /// `interval_seconds`, at least 1.
     pub interval_seconds: u32,
     /// `timeout_ms` of one probe, at least 1.
@@ -347,8 +360,15 @@ impl Default for Settings {
                 failure_threshold: 10,
                 recovery_timeout_ms: 30_000,
                 half_open_max_calls: 3,
+                scope: BreakerScope::Service,
             },
-            health_check: HealthCheck { enabled: true, interval_seconds: 10, timeout_ms: 5_000, retries: 3 },
+            health_check: HealthCheck {
+                enabled: true,
+                path: "/health".to_owned(),
+                interval_seconds: 10,
+                timeout_ms: 5_000,
+                retries: 3,
+            },
             auth: Auth::default(),
             server: Server {
                 core_threads: 0,

@@ -25,6 +25,7 @@ use crate::meter::{QueueWatch, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
+use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::reload::Reloaders;
@@ -104,7 +105,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         calls,
-        probing: settings.health_check,
+        probing: settings.health_check.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let process = Process::new(ProcessParts {
@@ -124,6 +125,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         cores,
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
+    process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let cores = start_cores(&process, listeners, tls.as_ref(), &cpus, &heartbeats)?;
     health.ready();
     Ok(Gateway {

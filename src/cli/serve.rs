@@ -12,6 +12,7 @@ use super::{Options, sources};
 use crate::boot::{self, Gateway, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
+use crate::ops::notify::Notifier;
 
 /// Runs the gateway until a signal ends it.
 pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
@@ -26,6 +27,12 @@ pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
     }
     let gateway = boot::start(loaded.clone(), registry)?;
     banner(&loaded, &gateway);
+    let manager = Notifier::from_env(|name| std::env::var_os(name));
+    manager.ready(&format!("serving on {}", gateway.addr()));
+    let pulses = Arc::clone(gateway.heartbeats());
+    let watchdog = manager
+        .watch(move || pulses.oldest())
+        .map_err(|source| StartError::Thread { what: "the watchdog's thread", source })?;
     let signal = signals.forever().find(|signal| match *signal {
         SIGHUP => {
             gateway.reload();
@@ -39,6 +46,9 @@ pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
         "stopping; a second signal exits at once"
     );
     second_signal_exits()?;
+    // Cores that have drained beat no more; the manager limits the stop itself.
+    drop(watchdog);
+    manager.stopping();
     let clean = gateway.stop();
     tracing::info!(clean, "stopped");
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -70,10 +70,15 @@ pub struct Process {
     pub clients: Connections,
     /// Where cores ask each other to end idle connections.
     pub board: Board,
+    /// `health_check.path`, where it is not `/health`. Fixed while the process runs.
+    moved_health: Option<String>,
     draining: AtomicBool,
     cut: AtomicUsize,
     epoch: Instant,
 }
+
+/// Where the router has the health report.
+pub(crate) const HEALTH: &str = "/health";
 
 /// Body bytes held in memory by all cores together.
 const BODIES_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -81,6 +86,7 @@ const BODIES_BYTES_MAX: usize = 512 * 1024 * 1024;
 impl Process {
     /// Puts the parts together.
     pub fn new(parts: ProcessParts) -> Arc<Self> {
+        let health_path = parts.settings.load().health_check.path.clone();
         let connections = parts.settings.load().limits.max_connections;
         Arc::new(Self {
             permits: Arc::new(forward::Permits::new(connections, parts.cores)),
@@ -89,10 +95,16 @@ impl Process {
             clients: Connections::new(),
             rates: RateTable::new(),
             bodies: Budget::new(BODIES_BYTES_MAX),
+            moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
             epoch: Instant::now(),
         })
+    }
+
+    /// Where the health report has been moved to, if so.
+    pub(crate) fn moved_health(&self) -> Option<&str> {
+        self.moved_health.as_deref()
     }
 
     /// Nanoseconds since the process began, the same on every core.

@@ -57,17 +57,18 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the account. `skip` says why analysis will not take place, if so.
+    /// Opens the account. `admission` says why analysis will not take place, if so, and whether the breakers let the
+    /// record be stored.
     pub(crate) fn open(
         core: &Rc<Core>,
         settings: &Rc<Settings>,
         moments: Moments,
         identity: &Identity,
         dialect: Dialect,
-        skip: Option<Skip>,
+        (skip, storage): (Option<Skip>, bool),
     ) -> Self {
-        let store = settings.enable_trace_storage && skip != Some(Skip::BreakerOpen);
-        if skip == Some(Skip::BreakerOpen) && settings.enable_trace_storage {
+        let store = settings.enable_trace_storage && storage;
+        if !storage && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
         }
         let wanted = store || skip.is_none() || settings.cost_caps.enabled;

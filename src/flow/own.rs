@@ -5,6 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use weir_config::vocab::{Dialect, Timestamp};
 
+use super::core::{HEALTH, Process};
 use super::session::{Next, Session};
 use super::{door, upload};
 use crate::api::{self, Access};
@@ -13,6 +14,19 @@ use crate::wire::{HeadWriter, RequestHead, canonical_reason};
 
 /// Fields that say who asks; the answer to that is [`Caller`].
 const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
+
+/// Whether Weir answers this path itself. A moved health report leaves its path to the provider.
+pub(crate) fn is_ours(process: &Process, path: &str) -> bool {
+    match process.moved_health() {
+        None => api::is_own_path(path),
+        Some(moved) => path == moved || path != HEALTH && api::is_own_path(path),
+    }
+}
+
+/// The path as the router knows it.
+fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
+    if process.moved_health() == Some(path) { HEALTH } else { path }
+}
 
 /// Answers one request to our own API.
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
@@ -29,7 +43,10 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Err(upload::NoBody::ClientLeft) => return Next::Close,
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
-    let Some(request) = to_http(&head, body, admitted) else {
+    // A health report takes no query, so that the path is all of a moved target.
+    let moved = session.core.process.moved_health() == Some(head.path());
+    let target = if moved { HEALTH } else { head.target() };
+    let Some(request) = to_http(&head, target, body, admitted) else {
         let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
         return refuse(session, &refusal, close, head_only).await;
     };
@@ -54,7 +71,7 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
 /// The caller, or why it gets no further; `None` for what everybody may ask.
 fn admit(session: &mut Session, head: &RequestHead) -> Result<Option<Caller>, Refusal> {
     let core = Rc::clone(&session.core);
-    let needed = match api::access(head.method(), head.path()) {
+    let needed = match api::access(head.method(), known_as(&core.process, head.path())) {
         Access::Open => return Ok(None),
         Access::Role(needed) => needed,
     };
@@ -64,8 +81,8 @@ fn admit(session: &mut Session, head: &RequestHead) -> Result<Option<Caller>, Re
 }
 
 /// The request as the router sees it: the caller in place of the credentials, which end here.
-fn to_http(head: &RequestHead, body: Bytes, caller: Option<Caller>) -> Option<http::Request<Bytes>> {
-    let mut request = http::Request::builder().method(head.method()).uri(head.target());
+fn to_http(head: &RequestHead, target: &str, body: Bytes, caller: Option<Caller>) -> Option<http::Request<Bytes>> {
+    let mut request = http::Request::builder().method(head.method()).uri(target);
     for field in head.fields().filter(|field| !IDENTITY_FIELDS.iter().any(|name| field.is(name))) {
         request = request.header(field.name_bytes(), field.value());
     }

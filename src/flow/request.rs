@@ -19,7 +19,6 @@ use super::upload::NoBody;
 use crate::admit::Denied;
 use crate::exchange::{Caller, Moments, Parsed, Proof, Refusal, Skip, TraceContext};
 use crate::inspect;
-use crate::ops::breaker::Admit;
 use crate::record::Identity;
 use crate::wire::{Fault, RequestBody, RequestHead};
 
@@ -78,10 +77,10 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
         },
     };
     let parsed = parse(&settings, caller, start_time, head);
-    let skip = skip_reason(&core, &settings);
+    let (skip, storage) = admission(&core, &settings);
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
-    let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, skip);
+    let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, (skip, storage));
     ledger.billable = parsed.head.method() == "POST";
     session.begin_body(body);
     match run(session, &settings, parsed, denied, &mut ledger).await {
@@ -155,15 +154,17 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
     String::from_utf8_lossy(value.get(..bytes_max).unwrap_or(value)).into_owned()
 }
 
-/// Why analysis will not take place at all, if so. An open breaker makes the service a plain proxy.
-fn skip_reason(core: &Core, settings: &Settings) -> Option<Skip> {
-    if core.process.parts.breakers.admit() == Admit::No {
+/// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
+fn admission(core: &Core, settings: &Settings) -> (Option<Skip>, bool) {
+    let granted = core.process.parts.breakers.grant();
+    let skip = if !granted.analysis {
         Some(Skip::BreakerOpen)
     } else if !settings.enable_security_analysis {
         Some(Skip::Disabled)
     } else {
         None
-    }
+    };
+    (skip, granted.storage)
 }
 
 // === refuse ===

@@ -111,7 +111,7 @@ async fn serve_requests(session: &mut Session) -> Served {
     loop {
         let refusal = match session.next_head().await {
             Ok(head) => {
-                let next = if crate::api::is_own_path(head.path()) {
+                let next = if own::is_ours(&session.core.process, head.path()) {
                     own::answer(session, head).await
                 } else {
                     request::exchange(session, head).await

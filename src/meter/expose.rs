@@ -1,10 +1,12 @@
 //! Samples to Prometheus text 0.0.4, through the `prometheus` crate's encoder.
 //!
-//! Invariant: a family appears once, with a type and help text, and only when it has a sample. Knows no cells.
+//! Invariant: a family appears once, with a type and help text; those of the interface appear also without a sample.
+//! Knows no cells.
 
 use prometheus::proto;
 
 use super::cell::HistogramSum;
+use super::interface::announce_rest;
 use super::names::Family;
 
 /// The `Content-Type` of what [`Exposition::render`] returns.
@@ -60,10 +62,12 @@ impl Exposition {
         self.push(family, proto::MetricType::HISTOGRAM, metric);
     }
 
-    /// The text of all families, sorted by name.
+    /// The text of all families, sorted by name; then the interface's families that have no sample yet.
     pub fn render(mut self) -> prometheus::Result<String> {
         self.families.sort_by(|a, b| a.name().cmp(b.name()));
-        prometheus::TextEncoder::new().encode_to_string(&self.families)
+        let mut text = prometheus::TextEncoder::new().encode_to_string(&self.families)?;
+        announce_rest(&mut text);
+        Ok(text)
     }
 
     fn push(&mut self, family: Family, kind: proto::MetricType, metric: proto::Metric) {

@@ -15,6 +15,7 @@ mod cell;
 mod core;
 mod cost;
 mod expose;
+pub mod interface;
 mod label;
 pub mod names;
 mod registry;

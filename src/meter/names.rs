@@ -74,3 +74,12 @@ pub const LABEL_FOLDS: Family = family(
     "service_label_folds_total",
     "Observations shown as `other` because their label value was malformed or too many.",
 );
+/// Gauge, ours; `core`.
+pub const LOOP_LAG: Family =
+    family("service_core_loop_lag_microseconds", "How much later than asked a core's loop last woke.");
+/// Gauge, ours; `core`.
+pub const LOOP_LAG_MAX: Family =
+    family("service_core_loop_lag_max_microseconds", "The largest lag of a core's loop since the start.");
+/// Gauge, ours; `core`.
+pub const HEARTBEAT_AGE: Family =
+    family("service_core_heartbeat_age_seconds", "Time since a core's loop last turned; about a second when idle.");

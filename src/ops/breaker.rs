@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_config::settings::CircuitBreaker;
+use weir_config::settings::{BreakerScope, CircuitBreaker};
 
 use super::clock::Clock;
 use crate::meter::{Exposition, Source, names};
@@ -59,6 +59,15 @@ pub enum Admit {
     Probe,
     /// Leave it alone.
     No,
+}
+
+/// Which parts a request may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Its text may be analysed.
+    pub analysis: bool,
+    /// Its record may be stored.
+    pub storage: bool,
 }
 
 /// One breaker.
@@ -201,10 +210,11 @@ impl Breaker {
     }
 }
 
-/// The two breakers of the gateway. While either is open the whole gateway is a plain proxy (`circuit_breaker.scope:
-/// service`).
+/// The two breakers of the gateway. While either is open the whole gateway is a plain proxy; with
+/// `circuit_breaker.scope: subsystem` each switches off its own part only.
 #[derive(Debug)]
 pub struct Breakers {
+    scope: BreakerScope,
     /// Watches writes to the store.
     pub storage: Breaker,
     /// Watches the analysers.
@@ -214,7 +224,8 @@ pub struct Breakers {
 impl Breakers {
     /// Both closed.
     pub fn new(settings: CircuitBreaker, clock: &Clock) -> Self {
-        Self { storage: Breaker::new(settings, clock.clone()), security: Breaker::new(settings, clock.clone()) }
+        let scope = settings.scope;
+        Self { scope, storage: Breaker::new(settings, clock.clone()), security: Breaker::new(settings, clock.clone()) }
     }
 
     /// Decides for one request: `No` means pure pass-through, without analysis and without storage.
@@ -227,6 +238,19 @@ impl Breakers {
             (Admit::Yes, Admit::Yes) => Admit::Yes,
             (Admit::No, _) | (_, Admit::No) => Admit::No,
             _ => Admit::Probe,
+        }
+    }
+
+    /// Decides for one request which parts it may use; see [`admit`](Self::admit).
+    pub fn grant(&self) -> Granted {
+        match self.scope {
+            BreakerScope::Service => {
+                let all = self.admit() != Admit::No;
+                Granted { analysis: all, storage: all }
+            }
+            BreakerScope::Subsystem => {
+                Granted { analysis: self.security.admit() != Admit::No, storage: self.storage.admit() != Admit::No }
+            }
         }
     }
 

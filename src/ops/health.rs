@@ -254,6 +254,7 @@ mod tests {
             failure_threshold: 10,
             recovery_timeout_ms: 30_000,
             half_open_max_calls: 3,
+            scope: weir_config::settings::BreakerScope::Service,
         };
         let facts = Facts {
             version: "0.1.0",

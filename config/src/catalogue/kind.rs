@@ -33,6 +33,8 @@ pub enum Kind {
     File,
     /// A file path that names a real file, not SQLite's `:memory:` or a `file:` URI.
     DatabaseFile,
+    /// `/health`, or another path that belongs to no other route of ours.
+    HealthPath,
     /// `host:port` to listen on.
     ListenAddr,
     /// `http://` or `https://` base URL without user information, query or fragment.
@@ -135,6 +137,11 @@ impl Kind {
             Self::Credential => "visible ASCII text without blanks, at least 8 characters".to_owned(),
             Self::File => "a file path".to_owned(),
             Self::DatabaseFile => "the path of a database file (for no file, use `storage.profile: memory`)".to_owned(),
+            Self::HealthPath => {
+                "a path such as /health or /status/live: letters, digits, `-`, `_`, `.` and `/`, no dot segments, not a \
+                 path of the API or of the provider's"
+                    .to_owned()
+            }
             Self::ListenAddr => {
                 "host:port, where host is an IP address, `localhost` or empty (all IPv4 addresses), such as \
                  0.0.0.0:8080, [::]:8080 or localhost:8080"

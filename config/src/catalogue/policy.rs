@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::kind::YEAR_MS;
-use super::value::{flag, float, int, one_of, optional_addr, optional_int, parsed, text};
+use super::value::{flag, float, int, one_of, optional_addr, optional_int, owned_text, parsed, text};
 use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
-use crate::settings::{AnalysisDepth, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
+use crate::settings::{AnalysisDepth, BreakerScope, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
 use crate::vocab::TenantId;
 
 const MODES: [(&str, EnforcementMode); 3] =
@@ -16,6 +16,7 @@ const ACTIONS: [(&str, EnforcementAction); 2] =
     [("block", EnforcementAction::Block), ("flag", EnforcementAction::Flag)];
 const DRIVERS: [(&str, IoDriver); 3] =
     [("auto", IoDriver::Auto), ("io_uring", IoDriver::IoUring), ("epoll", IoDriver::Epoll)];
+const SCOPES: [(&str, BreakerScope); 2] = [("service", BreakerScope::Service), ("subsystem", BreakerScope::Subsystem)];
 const CATEGORY: &[Field] =
     &[Field::required("finding_type", Kind::Name), Field::required("action", Kind::Choice(&["block", "flag"]))];
 const LIMIT: &[Field] = &[
@@ -53,11 +54,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Probes at a time while the breaker is half open.",
         set!(circuit_breaker.half_open_max_calls, int),
     ),
-    Setting::not_built(
+    Setting::built(
         "circuit_breaker.scope",
         Kind::Choice(&["service", "subsystem"]),
         Literal::Text("service"),
-        "the per-subsystem circuit breaker",
+        "service: an open breaker stops analysis and storage; subsystem: each breaker stops its own part only.",
+        set!(circuit_breaker.scope, |v| one_of(v, &SCOPES)),
     ),
     // --- health check ---
     Setting::built(
@@ -67,7 +69,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Ask the store at an interval whether it works; false stops the asking, the route stays.",
         set!(health_check.enabled, flag),
     ),
-    Setting::not_built("health_check.path", Kind::Text, Literal::Text("/health"), "moving the health route"),
+    Setting::built(
+        "health_check.path",
+        Kind::HealthPath,
+        Literal::Text("/health"),
+        "Where the health report is served; /health is then the provider's.",
+        set!(health_check.path, owned_text),
+    ),
     Setting::built(
         "health_check.interval_seconds",
         Kind::u32_at_least(1),

@@ -234,7 +234,16 @@ impl Checker {
 // === texts ===
 
 fn is_text(kind: &Kind) -> bool {
-    matches!(kind, Kind::Text | Kind::Name | Kind::Credential | Kind::File | Kind::DatabaseFile | Kind::Choice(_))
+    matches!(
+        kind,
+        Kind::Text
+            | Kind::HealthPath
+            | Kind::Name
+            | Kind::Credential
+            | Kind::File
+            | Kind::DatabaseFile
+            | Kind::Choice(_)
+    )
 }
 
 fn fits_text(kind: &Kind, text: &str) -> bool {
@@ -246,9 +255,24 @@ fn fits_text(kind: &Kind, text: &str) -> bool {
             let uri = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
             !text.trim().is_empty() && !text.contains('\0') && !uri && text != ":memory:"
         }
+        Kind::HealthPath => is_health_path(text),
         Kind::Choice(values) => values.contains(&text),
         _ => true,
     }
+}
+
+/// Whether the health report may stand at this path: nothing a request to the provider or the API could mean.
+fn is_health_path(path: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+    let segments = || path.split('/').skip(1);
+    let is_taken = ["/v1", "/api", "/admin", "/debug", "/metrics", "/livez", "/readyz", "/swagger-ui", "/api-doc"]
+        .iter()
+        .any(|taken| path.strip_prefix(taken).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+    path.starts_with('/')
+        && path.len() <= 256
+        && path.bytes().all(legal)
+        && segments().all(|segment| !segment.is_empty() && segment != "." && segment != "..")
+        && !is_taken
 }
 
 /// Points out a value that is right but for its capitals.

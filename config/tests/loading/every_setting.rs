@@ -67,6 +67,8 @@ fn samples() -> Vec<Sample> {
         sample("circuit_breaker.failure_threshold", "0", |s| s.circuit_breaker.failure_threshold = 0),
         sample("circuit_breaker.recovery_timeout_ms", "0", |s| s.circuit_breaker.recovery_timeout_ms = 0),
         sample("circuit_breaker.half_open_max_calls", "9", |s| s.circuit_breaker.half_open_max_calls = 9),
+        sample("circuit_breaker.scope", "subsystem", |s| s.circuit_breaker.scope = BreakerScope::Subsystem),
+        sample("health_check.path", "/status/live", |s| s.health_check.path = "/status/live".into()),
         sample("health_check.enabled", "false", |s| s.health_check.enabled = false),
         sample("health_check.interval_seconds", "7", |s| s.health_check.interval_seconds = 7),
         sample("health_check.timeout_ms", "70", |s| s.health_check.timeout_ms = 70),

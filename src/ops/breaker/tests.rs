@@ -5,8 +5,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::ops::clock::ManualClock;
 
-const SETTINGS: CircuitBreaker =
-    CircuitBreaker { enabled: true, failure_threshold: 10, recovery_timeout_ms: 30_000, half_open_max_calls: 3 };
+const SETTINGS: CircuitBreaker = CircuitBreaker {
+    enabled: true,
+    failure_threshold: 10,
+    recovery_timeout_ms: 30_000,
+    half_open_max_calls: 3,
+    scope: BreakerScope::Service,
+};
 
 fn breaker(settings: CircuitBreaker) -> (Breaker, ManualClock) {
     let (clock, hand) = Clock::manual();
@@ -110,6 +115,7 @@ fn settings_at_their_limits_do_not_wrap() {
         failure_threshold: 0,
         recovery_timeout_ms: u64::MAX,
         half_open_max_calls: 0,
+        scope: BreakerScope::Service,
     });
     breaker.failure();
     hand.advance(SINCE_MAX);
@@ -249,7 +255,7 @@ proptest! {
         half_open_max_calls in 1_u32..4,
         steps in prop::collection::vec(step(), 0..200),
     ) {
-        let settings = CircuitBreaker { enabled: true, failure_threshold, recovery_timeout_ms, half_open_max_calls };
+        let settings = CircuitBreaker { failure_threshold, recovery_timeout_ms, half_open_max_calls, ..SETTINGS };
         let (breaker, hand) = breaker(settings);
         let mut model = Model { settings, state: State::Closed, failures: 0, since_ms: 0, probes: None };
         let mut now_ms = 0;

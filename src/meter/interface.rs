@@ -1,0 +1,93 @@
+//! The families the interface promises, whether or not their feature runs: each is announced with help and type at every
+//! scrape, so that dashboards and alerts find it before its first sample.
+//!
+//! Invariant: names, types and order are the contract's. A gauge without labels shows 0 until somebody sets it; a family
+//! with labels has no sample until its first event. Knows no values.
+
+use std::collections::BTreeSet;
+
+use super::names::{self, Family};
+
+/// Type of a family, as `# TYPE` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    /// Rises and falls; `true` when it has no labels.
+    Gauge(bool),
+    /// Buckets, sum and count.
+    Histogram,
+}
+
+use Kind::{Counter, Gauge, Histogram};
+
+const fn family(name: &'static str, help: &'static str) -> Family {
+    Family { name, help }
+}
+
+/// Every family of the contract.
+pub const INTERFACE: [(Family, Kind); 31] = [
+    (names::REQUESTS, Counter),
+    (names::REQUEST_DURATION, Histogram),
+    (names::TOKENS, Counter),
+    (names::FINDINGS, Counter),
+    (names::DETECTOR_LATENCY, Histogram),
+    (names::BREAKER_STATE, Gauge(false)),
+    (names::STORAGE_OPERATIONS, Counter),
+    (names::COST, Counter),
+    (family("service_anomalies_total", "Observations far above a tenant's moving average."), Counter),
+    (names::ACTIVE_CONNECTIONS, Gauge(true)),
+    (family("service_boundary_defense_applied_total", "Requests whose tool messages were wrapped."), Counter),
+    (family("service_boundary_defense_messages_wrapped", "Tool messages wrapped in one request."), Histogram),
+    (family("service_boundary_defense_reminder_injected_total", "Reminders put in front of system prompts."), Counter),
+    (family("service_boundary_defense_overhead_bytes", "Bytes the defence added to one request."), Histogram),
+    (family("service_boundary_defense_errors_total", "Requests the defence could not rewrite."), Counter),
+    (family("service_boundary_defense_skipped_total", "Requests the defence left alone."), Counter),
+    (
+        family("service_boundary_defense_shadow_mode", "1 while the defence computes and does not act, else 0."),
+        Gauge(true),
+    ),
+    (family("service_judge_requests_total", "Questions to the judge by outcome."), Counter),
+    (family("service_judge_latency_seconds", "Time the judge took for one verdict."), Histogram),
+    (family("service_judge_tokens_total", "Tokens the judge used."), Counter),
+    (family("service_judge_verdicts_total", "Verdicts of the judge."), Counter),
+    (family("service_judge_queue_depth", "Items in the judge worker's queue now."), Gauge(true)),
+    (family("service_judge_verdict_agreement", "Verdicts by agreement with the prior decision."), Counter),
+    (family("service_judge_dropped_total", "Requests never sent to the judge's backend."), Counter),
+    (family("service_judge_promotion_rejected_total", "Verdicts the promotion gate held back."), Counter),
+    (
+        family("service_judge_shadow_would_block_total", "Blocks the judge would have made outside shadow mode."),
+        Counter,
+    ),
+    (
+        family("service_judge_golden_set_alignment", "Share of a category's threats flagged in the last replay."),
+        Gauge(false),
+    ),
+    (
+        family("service_judge_golden_set_false_positive_rate", "Share of a category's harmless texts flagged."),
+        Gauge(false),
+    ),
+    (
+        family("service_judge_golden_set_last_replay_timestamp_seconds", "When the golden set was last replayed."),
+        Gauge(false),
+    ),
+    (family("service_action_executions_total", "Actions the router executed."), Counter),
+    (names::BUILD_INFO, Gauge(false)),
+];
+
+/// Announces the families that `text`, a whole exposition, has no sample of.
+pub(super) fn announce_rest(text: &mut String) {
+    let there: BTreeSet<String> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned)).collect();
+    for (Family { name, help }, kind) in INTERFACE.iter().filter(|(family, _)| !there.contains(family.name)) {
+        let (word, value) = match kind {
+            Counter => ("counter", None),
+            Gauge(bare) => ("gauge", bare.then_some(0)),
+            Histogram => ("histogram", None),
+        };
+        text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {word}\n"));
+        if let Some(value) = value {
+            text.push_str(&format!("{name} {value}\n"));
+        }
+    }
+}
