@@ -122,6 +122,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         registry,
         mode,
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
+        listen: addr,
         cores,
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));

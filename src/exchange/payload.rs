@@ -65,6 +65,8 @@ pub enum Skip {
     Error,
     /// The analysis queue or the body budget was full.
     QueueFull,
+    /// What passes through a tunnel is not looked at.
+    WebSocket,
 }
 
 impl Skip {
@@ -76,6 +78,7 @@ impl Skip {
             Self::Timeout => "analyzer_timeout",
             Self::Error => "analyzer_error",
             Self::QueueFull => "queue_full",
+            Self::WebSocket => "websocket",
         }
     }
 
@@ -87,6 +90,7 @@ impl Skip {
             Self::Timeout => "skipped;reason=analyzer_timeout",
             Self::Error => "skipped;reason=analyzer_error",
             Self::QueueFull => "skipped;reason=queue_full",
+            Self::WebSocket => "skipped;reason=websocket",
         }
     }
 }

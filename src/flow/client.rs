@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::rt::{Conn, Deadline, TlsConn, Watch};
+use crate::rt::{Conn, Deadline, Duplex, TlsConn, Watch};
 
 /// A client's connection.
 pub enum ClientConn {
@@ -58,6 +58,22 @@ impl ClientConn {
     /// The kernel's.
     pub(crate) async fn readable(&self) -> io::Result<()> {
         self.tcp().readable().await
+    }
+
+    /// Whether nothing has arrived that has not been read, not even the end. One system call.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Plain(conn) => conn.is_quiet(),
+            Self::Tls(tls) => tls.is_quiet(),
+        }
+    }
+
+    /// Both directions at once.
+    pub(crate) fn duplex(&mut self) -> Duplex<'_> {
+        match self {
+            Self::Plain(conn) => Duplex::plain(conn),
+            Self::Tls(tls) => Duplex::tls(tls),
+        }
     }
 
     /// Gives back what memory it can while nothing is expected for a while.

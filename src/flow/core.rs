@@ -1,6 +1,7 @@
 //! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,6 +53,8 @@ pub struct ProcessParts {
     pub mode: DriverMode,
     /// Our pseudonym in `Via`.
     pub instance: String,
+    /// Where clients are listened to.
+    pub listen: SocketAddr,
     /// How many cores share `max_connections`.
     pub cores: usize,
 }

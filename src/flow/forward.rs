@@ -18,6 +18,7 @@ use super::session::{Next, Session};
 use super::upload::{self, Kept, Relayed};
 use super::upstream::{self, Answered, NoAnswer};
 use super::watch::ClientWatch;
+use super::{target, tunnel};
 use crate::exchange::{Parsed, Payload, Ready, Refusal};
 use crate::forward::{Lease, UpstreamConn};
 use crate::wire::{self, HeadWriter, RequestBody, RequestHead};
@@ -51,7 +52,9 @@ pub(super) async fn forward(
             // The provider may have closed the kept connection just before; asking again is safe only for methods
             // that change nothing (RFC 9110 section 9.2.2).
             Err(NoAnswer::Silent) if reused && is_safe(&parsed.head) => fresh = true,
-            Err(NoAnswer::Silent) => {
+            // Not a byte has left us: nobody can have seen it.
+            Err(NoAnswer::Unsent) if reused => fresh = true,
+            Err(NoAnswer::Silent | NoAnswer::Unsent) => {
                 let message = "the provider closed the connection without an answer";
                 return Err(Refusal::upstream_protocol(message).into());
             }
@@ -65,6 +68,9 @@ pub(super) async fn forward(
     // The record may share the body's memory for as long as the answer takes.
     if let Payload::Held { permit: Some(permit), .. } = payload {
         ledger.hold(permit);
+    }
+    if answered.head.status == 101 {
+        return Ok(tunnel::serve(session, settings, lease, answered, ledger).await);
     }
     refuse_unasked_stream(settings, &answered)?;
     let ended = relay::answer(session, settings, &parsed, lease, answered, &marks, &mut watch, ledger).await;
@@ -95,6 +101,7 @@ async fn ask(
         upload::send_continue(session, &parsed.head).await?;
     }
     let Some((conn, read_buf)) = lease.parts() else { return Ok(Err(NoAnswer::Silent)) };
+    let sent_before = conn.tcp().sent();
     request_head(session, settings, parsed, payload);
     let sent = match payload {
         Payload::Empty => {
@@ -107,7 +114,9 @@ async fn ask(
             let mut kept = ledger.wants_text().then(|| Kept {
                 bytes: BytesMut::new(),
                 permit: session.core.process.bodies.permit(),
-                bytes_max: usize::try_from(settings.limits.max_request_size_bytes).unwrap_or(usize::MAX),
+                bytes_max: usize::try_from(settings.limits.max_request_size_bytes)
+                    .unwrap_or(usize::MAX)
+                    .min(super::KEPT_BYTES_MAX),
                 truncated: false,
             });
             let mut waited = Duration::ZERO;
@@ -128,10 +137,11 @@ async fn ask(
     if sent == Sent::Stalled {
         return Err(upload::stalled_refusal().into());
     }
-    let version = parsed.head.version;
+    if sent == Sent::Stopped && conn.tcp().sent() == sent_before && !matches!(payload, Payload::Streamed) {
+        return Ok(Err(NoAnswer::Unsent));
+    }
     let mut waited = Duration::ZERO;
-    let answered =
-        upstream::await_head(session, conn, read_buf, parsed.head.method(), version, limit, watch, &mut waited).await;
+    let answered = upstream::await_head(session, conn, read_buf, &parsed.head, limit, watch, &mut waited).await;
     ledger.moments.awaiting_upstream += waited;
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
@@ -211,6 +221,7 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
         },
     };
     let mut credentials = Credentials::new(&core.process.parts.guard, head, settings);
+    let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     for field in head.fields() {
         if field.is("host") {
@@ -220,6 +231,10 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
             writer.number(field.name(), length.unwrap_or(0));
         } else if field.is("transfer-encoding") {
             writer.chunked();
+        } else if let Some(hops) = hops
+            && field.is("max-forwards")
+        {
+            writer.number(field.name(), hops.saturating_sub(1));
         } else if field.is("traceparent") && parsed.trace.is_some() {
             let child = parsed.trace.map(|trace| trace.child(parsed.identity.span_id)).unwrap_or_default();
             writer.field(field.name(), child.as_bytes());
@@ -235,6 +250,10 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
         writer.field("Host", settings.upstream.authority.as_bytes());
     }
     credentials.write(&mut writer, parsed.dialect());
+    if head.upgrade_websocket {
+        writer.field("Upgrade", b"websocket");
+        writer.field("Connection", b"Upgrade");
+    }
     writer.field("Via", core.process.parts.instance.as_bytes());
     if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
         writer.field("Proxy-Authorization", value.expose());

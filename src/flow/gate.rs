@@ -3,13 +3,17 @@
 
 use weir_config::Settings;
 
-use super::{Core, upload};
+use super::{Core, target, tunnel, upload};
 use crate::admit::rate::Verdict;
 use crate::exchange::{Admitted, Parsed, Refusal};
 use crate::wire::RequestHead;
 
 pub(super) fn admit(core: &Core, settings: &Settings, parsed: Box<Parsed>) -> Result<Admitted, Refusal> {
     refuse_loop(core, &parsed.head)?;
+    target::check_authority(&parsed.head, core.process.parts.listen)?;
+    if parsed.head.upgrade_websocket {
+        tunnel::check_handshake(&parsed.head)?;
+    }
     upload::check_declared(
         parsed.head.body,
         settings.limits.max_request_size_bytes,

@@ -132,6 +132,22 @@ impl Ledger {
         }
     }
 
+    /// The connection has become a tunnel: what passes is neither read nor scored.
+    pub(crate) fn tunnelled(&mut self) {
+        self.tag("unscanned", "websocket".to_owned());
+        self.streams();
+        if self.analysis == Analysis::Due {
+            self.analysis = Analysis::Skipped(Skip::WebSocket);
+        }
+    }
+
+    /// Sets a tag.
+    pub(crate) fn tag(&mut self, name: &'static str, value: String) {
+        if let Some(span) = &mut self.span {
+            span.tags.insert(Cow::Borrowed(name), value);
+        }
+    }
+
     /// Whether the answer is a stream.
     pub(crate) fn is_stream(&self) -> bool {
         self.span.as_ref().is_some_and(|span| span.streaming)
@@ -276,6 +292,7 @@ impl Ledger {
             }
             // What enforcement could not wait for is still looked at for the record.
             Analysis::Due | Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error) => (Some(options), false),
+            Analysis::Skipped(Skip::WebSocket) => (None, false),
             Analysis::Skipped(skip @ (Skip::Disabled | Skip::BreakerOpen)) => {
                 drop_tags(span, skip.reason());
                 (None, false)

@@ -90,6 +90,8 @@ struct Looked {
     view: RequestView,
     findings: Vec<Finding>,
     detectors: &'static [&'static str],
+    /// The detectors met their deadline before they had seen all of it.
+    cut: bool,
 }
 
 async fn read_and_find(
@@ -125,10 +127,10 @@ async fn read_and_find(
         look_on_pool(&core, job, settings.enforcement.timeout_ms).await
     };
     match looked {
-        Ok(Looked { view, findings, detectors }) => {
+        Ok(Looked { view, findings, detectors, cut }) => {
             refuse_streaming(settings, &inspected.parsed, &view)?;
             if analyse {
-                inspected.notice = partly_seen(settings, &view)?;
+                inspected.notice = partly_seen(settings, &view)?.or(cut.then_some(Skip::Timeout.header()));
                 ledger.inspected(findings.clone(), detectors);
                 inspected.analysis = Analysis::Ran;
                 core.process.parts.breakers.security.success();
@@ -178,7 +180,7 @@ impl Look {
             self.decoded_bytes_max,
         );
         let Some(options) = self.options else {
-            return Looked { view, findings: Vec::new(), detectors: &[] };
+            return Looked { view, findings: Vec::new(), detectors: &[], cut: false };
         };
         let parts: Vec<_> = text::request_parts(&view).collect();
         let mut hits = Vec::new();
@@ -193,7 +195,7 @@ impl Look {
             })
             .collect();
         findings.extend(reading_findings(&view).chain(limit_findings(&ran)));
-        Looked { view, findings, detectors: ran.detectors }
+        Looked { view, findings, detectors: ran.detectors, cut: ran.cut }
     }
 }
 

@@ -9,6 +9,7 @@
 //! capped    between these two: token caps, and the estimate reserved against budgets
 //! forward   lease a connection, send, ask again where that is safe
 //! upstream  write to the provider, await the head of its answer
+//! tunnel    both directions of a WebSocket, once the provider has switched
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
 //! charge    in the ledger's last step: tokens and what they cost
@@ -36,7 +37,9 @@ mod relay;
 mod request;
 mod roster;
 mod session;
+mod target;
 mod text;
+mod tunnel;
 mod turn_away;
 mod upload;
 mod upstream;
@@ -81,5 +84,7 @@ pub(crate) const READ_BYTES_START: usize = 4 * 1024;
 pub(crate) const READ_BYTES_STREAM: usize = 16 * 1024;
 /// Heads and first body bytes are copied into one write up to this size; more is written piece by piece.
 pub(crate) const JOIN_BYTES_MAX: usize = 16 * 1024;
+/// Most that is kept of one body for the record, however large the cap on what is forwarded has been set.
+pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interim (1xx) responses relayed in one exchange.
 pub(crate) const INTERIM_MAX: usize = 8;

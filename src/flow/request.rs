@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use uuid::Uuid;
 use weir_config::Settings;
 use weir_config::vocab::{Dialect, Role, SpanId, Timestamp, TraceId};
 
-use super::Core;
 use super::act::{enforce, rewrite};
 use super::capped::hold_to_caps;
 use super::door;
@@ -16,6 +16,7 @@ use super::ledger::Ledger;
 use super::look::inspect;
 use super::session::{Next, Session};
 use super::upload::NoBody;
+use super::{Core, target};
 use crate::admit::Denied;
 use crate::exchange::{Caller, Moments, Parsed, Proof, Refusal, Skip, TraceContext};
 use crate::inspect;
@@ -45,6 +46,9 @@ impl From<NoBody> for Stop {
     }
 }
 
+/// The methods of every target.
+const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 /// The refusal a framing fault earns.
 pub(crate) fn fault_refusal(fault: &Fault) -> Refusal {
     let error_type = match fault.status() {
@@ -53,11 +57,7 @@ pub(crate) fn fault_refusal(fault: &Fault) -> Refusal {
         _ => "invalid_request",
     };
     let refusal = Refusal::new(fault.status(), error_type, fault.message()).closing();
-    if fault.status() == 405 {
-        refusal.header("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-    } else {
-        refusal
-    }
+    if fault.status() == 405 { refusal.header("Allow", ALLOW) } else { refusal }
 }
 
 /// Serves one proxied request.
@@ -110,7 +110,11 @@ async fn run(
     }
     let core = Rc::clone(&session.core);
     door::refuse_exposed(&core, &parsed.head)?;
+    let hops_left = target::hops_left(&parsed.head)?;
     let admitted = admit(&core, settings, parsed)?;
+    if hops_left == Some(0) {
+        return Ok(answer_options(session, &admitted.0.head, ledger).await);
+    }
     let inspected = inspect(session, settings, admitted, ledger).await?;
     let enforced = enforce(settings, inspected, ledger)?;
     hold_to_caps(&core, settings, &enforced, ledger)?;
@@ -165,6 +169,19 @@ fn admission(core: &Core, settings: &Settings) -> (Option<Skip>, bool) {
         None
     };
     (skip, granted.storage)
+}
+
+/// An OPTIONS that may travel no further is answered by whom it has reached (RFC 9110 section 7.6.2).
+async fn answer_options(session: &mut Session, head: &RequestHead, ledger: &mut Ledger) -> Next {
+    skip_body(session, head.body);
+    let close = session.body_unread || !head.keep_alive || session.core.process.is_draining();
+    ledger.answered(200);
+    let headers = [("Allow", ALLOW.to_owned()), ("X-Service-Trace-Id", ledger.trace_id.to_string())];
+    let sent = session.send_own(200, &headers, "text/plain", Bytes::new(), close, false).await;
+    if close && sent.is_ok() {
+        session.linger().await;
+    }
+    if close || sent.is_err() { Next::Close } else { Next::Keep }
 }
 
 // === refuse ===

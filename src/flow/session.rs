@@ -253,16 +253,21 @@ impl Session {
     /// Reads once. `Ok(0)` when the client has closed, `TimedOut` when it pauses for longer than [`BODY_PAUSE_LIMIT`] or
     /// has fallen below [`BODY_BYTES_PER_S_MIN`] after [`BODY_GRACE`]: a dribbled body must not hold its place for ever.
     pub(crate) async fn fill_body(&mut self, room: usize) -> std::io::Result<usize> {
-        let (began_ms, bytes) = self.body_pace;
-        let allowed = BODY_GRACE + Duration::from_secs(bytes / BODY_BYTES_PER_S_MIN);
-        let left = allowed.saturating_sub(Duration::from_millis(rt::now_ms().saturating_sub(began_ms)));
-        self.deadline.arm(left.min(BODY_PAUSE_LIMIT), On::StopReading(self.conn.fd()));
+        self.arm_body();
         let got = self.fill(room).await;
         if self.deadline.disarm() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
         self.body_pace.1 += *got.as_ref().unwrap_or(&0) as u64;
         got
+    }
+
+    /// Arms the deadline of a read of the present body; see [`Self::fill_body`].
+    pub(crate) fn arm_body(&self) {
+        let (began_ms, bytes) = self.body_pace;
+        let allowed = BODY_GRACE + Duration::from_secs(bytes / BODY_BYTES_PER_S_MIN);
+        let left = allowed.saturating_sub(Duration::from_millis(rt::now_ms().saturating_sub(began_ms)));
+        self.deadline.arm(left.min(BODY_PAUSE_LIMIT), On::StopReading(self.conn.fd()));
     }
 
     /// Room for `bytes` in `out`, which is empty. What was handed out before has been sent by now, so this usually takes

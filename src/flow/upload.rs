@@ -1,9 +1,12 @@
 //! The request's body on its way in: held whole where something has to read it first, relayed as it arrives otherwise.
 
+use std::io;
 use std::ops::Range;
+use std::pin::pin;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::{Either, select};
 use smallvec::SmallVec;
 
 use super::session::Session;
@@ -11,6 +14,7 @@ use super::{READ_BYTES_STREAM, upstream};
 use crate::exchange::Refusal;
 use crate::forward::UpstreamConn;
 use crate::record::Permit;
+use crate::rt::{Heard, Listen};
 use crate::wire::{BodyScanner, ChunkSink, RequestBody, RequestHead};
 
 /// A body that has been read whole.
@@ -213,6 +217,31 @@ impl Kept {
     }
 }
 
+/// Waits until the client has sent more; false when the provider has answered first. Waits for readiness only, so that
+/// neither connection has an operation in flight when the other turns out to be the one to attend to.
+async fn more_comes(session: &mut Session, upstream: &mut UpstreamConn) -> io::Result<bool> {
+    loop {
+        match upstream.heard() {
+            Heard::Answer => return Ok(false),
+            Heard::SomethingElse => return Ok(true),
+            Heard::Nothing if !session.conn.is_quiet() => return Ok(true),
+            Heard::Nothing => {}
+        }
+        session.arm_body();
+        let client_first = {
+            let client = pin!(session.conn.readable());
+            let provider = pin!(upstream.tcp().readable());
+            matches!(select(client, provider).await, Either::Left(_))
+        };
+        if session.deadline.disarm() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if client_first {
+            return Ok(true);
+        }
+    }
+}
+
 /// Relays the body as it arrives. The head of the upstream request stands in the session's buffer and goes out together
 /// with the first body bytes.
 pub(crate) async fn relay(
@@ -225,6 +254,7 @@ pub(crate) async fn relay(
 ) -> Relayed {
     let mut scanner = BodyScanner::request(head.body);
     let mut ranges = Ranges::default();
+    let mut listen = Listen::new();
     let mut head_is_due = true;
     let mut content_bytes: u64 = 0;
     loop {
@@ -246,7 +276,7 @@ pub(crate) async fn relay(
             piece
         };
         if !out.is_empty()
-            && let Err(error) = upstream::send(session, upstream, out).await
+            && let Err(error) = upstream::send_listening(session, upstream, out, &mut listen).await
         {
             let stalled = error.kind() == std::io::ErrorKind::TimedOut;
             return if stalled { Relayed::Refused(stalled_refusal()) } else { Relayed::UpstreamStopped };
@@ -260,12 +290,13 @@ pub(crate) async fn relay(
             session.body_unread = false;
             return Relayed::Complete;
         }
-        if upstream.has_spoken() {
-            // It has answered before it has seen everything, or it has gone.
-            return Relayed::UpstreamStopped;
-        }
         let waiting = Instant::now();
-        let got = session.fill_body(READ_BYTES_STREAM).await;
+        let got = match more_comes(session, upstream).await {
+            Ok(true) => session.fill_body(READ_BYTES_STREAM).await,
+            // It has answered before it has seen everything, or it has gone.
+            Ok(false) => return Relayed::UpstreamStopped,
+            Err(error) => Err(error),
+        };
         *awaiting_client += waiting.elapsed();
         match got {
             Ok(0) => return Relayed::ClientLeft,

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 
 use super::session::Session;
 use super::watch::ClientWatch;
-use super::{INTERIM_MAX, READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
+use super::{INTERIM_MAX, READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, tunnel};
 use crate::exchange::Refusal;
 use crate::forward::{AcquireError, Lease, UpstreamConn};
-use crate::rt::{Deadline, On};
-use crate::wire::{HeadScanner, HeadWriter, ResponseHead, Version};
+use crate::rt::{Deadline, Listen, On};
+use crate::wire::{HeadScanner, HeadWriter, RequestHead, ResponseHead, Version};
 
 /// Writes to the provider; one that takes nothing for [`WRITE_STALL_LIMIT`] is given up.
 /// That is `TimedOut`.
@@ -21,6 +21,25 @@ pub(crate) async fn send(session: &Session, upstream: &mut UpstreamConn, mut dat
         // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
         session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
         let sent = upstream.write_all(slice).await;
+        if session.deadline.disarm() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        sent?;
+    }
+    Ok(())
+}
+
+/// The same while the provider may answer already: then the writing ends with an error.
+pub(crate) async fn send_listening(
+    session: &Session,
+    upstream: &mut UpstreamConn,
+    mut data: Bytes,
+    listen: &mut Listen,
+) -> io::Result<()> {
+    while !data.is_empty() {
+        let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
+        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
+        let sent = upstream.write_all_listening(slice, listen).await;
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -55,6 +74,8 @@ pub(crate) struct Answered {
 pub(crate) enum NoAnswer {
     /// The connection ended before a single byte of an answer.
     Silent,
+    /// It ended before it took a single byte of the request.
+    Unsent,
     /// No head in time.
     Timeout,
     /// The client left first.
@@ -70,8 +91,7 @@ pub(crate) async fn await_head(
     session: &mut Session,
     upstream: &mut UpstreamConn,
     read_buf: &mut BytesMut,
-    method: &str,
-    client_version: Version,
+    asked: &RequestHead,
     limit: Duration,
     watch: &mut ClientWatch,
     awaiting: &mut Duration,
@@ -106,11 +126,14 @@ pub(crate) async fn await_head(
             Ok(_) => silent = false,
         }
         let head = loop {
-            match scanner.response(&mut buf, method) {
+            match scanner.response(&mut buf, asked.method()) {
                 Err(fault) => break Err(NoAnswer::Broken(fault.message().into_owned())),
                 Ok(None) => break Ok(None),
                 Ok(Some(mut head)) if !head.is_informational() => {
                     head.keep_alive &= reusable;
+                    break Ok(Some(head));
+                }
+                Ok(Some(head)) if head.status == 101 && asked.upgrade_websocket && tunnel::has_switched(&head) => {
                     break Ok(Some(head));
                 }
                 Ok(Some(head)) => {
@@ -119,7 +142,7 @@ pub(crate) async fn await_head(
                     if head.status == 101 || interim > INTERIM_MAX {
                         break Err(NoAnswer::Broken(format!("it sent an unexpected {} response", head.status)));
                     }
-                    if head.status != 100 && client_version == Version::Http11 {
+                    if head.status != 100 && asked.version == Version::Http11 {
                         relay_interim(session, &head).await;
                     }
                 }

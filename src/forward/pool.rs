@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use super::{Dialer, Permits};
-use crate::rt::{self, Conn, TlsConn};
+use crate::rt::{self, Conn, Duplex, Heard, Listen, TlsConn};
 use bytes::{Bytes, BytesMut};
 
 /// Idle connections are given up before providers close them (commonly after 15 s).
@@ -46,6 +46,25 @@ impl UpstreamConn {
         }
     }
 
+    /// As [`UpstreamConn::write_all`], but an answer that comes meanwhile ends it with an error.
+    ///
+    /// # Errors
+    /// See [`Conn::write_all_listening`].
+    pub async fn write_all_listening(&mut self, data: Bytes, listen: &mut Listen) -> io::Result<()> {
+        match self {
+            Self::Plain(conn) => conn.write_all_listening(data, listen, is_final).await,
+            Self::Tls(conn) => conn.write_all_listening(data, listen, is_final).await,
+        }
+    }
+
+    /// Both directions at once.
+    pub fn duplex(&mut self) -> Duplex<'_> {
+        match self {
+            Self::Plain(conn) => Duplex::plain(conn),
+            Self::Tls(conn) => Duplex::tls(conn),
+        }
+    }
+
     /// The TCP connection underneath.
     pub fn tcp(&self) -> &Conn {
         match self {
@@ -54,12 +73,11 @@ impl UpstreamConn {
         }
     }
 
-    /// Whether an answer has begun to arrive while a request is being sent. TLS keeps that to itself: what arrives there
-    /// may be a session ticket.
-    pub fn has_spoken(&self) -> bool {
+    /// What has arrived while a request is being sent. An interim response is no answer.
+    pub fn heard(&mut self) -> Heard {
         match self {
-            Self::Plain(conn) => !conn.is_quiet(),
-            Self::Tls(_) => false,
+            Self::Plain(conn) => conn.heard(is_final),
+            Self::Tls(conn) => conn.heard(is_final),
         }
     }
 
@@ -70,6 +88,11 @@ impl UpstreamConn {
             Self::Tls(conn) => conn.is_quiet(),
         }
     }
+}
+
+/// Whether what begins like this is an answer and no interim response.
+fn is_final(first: &[u8]) -> bool {
+    !(first.starts_with(b"HTTP/1.1 1") || first.starts_with(b"HTTP/1.0 1"))
 }
 
 struct Idle {

@@ -14,7 +14,7 @@ use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent as _, AsyncWriteRent as _, CancelableAsyncReadRent as _, Canceller};
 use monoio::net::TcpStream;
 
-use super::{Deadline, On};
+use super::{Deadline, Heard, Listen, On};
 
 /// Opens a TCP connection within `limit`, with TCP_NODELAY and keep-alive probes set.
 ///
@@ -31,13 +31,15 @@ pub async fn connect(addr: SocketAddr, limit: Duration) -> io::Result<Conn> {
 /// A TCP connection owned by one core.
 pub struct Conn {
     stream: TcpStream,
+    /// Bytes the kernel has taken from us.
+    sent: u64,
     /// Calls a waiting read back.
     canceller: Option<Canceller>,
 }
 
 impl Conn {
     pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, canceller: None }
+        Self { stream, sent: 0, canceller: None }
     }
 
     /// The descriptor, for a [`super::Deadline`].
@@ -114,6 +116,7 @@ impl Conn {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             let sent = sent.min(unsent.len());
+            self.sent += sent as u64;
             rest = unsent.split_off(sent);
         }
         Ok(())
@@ -122,6 +125,56 @@ impl Conn {
     /// Writes what the socket takes of `data` without waiting.
     pub fn try_write(&self, data: &[u8]) {
         send_now(self.fd(), data);
+    }
+
+    /// Writes all of `data` while listening: an answer that arrives meanwhile ends the writing with an error. `is_answer`
+    /// judges the first bytes of what has arrived.
+    ///
+    /// # Errors
+    /// As [`Conn::write_all`].
+    pub async fn write_all_listening(
+        &mut self,
+        data: Bytes,
+        listen: &mut Listen,
+        is_answer: fn(&[u8]) -> bool,
+    ) -> io::Result<()> {
+        let fd = self.fd();
+        listen.during(fd, self.write_all(data), || heard(fd, is_answer)).await
+    }
+
+    /// Bytes the kernel has taken from us since the connection was opened.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// What has arrived and not been read, judged by its first bytes. The end of the stream counts as an answer.
+    pub fn heard(&self, is_answer: fn(&[u8]) -> bool) -> Heard {
+        heard(self.fd(), is_answer)
+    }
+
+    /// Reads what has arrived into the spare capacity of `buf`, without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is nothing, else the kernel's.
+    pub(super) fn read_now(fd: RawFd, buf: &mut BytesMut) -> io::Result<usize> {
+        let spare = buf.spare_capacity_mut();
+        // SAFETY: recv writes at most `spare.len()` bytes into the spare capacity, and what it reports as written is
+        // initialised by then.
+        #[allow(unsafe_code)]
+        unsafe {
+            let got = libc::recv(fd, spare.as_mut_ptr().cast(), spare.len(), libc::MSG_DONTWAIT);
+            let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+            buf.set_len(buf.len() + got);
+            Ok(got)
+        }
+    }
+
+    /// A second connection object for the same socket, on a descriptor of its own.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub(super) fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self::new(TcpStream::from_std(dup(self.fd())?)?))
     }
 
     /// Sends our end of stream; reading goes on.
@@ -159,6 +212,12 @@ pub struct Watch {
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Watch {
+    /// Returns when something has arrived, the end of the stream included.
+    pub(super) async fn arrival(&self) {
+        // An error is an arrival, too: whoever looks will see it.
+        drop(self.stream.readable(false).await);
+    }
+
     /// The same, noticing also a departure behind bytes that nobody has read.
     pub fn behind_bytes(mut self) -> Self {
         self.behind_bytes = true;
@@ -182,6 +241,24 @@ impl Watch {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// A watch over the connection `fd`.
+pub(super) fn watch_fd(fd: RawFd) -> io::Result<Watch> {
+    Ok(Watch { stream: TcpStream::from_std(dup(fd)?)?, behind_bytes: false })
+}
+
+/// What has arrived on `fd` and lies unread; see [`Conn::heard`].
+pub(super) fn heard(fd: RawFd, is_answer: fn(&[u8]) -> bool) -> Heard {
+    let mut first = [0u8; 16];
+    // SAFETY: recv writes at most `first.len()` bytes into `first`, which outlives the call.
+    #[allow(unsafe_code)]
+    let got = unsafe { libc::recv(fd, first.as_mut_ptr().cast(), first.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+    match usize::try_from(got) {
+        Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
+        Ok(count) if count > 0 && !is_answer(first.get(..count).unwrap_or_default()) => Heard::SomethingElse,
+        _ => Heard::Answer,
     }
 }
 

@@ -11,7 +11,9 @@
 mod conn;
 pub(crate) mod deadline;
 mod driver;
+mod duplex;
 mod heartbeat;
+mod listen;
 mod listener;
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,9 @@ pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
 pub(crate) use driver::{CoreSeat, allowed_cpus, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
+pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
+pub use listen::{Heard, Listen};
 pub use listener::{Accepted, Listener, Spare, is_out_of_descriptors};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 

@@ -4,6 +4,7 @@
 //! for plain ones.
 
 use std::io::{self, BufRead as _, Write as _};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::{Conn, Deadline, On};
+use super::{Conn, Deadline, Heard, Listen, On};
 
 /// Most plaintext that is encrypted before it is written: bounds the session's buffer.
-const PLAINTEXT_STEP: usize = 64 * 1024;
+pub(super) const PLAINTEXT_STEP: usize = 64 * 1024;
 /// Room for one TLS record and its header.
-const RECORD_ROOM: usize = 17 * 1024;
+pub(super) const RECORD_ROOM: usize = 17 * 1024;
 
 /// Opens TLS sessions for one server name.
 #[derive(Clone)]
@@ -116,6 +117,86 @@ impl TlsAcceptor {
     }
 }
 
+/// What the two directions of a session share.
+pub(super) struct Parts<'a> {
+    pub(super) session: &'a mut Connection,
+    pub(super) conn: &'a mut Conn,
+    pub(super) incoming: &'a mut BytesMut,
+    pub(super) early: &'a mut BytesMut,
+    pub(super) closed: &'a mut bool,
+}
+
+/// The hearing half of a session whose other half is writing.
+struct Ears<'a> {
+    session: &'a mut Connection,
+    incoming: &'a mut BytesMut,
+    early: &'a mut BytesMut,
+    closed: &'a mut bool,
+}
+
+impl Ears<'_> {
+    fn heard(&mut self, fd: RawFd, is_answer: fn(&[u8]) -> bool) -> Heard {
+        loop {
+            // Room for an answer's head and little more: the rest waits in the socket.
+            if self.early.len() > RECORD_ROOM {
+                break;
+            }
+            self.incoming.reserve(RECORD_ROOM);
+            match Conn::read_now(fd, self.incoming) {
+                Ok(count) if count > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) | Err(_) => return Heard::Answer,
+            }
+            if digest(self.session, self.incoming, self.closed, self.early).is_err() {
+                return Heard::Answer;
+            }
+        }
+        match self.early.as_ref() {
+            [] if *self.closed => Heard::Answer,
+            [] => Heard::Nothing,
+            first if is_answer(first) => Heard::Answer,
+            _ => Heard::SomethingElse,
+        }
+    }
+}
+
+/// Gives the session the ciphertext that has been read and moves the plaintext that comes out to `out`. Record by record,
+/// because the session takes no more ciphertext while much plaintext waits in it.
+pub(super) fn digest(
+    session: &mut Connection,
+    incoming: &mut BytesMut,
+    closed: &mut bool,
+    out: &mut BytesMut,
+) -> io::Result<()> {
+    loop {
+        let mut ciphertext: &[u8] = incoming;
+        let taken = if ciphertext.is_empty() { 0 } else { session.read_tls(&mut ciphertext)? };
+        bytes::Buf::advance(incoming, taken);
+        let state = session.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        *closed |= state.peer_has_closed();
+        take_plaintext(session, out)?;
+        if taken == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn take_plaintext(session: &mut Connection, out: &mut BytesMut) -> io::Result<()> {
+    let mut reader = session.reader();
+    loop {
+        match reader.fill_buf() {
+            Ok([]) => return Ok(()),
+            Ok(chunk) => {
+                let length = chunk.len();
+                out.extend_from_slice(chunk);
+                reader.consume(length);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// A TLS session over one connection.
 pub struct TlsConn {
     session: Connection,
@@ -206,39 +287,47 @@ impl TlsConn {
         drop(self.flush().await);
     }
 
-    /// Gives the session what has been read and moves the plaintext that comes out to `out`. Record by record, because
-    /// the session takes no more ciphertext while much plaintext waits in it.
+    /// Gives the session what has been read and moves the plaintext that comes out to `out`.
     fn digest(&mut self, out: &mut BytesMut) -> io::Result<()> {
-        loop {
-            let mut ciphertext: &[u8] = &self.incoming;
-            let taken = if ciphertext.is_empty() { 0 } else { self.session.read_tls(&mut ciphertext)? };
-            bytes::Buf::advance(&mut self.incoming, taken);
-            let state = self
-                .session
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            self.closed |= state.peer_has_closed();
-            self.take_plaintext(out)?;
-            if taken == 0 {
-                return Ok(());
-            }
-        }
+        digest(&mut self.session, &mut self.incoming, &mut self.closed, out)
     }
 
-    fn take_plaintext(&mut self, out: &mut BytesMut) -> io::Result<()> {
-        let mut reader = self.session.reader();
-        loop {
-            match reader.fill_buf() {
-                Ok([]) => return Ok(()),
-                Ok(chunk) => {
-                    let length = chunk.len();
-                    out.extend_from_slice(chunk);
-                    reader.consume(length);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
+    /// What the two directions of a session share, for [`super::Duplex`].
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let Self { session, conn, incoming, early, closed } = self;
+        Parts { session, conn, incoming, early, closed }
+    }
+
+    /// What has arrived for whoever reads, judged by its first bytes: tickets and the like are taken in and are nothing.
+    pub fn heard(&mut self, is_answer: fn(&[u8]) -> bool) -> Heard {
+        let Self { session, conn, incoming, early, closed } = self;
+        let mut ears = Ears { session, incoming, early, closed };
+        ears.heard(conn.fd(), is_answer)
+    }
+
+    /// As [`Conn::write_all_listening`].
+    ///
+    /// # Errors
+    /// As [`TlsConn::write_all`].
+    pub async fn write_all_listening(
+        &mut self,
+        data: Bytes,
+        listen: &mut Listen,
+        is_answer: fn(&[u8]) -> bool,
+    ) -> io::Result<()> {
+        let Self { session, conn, incoming, early, closed } = self;
+        let fd = conn.fd();
+        for step in data.chunks(PLAINTEXT_STEP) {
+            session.writer().write_all(step)?;
+            while session.wants_write() {
+                let mut record = Vec::with_capacity(RECORD_ROOM);
+                session.write_tls(&mut record)?;
+                // What is heard may make the session want to write, which the next turn does.
+                let mut ears = Ears { session, incoming, early, closed };
+                listen.during(fd, conn.write_all(record.into()), || ears.heard(fd, is_answer)).await?;
             }
         }
+        Ok(())
     }
 
     /// One step of the handshake: reads, and says what there is to say.

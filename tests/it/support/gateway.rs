@@ -191,6 +191,11 @@ impl Gateway {
         self.process.log.lines()
     }
 
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.child.id()
+    }
+
     /// Descriptors the process holds.
     pub(crate) fn open_descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.child.id())).expect("our own child").count()

@@ -1,7 +1,7 @@
 //! A provider that speaks TLS. The certificates in `data/` are made for these tests and protect nothing.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, Stream};
 use tempfile::TempDir;
+
 use weir_loadtest::http::{Request, RequestReader, Step};
 
 pub(crate) const CA: &str = include_str!("../data/ca.pem");
@@ -45,14 +46,7 @@ pub(crate) fn counted_provider(
 ) -> (SocketAddr, Arc<Handshakes>) {
     let handshakes = Arc::new(Handshakes::default());
     let seen = Arc::clone(&handshakes);
-    let chain = CertificateDer::pem_slice_iter(SERVER.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
+    let mut config = server_config();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let (config, answer) = (Arc::new(config), Arc::new(answer));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,4 +115,34 @@ pub(crate) fn trust() -> (TempDir, String) {
     std::fs::write(&path, CA).unwrap();
     let line = format!("upstream_ca_file: '{}'", path.display());
     (folder, line)
+}
+
+fn server_config() -> ServerConfig {
+    let chain = CertificateDer::pem_slice_iter(SERVER.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
+    ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap()
+}
+
+/// A TLS provider that follows `script` on each connection. Its port.
+pub(crate) fn secure_peer(
+    script: impl Fn(&mut Stream<'_, ServerConnection, TcpStream>) + Send + Sync + 'static,
+) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let script = Arc::new(script);
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let script = Arc::clone(&script);
+            std::thread::spawn(move || {
+                let mut tls = ServerConnection::new(Arc::new(server_config())).unwrap();
+                script(&mut Stream::new(&mut tls, &mut socket));
+            });
+        }
+    });
+    port
 }
