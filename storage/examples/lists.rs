@@ -1,6 +1,7 @@
 //! How long list queries take on a full database: `cargo run --release -p weir-storage --example lists -- [spans] [folder]`.
 //!
-//! Fills a file with spans of one tenant and times each query 40 times with a page of 100, deep pages included.
+//! Fills a file with spans of one tenant and times every filter of every list, first and deep pages, 40 times each with a
+//! page of 100. Says how far the process grew meanwhile.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +18,95 @@ mod corpus;
 const TENANT: TenantId = TenantId::DEFAULT;
 const ROUNDS: usize = 40;
 
-/// Different spans in one respect each, so that every filter has something to select.
+/// Different spans in one respect each, so that every filter has something to select, much or very little.
 fn vary(at: usize, span: SpanRecord) -> SpanRecord {
-    let model = Some(["gpt-4o-mini", "gpt-4o", "claude-sonnet", "llama-3"][at % 4].to_owned());
+    let common = ["gpt-4o-mini", "gpt-4o", "claude-sonnet", "llama-3"][at % 4];
+    let model = Some(if at.is_multiple_of(50_000) { "rare" } else { common }.to_owned());
     let security_score = Some(if at.is_multiple_of(50) { 60 } else { 0 });
-    SpanRecord { model, security_score, ..span }
+    let operation_name = if at.is_multiple_of(7) { "messages" } else { "chat_completion" }.into();
+    let provider = if at.is_multiple_of(7) { "anthropic" } else { "openai" }.into();
+    SpanRecord { model, security_score, operation_name, provider, ..span }
+}
+
+/// Every documented filter, alone and combined, on the first page, page 1,000 and the last ones.
+fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
+    let named = |name: &str| Some(name.to_owned());
+    let any = SpanFilter::default;
+    let span_filters = [
+        ("all", any()),
+        ("model", SpanFilter { model: named("claude-sonnet"), ..any() }),
+        ("rare model", SpanFilter { model: named("rare"), ..any() }),
+        ("operation", SpanFilter { operation_name: named("messages"), ..any() }),
+        ("score >= 50", SpanFilter { security_score_min: Some(50), ..any() }),
+        ("score <= 10", SpanFilter { security_score_max: Some(10), ..any() }),
+        (
+            "score, operation, model",
+            SpanFilter {
+                security_score_min: Some(50),
+                security_score_max: Some(70),
+                operation_name: named("messages"),
+                model: named("gpt-4o-mini"),
+            },
+        ),
+    ];
+    let listed = |filter: &SpanFilter, offset: u64| {
+        store.list_spans(TENANT, filter, Page { limit: 100, offset }).map(|listed| listed.total)
+    };
+    for (name, filter) in &span_filters {
+        let total = listed(filter, 0)?;
+        for (place, offset) in places(total) {
+            time(&format!("spans, {name}, {place}"), || listed(filter, offset))?;
+        }
+    }
+    let newest = store.list_spans(TENANT, &any(), Page { limit: 1, offset: 0 })?.data;
+    let end = newest.first().map_or(0, |span| span.start_time.micros());
+    let before_end = |share: i64| Some(Timestamp::from_micros(end - count as i64 * 131 * share / 100));
+    let any = TraceFilter::default;
+    let trace_filters = [
+        ("all", any()),
+        ("provider", TraceFilter { provider: named("anthropic"), ..any() }),
+        ("model", TraceFilter { model: named("gpt-4o"), ..any() }),
+        ("rare model", TraceFilter { model: named("rare"), ..any() }),
+        ("all time by time", TraceFilter { start_time: Some(Timestamp::from_micros(0)), ..any() }),
+        ("last tenth", TraceFilter { start_time: before_end(10), ..any() }),
+        ("middle half", TraceFilter { start_time: before_end(75), end_time: before_end(25), ..any() }),
+        (
+            "half, provider, model",
+            TraceFilter {
+                start_time: before_end(75),
+                end_time: before_end(25),
+                provider: named("openai"),
+                model: named("gpt-4o"),
+            },
+        ),
+    ];
+    let listed = |filter: &TraceFilter, offset: u64| {
+        store.list_traces(TENANT, filter, Page { limit: 100, offset }).map(|listed| listed.total)
+    };
+    for (name, filter) in &trace_filters {
+        let total = listed(filter, 0)?;
+        for (place, offset) in places(total) {
+            time(&format!("traces, {name}, {place}"), || listed(filter, offset))?;
+        }
+    }
+    let listed = |offset| store.list_findings(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    for (place, offset) in places(listed(0)?) {
+        time(&format!("findings, {place}"), || listed(offset))?;
+    }
+    time("statistics", || store.stats(TENANT).map(|stats| stats.total_spans))
+}
+
+/// Offsets of a page of 100 in a list of this length.
+fn places(total: u64) -> Vec<(&'static str, u64)> {
+    let places =
+        [("first page", 0), ("page 1,000", 99_900), ("middle", total / 2), ("last page", total.saturating_sub(100))];
+    places.into_iter().filter(|(_, offset)| *offset == 0 || *offset < total).collect()
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 fn time(name: &str, query: impl Fn() -> Result<u64, ReadError>) -> Result<(), ReadError> {
@@ -34,7 +119,7 @@ fn time(name: &str, query: impl Fn() -> Result<u64, ReadError>) -> Result<(), Re
     }
     took.sort_by(f64::total_cmp);
     let at = |share: usize| took.get(ROUNDS * share / 100).copied().unwrap_or(f64::NAN);
-    println!("{name:>36}: p50 {:>7.2} ms, p99 {:>7.2} ms, total {total}", at(50), at(99));
+    println!("{name:>44}: p50 {:>7.2} ms, p99 {:>7.2} ms, total {total}", at(50), at(99));
     Ok(())
 }
 
@@ -62,26 +147,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("the store lost spans".into());
     }
 
-    let page = |offset: usize| Page { limit: 100, offset: offset as u64 };
-    let spans = |filter: SpanFilter, at: Page| store.list_spans(TENANT, &filter, at).map(|listed| listed.total);
-    let traces = |filter: TraceFilter, at: Page| store.list_traces(TENANT, &filter, at).map(|listed| listed.total);
-    let named = |name: &str| Some(name.to_owned());
-    for (name, offset) in [("first page", 0), ("page 1,000", 100_000.min(count / 10)), ("middle page", count / 2)] {
-        time(&format!("spans, {name}"), || spans(SpanFilter::default(), page(offset)))?;
-        time(&format!("traces, {name}"), || traces(TraceFilter::default(), page(offset)))?;
-    }
-    let model = || SpanFilter { model: named("claude-sonnet"), ..SpanFilter::default() };
-    time("spans of one model, first page", || spans(model(), page(0)))?;
-    time("spans of one model, middle page", || spans(model(), page(count / 8)))?;
-    let scored = || SpanFilter { security_score_min: Some(50), ..SpanFilter::default() };
-    time("spans scored 50 and up, middle page", || spans(scored(), page(count / 100)))?;
-    time("findings, first page", || store.list_findings(TENANT, page(0)).map(|listed| listed.total))?;
-    let newest = store.list_spans(TENANT, &SpanFilter::default(), page(0))?.data;
-    let end = newest.first().map_or(0, |span| span.start_time.micros());
-    let start_time = Some(Timestamp::from_micros(end - count as i64 * 131 / 10));
-    time("traces of the last tenth", || traces(TraceFilter { start_time, ..TraceFilter::default() }, page(0)))?;
-    let start_time = Some(Timestamp::from_micros(0));
-    time("traces of all time, by time", || traces(TraceFilter { start_time, ..TraceFilter::default() }, page(0)))?;
+    let before = resident_kib();
+    ask_everything(&store, count)?;
+    println!("resident memory: {before} KiB before, {} KiB after all queries", resident_kib());
     drop(store);
     std::fs::remove_dir_all(&folder)?;
     Ok(())

@@ -22,6 +22,7 @@ mod failures;
 mod flags;
 mod framing;
 mod interim;
+mod keeping;
 mod limits;
 mod load;
 mod logging;

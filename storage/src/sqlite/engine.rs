@@ -35,6 +35,9 @@ pub(crate) struct SqliteEngine {
     batches: u32,
     /// The last failure was an I/O error: the file is checked before it is trusted again.
     suspect: bool,
+    /// The disk was full: as soon as there is room, the log is emptied, because a log that fills the disk can neither
+    /// grow nor be copied.
+    was_full: bool,
     pub(super) policy: Arc<Policy>,
     pub(super) ballast: Ballast,
     /// When rows past their age were last looked for, and none was found.
@@ -61,6 +64,7 @@ impl SqliteEngine {
             page_bytes,
             batches: 0,
             suspect: false,
+            was_full: false,
             policy,
             ballast: Ballast::beside(path),
             aged_looked: None,
@@ -94,6 +98,7 @@ impl SqliteEngine {
         }
         self.suspect |= matches!(error, WriteError::Damage(_));
         if matches!(error, WriteError::Full(_)) {
+            self.was_full = true;
             self.ballast.release();
         }
         Err(error)
@@ -107,13 +112,15 @@ impl SqliteEngine {
         Some(frames * self.page_bytes)
     }
 
-    fn checkpoint(&self, mode: &'static str) {
-        let Some(conn) = self.conn.as_ref().filter(|_| self.home.is_file()) else { return };
+    /// Copies the log into the file; false when that failed.
+    fn checkpoint(&self, mode: &'static str) -> bool {
+        let Some(conn) = self.conn.as_ref().filter(|_| self.home.is_file()) else { return true };
         let result = conn.prepare_cached(mode).and_then(|mut statement| statement.query_row([], |_| Ok(())));
-        if let Err(error) = result {
+        if let Err(error) = &result {
             // Nothing is lost: the log keeps everything, and the next commit or checkpoint will meet the cause.
             tracing::warn!(%error, "copying the log into the database failed");
         }
+        result.is_ok()
     }
 }
 
@@ -183,7 +190,9 @@ impl Engine for SqliteEngine {
         self.batches += 1;
         let full =
             self.batches.is_multiple_of(LOOK_EVERY) && self.log_bytes().is_some_and(|bytes| bytes > LOG_BYTES_MAX);
-        if idle || full {
+        if self.was_full {
+            self.was_full = !self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        } else if idle || full {
             self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
         }
     }
