@@ -3,7 +3,6 @@
 //! Invariant: an action that was answered with 201 is durable, and the span shows it together with what was found in it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -18,7 +17,7 @@ use super::ask::Ask;
 use super::error::Fault;
 use super::query;
 use super::route::Answer;
-use super::state::{Api, to_json};
+use super::state::{Api, patiently, to_json};
 
 /// Bytes of a result that are kept.
 const RESULT_BYTES_MAX: usize = 4_096;
@@ -26,10 +25,6 @@ const RESULT_BYTES_MAX: usize = 4_096;
 const NAME_BYTES_MAX: usize = 4_096;
 /// Bytes the short fields may have.
 const WORD_BYTES_MAX: usize = 64;
-/// A call's record is stored a moment after its last byte was sent, and an agent may be quicker. An action for a trace
-/// that is not there yet is tried again after these pauses, in milliseconds.
-const PAUSES_MS: [u64; 4] = [10, 30, 80, 150];
-
 /// What was done.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -114,23 +109,17 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     let findings = action::check(&reported.to_check());
     let span = reported.span_id;
     let action = reported.into_record();
-    let mut pauses = PAUSES_MS.iter();
-    loop {
+    patiently(|| {
         let (kept, found) = (action.clone(), findings.clone());
-        let answer = api.write(move |records| {
+        api.write(move |records| {
             let id = kept.id;
             let stored = records.add_action(tenant, trace, span, kept, found.clone())?;
             let span_id = stored.ok_or_else(|| Fault::not_found("no trace with this id, or no such span in it"))?;
             let recorded = ActionRecorded { action_id: id, trace_id: trace, span_id, findings: &found };
             Ok((StatusCode::CREATED, to_json(&recorded)?))
-        });
-        match (answer.await, pauses.next()) {
-            (Err(fault), Some(pause)) if fault.status == StatusCode::NOT_FOUND => {
-                tokio::time::sleep(Duration::from_millis(*pause)).await;
-            }
-            (answer, _) => return answer,
-        }
-    }
+        })
+    })
+    .await
 }
 
 pub(super) async fn summary(api: Api, ask: Ask) -> Answer {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
@@ -27,6 +28,10 @@ pub const READERS_MAX: usize = 4;
 pub(super) const WRITERS_MAX: usize = 8;
 /// Reads, and writes, that wait their turn at most; more are refused, so that health and metrics are never behind them.
 const WAITING_MAX: usize = 24;
+
+/// A call's record is committed a moment after its last byte was sent, and who asks for it may be quicker. These are the
+/// pauses before it is asked for again, in milliseconds.
+const PAUSES_MS: [u64; 4] = [10, 30, 80, 150];
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -102,6 +107,23 @@ impl Api {
             }
             Fault::internal()
         })
+    }
+}
+
+/// Asks again after each of [`PAUSES_MS`] while the answer is 404.
+pub(super) async fn patiently<F, Fut>(mut ask: F) -> Result<Response, Fault>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<Response, Fault>>,
+{
+    let mut pauses = PAUSES_MS.iter();
+    loop {
+        match (ask().await, pauses.next()) {
+            (Err(fault), Some(pause)) if fault.status == StatusCode::NOT_FOUND => {
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+            }
+            (answer, _) => return answer,
+        }
     }
 }
 

@@ -1,11 +1,14 @@
 //! `/api/v1/traces`: the list and one trace.
 
-use weir_config::vocab::TraceId;
+use weir_config::vocab::{Timestamp, TraceId};
 
 use super::ask::Ask;
 use super::query;
 use super::route::Answer;
-use super::state::{Api, found, to_json};
+use super::state::{Api, found, patiently, to_json};
+
+/// Who asks for a trace whose id is no older, in seconds, gets it as soon as it is committed.
+const FRESH_S: u64 = 2;
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let (filter, page) = query::trace_list(&ask.query)?;
@@ -16,5 +19,29 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let trace: TraceId = ask.id("trace_id")?;
     let tenant = ask.tenant()?;
-    api.read(move |records| found("trace", records.trace(tenant, trace)?)).await
+    let read = || api.read(move |records| found("trace", records.trace(tenant, trace)?));
+    if is_fresh(trace, Timestamp::now()) { patiently(read).await } else { read().await }
+}
+
+/// Whether the id says that its trace began a moment ago (UUID v7).
+fn is_fresh(trace: TraceId, now: Timestamp) -> bool {
+    let seconds = trace.uuid().get_timestamp().map(|made| made.to_unix().0);
+    let now_s = u64::try_from(now.micros() / 1_000_000).unwrap_or(0);
+    seconds.is_some_and(|made_s| now_s.abs_diff(made_s) <= FRESH_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_fresh_for_two_seconds() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let trace = TraceId::fresh_at(at(1_700_000_000));
+        for (now, expected) in [(0, true), (2, true), (3, false), (-3, false)] {
+            assert_eq!(is_fresh(trace, at(1_700_000_000 + now)), expected, "{now}");
+        }
+        let foreign: TraceId = "0af76519-16cd-43dd-8448-eb211c80319c".parse().unwrap();
+        assert!(!is_fresh(foreign, at(1_700_000_000)));
+    }
 }

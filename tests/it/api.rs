@@ -1,6 +1,9 @@
 //! Promise: the query API answers every route it documents in the documented shape, refuses what does not fit by name, and
 //! never sends a path of its own to the provider.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::support::{Answer, Call, Driver, Gateway, ServerHandle, Setup, call, chat_call, provider};
@@ -96,14 +99,59 @@ fn actions_need_only_a_type_and_a_name_and_a_trace_that_is_the_callers() {
 }
 
 #[test]
-fn an_action_may_be_reported_the_moment_the_answer_is_there() {
+fn a_trace_can_be_read_and_an_action_reported_the_moment_the_answer_is_there() {
     let (gateway, _provider) = served("lite");
+    let body = json!({"action_type": "tool_call", "name": "search"});
     for _ in 0..20 {
         let trace = call(gateway.addr, chat_call("hello").bytes()).trace_id();
-        let body = json!({"action_type": "tool_call", "name": "search"});
+        let read = call(gateway.addr, Call::get(&format!("/api/v1/traces/{trace}")).bytes());
+        assert_eq!(read.status, 200, "{}", read.text());
+        let trace = call(gateway.addr, chat_call("hello").bytes()).trace_id();
         let answer = post(&gateway, &format!("/api/v1/traces/{trace}/actions"), &body);
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
+}
+
+#[test]
+fn proxied_calls_go_on_while_the_lists_are_read_hard() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().start();
+    for _ in 0..300 {
+        assert_eq!(call(gateway.addr, chat_call(&"river ".repeat(100)).bytes()).status, 200);
+    }
+    let timed = || {
+        let mut took: Vec<Duration> = (0..100)
+            .map(|_| {
+                let started = Instant::now();
+                assert_eq!(call(gateway.addr, chat_call("hello").bytes()).status, 200);
+                started.elapsed()
+            })
+            .collect();
+        took.sort_unstable();
+        (took[50], took[98])
+    };
+    let alone = timed();
+    let stop = AtomicBool::new(false);
+    let (beside, reads) = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut answered = 0u32;
+                    while !stop.load(Ordering::Relaxed) {
+                        let answer = call(gateway.addr, Call::get("/api/v1/traces?limit=1000").bytes());
+                        assert!(matches!(answer.status, 200 | 503), "{}", answer.text());
+                        answered += u32::from(answer.status == 200);
+                    }
+                    answered
+                })
+            })
+            .collect();
+        let beside = timed();
+        stop.store(true, Ordering::Relaxed);
+        (beside, readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u32>())
+    });
+    println!("p50 and p99 alone {alone:?}, beside {reads} reads of 300 traces {beside:?}");
+    assert!(reads > 0 && beside.1 < Duration::from_secs(2), "{beside:?} beside {reads} reads");
 }
 
 #[test]

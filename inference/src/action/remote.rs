@@ -50,7 +50,7 @@ pub(super) fn interactive(args: &[&str], text: &str, found: &mut Found) {
     let fetches = |word: &&str| {
         word.starts_with("$(") && ["curl ", "wget ", "fetch "].iter().any(|program| word.contains(program))
     };
-    if args.iter().any(|word| fetches(word)) {
+    if args.iter().any(fetches) {
         found.add(sign("fetched_code", High, FETCHED), text);
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn fetched(program: &str, args: &[&str], feeds: Option<&Simple>, text
         "socat" if joined.to_ascii_lowercase().contains("exec:") => {
             found.add(sign("reverse_shell", Critical, SHELL_OUT), text);
         }
-        "telnet" | "nc" | "ncat" | "netcat" if feeds.is_some_and(|feeds| runs_shell(feeds)) => {
+        "telnet" | "nc" | "ncat" | "netcat" if feeds.is_some_and(runs_shell) => {
             found.add(sign("reverse_shell", Critical, SHELL_OUT), text);
         }
         "powershell" | "pwsh" if is_encoded(args) => found.add(sign("hidden_code", High, HIDDEN), text),
@@ -121,10 +121,7 @@ fn is_encoded(args: &[&str]) -> bool {
 fn one_liner(joined: &str, text: &str, found: &mut Found) {
     let lower = joined.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
-    if has(&CONNECTS)
-        && has(&HANDS_OVER)
-        && lower.contains("connect") | lower.contains("fsockopen") | lower.contains("inet/tcp")
-    {
+    if has(&CONNECTS) && has(&HANDS_OVER) && has(&["connect", "fsockopen", "inet/tcp"]) {
         found.add(sign("reverse_shell", Critical, SHELL_OUT), text);
     }
 }

@@ -109,6 +109,36 @@ fn slow_reads_keep_to_their_readers_and_health_answers_meanwhile() {
     });
 }
 
+#[test]
+fn more_reads_than_may_wait_are_refused_and_health_answers() {
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let world = World::over(Arc::new(Fake::that(move || {
+        gate.lock().recv().ok();
+        Ok(())
+    })));
+    world.health.ready();
+    world.run(|handle| async move {
+        let (said, mut statuses) = tokio::sync::mpsc::unbounded_channel();
+        for _ in 0..40 {
+            let (handle, said) = (handle.clone(), said.clone());
+            tokio::spawn(async move {
+                let response = handle.call(request("GET", "/api/v1/spans", &[])).await.unwrap();
+                said.send((response.status().as_u16(), response.headers().contains_key("retry-after"))).ok();
+            });
+        }
+        // 4 read, 24 wait; the others are told at once.
+        for _ in 0..12 {
+            assert_eq!(statuses.recv().await, Some((503, true)));
+        }
+        assert_eq!(handle.call(request("GET", "/health", &[])).await.unwrap().status(), 200);
+        drop(release);
+        for _ in 0..28 {
+            assert_eq!(statuses.recv().await, Some((200, false)));
+        }
+    });
+}
+
 /// Runs a future with nothing but a waker, as the core threads' executor does.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
