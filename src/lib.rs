@@ -15,6 +15,7 @@ pub mod enforce;
 pub mod exchange;
 pub mod flow;
 pub mod forward;
+pub mod identity;
 pub mod inspect;
 pub mod json;
 pub mod meter;

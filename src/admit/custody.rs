@@ -17,7 +17,7 @@ use weir_config::vocab::{SharedSecret, same_bytes};
 use super::presented::{KEY_PREFIX, TOKEN_PREFIX};
 
 /// Hex digits behind a prefix.
-const DIGITS: usize = 64;
+pub(super) const DIGITS: usize = 64;
 
 /// Fields whose values are credentials.
 const CREDENTIAL_FIELDS: [&[u8]; 6] =

@@ -121,6 +121,17 @@ impl Hasher for FirstBytes {
     }
 }
 
+// === impl Holder ===
+
+impl Holder {
+    /// The tenant it opens.
+    pub fn tenant_id(&self) -> TenantId {
+        match self {
+            Self::Key { tenant_id, .. } | Self::Token { tenant_id } => *tenant_id,
+        }
+    }
+}
+
 // === impl Entry ===
 
 impl Entry {
@@ -181,22 +192,23 @@ impl Directory {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Removes every credential whose holder `goes`; how many there were. When this returns no core lets one in.
-    pub fn remove(&self, goes: impl Fn(&Holder) -> bool) -> usize {
+    /// Takes out every credential whose holder `goes`. When this returns no core lets one of them in.
+    pub fn take(&self, goes: impl Fn(&Holder) -> bool) -> Vec<(Digest, Holder)> {
         let _changing = self.changing.lock();
-        let mut removed = 0;
+        let mut taken = Vec::new();
         for piece in &self.pieces {
             let present = piece.load();
-            let leaving = present.values().filter(|entry| goes(&entry.holder)).count();
-            if leaving > 0 {
+            let before = taken.len();
+            let leaving = present.iter().filter(|(_, entry)| goes(&entry.holder));
+            taken.extend(leaving.map(|(digest, entry)| (*digest, entry.holder)));
+            if taken.len() > before {
                 let mut changed = Piece::clone(&present);
                 changed.retain(|_, entry| !goes(&entry.holder));
                 piece.store(Arc::new(changed));
-                removed += leaving;
             }
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
-        removed
+        taken
     }
 
     /// Keys used since `since_s`, with the second of their last use.
@@ -263,10 +275,8 @@ mod tests {
         let directory = Directory::new((0..100).map(|id| (Digest::of(&[id]), key(id, id % 2, Role::Operator))));
         directory.insert(Digest::of(b"token"), Holder::Token { tenant_id: tenant });
         let before = directory.generation();
-        let removed = directory.remove(
-            |holder| matches!(holder, Holder::Key { tenant_id, .. } | Holder::Token { tenant_id } if *tenant_id == tenant),
-        );
-        assert_eq!((removed, directory.len()), (51, 50));
+        let taken = directory.take(|holder| holder.tenant_id() == tenant);
+        assert_eq!((taken.len(), directory.len()), (51, 50));
         assert!(directory.generation() > before);
         assert!(directory.find(&Digest::of(b"token")).is_none());
         assert!(directory.find(&Digest::of(&[1])).is_none() && directory.find(&Digest::of(&[2])).is_some());

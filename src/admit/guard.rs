@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use weir_config::settings::Auth;
 use weir_config::vocab::{Role, Secret, SharedSecret, TenantId, same_bytes};
+use weir_storage::record::SpanRecord;
 
 use super::custody::Custody;
 use super::directory::{Digest, Directory, Entry, Holder};
+use super::mask;
 use super::presented::{KEY_PREFIX, Presented, TOKEN_PREFIX, bearer};
 use super::tenant::{self, Resolver};
 use crate::exchange::{Caller, Proof, Refusal};
@@ -153,6 +155,20 @@ impl Guard {
     /// Whether a credential addressed to us stands in a request target, where proxies and logs would see it.
     pub fn is_exposed(&self, target: &str) -> bool {
         self.enabled && self.custody.in_target(target)
+    }
+
+    /// Takes the gateway's credentials out of a record before it is kept.
+    pub fn mask_record(&self, span: &mut SpanRecord) {
+        if self.enabled {
+            mask::record(span, self.admin.as_ref().map(|(key, _)| key));
+        }
+    }
+
+    /// Takes the gateway's credentials out of a text that repeats what a client said.
+    pub fn mask_text(&self, text: &mut String) {
+        if self.enabled {
+            mask::replace(text, self.admin.as_ref().map(|(key, _)| key));
+        }
     }
 
     /// With authentication off: any caller, whose tenant is what it says; a valid token says it best.

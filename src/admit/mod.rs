@@ -6,6 +6,7 @@ pub mod connections;
 mod custody;
 pub mod directory;
 mod guard;
+mod mask;
 mod presented;
 pub mod rate;
 pub mod tenant;

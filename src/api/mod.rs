@@ -17,6 +17,7 @@ mod config;
 mod costs;
 mod error;
 mod handle;
+mod keys;
 mod openapi;
 mod operations;
 mod paths;
@@ -30,6 +31,7 @@ mod spans;
 mod state;
 mod stats;
 mod swagger;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod traces;

@@ -5,6 +5,7 @@
 //! resource.
 
 use weir_storage::actions::ActionsSummary;
+use weir_storage::identity::{KeyRecord, TenantRecord};
 use weir_storage::query::Paged;
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::reports::ReportRecord;
@@ -12,12 +13,14 @@ use weir_storage::stats::Stats;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
-use super::{actions, audit, config, costs, openapi, operations, query, reports, spans, stats, swagger, traces};
+use super::{
+    actions, audit, config, costs, keys, openapi, operations, query, reports, spans, stats, swagger, tenants, traces,
+};
 use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), documentation(), records(), agents(), compliance(), money(), config()]
+    [operational(), documentation(), records(), agents(), compliance(), money(), config(), identities()]
         .into_iter()
         .flatten()
         .collect()
@@ -159,5 +162,49 @@ fn config() -> Vec<Route> {
             .takes::<config::Switch>()
             .answers::<config::AdminFlags>(200, "The flag after the change")
             .refuses(409, "An environment variable pins the flag"),
+    ]
+}
+
+fn identities() -> Vec<Route> {
+    vec![
+        Route::post("/api/v1/tenants", ADMIN, tenants::create)
+            .says("Tenants", "create_tenant", "Create a tenant")
+            .takes::<tenants::Create>()
+            .answers::<TenantRecord>(201, "The tenant"),
+        Route::get("/api/v1/tenants", ADMIN, tenants::list)
+            .says("Tenants", "list_tenants", "All tenants, newest first")
+            .query(query::PAGE)
+            .answers::<Paged<TenantRecord>>(200, "One page of tenants"),
+        Route::get("/api/v1/tenants/{id}", ADMIN, tenants::one)
+            .says("Tenants", "get_tenant", "One tenant")
+            .answers::<TenantRecord>(200, "The tenant"),
+        Route::put("/api/v1/tenants/{id}", ADMIN, tenants::update)
+            .says("Tenants", "update_tenant", "Change name, plan or config; what is left out stays")
+            .takes::<tenants::Update>()
+            .answers::<TenantRecord>(200, "The tenant as it is now"),
+        Route::delete("/api/v1/tenants/{id}", ADMIN, tenants::delete)
+            .says("Tenants", "delete_tenant", "Delete a tenant with its keys, token and records")
+            .content(204, "It is gone", None),
+        Route::get("/api/v1/tenants/current/token", OPERATOR, tenants::own_token)
+            .says("Tenants", "get_own_token", "The token of the caller's tenant, issued now if it has none")
+            .answers::<tenants::Token<'_>>(200, "The token"),
+        Route::get("/api/v1/tenants/{id}/token", ADMIN, tenants::token)
+            .says("Tenants", "get_token", "A tenant's token, issued now if it has none")
+            .answers::<tenants::Token<'_>>(200, "The token"),
+        Route::post("/api/v1/tenants/{id}/token/reset", ADMIN, tenants::reset_token)
+            .says("Tenants", "reset_token", "Replace a tenant's token; the former one is refused from now on")
+            .answers::<tenants::Token<'_>>(200, "The new token"),
+        Route::post("/api/v1/auth/keys", ADMIN, keys::create)
+            .says("API keys", "create_key", "Create a key; its text is shown this once")
+            .takes::<keys::Create>()
+            .answers::<keys::Created<'_>>(201, "The key")
+            .refuses(404, "No such tenant"),
+        Route::get("/api/v1/auth/keys", ADMIN, keys::list)
+            .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")
+            .query(query::PAGE)
+            .answers::<Paged<KeyRecord>>(200, "One page of keys"),
+        Route::delete("/api/v1/auth/keys/{id}", ADMIN, keys::revoke)
+            .says("API keys", "revoke_key", "Revoke a key; it lets nobody in from now on")
+            .content(204, "It is revoked", None),
     ]
 }

@@ -18,6 +18,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use super::costs::Costs;
 use super::error::Fault;
 use super::records::Records;
+use crate::identity::{Identities, IdentityError};
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
@@ -44,6 +45,7 @@ pub struct Api {
     pub(super) costs: Option<Arc<Costs>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
+    identities: Option<Arc<Identities>>,
 }
 
 impl Api {
@@ -55,7 +57,7 @@ impl Api {
         registry: Arc<Registry>,
     ) -> Self {
         let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
-        Self { records, health, live, registry, costs: None, readers, writers }
+        Self { records, health, live, registry, costs: None, readers, writers, identities: None }
     }
 
     /// The same with spend to show.
@@ -96,6 +98,28 @@ impl Api {
             work(&*records)
         });
         self.finished(working.await)?
+    }
+
+    /// With these tenants and keys to administer.
+    #[must_use]
+    pub fn with_identities(mut self, identities: Arc<Identities>) -> Self {
+        self.identities = Some(identities);
+        self
+    }
+
+    /// Reads or changes tenants, keys and tokens on a blocking thread; what is changed is durable and in force when this
+    /// returns.
+    pub(super) async fn change<F>(&self, change: F) -> Result<Response, Fault>
+    where
+        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+    {
+        let identities = self.identities.clone().ok_or_else(Fault::storage_unavailable)?;
+        let permit = self.writers.enter().await?;
+        let changing = spawn_blocking(move || {
+            let _permit = permit;
+            change(&identities)
+        });
+        self.finished(changing.await)?
     }
 
     /// What came of a blocking task; its panic is counted and costs this answer.
@@ -160,6 +184,34 @@ impl Lane {
 /// One record, or a 404 that says nothing about whether another tenant has it.
 pub(super) fn found<T: Serialize>(what: &str, record: Option<T>) -> Result<Vec<u8>, Fault> {
     to_json(&record.ok_or_else(|| Fault::not_found(format!("no {what} with this id")))?)
+}
+
+/// 200 with a JSON body.
+pub(super) fn ok<T: Serialize>(value: &T) -> Result<Response, Fault> {
+    Ok(answer(StatusCode::OK, to_json(value)?, "application/json"))
+}
+
+/// 201 with a JSON body.
+pub(super) fn created<T: Serialize>(value: &T) -> Result<Response, Fault> {
+    Ok(answer(StatusCode::CREATED, to_json(value)?, "application/json"))
+}
+
+/// 204.
+pub(super) fn nothing() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl From<IdentityError> for Fault {
+    fn from(error: IdentityError) -> Self {
+        tracing::error!(%error, "tenants or keys could not be read or changed");
+        match error {
+            IdentityError::NotWritten(_) | IdentityError::NotRead(_) => Self::storage_unavailable(),
+            IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
+        }
+    }
 }
 
 /// The bytes of an answer.

@@ -7,3 +7,4 @@ mod lists;
 mod ops;
 mod table;
 mod tenants;
+mod worlds;

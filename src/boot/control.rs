@@ -13,15 +13,20 @@ use weir_config::settings::HealthCheck;
 use super::keep;
 use crate::api::{self, Api, Call, Costs};
 use crate::forward::Peer;
+use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::money::Spend;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::ops::probe::{self, Schedule};
 
+/// How often the last uses of keys are written down.
+const USES_INTERVAL: Duration = Duration::from_secs(10);
+
 /// What the control thread works with.
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
+    pub(super) identities: Arc<Identities>,
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
@@ -67,11 +72,12 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, health, live, registry, peer, spend, settings, calls, probing } = self;
+        let Self { store, identities, health, live, registry, peer, spend, settings, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings, spend: Arc::clone(&spend) };
         let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry).with_costs(costs);
-        let router = api::router(api);
+        let router = api::router(api.with_identities(Arc::clone(&identities)));
+        tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {
             let schedule = Schedule {
@@ -84,6 +90,19 @@ impl Control {
         tokio::spawn(keep_resolved(peer));
         // A dropped sender is an order to stop, too: a start that failed half way.
         api::serve_until(router, calls, shared, async { drop(stopped.await) }).await;
+    }
+}
+
+/// Writes down, every few seconds, which keys were used.
+async fn keep_uses_written(identities: Arc<Identities>) {
+    loop {
+        tokio::time::sleep(USES_INTERVAL).await;
+        let writing = Arc::clone(&identities);
+        match tokio::task::spawn_blocking(move || writing.write_uses()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the last uses of keys could not be written down; trying on"),
+            Err(_) => return,
+        }
     }
 }
 

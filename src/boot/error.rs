@@ -26,6 +26,14 @@ pub enum StartError {
     /// The listener's certificate cannot be used.
     #[error("{0}")]
     Certificate(#[from] super::certificate::CertificateError),
+    /// The address of the metrics listener cannot be listened on.
+    #[error("server.metrics_addr `{addr}`: {}", bind_advice(.source))]
+    BindMetrics {
+        /// The address.
+        addr: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),
@@ -35,6 +43,9 @@ pub enum StartError {
     /// What has been spent cannot be read: budgets would begin anew.
     #[error("what agents have spent cannot be read from the store: {0}")]
     Spend(#[from] weir_storage::ReadError),
+    /// Tenants and keys cannot be loaded.
+    #[error("{0}")]
+    Identity(#[from] crate::identity::IdentityError),
     /// The provider cannot be set up.
     #[error("{0}")]
     Peer(#[from] crate::forward::PeerError),
@@ -54,7 +65,7 @@ pub enum StartError {
 fn bind_advice(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "the port is in use by another process; stop that one or choose another port in `listen_addr`".to_owned()
+            "the port is in use by another process; stop that one or choose another port".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
             "not permitted; ports below 1024 need CAP_NET_BIND_SERVICE, or choose a higher port".to_owned()

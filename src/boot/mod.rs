@@ -21,6 +21,7 @@ mod control;
 mod core;
 mod error;
 mod keep;
+mod metrics;
 mod run;
 mod validity;
 

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use weir_config::settings::StorageProfile;
+use weir_config::vocab::{Role, Timestamp};
 use weir_config::{Loaded, Settings};
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_storage::{Backend, Store, StoreOptions};
@@ -16,11 +18,13 @@ use super::certificate::Certificate;
 use super::control::{Control, ControlThread};
 use super::core::{self, DrainOrder, Duty};
 use super::keep;
+use super::metrics::MetricsThread;
 use crate::admit::Guard;
 use crate::admit::directory::Directory;
 use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
+use crate::identity::Identities;
 use crate::meter::{QueueWatch, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::{BreakerGauges, Breakers};
@@ -45,6 +49,8 @@ pub struct Gateway {
     process: Arc<Process>,
     health: Arc<Health>,
     store: Store,
+    identities: Arc<Identities>,
+    metrics: Option<MetricsThread>,
     inference: InferencePool,
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
@@ -83,7 +89,13 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     keep::restore(&spend, &store)?;
     let analyser = Arc::new(Analyser::builtin()?);
     let inference = start_inference(cores, &analyser, &registry)?;
-    let guard = Guard::new(&settings.auth, Arc::new(Directory::default()));
+    let identities = Identities::load(store.clone(), token_key_file(&settings))?.forgetting({
+        let spend = Arc::clone(&spend);
+        move |tenant| spend.erase(tenant, Timestamp::now().micros() / 1_000_000)
+    });
+    let identities = Arc::new(identities);
+    let guard = Guard::new(&settings.auth, Arc::clone(identities.directory()));
+    warn_when_nobody_can_administer(&settings, identities.directory());
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
     let (handle, calls) = api::channel(api::QUEUE_CALLS);
     registry.watch_queue(handle.watch());
@@ -98,6 +110,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let control = ControlThread::start(Control {
         store: store.clone(),
+        identities: Arc::clone(&identities),
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&registry),
@@ -125,6 +138,7 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         listen: addr,
         cores,
     });
+    let metrics = start_metrics(&settings, &process)?;
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let cores = start_cores(&process, listeners, tls.as_ref(), &cpus, &heartbeats)?;
@@ -135,6 +149,8 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         process,
         health,
         store,
+        metrics,
+        identities,
         inference,
         control,
         cores,
@@ -143,6 +159,34 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         reloaders,
         live,
     })
+}
+
+/// Where the key of tenant tokens is kept: beside the database, unless the settings say otherwise.
+fn token_key_file(settings: &Settings) -> Option<PathBuf> {
+    let beside = || {
+        let mut path = settings.storage.database_path.clone().into_os_string();
+        path.push(".key");
+        PathBuf::from(path)
+    };
+    let kept = settings.storage.profile != StorageProfile::Memory;
+    settings.auth.token_key_file.clone().or_else(|| kept.then(beside))
+}
+
+fn start_metrics(settings: &Settings, process: &Process) -> Result<Option<MetricsThread>, StartError> {
+    let Some(addr) = settings.server.metrics_addr else { return Ok(None) };
+    let thread = MetricsThread::start(addr, Arc::clone(&process.parts.registry))
+        .map_err(|source| StartError::BindMetrics { addr, source })?;
+    tracing::info!(metrics = %thread.addr(), "metrics are served without a key");
+    Ok(Some(thread))
+}
+
+fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {
+    if settings.auth.enabled && settings.auth.admin_key.is_none() && !directory.has_key_of(Role::Admin) {
+        tracing::warn!(
+            "authentication is on, `auth.admin_key` is not set and there is no admin key: nobody can create tenants or \
+             keys; set `auth.admin_key` (SERVICE_AUTH_ADMIN_KEY) for the first steps"
+        );
+    }
 }
 
 /// Binds one listener per core. SO_REUSEPORT lets any process of the same user join, so that an instance already
@@ -262,7 +306,7 @@ impl Gateway {
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
-        let Self { process, health, store, inference, control, cores, shutdown_limit, .. } = self;
+        let Self { process, health, store, identities, metrics, inference, control, cores, shutdown_limit, .. } = self;
         let started = Instant::now();
         let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
         health.drain();
@@ -283,7 +327,13 @@ impl Gateway {
         clean &= process.cut() == 0;
         inference.stop_within(left());
         clean &= keep::save(&process.parts.spend, &store);
+        if let Err(error) = identities.write_uses() {
+            tracing::warn!(%error, "the last uses of keys could not be written down");
+        }
         clean &= store.close(left());
+        if let Some(metrics) = metrics {
+            metrics.stop();
+        }
         control.stop();
         clean
     }

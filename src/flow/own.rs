@@ -93,7 +93,15 @@ fn to_http(head: &RequestHead, target: &str, body: Bytes, caller: Option<Caller>
 }
 
 async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {
-    let (parts, body) = response.into_parts();
+    let (parts, mut body) = response.into_parts();
+    if parts.status.is_client_error()
+        && let Ok(text) = std::str::from_utf8(&body)
+    {
+        // A refusal may repeat what the client said, and that may be a credential in the wrong place.
+        let mut text = text.to_owned();
+        session.core.process.parts.guard.mask_text(&mut text);
+        body = text.into();
+    }
     let mut out = bytes::BytesMut::with_capacity(512 + body.len());
     let status = parts.status.as_u16();
     let mut writer = HeadWriter::new(&mut out);

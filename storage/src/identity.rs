@@ -1,12 +1,13 @@
 //! Tenants and API keys as records. No credential is among them: of a key there is a digest, of a tenant's token the
 //! number it is derived from.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
 /// A tenant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TenantRecord {
     /// Identifies it.
     pub id: TenantId,
@@ -33,8 +34,6 @@ pub struct NewTenant {
     pub plan: Option<String>,
     /// Its config.
     pub config: Map<String, Value>,
-    /// What its token is derived from.
-    pub token_nonce: i64,
 }
 
 /// A change of a tenant; `None` leaves a field as it is.
@@ -49,7 +48,7 @@ pub struct TenantChange {
 }
 
 /// An API key, as lists show it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRecord {
     /// Identifies it.
     pub id: KeyId,

@@ -1,10 +1,10 @@
 //! Promise: what is addressed to the gateway ends at the gateway, and the provider gets its own credential from wherever
 //! the client or the settings keep it.
 
-use crate::support::{Answer, Call, Setup, Upstream, call, chat_call, messages_body, on_both_drivers};
+use crate::support::{
+    AUTH, Answer, BOOTSTRAP as ADMIN, Call, Setup, Upstream, call, chat_call, messages_body, on_both_drivers,
+};
 
-const ADMIN: &str = "canary-bootstrap-0123456789";
-const AUTH: &str = "auth: {enabled: true, admin_key: canary-bootstrap-0123456789}";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
 /// The head the provider saw last.

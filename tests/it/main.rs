@@ -6,6 +6,7 @@
 
 mod advisory;
 mod api;
+mod canary;
 mod caps;
 mod clients;
 mod connections;
@@ -21,11 +22,13 @@ mod exposition;
 mod failures;
 mod flags;
 mod framing;
+mod identity;
 mod interim;
 mod keeping;
 mod limits;
 mod load;
 mod logging;
+mod matrix;
 mod notify;
 mod ops;
 mod pressure;

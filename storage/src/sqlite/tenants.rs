@@ -57,17 +57,10 @@ impl Store {
     pub fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten> {
         self.write("write_tenant", move |tx| {
             let now_us = Timestamp::now().micros();
-            let sql = "INSERT INTO tenants (uuid, name, plan, config, created_us, updated_us, token_nonce) \
-                VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+            let sql = "INSERT INTO tenants (uuid, name, plan, config, created_us, updated_us) \
+                VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
             let config = Value::Object(new.config.clone()).to_string();
-            tx.conn.prepare_cached(sql)?.execute((
-                new.id.as_bytes(),
-                &new.name,
-                &new.plan,
-                config,
-                now_us,
-                new.token_nonce,
-            ))?;
+            tx.conn.prepare_cached(sql)?.execute((new.id.as_bytes(), &new.name, &new.plan, config, now_us))?;
             tx.audit(&by)?;
             one(tx.conn, new.id)?.ok_or_else(|| WriteError::Row("the tenant vanished".to_owned()))
         })
@@ -135,6 +128,7 @@ impl Store {
         self.write("delete_tenant", move |tx| {
             let Some(tenant) = find_tenant(tx.conn, id)? else { return Ok(false) };
             tx.conn.prepare_cached("DELETE FROM api_keys WHERE tenant = ?1")?.execute([tenant])?;
+            tx.conn.prepare_cached("DELETE FROM spend WHERE tenant = ?1")?.execute([id.as_bytes().as_slice()])?;
             let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
             tx.conn.prepare_cached(sql)?.execute([tenant])?;
             tx.forget_tenant(id)?;
@@ -145,12 +139,21 @@ impl Store {
     }
 
     /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
-    /// such tenant.
+    /// such tenant and `create` is false.
     ///
     /// # Errors
     /// [`NotWritten`].
-    pub fn issue_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<Option<i64>, NotWritten> {
+    pub fn issue_token(
+        &self,
+        id: TenantId,
+        fresh: i64,
+        create: bool,
+        by: AuditEvent,
+    ) -> Result<Option<i64>, NotWritten> {
         self.write("write_token", move |tx| {
+            if create {
+                tx.interner.tenant(tx.conn, id)?;
+            }
             let present = nonce(tx.conn, id)?;
             if let Some(None) = present {
                 set_nonce(tx, id, fresh)?;

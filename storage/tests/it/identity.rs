@@ -14,7 +14,7 @@ use crate::support::{on_both, open, page, put, span, tenant};
 
 fn create(store: &Store, id: TenantId, name: &str) {
     let config = Map::from_iter([("region".to_owned(), json!("eu"))]);
-    let new = NewTenant { id, name: name.to_owned(), plan: Some("pro".to_owned()), config, token_nonce: 7 };
+    let new = NewTenant { id, name: name.to_owned(), plan: Some("pro".to_owned()), config };
     let made = store.create_tenant(new, event("tenant.create", Some(id))).unwrap();
     assert_eq!((made.id, made.name.as_str(), made.plan.as_deref()), (id, name, Some("pro")));
 }
@@ -75,11 +75,13 @@ fn a_tenant_seen_on_traffic_is_listed_under_its_id() {
         assert!(seen.created_at.micros() > 1_700_000_000_000_000);
         assert_eq!(store.token_nonce(tenant(5)).unwrap(), Some(None));
         assert_eq!(store.token_nonce(tenant(6)).unwrap(), None);
-        assert_eq!(store.issue_token(tenant(5), 41, event("token.issue", None)).unwrap(), Some(41));
-        assert_eq!(store.issue_token(tenant(5), 42, event("token.issue", None)).unwrap(), Some(41));
+        assert_eq!(store.issue_token(tenant(6), 41, false, event("token.issue", None)).unwrap(), None);
+        assert_eq!(store.issue_token(tenant(7), 40, true, event("token.issue", None)).unwrap(), Some(40));
+        assert_eq!(store.issue_token(tenant(5), 41, false, event("token.issue", None)).unwrap(), Some(41));
+        assert_eq!(store.issue_token(tenant(5), 42, true, event("token.issue", None)).unwrap(), Some(41));
         assert!(store.reset_token(tenant(5), 43, event("token.reset", None)).unwrap());
         assert!(!store.reset_token(tenant(6), 43, event("token.reset", None)).unwrap());
-        assert_eq!(store.load_credentials().unwrap().tokens, [(tenant(5), 43)]);
+        assert_eq!(store.load_credentials().unwrap().tokens, [(tenant(5), 43), (tenant(7), 40)]);
     });
 }
 
@@ -114,6 +116,7 @@ fn deleting_a_tenant_leaves_nothing_of_it_and_everything_of_the_others() {
         for id in [1, 2] {
             create(store, tenant(id), "Some");
             assert!(add(store, key(tenant(id), "key")));
+            assert_eq!(store.issue_token(tenant(id), 7, false, event("token.issue", None)).unwrap(), Some(7));
             put(store, [span_of(tenant(id), 1)]);
         }
         let before = span_of(tenant(1), 2);
@@ -143,6 +146,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     create(&store, tenant(1), "First");
     let one = key(tenant(1), "one");
     assert!(add(&store, one.clone()));
+    store.issue_token(tenant(1), 7, false, event("token.issue", None)).unwrap();
     store.note_token_key([3; 32]).unwrap();
     // Opened beside the living store, as after a kill: nothing was flushed or closed.
     let again = open(&path);

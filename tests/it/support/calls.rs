@@ -17,6 +17,11 @@ impl Call {
         Self { method: "POST", target: target.to_owned(), fields, body: body.into() }
     }
 
+    /// A JSON body, unless it is empty.
+    pub(crate) fn with_method(method: &'static str, target: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self { method, ..Self::post(target, body) }
+    }
+
     pub(crate) fn get(target: &str) -> Self {
         Self { method: "GET", target: target.to_owned(), fields: Vec::new(), body: Vec::new() }
     }

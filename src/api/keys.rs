@@ -1,0 +1,99 @@
+//! `/api/v1/auth/keys`: API keys. A key's text is in the answer that creates it and nowhere else.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
+
+use super::ask::Ask;
+use super::error::Fault;
+use super::route::Answer;
+use super::state::{Api, created, nothing, ok};
+
+/// Longest name of a tenant or key.
+pub(super) const NAME_CHARACTERS_MAX: usize = 200;
+
+/// What [`usable_name`] accepts, as a pattern of JSON Schema: no control character, and something besides blanks.
+pub(super) const NAME_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$";
+
+/// What `POST /api/v1/auth/keys` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Create {
+    /// The tenant the key is bound to.
+    tenant_id: TenantId,
+    /// For people.
+    #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
+    name: String,
+    /// What the key allows.
+    role: Role,
+}
+
+/// A key that has just been made.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Created<'a> {
+    /// Identifies it.
+    id: KeyId,
+    /// The key itself, shown this once.
+    key: &'a str,
+    /// Its first 12 characters.
+    key_prefix: &'a str,
+    /// The tenant it is bound to.
+    tenant_id: TenantId,
+    /// Its name.
+    name: &'a str,
+    /// What it allows.
+    role: Role,
+    /// When it was made.
+    created_at: Timestamp,
+}
+
+pub(super) async fn create(api: Api, ask: Ask) -> Answer {
+    let (caller, body) = (ask.caller()?, ask.json::<Create>()?);
+    let name = usable_name("name", body.name)?;
+    api.change(move |identities| {
+        let made = identities.create_key(&caller, body.tenant_id, name, body.role)?;
+        let made = made.ok_or_else(|| Fault::not_found("`tenant_id`: no tenant with this id"))?;
+        let key = std::str::from_utf8(made.plaintext.expose()).map_err(|_| Fault::internal())?;
+        let record = &made.record;
+        created(&Created {
+            id: record.id,
+            key,
+            key_prefix: &record.key_prefix,
+            tenant_id: record.tenant_id,
+            name: &record.name,
+            role: record.role,
+            created_at: record.created_at,
+        })
+    })
+    .await
+}
+
+pub(super) async fn list(api: Api, ask: Ask) -> Answer {
+    let (tenant, page) = (ask.tenant()?, ask.query.page()?);
+    api.change(move |identities| ok(&identities.list_keys(tenant, page)?)).await
+}
+
+pub(super) async fn revoke(api: Api, ask: Ask) -> Answer {
+    let (caller, id) = (ask.caller()?, ask.id::<KeyId>("id")?);
+    api.change(move |identities| {
+        if identities.revoke_key(&caller, id)? {
+            Ok(nothing())
+        } else {
+            Err(Fault::not_found("no key with this id that is not revoked already"))
+        }
+    })
+    .await
+}
+
+/// A name as it is kept: without blanks around it.
+pub(super) fn usable_name(field: &str, text: String) -> Result<String, Fault> {
+    let name = text.trim();
+    let fits = !name.is_empty() && name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
+    let refused = || {
+        Fault::invalid(format!(
+            "`{field}` must be 1 to {NAME_CHARACTERS_MAX} characters besides blanks around it, none of them a control \
+             character"
+        ))
+    };
+    fits.then(|| name.to_owned()).ok_or_else(refused)
+}

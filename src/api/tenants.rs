@@ -1,0 +1,125 @@
+//! `/api/v1/tenants`: tenants and their tokens. Administrators only, save for a caller's own token.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use weir_config::vocab::{Secret, TenantId};
+use weir_storage::identity::{NewTenant, TenantChange};
+
+use super::ask::Ask;
+use super::error::Fault;
+use super::keys::{NAME_CHARACTERS_MAX, NAME_PATTERN, usable_name};
+use super::route::Answer;
+use super::state::{Api, created, nothing, ok};
+
+/// What `POST /api/v1/tenants` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Create {
+    /// For people.
+    #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
+    name: String,
+    /// What it pays for, in the operator's own words.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
+    plan: Option<String>,
+    /// Whatever the operator wants to keep with it.
+    #[serde(default)]
+    config: Map<String, Value>,
+}
+
+/// What `PUT /api/v1/tenants/{id}` takes: what is left out stays.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Update {
+    /// The new name.
+    #[serde(default)]
+    #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
+    name: Option<String>,
+    /// The new plan; null takes it away.
+    #[serde(default, deserialize_with = "present")]
+    #[schemars(with = "Option<String>", length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
+    plan: Option<Option<String>>,
+    /// The new config, whole.
+    #[serde(default)]
+    config: Option<Map<String, Value>>,
+}
+
+/// A tenant's token.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Token<'a> {
+    /// Whose it is.
+    tenant_id: TenantId,
+    /// The token, for `X-Service-Token`.
+    token: &'a str,
+}
+
+pub(super) async fn create(api: Api, ask: Ask) -> Answer {
+    let (caller, body) = (ask.caller()?, ask.json::<Create>()?);
+    let plan = body.plan.map(|plan| usable_name("plan", plan)).transpose()?;
+    let new = NewTenant { id: TenantId::fresh(), name: usable_name("name", body.name)?, plan, config: body.config };
+    api.change(move |identities| created(&identities.create_tenant(&caller, new)?)).await
+}
+
+pub(super) async fn list(api: Api, ask: Ask) -> Answer {
+    let page = ask.query.page()?;
+    api.change(move |identities| ok(&identities.list_tenants(page)?)).await
+}
+
+pub(super) async fn one(api: Api, ask: Ask) -> Answer {
+    let id: TenantId = ask.id("id")?;
+    api.change(move |identities| ok(&identities.tenant(id)?.ok_or_else(unknown)?)).await
+}
+
+pub(super) async fn update(api: Api, ask: Ask) -> Answer {
+    let (caller, id, body) = (ask.caller()?, ask.id("id")?, ask.json::<Update>()?);
+    let name = body.name.map(|name| usable_name("name", name)).transpose()?;
+    let plan = body.plan.map(|plan| plan.map(|plan| usable_name("plan", plan)).transpose()).transpose()?;
+    let change = TenantChange { name, plan, config: body.config };
+    api.change(move |identities| ok(&identities.update_tenant(&caller, id, change)?.ok_or_else(unknown)?)).await
+}
+
+pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
+    let (caller, id) = (ask.caller()?, ask.id("id")?);
+    let gone = move |deleted: bool| if deleted { Ok(nothing()) } else { Err(unknown()) };
+    api.change(move |identities| gone(identities.delete_tenant(&caller, id)?)).await
+}
+
+pub(super) async fn own_token(api: Api, ask: Ask) -> Answer {
+    let caller = ask.caller()?;
+    // Somebody acts for this tenant, so it exists, whether it has been written down already or not.
+    let create = true;
+    let id = caller.tenant_id;
+    api.change(move |identities| show(id, identities.token(&caller, id, create)?)).await
+}
+
+pub(super) async fn token(api: Api, ask: Ask) -> Answer {
+    let (caller, id) = (ask.caller()?, ask.id("id")?);
+    api.change(move |identities| show(id, identities.token(&caller, id, false)?)).await
+}
+
+pub(super) async fn reset_token(api: Api, ask: Ask) -> Answer {
+    let (caller, id) = (ask.caller()?, ask.id("id")?);
+    api.change(move |identities| show(id, identities.reset_token(&caller, id)?)).await
+}
+
+fn show(tenant_id: TenantId, token: Option<Secret>) -> Answer {
+    let token = token.ok_or_else(unknown)?;
+    let text = std::str::from_utf8(token.expose()).map_err(|_| Fault::internal())?;
+    ok(&Token { tenant_id, token: text })
+}
+
+fn unknown() -> Fault {
+    Fault::not_found("no tenant with this id")
+}
+
+/// Tells a field that is null from one that is not there.
+fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+const _: () = assert!(NAME_CHARACTERS_MAX == 200, "the schemas above say so");

@@ -1,0 +1,212 @@
+//! Promise: tenants, keys and tokens are made, shown once, kept over a restart, and gone everywhere the moment their end
+//! is answered.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+
+use crate::support::{
+    AUTH, BOOTSTRAP, Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, text,
+};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+const NOBODY: &str = "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10";
+
+on_both_drivers! {
+    fn a_key_lives_from_its_creation_to_its_revocation(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let body = json!({ "tenant_id": tenant, "name": " ci ", "role": "viewer" });
+        let made = gateway.admin(Call::post("/api/v1/auth/keys", body.to_string()));
+        assert_eq!((made.status, made.header("cache-control").as_deref()), (201, Some("no-store")));
+        let key = text(&made, "key");
+        assert!(key.len() == 68 && key.starts_with("svc_") && key[4..].bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_eq!(text(&made, "key_prefix"), key[..12]);
+        let names: Vec<String> = made.json().as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["created_at", "id", "key", "key_prefix", "name", "role", "tenant_id"]);
+        let traces = || call(gateway.addr, Call::get("/api/v1/traces").key(&key).bytes());
+        assert_eq!(traces().status, 200);
+        let list = || gateway.admin(Call::get("/api/v1/auth/keys").field("X-Service-Tenant-ID", &tenant)).json();
+        let listed = list();
+        assert_eq!((&listed["total"], &listed["data"][0]["name"]), (&json!(1), &json!("ci")));
+        assert!(listed["data"][0].get("key").is_none() && !listed.to_string().contains(&key[12..]));
+        let path = format!("/api/v1/auth/keys/{}", text(&made, "id"));
+        let revoked = gateway.admin(Call::delete(&path));
+        assert_eq!((revoked.status, revoked.body.len()), (204, 0));
+        assert_eq!(traces().status, 401);
+        assert_eq!(gateway.admin(Call::delete(&path)).status, 404);
+        assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{NOBODY}"))).status, 404);
+        assert_eq!(gateway.admin(Call::delete("/api/v1/auth/keys/1")).status, 400);
+        assert!(list()["data"][0]["revoked_at"].is_string());
+    }
+
+    fn revoking_is_effective_on_live_connections_of_every_core_when_it_is_answered(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).unlimited().start();
+        let tenant = gateway.tenant("Acme");
+        for round in 0..3 {
+            let (id, key) = gateway.key(&tenant, "operator");
+            let request = chat_call("hello").key(&key).bytes();
+            let ask = |client: &mut Client| {
+                client.say(&request);
+                client.answer().status
+            };
+            // Connections that have been let in before, on whichever core they landed; two of them never stop asking.
+            let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(gateway.addr)).collect();
+            assert!(clients.iter_mut().all(|client| ask(client) == 200));
+            let mut busy = clients.split_off(14);
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let asking: Vec<_> = busy
+                    .iter_mut()
+                    .map(|client| {
+                        scope.spawn(|| {
+                            while !over.load(Ordering::SeqCst) {
+                                let status = ask(client);
+                                assert!(status == 200 || status == 401, "{status}");
+                            }
+                            ask(client)
+                        })
+                    })
+                    .collect();
+                assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status, 204);
+                assert!(clients.iter_mut().all(|client| ask(client) == 401), "round {round}");
+                over.store(true, Ordering::SeqCst);
+                assert!(asking.into_iter().all(|thread| thread.join().unwrap() == 401), "round {round}");
+            });
+        }
+    }
+
+    fn a_token_sends_traffic_until_it_is_reset_and_leaves_the_provider_s_key_alone(driver) {
+        let upstream = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let token = gateway.token(&tenant);
+        assert!(token.len() == 68 && token.starts_with("svt_"));
+        assert_eq!(gateway.token(&tenant), token, "asking again gives the same");
+        let send = |token: &str| {
+            let sent = chat_call("hello").field("X-Service-Token", token).field("Authorization", "Bearer sk-provider");
+            call(gateway.addr, sent.bytes())
+        };
+        assert_eq!(send(&token).status, 200);
+        let head = String::from_utf8_lossy(upstream.wait_for_requests(1)[0].raw_head()).into_owned();
+        assert!(head.contains("\r\nAuthorization: Bearer sk-provider\r\n") && !head.contains(&token), "{head}");
+        let own = call(gateway.addr, Call::get("/api/v1/tenants/current/token").field("X-Service-Token", &token).bytes());
+        assert_eq!((own.status, text(&own, "token"), text(&own, "tenant_id")), (200, token.clone(), tenant.clone()));
+        let reset = gateway.admin(Call::post(&format!("/api/v1/tenants/{tenant}/token/reset"), ""));
+        let fresh = text(&reset, "token");
+        assert_ne!(fresh, token);
+        assert_eq!((send(&token).status, send(&fresh).status), (401, 200));
+        let nobody = format!("/api/v1/tenants/{NOBODY}/token");
+        assert_eq!(gateway.admin(Call::get(&nobody)).status, 404);
+        assert_eq!(gateway.admin(Call::post(&format!("{nobody}/reset"), "")).status, 404);
+    }
+
+    fn a_tenant_is_changed_and_deleted_with_everything_it_has(driver) {
+        let upstream = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();
+        let (tenant, other) = (gateway.tenant("Acme"), gateway.tenant("Other"));
+        let path = format!("/api/v1/tenants/{tenant}");
+        let changed = gateway.admin(Call::put(&path, &json!({ "plan": "pro", "config": { "a": 1 } }))).json();
+        assert_eq!((&changed["name"], &changed["plan"], &changed["config"]["a"]), (&json!("Acme"), &json!("pro"), &json!(1)));
+        let cleared = gateway.admin(Call::put(&path, &json!({ "name": "New", "plan": null }))).json();
+        assert_eq!((&cleared["name"], &cleared["plan"]), (&json!("New"), &json!(null)));
+        for bad in [json!({ "name": " " }), json!({ "nam": "x" }), json!({ "name": 1 }), json!({ "config": [] })] {
+            assert_eq!(gateway.admin(Call::put(&path, &bad)).status, 400, "{bad}");
+        }
+        let (_, key) = gateway.key(&tenant, "operator");
+        let (_, others) = gateway.key(&other, "operator");
+        let token = gateway.token(&tenant);
+        for key in [&key, &others] {
+            assert_eq!(call(gateway.addr, chat_call("hello").key(key).bytes()).status, 200);
+            let traces = Call::get("/api/v1/traces").key(key).bytes();
+            eventually("the trace is there", || (call(gateway.addr, &traces).json()["total"] == 1).then_some(()));
+        }
+        assert_eq!(gateway.admin(Call::delete(&path)).status, 204);
+        assert_eq!(gateway.admin(Call::delete(&path)).status, 404);
+        assert_eq!(gateway.admin(Call::get(&path)).status, 404);
+        assert_eq!(call(gateway.addr, Call::get("/api/v1/traces").key(&key).bytes()).status, 401);
+        assert_eq!(call(gateway.addr, chat_call("hello").field("X-Service-Token", &token).bytes()).status, 401);
+        let as_bootstrap = |id: &str, path| gateway.admin(Call::get(path).field("X-Service-Tenant-ID", id)).json();
+        assert_eq!(as_bootstrap(&tenant, "/api/v1/traces")["total"], 0);
+        assert_eq!(as_bootstrap(&tenant, "/api/v1/auth/keys")["total"], 0);
+        assert_eq!(as_bootstrap(&other, "/api/v1/traces")["total"], 1);
+        let tenants = gateway.admin(Call::get("/api/v1/tenants")).json();
+        assert!(!tenants.to_string().contains(&tenant), "{tenants}");
+    }
+
+    fn everything_acknowledged_is_in_force_after_a_kill(driver) {
+        let mut gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (kept, (gone_id, gone), token) = (gateway.key(&tenant, "viewer").1, gateway.key(&tenant, "viewer"), gateway.token(&tenant));
+        assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{gone_id}"))).status, 204);
+        gateway.restart();
+        let status = |request: Call| call(gateway.addr, request.bytes()).status;
+        assert_eq!(status(Call::get("/api/v1/traces").key(&kept)), 200);
+        assert_eq!(status(Call::get("/api/v1/traces").key(&gone)), 401);
+        assert_eq!(status(Call::get("/api/v1/traces").field("X-Service-Token", &token)), 200);
+        assert_eq!(gateway.token(&tenant), token);
+    }
+
+    fn the_last_use_of_a_key_is_written_down(driver) {
+        let mut gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (_, key) = gateway.key(&tenant, "viewer");
+        assert_eq!(call(gateway.addr, Call::get("/api/v1/traces").key(&key).bytes()).status, 200);
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        gateway.restart();
+        let listed = gateway.admin(Call::get("/api/v1/auth/keys").field("X-Service-Tenant-ID", &tenant)).json();
+        assert!(listed["data"][0]["last_used_at"].is_string(), "{listed}");
+    }
+
+    fn names_and_references_that_make_no_sense_are_refused(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let long = "x".repeat(201);
+        for bad in [json!({}), json!({ "name": "" }), json!({ "name": " \t" }), json!({ "name": long }), json!({ "name": "a\nb" })] {
+            let answer = gateway.admin(Call::post("/api/v1/tenants", bad.to_string()));
+            assert_eq!(answer.status, 400, "{bad}");
+            assert!(answer.text().contains("name"), "{}", answer.text());
+        }
+        for (status, bad) in [
+            (400, json!({ "tenant_id": tenant, "name": "", "role": "viewer" })),
+            (400, json!({ "tenant_id": tenant, "name": "x", "role": "root" })),
+            (400, json!({ "tenant_id": "x", "name": "x", "role": "viewer" })),
+            (400, json!({ "tenant_id": tenant, "name": "x" })),
+            (404, json!({ "tenant_id": NOBODY, "name": "x", "role": "viewer" })),
+        ] {
+            assert_eq!(gateway.admin(Call::post("/api/v1/auth/keys", bad.to_string())).status, status, "{bad}");
+        }
+    }
+
+    fn the_metrics_listener_needs_no_key_and_knows_nothing_else(driver) {
+        let gateway = Setup::new(driver).with(AUTH).server("metrics_addr: '127.0.0.1:0'").start();
+        let line = gateway.log().into_iter().find(|line| line.contains("metrics are served")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let addr = line["metrics"].as_str().unwrap().parse().unwrap();
+        let status = |target: &str| call(addr, Call::get(target).bytes()).status;
+        let metrics = call(addr, Call::get("/metrics?x=1").bytes());
+        assert_eq!(metrics.status, 200);
+        assert!(metrics.text().contains("\nservice_active_connections "), "{}", metrics.text());
+        assert_eq!(["/health", "/", "/api/v1/traces", "/v1/models"].map(status), [404; 4]);
+        assert_eq!(call(addr, Call::post("/metrics", "").bytes()).status, 405);
+        assert_eq!(call(gateway.addr, Call::get("/metrics").bytes()).status, 401);
+    }
+
+    fn what_administrators_do_is_in_the_audit_log_by_key_id(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (id, admin) = gateway.key(&tenant, "admin");
+        let made = call(gateway.addr, Call::post("/api/v1/tenants", r#"{"name":"By key"}"#).key(&admin).bytes());
+        assert_eq!(made.status, 201);
+        let audit = gateway.admin(Call::get("/api/v1/audit"));
+        assert_eq!(audit.status, 200, "{}", audit.text());
+        let lines: Vec<(String, String)> = audit.json()["data"].as_array().unwrap().iter()
+            .map(|line| (line["action"].as_str().unwrap().to_owned(), line["actor"].as_str().unwrap().to_owned()))
+            .collect();
+        let expected = [("tenant.create", id.as_str()), ("key.create", "bootstrap"), ("tenant.create", "bootstrap")];
+        assert_eq!(lines, expected.map(|(action, actor)| (action.to_owned(), actor.to_owned())));
+        assert!(!audit.text().contains(&admin) && !audit.text().contains(BOOTSTRAP));
+    }
+}
