@@ -84,6 +84,18 @@ impl Certificate {
     }
 }
 
+/// Whether the pair the settings name could be used by a start: `None` without TLS, else what is doubtful about it or
+/// nothing.
+pub(crate) fn check_certificate(settings: &Settings) -> Result<Option<String>, String> {
+    let (true, Some(cert), Some(key)) = (settings.enable_tls, &settings.tls_cert_file, &settings.tls_key_file) else {
+        return Ok(None);
+    };
+    let tickets = Ticketer::new().map_err(|error| error.to_string())?;
+    let files = Files { cert: cert.clone(), key: key.clone() };
+    let (_, warning) = read(&files, &tickets).map_err(|error| error.to_string())?;
+    Ok(Some(warning.unwrap_or_default()))
+}
+
 /// A configuration from the pair, and what is doubtful about it.
 fn read(
     files: &Files,

@@ -25,5 +25,6 @@ mod metrics;
 mod run;
 mod validity;
 
+pub(crate) use certificate::check_certificate;
 pub use error::StartError;
 pub use run::{Gateway, start};

@@ -171,6 +171,13 @@ fn a_ca_file_that_is_missing_or_holds_nothing() {
 }
 
 #[test]
+fn a_pair_of_tls_files_that_is_none() {
+    let patient = Patient::new();
+    let more = "enable_tls: true\ntls_cert_file: /nowhere/cert.pem\ntls_key_file: /nowhere/key.pem\n";
+    patient.examine(more).assert("FAIL", "tls files", &["tls_cert_file", "/nowhere/cert.pem"]);
+}
+
+#[test]
 fn an_overlay_that_cannot_be_written() {
     let patient = Patient::new();
     let config = patient.config("");

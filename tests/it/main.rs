@@ -6,6 +6,7 @@
 
 mod advisory;
 mod api;
+mod breaker;
 mod canary;
 mod caps;
 mod clients;

@@ -20,6 +20,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Finding> {
     let mut found = vec![database(settings)];
     found.extend(file_system(settings));
     found.extend(ca_file(settings));
+    found.extend(tls_files(settings));
     found.extend(loaded.overlay_path.as_deref().map(overlay));
     found
 }
@@ -108,6 +109,19 @@ fn ca_file(settings: &Settings) -> Option<Finding> {
             Finding::fail("ca file", format!("upstream_ca_file `{shown}`: {error}; name a readable PEM file"))
         }
     })
+}
+
+/// The listener's own pair.
+fn tls_files(settings: &Settings) -> Option<Finding> {
+    match crate::boot::check_certificate(settings) {
+        Ok(None) => None,
+        Ok(Some(warning)) if !warning.is_empty() => Some(Finding::warn("tls files", warning)),
+        Ok(Some(_)) => {
+            let cert = settings.tls_cert_file.as_deref().unwrap_or(Path::new("")).display();
+            Some(Finding::ok("tls files", format!("{cert}: certificate and key fit each other")))
+        }
+        Err(error) => Some(Finding::fail("tls files", error)),
+    }
 }
 
 fn certificates(path: &Path) -> Result<usize, String> {

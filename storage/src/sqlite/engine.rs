@@ -7,6 +7,7 @@ use rusqlite::{Connection, ffi};
 
 use super::ballast::Ballast;
 use super::home::Home;
+use super::identity::{self, Identity};
 use super::intern::Interner;
 use super::tallies::Tallies;
 use super::tx::Tx;
@@ -33,6 +34,8 @@ pub(crate) struct SqliteEngine {
     tallies: Tallies,
     pub(super) page_bytes: i64,
     batches: u32,
+    /// The file `conn` was opened on.
+    file: Option<Identity>,
     /// The last failure was an I/O error: the file is checked before it is trusted again.
     suspect: bool,
     /// The disk was full: as soon as there is room, the log is emptied, because a log that fills the disk can neither
@@ -63,6 +66,7 @@ impl SqliteEngine {
             tallies: Tallies::default(),
             page_bytes,
             batches: 0,
+            file: identity::now(home),
             suspect: false,
             was_full: false,
             policy,
@@ -76,6 +80,12 @@ impl SqliteEngine {
         &mut self,
         change: impl FnOnce(&mut Tx<'_>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
+        if self.conn.is_some() && identity::now(&self.home) != self.file {
+            // What went into the former file since its removal is lost with it; nothing more must.
+            self.conn = None;
+            self.suspect = true;
+            return Err(WriteError::Store("the database file was removed or replaced".to_owned()));
+        }
         let Self { home, conn, encoder, interner, tallies, .. } = self;
         let _alone = home.alone();
         let Some(open) = conn.as_ref() else {
@@ -168,9 +178,20 @@ impl Engine for SqliteEngine {
         self.conn = None;
         self.interner.forget();
         self.tallies.forget();
+        let failed = |error: OpenError| WriteError::Store(error.to_string());
+        let moved = identity::now(&self.home) != self.file;
+        if moved {
+            open::touch(self.home.path()).map_err(failed)?;
+        }
         let mut conn = open::connect(&self.home)?;
         if self.suspect {
-            open::check(&mut conn, self.home.path()).map_err(|error| WriteError::Store(error.to_string()))?;
+            open::check(&mut conn, self.home.path()).map_err(failed)?;
+        }
+        if moved {
+            migrate::apply(&mut conn, self.home.path(), true).map_err(failed)?;
+            self.file = identity::now(&self.home);
+            let path = self.home.path().display();
+            tracing::warn!(%path, "the database file was removed or replaced: the one that is there now is used");
         }
         conn.execute("UPDATE migrations SET applied_at = applied_at WHERE version = 1", [])?;
         self.suspect = false;

@@ -10,6 +10,7 @@ mod ballast;
 mod engine;
 mod erase;
 mod home;
+mod identity;
 mod intern;
 mod keeper;
 mod keys;

@@ -98,7 +98,7 @@ pub(super) fn log_path(path: &Path) -> PathBuf {
 
 /// Creates the file for this user only, or makes sure an existing one is a database. SQLite gives the log and the index
 /// of the log the same permissions.
-fn touch(path: &Path) -> Result<(), OpenError> {
+pub(super) fn touch(path: &Path) -> Result<(), OpenError> {
     let unwritable = |reason: String| OpenError::Unwritable { path: path.to_owned(), reason };
     let mut file: File =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(

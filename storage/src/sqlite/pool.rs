@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rusqlite::{Connection, ErrorCode};
 
+use super::identity::{self, Identity};
 use super::{Home, open};
 use crate::error::ReadError;
 
@@ -22,7 +23,8 @@ pub(crate) struct Readers {
 
 #[derive(Default)]
 struct Pool {
-    idle: Vec<Connection>,
+    /// With the file each was opened on.
+    idle: Vec<(Connection, Option<Identity>)>,
     busy: usize,
 }
 
@@ -45,10 +47,11 @@ impl Readers {
 
     /// Runs `read` on a connection of its own.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
-        let idle = self.take()?;
+        // A file that was removed or replaced is not read any more.
+        let idle = self.take()?.filter(|(_, file)| *file == identity::now(&self.home)).map(|(conn, _)| conn);
         let _shared = self.home.shared();
         // Gives the place back however the read ends, a panic included.
-        let mut place = Place { readers: self, keep: None };
+        let mut place = Place { readers: self, keep: None, file: identity::now(&self.home) };
         let unavailable = |error: rusqlite::Error| ReadError::Unavailable { reason: error.to_string() };
         let mut conn = match idle {
             Some(conn) => conn,
@@ -75,7 +78,7 @@ impl Readers {
     }
 
     /// A place among the readers, with the connection of a former read if one is left.
-    fn take(&self) -> Result<Option<Connection>, ReadError> {
+    fn take(&self) -> Result<Option<(Connection, Option<Identity>)>, ReadError> {
         let deadline = Instant::now() + READ_LIMIT;
         let mut pool = self.pool.lock();
         while pool.busy >= READERS_MAX {
@@ -97,13 +100,15 @@ impl Readers {
 struct Place<'a> {
     readers: &'a Readers,
     keep: Option<Connection>,
+    file: Option<Identity>,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut pool = self.readers.pool.lock();
         pool.busy -= 1;
-        pool.idle.extend(self.keep.take());
+        let file = self.file;
+        pool.idle.extend(self.keep.take().map(|conn| (conn, file)));
         self.readers.freed.notify_one();
     }
 }
