@@ -4,16 +4,21 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::json;
+use tempfile::TempDir;
 use weir_loadtest::http::Request;
 
 use crate::support::{
-    Call, Client, Ending, Setup, call, chat_call, counted_provider, on_both_drivers, secure_provider as provider, trust,
+    Call, Client, Ending, Setup, call, chat_call, counted_provider, on_both_drivers, secure_peer_as,
+    secure_provider as provider, trust,
 };
 
 fn echo(request: &Request) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.body.len());
     [head.as_bytes(), &request.body].concat()
 }
+
+const SERVER: &str = include_str!("data/server.pem");
+const KEY: &str = include_str!("data/server.key.pem");
 
 on_both_drivers! {
     fn bodies_pass_in_both_directions_on_one_connection(driver) {
@@ -89,5 +94,29 @@ on_both_drivers! {
         }
         let (full, resumed) = (handshakes.full.load(Ordering::SeqCst), handshakes.resumed.load(Ordering::SeqCst));
         assert_eq!((full, resumed), (1, 2), "a full handshake costs the provider a signature and the client a round trip");
+    }
+
+    fn the_provider_is_told_which_name_is_meant_and_an_address_is_verified_as_one(driver) {
+        // A name travels in the handshake (SNI); an address must not (RFC 6066 section 3), and its certificate names it.
+        let said = |stream: &mut rustls::Stream<'_, rustls::ServerConnection, std::net::TcpStream>| {
+            let mut piece = [0; 4096];
+            assert!(std::io::Read::read(stream, &mut piece).is_ok());
+            let name = stream.conn.server_name().unwrap_or("nothing").to_owned();
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{name}", name.len());
+            std::io::Write::write_all(stream, answer.as_bytes()).unwrap();
+        };
+        let (_folder, trusted) = trust();
+        let port = secure_peer_as((SERVER, KEY), said);
+        let gateway = Setup::new(driver).upstream(format!("https://localhost:{port}")).with(&trusted).start();
+        assert_eq!(call(gateway.addr, Call::get("/v1/models").bytes()).text(), "localhost");
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("ca.pem");
+        std::fs::write(&path, include_str!("data/address-ca.pem")).unwrap();
+        let pair = (include_str!("data/address.pem"), include_str!("data/address.key.pem"));
+        let port = secure_peer_as(pair, said);
+        let setup = Setup::new(driver).upstream(format!("https://127.0.0.1:{port}"));
+        let gateway = setup.with(&format!("upstream_ca_file: '{}'", path.display())).start();
+        let answer = call(gateway.addr, Call::get("/v1/models").bytes());
+        assert_eq!((answer.status, answer.text().as_str()), (200, "nothing"));
     }
 }

@@ -102,6 +102,27 @@ fn metric(gateway: &Gateway, line: &str) -> f64 {
 }
 
 on_both_drivers! {
+    fn a_websocket_passes_through_in_both_directions(driver) {
+        let upstream = Upstream::play(|peer| {
+            peer.request();
+            peer.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n");
+            drop(std::io::copy(&mut peer.stream.try_clone().unwrap(), &mut peer.stream));
+        });
+        let (gateway, _pair) = start(driver, &upstream);
+        let mut client = connect(&gateway);
+        client.say(
+            "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        );
+        let head = client.read_until(|bytes| bytes.ends_with(b"\r\n\r\n"));
+        assert!(head.starts_with(b"HTTP/1.1 101 "));
+        for bytes in [5, 100_000, 1] {
+            let said: Vec<u8> = (0..bytes).map(|at: u32| (at % 251) as u8).collect();
+            client.say(&said);
+            assert!(client.read_until(|got| got.len() >= said.len()) == said, "{bytes} bytes");
+        }
+    }
+
     fn bodies_pass_in_both_directions_and_the_connection_is_kept(driver) {
         let upstream = Upstream::play(|peer| {
             while let Some(request) = peer.request() {

@@ -15,7 +15,7 @@ pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
 pub(crate) use gateway::{Driver, Gateway, Setup, weir};
 pub(crate) use http::{Answer, Client, call};
 pub(crate) use identity::{AUTH, BOOTSTRAP, text};
-pub(crate) use secure::{Ending, counted_provider, secure_peer, secure_provider, trust};
+pub(crate) use secure::{Ending, counted_provider, secure_peer, secure_peer_as, secure_provider, trust};
 pub(crate) use upstream::{ClosedPort, Gate, Peer, Upstream};
 pub(crate) use weir_loadtest::server::{ServerHandle, StdServer};
 

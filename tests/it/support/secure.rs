@@ -46,7 +46,7 @@ pub(crate) fn counted_provider(
 ) -> (SocketAddr, Arc<Handshakes>) {
     let handshakes = Arc::new(Handshakes::default());
     let seen = Arc::clone(&handshakes);
-    let mut config = server_config();
+    let mut config = server_config(SERVER, KEY);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let (config, answer) = (Arc::new(config), Arc::new(answer));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -117,9 +117,9 @@ pub(crate) fn trust() -> (TempDir, String) {
     (folder, line)
 }
 
-fn server_config() -> ServerConfig {
-    let chain = CertificateDer::pem_slice_iter(SERVER.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap();
+fn server_config(cert: &str, key: &str) -> ServerConfig {
+    let chain = CertificateDer::pem_slice_iter(cert.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -132,6 +132,14 @@ fn server_config() -> ServerConfig {
 pub(crate) fn secure_peer(
     script: impl Fn(&mut Stream<'_, ServerConnection, TcpStream>) + Send + Sync + 'static,
 ) -> u16 {
+    secure_peer_as((SERVER, KEY), script)
+}
+
+/// The same with another certificate and key, both PEM.
+pub(crate) fn secure_peer_as(
+    pair: (&'static str, &'static str),
+    script: impl Fn(&mut Stream<'_, ServerConnection, TcpStream>) + Send + Sync + 'static,
+) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let script = Arc::new(script);
@@ -139,7 +147,7 @@ pub(crate) fn secure_peer(
         for mut socket in listener.incoming().map_while(Result::ok) {
             let script = Arc::clone(&script);
             std::thread::spawn(move || {
-                let mut tls = ServerConnection::new(Arc::new(server_config())).unwrap();
+                let mut tls = ServerConnection::new(Arc::new(server_config(pair.0, pair.1))).unwrap();
                 script(&mut Stream::new(&mut tls, &mut socket));
             });
         }
