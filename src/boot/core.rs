@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 
+use super::takeover::HandOver;
 use crate::flow::{Core, Guest, Process, evict, greet, make_room, say_no_room, turn_away};
 use crate::meter::ClientEvent;
 use crate::rt::{self, Accepted, Conn, Listener, Spare, TlsAcceptor};
@@ -34,9 +35,12 @@ pub(super) struct Duty {
     pub(super) process: Arc<Process>,
     /// Which core it is; the first is 0.
     pub(super) index: usize,
-    pub(super) listener: std::net::TcpListener,
+    /// At least one.
+    pub(super) listeners: Vec<std::net::TcpListener>,
     /// Set where the listener speaks TLS.
     pub(super) tls: Option<Arc<TlsAcceptor>>,
+    /// Whether the sockets go to another process at the end.
+    pub(super) hand_over: Arc<HandOver>,
     /// Comes at the end.
     pub(super) order: oneshot::Receiver<DrainOrder>,
     /// Told when connections are accepted.
@@ -54,9 +58,9 @@ struct Door {
 
 /// Runs one core until it has been drained.
 pub(super) async fn run(duty: Duty) {
-    let Duty { process, index, listener, tls, order, listening } = duty;
-    let listener = match Listener::from_std(listener) {
-        Ok(listener) => listener,
+    let Duty { process, index, listeners, tls, hand_over, order, listening } = duty;
+    let listeners = match listeners.into_iter().map(Listener::from_std).collect::<Result<Vec<_>, _>>() {
+        Ok(listeners) => listeners,
         Err(error) => {
             tracing::error!(%error, "a core could not take over its listener");
             return;
@@ -66,29 +70,25 @@ pub(super) async fn run(duty: Duty) {
     spawn(&core, housekeeping(Rc::clone(&core)));
     spawn(&core, Rc::clone(&core.pool).lend());
     spawn(&core, make_room(Rc::clone(&core)));
-    let door = Rc::new(Door { core: Rc::clone(&core), listener, tls, open: Cell::new(true) });
-    spawn(&core, Rc::clone(&door).accept());
+    let door = |listener| Rc::new(Door { core: Rc::clone(&core), listener, tls: tls.clone(), open: Cell::new(true) });
+    let doors: Vec<_> = listeners.into_iter().map(door).collect();
+    for door in &doors {
+        spawn(&core, Rc::clone(door).accept());
+    }
     // Nobody may be waiting for the news; the core serves all the same.
     let _unheard = listening.send(()).is_err();
     let limit = order.await.unwrap_or(Duration::ZERO);
-    door.listener.stop();
-    while door.open.get() {
-        rt::sleep(Duration::from_millis(1)).await;
+    for door in doors {
+        door.close(&hand_over).await;
     }
-    for (conn, peer) in door.listener.accept_queued(core.process.parts.mode) {
-        door.take(conn, peer);
-    }
-    door.listener.refuse();
-    drop(door);
+    hand_over.core_stopped();
     drain(&core, limit).await;
 }
 
 /// Waits until every connection has ended, at most `limit`. Idle ones are closed at once; busy ones get
 /// `Connection: close` with their answer. What is left then is cut, and given a moment to be recorded.
 async fn drain(core: &Rc<Core>, limit: Duration) {
-    while let Some(fd) = core.end_longest_idle() {
-        rt::stop_reading(fd);
-    }
+    while core.end_longest_idle(None) {}
     if ended_within(core, limit).await {
         return;
     }
@@ -114,6 +114,20 @@ async fn ended_within(core: &Core, limit: Duration) -> bool {
 }
 
 impl Door {
+    /// Accepts no more. What is queued is served, unless another process does that.
+    async fn close(self: Rc<Self>, hand_over: &HandOver) {
+        self.listener.stop();
+        while self.open.get() {
+            rt::sleep(Duration::from_millis(1)).await;
+        }
+        if !hand_over.is_given() {
+            for (conn, peer) in self.listener.accept_queued(self.core.process.parts.mode) {
+                self.take(conn, peer);
+            }
+            self.listener.refuse();
+        }
+    }
+
     async fn accept(self: Rc<Self>) {
         let mut spare = Spare::new();
         let mut said_ms: Option<u64> = None;

@@ -34,6 +34,16 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The process that serves the address does not hand it over.
+    #[error(
+        "listen_addr `{addr}`: it cannot be taken over: {source}; stop the other process and start without --take-over"
+    )]
+    TakeOver {
+        /// The address.
+        addr: SocketAddr,
+        /// What went wrong.
+        source: io::Error,
+    },
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),

@@ -21,10 +21,12 @@ mod control;
 mod core;
 mod error;
 mod keep;
+mod listeners;
 mod metrics;
 mod run;
+mod takeover;
 mod validity;
 
 pub(crate) use certificate::check_certificate;
 pub use error::StartError;
-pub use run::{Gateway, start};
+pub use run::{Gateway, start, take_over};

@@ -18,7 +18,9 @@ use super::certificate::Certificate;
 use super::control::{Control, ControlThread};
 use super::core::{self, DrainOrder, Duty};
 use super::keep;
+use super::listeners::Claim;
 use super::metrics::MetricsThread;
+use super::takeover::{self, HandOver};
 use crate::admit::Guard;
 use crate::admit::directory::Directory;
 use crate::api;
@@ -34,7 +36,7 @@ use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::reload::Reloaders;
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
-use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, Listener, TlsAcceptor};
+use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, TlsAcceptor};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
@@ -56,6 +58,9 @@ pub struct Gateway {
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
     shutdown_limit: Duration,
     heartbeats: Arc<Heartbeats>,
+    /// For a process that takes over.
+    sockets: Vec<std::net::TcpListener>,
+    hand_over: Arc<HandOver>,
     reloaders: Reloaders,
     live: Arc<LiveSettings>,
 }
@@ -65,6 +70,19 @@ pub struct Gateway {
 /// # Errors
 /// [`StartError`]; what had been started is taken down again when it is dropped.
 pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartError> {
+    begin(loaded, registry, false)
+}
+
+/// As [`start`], in the place of the process that serves the address now, if there is one: it hands its sockets over and
+/// drains.
+///
+/// # Errors
+/// As [`start`].
+pub fn take_over(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartError> {
+    begin(loaded, registry, true)
+}
+
+fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gateway, StartError> {
     let live = Arc::new(LiveSettings::new(loaded));
     let settings = live.snapshot().load_full();
     let reloaders = Reloaders::default();
@@ -76,7 +94,8 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     if let Some(certificate) = certificate {
         reloaders.add("certificate", move || certificate.reload());
     }
-    let (addr, listeners) = bind(settings.listen_addr, cores, mode)?;
+    let claim = Claim::stake(settings.listen_addr, cores, mode, take_over)?;
+    let addr = claim.addr;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
@@ -141,7 +160,10 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
     let metrics = start_metrics(&settings, &process)?;
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
-    let cores = start_cores(&process, listeners, tls.as_ref(), &cpus, &heartbeats)?;
+    let hand_over = Arc::new(HandOver::default());
+    let listeners = claim.open(cores, mode)?;
+    let sockets = listeners.iter().flatten().filter_map(|socket| socket.try_clone().ok()).collect();
+    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &cpus, &heartbeats)?;
     health.ready();
     Ok(Gateway {
         addr,
@@ -156,6 +178,8 @@ pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartEr
         cores,
         shutdown_limit,
         heartbeats,
+        sockets,
+        hand_over,
         reloaders,
         live,
     })
@@ -187,19 +211,6 @@ fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {
              keys; set `auth.admin_key` (SERVICE_AUTH_ADMIN_KEY) for the first steps"
         );
     }
-}
-
-/// Binds one listener per core. SO_REUSEPORT lets any process of the same user join, so that an instance already
-/// running would silently share its connections: a first bind without it finds that out.
-fn bind(
-    addr: SocketAddr,
-    cores: usize,
-    mode: DriverMode,
-) -> Result<(SocketAddr, Vec<std::net::TcpListener>), StartError> {
-    let fail = |source: io::Error| StartError::Bind { addr, source };
-    let addr = Listener::claim(addr).map_err(fail)?;
-    let listeners = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<Vec<_>>>().map_err(fail)?;
-    Ok((addr, listeners))
 }
 
 fn open_store(settings: &Settings, registry: &Registry, breakers: &Arc<Breakers>) -> Result<Store, StartError> {
@@ -238,8 +249,9 @@ fn start_inference(cores: usize, analyser: &Arc<Analyser>, registry: &Registry) 
 
 fn start_cores(
     process: &Arc<Process>,
-    listeners: Vec<std::net::TcpListener>,
+    listeners: Vec<Vec<std::net::TcpListener>>,
     tls: Option<&Arc<TlsAcceptor>>,
+    hand_over: &Arc<HandOver>,
     cpus: &[usize],
     heartbeats: &Arc<Heartbeats>,
 ) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
@@ -247,14 +259,15 @@ fn start_cores(
     let pin = listeners.len() <= cpus.len();
     let mut cores = Vec::with_capacity(listeners.len());
     let mut listening = Vec::with_capacity(listeners.len());
-    for (index, listener) in listeners.into_iter().enumerate() {
+    for (index, listeners) in listeners.into_iter().enumerate() {
         let (order, ordered) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let process = Arc::clone(process);
         let cpu = cpus.get(index).copied().filter(|_| pin);
         let seat = CoreSeat { index, cpu, pulse: Arc::clone(heartbeats) };
         let mode = process.parts.mode;
-        let duty = Duty { process, index, listener, tls: tls.cloned(), order: ordered, listening: ready };
+        let (tls, hand_over) = (tls.cloned(), Arc::clone(hand_over));
+        let duty = Duty { process, index, listeners, tls, hand_over, order: ordered, listening: ready };
         let thread = rt::start_core(seat, mode, move || Box::pin(core::run(duty))).map_err(fail)?;
         cores.push((thread, order));
         listening.push(is_ready);
@@ -296,6 +309,16 @@ impl Gateway {
     /// Reads certificates, prices and the like anew (SIGHUP). What cannot be read keeps its former values.
     pub fn reload(&self) {
         self.reloaders.reload();
+    }
+
+    /// Lets a process started with `--take-over` have the listening sockets; `stop` is called, on another thread, when it has
+    /// them and this one is to drain. Without it the gateway works all the same, so a failure is only logged.
+    pub fn offer_sockets(&mut self, stop: impl Fn() + Send + 'static) {
+        let sockets = std::mem::take(&mut self.sockets);
+        let offered = takeover::offer(self.addr, sockets, self.cores.len(), Arc::clone(&self.hand_over), stop);
+        if let Err(error) = offered {
+            tracing::warn!(%error, "no other process will be able to take over the port");
+        }
     }
 
     /// Number of core threads.

@@ -62,7 +62,7 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway (the default).
-    Serve,
+    Serve(ServeOptions),
     /// Check the settings and the files they name, and exit: 0 when a start would accept them.
     Check,
     /// Show the settings in effect, or describe them all.
@@ -114,6 +114,15 @@ enum CompletionShell {
     Fish,
 }
 
+/// Options of `weir serve`.
+#[derive(Debug, Clone, Default, Args)]
+struct ServeOptions {
+    /// Take the place of the gateway that serves `listen_addr` now: it hands its sockets over and drains, and no connection is
+    /// refused. Without one, start as usual.
+    #[arg(long)]
+    take_over: bool,
+}
+
 /// Options of `weir demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoOptions {
@@ -128,8 +137,8 @@ pub struct DemoOptions {
 /// Runs the command line this process was started with.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match cli.command.unwrap_or(Command::Serve) {
-        Command::Serve => serve::run(&cli.options),
+    let outcome = match cli.command.unwrap_or(Command::Serve(ServeOptions::default())) {
+        Command::Serve(how) => serve::run(&cli.options, &how),
         Command::Check => settings::check(&cli.options),
         Command::Config(ConfigCommand::Print { format }) => settings::print(&cli.options, format),
         Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),

@@ -8,14 +8,14 @@ use signal_hook::iterator::Signals;
 use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 
-use super::{Options, sources};
+use super::{Options, ServeOptions, sources};
 use crate::boot::{self, Gateway, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
 use crate::ops::notify::Notifier;
 
 /// Runs the gateway until a signal ends it.
-pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
+pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
     let registry = Arc::new(Registry::new());
     let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
@@ -25,7 +25,9 @@ pub(super) fn run(options: &Options) -> Result<ExitCode, StartError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let gateway = boot::start(loaded.clone(), registry)?;
+    let start = if how.take_over { boot::take_over } else { boot::start };
+    let mut gateway = start(loaded.clone(), registry)?;
+    gateway.offer_sockets(|| drop(signal_hook::low_level::raise(SIGTERM)));
     banner(&loaded, &gateway);
     let manager = Notifier::from_env(|name| std::env::var_os(name));
     manager.ready(&format!("serving on {}", gateway.addr()));

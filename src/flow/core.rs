@@ -15,7 +15,7 @@ use weir_storage::SpanSink;
 use super::guest::Board;
 use super::roster::Roster;
 use crate::admit::Guard;
-use crate::admit::connections::Connections;
+use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::rate::RateTable;
 use crate::api::ApiHandle;
 use crate::forward;
@@ -23,7 +23,7 @@ use crate::meter::{CoreMeter, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::Breakers;
 use crate::record::Budget;
-use crate::rt::DriverMode;
+use crate::rt::{self, DriverMode};
 
 /// Parts every core shares. Nothing in here takes a lock on a core thread.
 pub struct ProcessParts {
@@ -188,8 +188,14 @@ impl Core {
         Rc::clone(&mine.1)
     }
 
-    /// The client connection that has waited for a request longest, taken out of those that wait: its reading is to be ended.
-    pub fn end_longest_idle(&self) -> Option<std::os::fd::RawFd> {
-        self.roster.borrow_mut().end_longest(None)
+    /// Ends the reading of the client connection that has waited for a request longest, of `client` if one is named; its place
+    /// is free at once. False when none waits.
+    pub fn end_longest_idle(&self, client: Option<ClientKey>) -> bool {
+        let mut roster = self.roster.borrow_mut();
+        let Some((fd, client)) = roster.end_longest(client) else { return false };
+        self.process.clients.leave(client);
+        self.process.board.show(self.index, roster.waiting());
+        rt::stop_reading(fd);
+        true
     }
 }

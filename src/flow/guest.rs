@@ -20,7 +20,6 @@ use super::Core;
 use super::roster::Seat;
 use crate::admit::connections::{ClientKey, ConnectionLimits, Crowded};
 use crate::meter::ClientEvent;
-use crate::rt;
 
 /// One core's part of the board, alone on its cache lines.
 #[repr(align(128))]
@@ -42,7 +41,7 @@ impl Board {
         Self((0..cores).map(|_| Desk::default()).collect())
     }
 
-    fn show(&self, core: usize, waiting: usize) {
+    pub(super) fn show(&self, core: usize, waiting: usize) {
         if let Some(desk) = self.0.get(core) {
             desk.waiting.store(waiting, Ordering::Relaxed);
         }
@@ -125,20 +124,19 @@ impl Drop for Guest {
         let mut roster = self.core.roster.borrow_mut();
         if let Some(client) = roster.leave(self.seat) {
             self.core.process.clients.leave(client);
-            self.core.meter.connections_add(-1);
         }
+        self.core.meter.connections_add(-1);
         self.core.process.board.show(self.core.index, roster.waiting());
     }
 }
 
 /// Ends the connection of this core that has been idle longest, one of `client` if given. False when there is none.
 pub fn evict(core: &Core, client: Option<ClientKey>) -> bool {
-    let mut roster = core.roster.borrow_mut();
-    let Some(fd) = roster.end_longest(client) else { return false };
-    core.process.board.show(core.index, roster.waiting());
-    rt::stop_reading(fd);
-    core.meter.client(ClientEvent::Evicted);
-    true
+    let ended = core.end_longest_idle(client);
+    if ended {
+        core.meter.client(ClientEvent::Evicted);
+    }
+    ended
 }
 
 /// Ends idle connections of this core when other cores need the room; runs for the core's life.

@@ -31,6 +31,8 @@ enum State {
 struct Entry {
     fd: RawFd,
     client: ClientKey,
+    /// Its place has not been given to another yet.
+    counted: bool,
     state: State,
     before: usize,
     behind: usize,
@@ -53,7 +55,7 @@ impl Roster {
 
     /// A connection has come; it counts as working.
     pub fn enter(&mut self, fd: RawFd, client: ClientKey) -> Seat {
-        let entry = Entry { fd, client, state: State::Working, before: NONE, behind: NONE };
+        let entry = Entry { fd, client, counted: true, state: State::Working, before: NONE, behind: NONE };
         if let Some(at) = self.free.pop()
             && let Some(place) = self.entries.get_mut(at)
         {
@@ -82,22 +84,26 @@ impl Roster {
         self.unlink(seat, State::Working) == Some(State::Ended)
     }
 
-    /// It has gone. Whom it was counted for.
+    /// It has gone. Whose place is free now; `None` when that was given away before.
     pub fn leave(&mut self, seat: Seat) -> Option<ClientKey> {
         self.unlink(seat, State::Free)?;
         self.free.push(seat.0);
-        self.entries.get(seat.0).map(|entry| entry.client)
+        self.entries.get(seat.0).filter(|entry| entry.counted).map(|entry| entry.client)
     }
 
-    /// Takes the one out that has waited longest, of `client` if one is named; its reading is to be ended now.
-    pub fn end_longest(&mut self, client: Option<ClientKey>) -> Option<RawFd> {
+    /// Takes the one out that has waited longest, of `client` if one is named; its reading is to be ended now, and its place is
+    /// free at once.
+    pub fn end_longest(&mut self, client: Option<ClientKey>) -> Option<(RawFd, ClientKey)> {
         let mut at = self.front;
         for _ in 0..SEARCH_MAX {
             let entry = self.entries.get(at)?;
             if client.is_none_or(|client| entry.client == client) {
-                let fd = entry.fd;
+                let ended = (entry.fd, entry.client);
                 self.unlink(Seat(at), State::Ended);
-                return Some(fd);
+                if let Some(entry) = self.entries.get_mut(at) {
+                    entry.counted = false;
+                }
+                return Some(ended);
             }
             at = entry.behind;
         }
@@ -164,9 +170,9 @@ mod tests {
             let seat = roster.enter(fd, client(number));
             roster.wait(seat);
         }
-        assert_eq!(roster.end_longest(Some(client(2))), Some(4));
+        assert_eq!(roster.end_longest(Some(client(2))), Some((4, client(2))));
         assert_eq!(roster.end_longest(Some(client(3))), None);
-        let rest: Vec<_> = std::iter::from_fn(|| roster.end_longest(None)).collect();
+        let rest: Vec<_> = std::iter::from_fn(|| roster.end_longest(None)).map(|(fd, _)| fd).collect();
         assert_eq!(rest, [3, 5, 6]);
     }
 
@@ -198,6 +204,7 @@ mod tests {
             let mut there: Vec<(Seat, RawFd)> = Vec::new();
             let mut queue: Vec<RawFd> = Vec::new();
             let mut ended: Vec<RawFd> = Vec::new();
+            let mut gone: Vec<RawFd> = Vec::new();
             let mut next_fd = 10;
             for step in steps {
                 let pick = |at: usize, there: &[(Seat, RawFd)]| there.get(at).copied();
@@ -218,15 +225,17 @@ mod tests {
                         ended.retain(|other| *other != fd);
                     }
                     Step::Leave(at) => if let Some((seat, fd)) = pick(at, &there) {
-                        prop_assert!(roster.leave(seat).is_some());
+                        let given_away = gone.contains(&fd);
+                        prop_assert_eq!(roster.leave(seat).is_none(), given_away, "a place is free once");
                         there.remove(at);
                         queue.retain(|other| *other != fd);
                         ended.retain(|other| *other != fd);
                     }
                     Step::End => {
                         let first = (!queue.is_empty()).then(|| queue.remove(0));
-                        prop_assert_eq!(roster.end_longest(None), first);
+                        prop_assert_eq!(roster.end_longest(None).map(|(fd, _)| fd), first);
                         ended.extend(first);
+                        gone.extend(first);
                     }
                 }
                 prop_assert_eq!(roster.waiting(), queue.len());

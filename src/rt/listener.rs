@@ -100,9 +100,18 @@ impl Listener {
         }
         socket.bind(&addr.into())?;
         socket.listen(BACKLOG)?;
-        // A ring waits by itself and wants a blocking socket; epoll needs a non-blocking one.
-        socket.set_nonblocking(mode == DriverMode::Epoll)?;
-        Ok(socket.into())
+        let listener = socket.into();
+        Self::suit(&listener, mode)?;
+        Ok(listener)
+    }
+
+    /// Makes a socket fit for use under `mode`: a ring waits by itself and wants a blocking socket; epoll needs a non-blocking
+    /// one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn suit(listener: &std::net::TcpListener, mode: DriverMode) -> io::Result<()> {
+        listener.set_nonblocking(mode == DriverMode::Epoll)
     }
 
     /// Finds out whether `addr` is free, which a bind with SO_REUSEPORT does not tell, and which port it is when 0 was

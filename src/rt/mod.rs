@@ -12,6 +12,7 @@ mod conn;
 pub(crate) mod deadline;
 mod driver;
 mod duplex;
+pub(crate) mod handover;
 mod heartbeat;
 mod listen;
 mod listener;

@@ -78,7 +78,7 @@ on_both_drivers! {
     }
 
     fn a_core_without_idle_connections_asks_the_others(driver) {
-        let server = "core_threads: 4, max_client_connections: 8, max_client_connections_per_address: 8";
+        let server = "core_threads: 4, max_client_connections: 8, max_client_connections_per_address: 100";
         let gateway = Setup::new(driver).storage("{profile: memory}").server(server).start();
         let mut idle: Vec<_> = (0..8).map(|_| Client::connect(gateway.addr)).collect();
         idle.iter_mut().for_each(ping);

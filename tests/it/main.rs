@@ -43,6 +43,7 @@ mod smuggling;
 mod startup;
 mod streaming;
 mod support;
+mod takeover;
 mod tls;
 mod tls_listener;
 mod transparency;

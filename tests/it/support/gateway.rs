@@ -261,6 +261,20 @@ impl Gateway {
         self.process.kill();
     }
 
+    /// Starts the same configuration on the same port, on `driver`, in this one's place (`--take-over`).
+    pub(crate) fn successor(&self, driver: Driver) -> Self {
+        let text = std::fs::read_to_string(&self.config).expect("our own file");
+        let text = text.replace("listen_addr: 127.0.0.1:0", &format!("listen_addr: {}", self.addr));
+        let at = text.find("io_driver: ").expect("a driver is named") + "io_driver: ".len();
+        let end = at + text[at..].find([',', '}']).expect("the block ends");
+        let folder = TempDir::new().expect("a temporary folder");
+        let config = folder.path().join("service.yaml");
+        std::fs::write(&config, format!("{}{}{}", &text[..at], driver.setting(), &text[end..]))
+            .expect("a writable folder");
+        let (process, addr) = Process::start_as(&["serve", "--take-over"], &config, self.log_level, &self.env);
+        Self { process, addr, log_level: self.log_level, env: self.env.clone(), config, folder }
+    }
+
     /// Starts the same configuration again after the process has ended; the port may be another.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
@@ -276,8 +290,13 @@ struct Process {
 
 impl Process {
     fn start(config: &Path, log_level: &str, env: &[(String, String)]) -> (Self, SocketAddr) {
+        Self::start_as(&[], config, log_level, env)
+    }
+
+    fn start_as(args: &[&str], config: &Path, log_level: &str, env: &[(String, String)]) -> (Self, SocketAddr) {
         let config = config.to_str().expect("a UTF-8 path");
-        let mut child = weir(&["--config", config, "--log-format", "json", "--log-level", log_level])
+        let options = ["--config", config, "--log-format", "json", "--log-level", log_level];
+        let mut child = weir(&[args, &options].concat())
             .envs(env.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -1,0 +1,69 @@
+//! Where the listening sockets come from: bound anew, or taken over from the process that serves the address now.
+//!
+//! Invariant: every core gets at least one socket of its own, and no two cores share one.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use super::StartError;
+use super::takeover::{self, Inherited};
+use crate::rt::{DriverMode, Listener};
+
+/// The address is ours, or will be.
+pub(super) struct Claim {
+    pub(super) addr: SocketAddr,
+    source: Source,
+}
+
+enum Source {
+    Bound(Vec<TcpListener>),
+    Inherited(Inherited),
+}
+
+impl Claim {
+    /// Makes sure of `addr`. With `take_over` the process that serves it is asked for its sockets; where there is none this is
+    /// a start like any other.
+    pub(super) fn stake(addr: SocketAddr, cores: usize, mode: DriverMode, take_over: bool) -> Result<Self, StartError> {
+        if take_over {
+            let fail = |source| StartError::TakeOver { addr, source };
+            match takeover::ask(addr).map_err(fail)? {
+                Some(inherited) => return Ok(Self { addr, source: Source::Inherited(inherited) }),
+                None => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
+            }
+        }
+        // SO_REUSEPORT lets any process of the same user join, so that an instance already running would silently share its
+        // connections: a first bind without it finds that out.
+        let fail = |source| StartError::Bind { addr, source };
+        let addr = Listener::claim(addr).map_err(fail)?;
+        let bound = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<_>>().map_err(fail)?;
+        Ok(Self { addr, source: Source::Bound(bound) })
+    }
+
+    /// The sockets of each core; from now on connections are ours to accept.
+    pub(super) fn open(self, cores: usize, mode: DriverMode) -> Result<Vec<Vec<TcpListener>>, StartError> {
+        let addr = self.addr;
+        let fail = |source| StartError::Bind { addr, source };
+        let sockets = match self.source {
+            Source::Bound(sockets) => sockets,
+            Source::Inherited(inherited) => {
+                if let Err(error) = inherited.begin() {
+                    tracing::warn!(%error, "the process that served the port has gone; its sockets are ours all the same");
+                }
+                for socket in &inherited.sockets {
+                    Listener::suit(socket, mode).map_err(fail)?;
+                }
+                inherited.sockets
+            }
+        };
+        let mut shares: Vec<Vec<TcpListener>> = (0..cores).map(|_| Vec::new()).collect();
+        for (at, socket) in sockets.into_iter().enumerate() {
+            if let Some(share) = shares.get_mut(at % cores) {
+                share.push(socket);
+            }
+        }
+        for share in shares.iter_mut().filter(|share| share.is_empty()) {
+            share.push(Listener::bind(addr, mode).map_err(fail)?);
+        }
+        Ok(shares)
+    }
+}

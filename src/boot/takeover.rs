@@ -1,0 +1,146 @@
+//! One process takes the place of another on the same port without a refused connection: the listening sockets themselves
+//! go over, so there is no moment in which none is open and no queue that is closed.
+//!
+//! ```text
+//! new                                            old
+//!  │ connects to the socket named after the address │
+//!  │ ◀────────────── listening sockets ──────────── │  goes on serving
+//!  │ opens its store, builds everything             │
+//!  │ ─────────────── "I can" ─────────────────────▶ │  stops accepting
+//!  │ ◀────────────── "it is yours" ──────────────── │  drains as after SIGTERM
+//!  │ accepts                                        │
+//! ```
+//!
+//! What is queued in between waits in the kernel. If the new process dies before "I can" nothing has happened. The socket
+//! has an abstract name (unix(7)), so there is no file to clean up; each side checks the other's user.
+//!
+//! Invariant: at any time at most one process accepts from a socket.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::rt;
+
+/// How long the new process may take to build everything.
+const BUILD_LIMIT: Duration = Duration::from_secs(120);
+/// How long the old one may take to stop accepting.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+const I_CAN: u8 = b'R';
+const YOURS: u8 = b'S';
+
+/// Whether this process has given its sockets away, and how far it is.
+#[derive(Debug, Default)]
+pub(super) struct HandOver {
+    given: AtomicBool,
+    stopped: AtomicUsize,
+}
+
+impl HandOver {
+    /// True when another process accepts from the sockets from now on: they must not be emptied or shut down.
+    pub(super) fn is_given(&self) -> bool {
+        self.given.load(Ordering::Acquire)
+    }
+
+    /// A core accepts no more.
+    pub(super) fn core_stopped(&self) {
+        self.stopped.fetch_add(1, Ordering::Release);
+    }
+
+    fn wait_for(&self, cores: usize) {
+        let end = Instant::now() + STOP_LIMIT;
+        while self.stopped.load(Ordering::Acquire) < cores && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn name(addr: SocketAddr) -> io::Result<UnixAddr> {
+    UnixAddr::from_abstract_name(format!("weir-take-over-{addr}"))
+}
+
+/// Waits, on a thread of its own, for a process that wants `sockets`. Once it has them, `stop` is called to begin the drain.
+///
+/// # Errors
+/// When the name or the thread cannot be had; the gateway works without, it just cannot be taken over.
+pub(super) fn offer(
+    addr: SocketAddr,
+    sockets: Vec<TcpListener>,
+    cores: usize,
+    hand_over: Arc<HandOver>,
+    stop: impl Fn() + Send + 'static,
+) -> io::Result<()> {
+    let door = UnixListener::bind_addr(&name(addr)?)?;
+    std::thread::Builder::new().name("weir-take-over".to_owned()).spawn(move || {
+        let has_them = |stream: &UnixStream| match give(stream, &sockets) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "a process that wanted to take over gave up; serving on");
+                false
+            }
+        };
+        let Some(stream) = door.incoming().map_while(Result::ok).filter(rt::handover::is_trusted).find(has_them) else {
+            return;
+        };
+        // The name has to be free before the other process offers the sockets in its turn.
+        drop(door);
+        tracing::info!("another process takes over the listening sockets");
+        hand_over.given.store(true, Ordering::Release);
+        stop();
+        hand_over.wait_for(cores);
+        // If it has gone meanwhile there is nobody left to tell.
+        drop((&stream).write_all(&[YOURS]));
+    })?;
+    Ok(())
+}
+
+/// Sends the sockets and waits until the other process can use them.
+fn give(to: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
+    to.set_read_timeout(Some(BUILD_LIMIT))?;
+    rt::handover::send_sockets(to, sockets)?;
+    let mut said = [0];
+    let mut from = to;
+    from.read_exact(&mut said)?;
+    if said == [I_CAN] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// The sockets of a process that serves `addr` now.
+pub(super) struct Inherited {
+    pub(super) sockets: Vec<TcpListener>,
+    from: UnixStream,
+}
+
+/// Asks the process that serves `addr` for its sockets; `None` when there is none that answers.
+///
+/// # Errors
+/// When it answers and the sockets do not come.
+pub(super) fn ask(addr: SocketAddr) -> io::Result<Option<Inherited>> {
+    let from = match UnixStream::connect_addr(&name(addr)?) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !rt::handover::is_trusted(&from) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the other process runs as another user"));
+    }
+    from.set_read_timeout(Some(STOP_LIMIT * 2))?;
+    let sockets = rt::handover::receive_sockets(&from)?;
+    Ok(Some(Inherited { sockets, from }))
+}
+
+impl Inherited {
+    /// Says that everything is built, and waits until the other process accepts no more.
+    ///
+    /// # Errors
+    /// When it has gone or does not answer; its sockets are ours all the same.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        let mut from = &self.from;
+        from.write_all(&[I_CAN])?;
+        from.read_exact(&mut [0])
+    }
+}

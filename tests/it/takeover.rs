@@ -1,0 +1,113 @@
+//! Promise: a new process takes the place of a running one on the same port, and no connection is refused or reset.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::support::{
+    Client, Driver, Gate, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
+};
+
+/// Ends the load however the test ends.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// One connection after the other, each with one request; how many there were, and what went wrong.
+fn keep_connecting(addr: SocketAddr, stop: &AtomicBool) -> (usize, Vec<String>) {
+    let (mut count, mut faults) = (0, Vec::new());
+    let request = chat_call("hello").bytes();
+    while !stop.load(Ordering::SeqCst) {
+        count += 1;
+        let Some(mut client) = Client::try_connect(addr) else {
+            faults.push("refused".to_owned());
+            continue;
+        };
+        client.try_say(&request);
+        match client.answer_to("POST") {
+            Ok(answer) if answer.status == 200 => {}
+            Ok(answer) => faults.push(format!("{}: {}", answer.status, answer.text())),
+            Err(cut) => faults.push(cut.to_string()),
+        }
+    }
+    (count, faults)
+}
+
+on_both_drivers! {
+    fn a_takeover_under_load_refuses_and_resets_nobody(driver) {
+        let provider = provider();
+        let mut old = Setup::new(driver).upstream(provider.url()).unlimited().start();
+        let (addr, stop) = (old.addr, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..6).map(|_| scope.spawn(|| keep_connecting(addr, &stop))).collect();
+            let ending = Ending(&stop);
+            // Twice: the successor has a successor, on the other driver.
+            let mut now = None;
+            for on in [Driver::Epoll, driver] {
+                let seen = provider.requests_seen();
+                eventually("the load flows", || (provider.requests_seen() >= seen + 30).then_some(()));
+                let new = now.as_ref().unwrap_or(&old).successor(on);
+                assert_eq!(new.addr, addr);
+                let former = now.as_mut().unwrap_or(&mut old);
+                assert_eq!(former.wait().code(), Some(0), "it drained and lost nothing");
+                now = Some(new);
+            }
+            let seen = provider.requests_seen();
+            eventually("the load flows on", || (provider.requests_seen() >= seen + 30).then_some(()));
+            drop(ending);
+            let (counts, faults): (Vec<_>, Vec<_>) = workers.into_iter().map(|worker| worker.join().unwrap()).unzip();
+            let faults = faults.concat();
+            assert!(faults.is_empty(), "{} of {:?} connections: {:?}", faults.len(), counts, &faults[..faults.len().min(5)]);
+            assert_eq!(call(addr, chat_call("hello").bytes()).status, 200);
+        });
+    }
+
+    fn what_the_old_process_has_begun_it_ends(driver) {
+        let gate = Gate::new();
+        let upstream = Upstream::play({
+            let gate = gate.clone();
+            move |peer| {
+                while let Some(request) = peer.request() {
+                    if request.path.ends_with("slow") {
+                        gate.pass();
+                    }
+                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                }
+            }
+        });
+        let mut old = Setup::new(driver).upstream(upstream.url()).start();
+        let mut client = Client::connect(old.addr);
+        client.say("GET /v1/files/slow HTTP/1.1\r\nHost: llm.example\r\n\r\n");
+        upstream.wait_for_requests(1);
+        let new = old.successor(driver);
+        assert_eq!(call(new.addr, chat_call("hello").bytes()).status, 200, "the new one serves");
+        assert!(old.ended().is_none(), "the old one still has a request");
+        gate.open();
+        let answer = client.answer();
+        assert_eq!((answer.status, answer.header("connection").as_deref()), (200, Some("close")));
+        assert_eq!(old.wait().code(), Some(0));
+        assert_eq!(call(new.addr, chat_call("hello").bytes()).status, 200);
+    }
+}
+
+#[test]
+fn a_successor_that_does_not_come_up_changes_nothing() {
+    let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut gateway = Setup::new(Driver::Auto).upstream(upstream.url()).start();
+    // It gets the sockets and then finds that its database cannot be opened.
+    let config = gateway.folder().join("broken.yaml");
+    let database = gateway.folder().join("no/such/folder/weir.db");
+    let text = format!("listen_addr: {}\nstorage: {{database_path: '{}'}}\n", gateway.addr, database.display());
+    std::fs::write(&config, text).unwrap();
+    let status = weir(&["serve", "--take-over", "--config", config.to_str().unwrap()]).status().unwrap();
+    assert_eq!(status.code(), Some(78));
+    assert_eq!(call(gateway.addr, chat_call("hello").bytes()).status, 200);
+    assert!(gateway.ended().is_none());
+    // A later one that does come up takes over.
+    let successor = gateway.successor(Driver::Auto);
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert_eq!(call(successor.addr, chat_call("hello").bytes()).status, 200);
+}
