@@ -50,6 +50,8 @@ impl ControlThread {
             .enable_time()
             .max_blocking_threads(16)
             .thread_name("weir-blocking")
+            // Its threads read and serialise what the API is asked for; calls on their way to the provider go first.
+            .on_thread_start(crate::rt::give_way)
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let handle = std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {

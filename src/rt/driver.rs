@@ -195,6 +195,9 @@ fn run(seat: &CoreSeat, mode: DriverMode, body: impl FnOnce() -> LocalFuture) ->
     Ok(())
 }
 
+/// Niceness of threads in the background: about a tenth of a core thread's share of a contended CPU.
+const NICE_BACKGROUND: libc::c_int = 10;
+
 /// Pins the calling thread to one CPU. A refusal (a container without that CPU) is harmless: the thread floats.
 #[allow(unsafe_code)]
 fn pin_to(cpu: usize) {
@@ -211,6 +214,16 @@ fn pin_to(cpu: usize) {
     }
 }
 
+/// Lets core threads go before the calling thread wherever both want the CPU: for threads whose work nobody's call waits
+/// for. A refusal is harmless: the thread competes as before.
+#[allow(unsafe_code)]
+pub(crate) fn give_way() {
+    // SAFETY: setpriority takes three numbers and touches no memory of ours; 0 names the calling thread on Linux.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE_BACKGROUND) } != 0 {
+        tracing::debug!("a background thread could not be given a lower priority");
+    }
+}
+
 /// The CPUs this process may run on, in ascending order.
 #[allow(unsafe_code)]
 pub(crate) fn allowed_cpus() -> Vec<usize> {
@@ -221,5 +234,27 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
             return Vec::new();
         }
         (0..8 * size_of::<libc::cpu_set_t>()).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn giving_way_concerns_the_calling_thread_only() {
+        let niceness = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // Fields are counted behind the name, which may hold blanks; niceness is the 19th (proc_pid_stat(5)).
+            let behind_name = stat.rsplit_once(')').unwrap().1;
+            behind_name.split_whitespace().nth(16).unwrap().parse::<i32>().unwrap()
+        };
+        let before = niceness();
+        let background = std::thread::spawn(move || {
+            give_way();
+            niceness()
+        });
+        assert_eq!(background.join().unwrap(), before.max(NICE_BACKGROUND));
+        assert_eq!(niceness(), before);
     }
 }

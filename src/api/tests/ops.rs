@@ -66,7 +66,7 @@ fn unknown_own_paths_are_404() {
         "/api/v1/traces/1/spans",
         "/v1/traces",
         "/debug/judge/verdicts",
-        "/admin/feature-flags",
+        "/admin/feature-flags/nothing",
         "/swagger-ui/nothing.js/x",
     ] {
         let message = format!("the gateway has no route GET {path}");
