@@ -139,7 +139,7 @@ impl List<'_> {
         let bits = LEVEL_BITS[level];
         let bounds = [level as i64, run.from_us >> bits, run.to_us >> bits];
         let values = self.filter.values.iter().copied().chain(bounds);
-        let mut statement = self.conn.prepare(&sql)?;
+        let mut statement = self.conn.prepare_cached(&sql)?;
         let mut slices = statement.query(params_from_iter(values))?;
         while search.wanted > 0 {
             let Some(slice) = slices.next()? else { break };
