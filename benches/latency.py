@@ -23,7 +23,7 @@ from streams import raise_descriptor_limit
 
 HAPROXY = """
 global
-    maxconn 20000
+    maxconn 4000
     nbthread 1
 defaults
     mode http
