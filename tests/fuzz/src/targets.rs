@@ -265,7 +265,13 @@ fn frames(data: &[u8]) {
         reader.finish()
     };
     let whole = read(data.len());
-    assert_eq!(whole, read(3), "three bytes at a time");
+    let cut = read(3);
+    // How much of a compressed body comes out before it turns out corrupt depends on where the reads ended.
+    assert_eq!(whole.unreadable, cut.unreadable, "three bytes at a time");
+    assert!(
+        encoding.is_some() && whole.unreadable.is_some() || whole == cut,
+        "three bytes at a time: {whole:?} {cut:?}"
+    );
     assert!(whole.parts.iter().all(|part| whole.text.get(part.range.clone()).is_some()), "{:?}", whole.parts);
 }
 
