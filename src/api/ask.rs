@@ -65,6 +65,10 @@ impl Ask {
     /// The body as `T`.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         self.require_json()?;
+        // A derived reader takes a struct's fields from a list, too, by position; no route means that.
+        if self.body.trim_ascii_start().first() == Some(&b'[') {
+            return Err(Fault::invalid("the body must be a JSON object, not a list"));
+        }
         let reader = &mut serde_json::Deserializer::from_slice(&self.body);
         let value = serde_path_to_error::deserialize(&mut *reader).map_err(|fault| {
             let (path, reason) = (fault.path().to_string(), fault.into_inner());

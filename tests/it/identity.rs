@@ -111,7 +111,7 @@ on_both_drivers! {
         assert_eq!((&changed["name"], &changed["plan"], &changed["config"]["a"]), (&json!("Acme"), &json!("pro"), &json!(1)));
         let cleared = gateway.admin(Call::put(&path, &json!({ "name": "New", "plan": null }))).json();
         assert_eq!((&cleared["name"], &cleared["plan"]), (&json!("New"), &json!(null)));
-        for bad in [json!({ "name": " " }), json!({ "nam": "x" }), json!({ "name": 1 }), json!({ "config": [] })] {
+        for bad in [json!({ "name": " " }), json!({ "nam": "x" }), json!({ "name": 1 }), json!({ "config": [] }), json!(["x", null])] {
             assert_eq!(gateway.admin(Call::put(&path, &bad)).status, 400, "{bad}");
         }
         let (_, key) = gateway.key(&tenant, "operator");
