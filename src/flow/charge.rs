@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use weir_storage::record::SpanRecord;
 
-use crate::money::{Counted, Prices, cost_nano_usd};
+use crate::money::{Counted, Family, Prices, cost_nano_usd};
 use crate::observe::{Usage, estimate_tokens};
 
 /// The tag of a span whose model has no price.
@@ -21,6 +21,15 @@ pub(crate) const UNPRICED: &str = "unpriced_model";
 
 /// Nanodollars of one dollar.
 const NANO_PER_USD: f64 = 1e9;
+
+/// How a text's tokens are counted where the provider did not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counter {
+    /// By kinds of bytes: cheap enough for a core.
+    Estimate,
+    /// With the family's vocabulary where it is public, off the cores.
+    Vocabulary,
+}
 
 /// What the answer said beside its text.
 #[derive(Default)]
@@ -33,8 +42,12 @@ pub(crate) struct Bill {
     pub(crate) complete: bool,
 }
 
-/// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars.
-pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>) -> Option<u64> {
+/// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars. May be done again with a better
+/// counter.
+pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>, counter: Counter) -> Option<u64> {
+    span.tokens_estimated = false;
+    span.estimated_cost_usd = None;
+    span.tags.remove(UNPRICED);
     span.prompt_tokens = bill.usage.prompt;
     span.completion_tokens = bill.usage.completion;
     span.total_tokens = bill.usage.total;
@@ -42,7 +55,7 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     span.reasoning_tokens = bill.usage.reasoning;
     let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
     if answered && !matches!(span.operation_name.as_ref(), "proxy" | "list_models") {
-        count(span, bill.complete);
+        count(span, bill.complete, counter);
     }
     if span.total_tokens.is_none() || span.tokens_estimated {
         span.total_tokens = match (span.prompt_tokens, span.completion_tokens) {
@@ -70,22 +83,39 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     Some(nano_usd)
 }
 
+/// The family whose vocabulary counts better than the estimate that the span holds, if there is one.
+pub(crate) fn better_counter(span: &SpanRecord) -> Option<Family> {
+    span.model.as_deref().filter(|_| span.tokens_estimated).and_then(Family::of)
+}
+
 /// Counts what the provider did not.
-fn count(span: &mut SpanRecord, complete: bool) {
+fn count(span: &mut SpanRecord, complete: bool, counter: Counter) {
+    let family = span.model.as_deref().filter(|_| counter == Counter::Vocabulary).and_then(Family::of);
+    let mut counted_by = None;
+    let mut tokens = |text: &str| match family.and_then(|family| Some((family, family.count(text)?))) {
+        Some((family, tokens)) => {
+            counted_by = Some(family.vocabulary());
+            tokens
+        }
+        None => estimate_tokens(text),
+    };
     if span.prompt_tokens.is_none()
         && let Some(prompt) = &span.prompt
     {
-        span.prompt_tokens = Some(estimate_tokens(prompt));
+        span.prompt_tokens = Some(tokens(prompt));
         span.tokens_estimated = true;
     }
     let cut = span.streaming && !complete;
     if (span.completion_tokens.is_none() || cut)
         && let Some(response) = &span.response
     {
-        let estimate = estimate_tokens(response);
+        let estimate = tokens(response);
         if span.completion_tokens.is_none_or(|counted| counted < estimate) {
             span.completion_tokens = Some(estimate);
             span.tokens_estimated = true;
         }
+    }
+    if let Some(vocabulary) = counted_by.filter(|_| span.tokens_estimated) {
+        span.tags.insert(Cow::Borrowed("tokens_counted_with"), vocabulary.to_owned());
     }
 }

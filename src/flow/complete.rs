@@ -9,7 +9,7 @@ use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
 use weir_inference::{Analyser, Hit, Options, Part, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
-use super::charge::{Bill, charge};
+use super::charge::{Bill, Counter, charge};
 use super::text;
 use crate::exchange::RequestText;
 use crate::inspect::RequestView;
@@ -42,6 +42,17 @@ pub(crate) struct Finished {
     pub(crate) span: Box<SpanRecord>,
     /// What the call cost, in nanodollars; `None` when nobody knows, or nothing was used.
     pub(crate) cost_nano_usd: Option<u64>,
+    /// What the answer said beside its text.
+    bill: Bill,
+    priced: bool,
+}
+
+impl Finished {
+    /// Counts and charges once more with the family's vocabulary. Not for a core thread.
+    pub(crate) fn recount(&mut self, prices: &Prices) {
+        let prices = self.priced.then_some(prices);
+        self.cost_nano_usd = charge(&mut self.span, &self.bill, prices, Counter::Vocabulary);
+    }
 }
 
 impl Finish {
@@ -141,8 +152,8 @@ fn fill(
         span.model = path_model;
     }
     let bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
-    let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices));
-    Finished { span, cost_nano_usd }
+    let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices), Counter::Estimate);
+    Finished { span, cost_nano_usd, bill, priced }
 }
 
 /// Runs the detectors over what has not been looked at and sets the score.

@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
-use weir_config::settings::TokenCap;
+use weir_config::settings::{TokenCap, Tokenizer};
 use weir_config::vocab::{Dialect, Finding, Timestamp, TraceId, score};
 use weir_inference::{Job, Options, Turn};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
-use super::complete::{Finish, complete, complete_unanalysed, drop_tags};
+use super::charge::better_counter;
+use super::complete::{Finish, Finished, complete, complete_unanalysed, drop_tags, survive};
 use super::publish::Publish;
 use super::{Core, Process};
 use crate::enforce::Decision;
@@ -276,7 +277,11 @@ impl Ledger {
                 self.core.meter.detector("rules", micros(started.elapsed()));
                 report(process, &finished.span);
             }
-            publish.run(process, &self.core.meter, finished);
+            if self.settings.cost_estimation.tokenizer == Tokenizer::Auto && better_counter(&finished.span).is_some() {
+                self.count_on_pool(finished, publish);
+            } else {
+                publish.run(process, &self.core.meter, finished);
+            }
         } else {
             self.hand_over(finish, publish);
         }
@@ -310,8 +315,10 @@ impl Ledger {
         let bytes = finish.text_bytes();
         let analysed = finish.analyse.is_some();
         let permit = (self.permit.take(), std::mem::replace(&mut self.answer_permit, process.bodies.permit()));
+        let vocabulary = self.settings.cost_estimation.tokenizer == Tokenizer::Auto;
         let run = Box::new(move |turn: Turn<'_>| {
             let _held = permit;
+            let on_pool = vocabulary && matches!(turn, Turn::Run(..));
             let prices = &process.parts.prices;
             let finished = match turn {
                 Turn::Run(analyser, scratch) => {
@@ -336,11 +343,37 @@ impl Ledger {
                     complete_unanalysed(finish, prices, "analyzer_timeout")
                 }
             };
+            let mut finished = finished;
+            if on_pool && better_counter(&finished.span).is_some() {
+                survive(|| finished.recount(&process.parts.prices));
+            }
             with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
         });
         if let Err(job) = self.core.process.parts.inference.submit(Job { bytes, deadline, run }) {
             self.core.meter.dropped("inference", "queue_full");
             queue_full.store(true, Ordering::Relaxed);
+            (job.run)(Turn::Expired);
+        }
+    }
+}
+
+impl Ledger {
+    /// Tokens that the provider did not count are counted on the pool, where loading a vocabulary and a long text hold
+    /// nobody up; with the pool full the estimate stands.
+    fn count_on_pool(&self, finished: Finished, publish: Publish) {
+        let process = Arc::clone(&self.core.process);
+        let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
+        let texts = [&finished.span.prompt, &finished.span.response];
+        let bytes = texts.into_iter().flatten().map(String::len).sum();
+        let run = Box::new(move |turn: Turn<'_>| {
+            let mut finished = finished;
+            if matches!(turn, Turn::Run(..)) {
+                survive(|| finished.recount(&process.parts.prices));
+            }
+            with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
+        });
+        if let Err(job) = self.core.process.parts.inference.submit(Job { bytes, deadline: Instant::now() + limit, run })
+        {
             (job.run)(Turn::Expired);
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Publish {
 
 impl Publish {
     pub(crate) fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
-        let Finished { mut span, cost_nano_usd } = finished;
+        let Finished { mut span, cost_nano_usd, .. } = finished;
         process.parts.guard.mask_record(&mut span);
         if let Some(reservation) = self.reservation {
             let agent = span.agent_id.clone();

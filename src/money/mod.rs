@@ -5,6 +5,7 @@
 //! book    custom prices ▸ pricing file ▸ list: one model name to one price, or none
 //! cost    tokens × price, exactly
 //! caps    may this request still be sent: token caps, and what it would cost at most
+//! tokenizer  tokens where the provider did not count, with a public vocabulary
 //! spend   who has spent how much in which period: reserve before, settle after
 //! ```
 //!
@@ -17,9 +18,11 @@ mod caps;
 mod cost;
 mod list;
 mod spend;
+mod tokenizer;
 
 pub use book::{PriceBook, Prices};
 pub use calendar::Period;
 pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
 pub use cost::{Counted, cost_nano_usd};
 pub use spend::{DEFAULT_AGENT, Exceeded, OTHER_AGENT, Reservation, Spend, Warning, WindowSpend};
+pub use tokenizer::Family;
