@@ -29,6 +29,13 @@ pub struct Costs {
     pub spend: Arc<Spend>,
 }
 
+impl Costs {
+    /// Forgets what a deleted tenant has spent.
+    pub(super) fn forget(&self, tenant: TenantId) {
+        self.spend.erase(tenant, Timestamp::now().micros() / MICROS_PER_SECOND);
+    }
+}
+
 /// Spend of one agent.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct SpendSnapshot {

@@ -81,7 +81,16 @@ pub(super) async fn update(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id("id")?);
-    let gone = move |deleted: bool| if deleted { Ok(nothing()) } else { Err(unknown()) };
+    let costs = api.costs.clone();
+    let gone = move |deleted: bool| {
+        if !deleted {
+            return Err(unknown());
+        }
+        if let Some(costs) = costs {
+            costs.forget(id);
+        }
+        Ok(nothing())
+    };
     api.change(move |identities| gone(identities.delete_tenant(&caller, id)?)).await
 }
 

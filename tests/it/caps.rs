@@ -118,6 +118,25 @@ on_both_drivers! {
         assert_eq!(answer.status, 400, "{}", answer.text());
     }
 
+    fn caps_are_switched_while_traffic_flows(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let gateway =
+            Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.01, 1.0).replace("enabled: true", "enabled: false")).start();
+        let switch = |on: bool| {
+            let body = json!({ "cost_caps_enabled": on }).to_string();
+            let head = "PUT /api/v1/config/features HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\n";
+            let answer = call(gateway.addr, format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()));
+            assert_eq!(answer.status, 200, "{}", answer.text());
+        };
+        assert_eq!(served(&gateway, "a", 3), 3);
+        switch(true);
+        assert_eq!(served(&gateway, "a", 3), 1, "what was spent while caps were off does not count");
+        switch(false);
+        assert_eq!(served(&gateway, "a", 3), 3);
+        switch(true);
+        assert_eq!(served(&gateway, "a", 1), 0);
+    }
+
     fn what_was_spent_survives_a_stop_and_a_kill(driver) {
         let upstream = Upstream::always(answer_using(1));
         let mut gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 1.0)).start();
