@@ -7,6 +7,7 @@ mod errors;
 mod every_setting;
 mod example;
 mod overlay;
+mod rules;
 mod schema;
 
 use std::collections::BTreeMap;
