@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::spawn_blocking;
 use weir_config::{FlagFault, Refused};
+use weir_storage::audit::AuditEvent;
 
 use super::ask::Ask;
 use super::error::Fault;
@@ -68,7 +69,7 @@ pub(super) async fn change_features(api: Api, ask: Ask) -> Answer {
     {
         changes = std::mem::take(inner);
     }
-    let Changed { mut flags, persisted } = change(&api, changes).await?;
+    let Changed { mut flags, persisted, .. } = change(&api, &ask, changes).await?;
     flags.insert("persisted".to_owned(), Value::Bool(persisted));
     Ok(answer(StatusCode::OK, to_json(&flags)?, "application/json"))
 }
@@ -84,13 +85,32 @@ pub(super) async fn admin_flags(api: Api, _ask: Ask) -> Answer {
 pub(super) async fn change_admin_flag(api: Api, ask: Ask) -> Answer {
     let Switch { enabled } = ask.json()?;
     let changes = Map::from_iter([(JUDGE.to_owned(), Value::Bool(enabled))]);
-    judge_flag(&change(&api, changes).await?.flags)
+    judge_flag(&change(&api, &ask, changes).await?.flags)
 }
 
-/// Changes the flags on a blocking thread: the overlay is synced to disk.
-async fn change(api: &Api, changes: Flags) -> Result<Changed, Fault> {
+/// Changes the flags on a blocking thread: the overlay is synced to disk. The audit log is told beside it, because a
+/// change must not wait for a store that is in trouble.
+async fn change(api: &Api, ask: &Ask, changes: Flags) -> Result<Changed, Fault> {
+    let actor = ask.caller()?.actor().into_owned();
     let live = Arc::clone(&api.live);
-    api.finished(spawn_blocking(move || live.change(&changes)).await)?.map_err(|faults| refusal(&faults))
+    let changed =
+        api.finished(spawn_blocking(move || live.change(&changes)).await)?.map_err(|faults| refusal(&faults))?;
+    if !changed.moved.is_empty() {
+        let records = Arc::clone(&api.records);
+        let event = AuditEvent {
+            tenant: None,
+            actor,
+            action: "config.change".to_owned(),
+            target: None,
+            detail: changed.moved.clone(),
+        };
+        drop(spawn_blocking(move || {
+            if let Err(error) = records.audit(event) {
+                tracing::warn!(%error, "a change of flags could not be written to the audit log");
+            }
+        }));
+    }
+    Ok(changed)
 }
 
 /// One refusal for all faults; the kind of the first decides.

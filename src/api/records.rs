@@ -6,7 +6,7 @@
 use uuid::Uuid;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::actions::ActionsSummary;
-use weir_storage::audit::{AuditCheck, AuditEntry};
+use weir_storage::audit::{AuditCheck, AuditEntry, AuditEvent};
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::reports::{ReportRecord, ReportType};
@@ -67,6 +67,8 @@ pub trait Records: Send + Sync + 'static {
     fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadFault>;
     /// Administrative events, newest first: those that concern one tenant, or all.
     fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault>;
+    /// Writes down an administrative event.
+    fn audit(&self, event: AuditEvent) -> Result<(), NotWritten>;
     /// Whether the log of those events is whole.
     fn check_audit(&self) -> Result<AuditCheck, ReadFault>;
 }
@@ -174,6 +176,10 @@ impl Records for Store {
 
     fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault> {
         Ok(self.list_audit(tenant, page)?)
+    }
+
+    fn audit(&self, event: AuditEvent) -> Result<(), NotWritten> {
+        self.audit(event).map(|_| ())
     }
 
     fn check_audit(&self) -> Result<AuditCheck, ReadFault> {

@@ -1,5 +1,6 @@
 //! Start order and its reverse.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use weir_config::settings::StorageProfile;
 use weir_config::vocab::{Role, Timestamp};
 use weir_config::{Loaded, Settings};
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
+use weir_storage::audit::AuditEvent;
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::StartError;
@@ -308,7 +310,17 @@ impl Gateway {
 
     /// Reads certificates, prices and the like anew (SIGHUP). What cannot be read keeps its former values.
     pub fn reload(&self) {
-        self.reloaders.reload();
+        let failed = self.reloaders.reload();
+        let event = AuditEvent {
+            tenant: None,
+            actor: "local".to_owned(),
+            action: "config.reload".to_owned(),
+            target: None,
+            detail: BTreeMap::from([("failed".to_owned(), failed.to_string())]),
+        };
+        if let Err(error) = self.store.audit(event) {
+            tracing::warn!(%error, "the reload could not be written to the audit log");
+        }
     }
 
     /// Lets a process started with `--take-over` have the listening sockets; `stop` is called, on another thread, when it has

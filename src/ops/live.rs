@@ -8,6 +8,7 @@
 //! Invariant: a snapshot is published whole, so nobody sees half of a change; readers take no lock. A change blocks on
 //! the disk and belongs on a blocking thread. Knows no HTTP.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub struct Changed {
     pub flags: Map<String, Value>,
     /// Whether they survive a restart.
     pub persisted: bool,
+    /// Those that are not what they were: from and to.
+    pub moved: BTreeMap<String, String>,
 }
 
 impl LiveSettings {
@@ -73,11 +76,11 @@ impl LiveSettings {
         let before = self.loaded.load_full();
         let next = before.with_flags(changes)?;
         let persisted = persist(&next);
-        log_change(&before.flags(), &next.flags(), persisted);
         let flags = next.flags();
+        let moved = moved(&before.flags(), &flags, persisted);
         self.snapshot.store(Arc::new(next.settings.clone()));
         self.loaded.store(Arc::new(next));
-        Ok(Changed { flags, persisted })
+        Ok(Changed { flags, persisted, moved })
     }
 }
 
@@ -93,13 +96,17 @@ fn persist(loaded: &Loaded) -> bool {
     loaded.overlay_path.as_deref().is_some_and(write)
 }
 
-fn log_change(before: &Map<String, Value>, after: &Map<String, Value>, persisted: bool) {
+/// What has changed, which is logged, too.
+fn moved(before: &Map<String, Value>, after: &Map<String, Value>, persisted: bool) -> BTreeMap<String, String> {
+    let mut moved = BTreeMap::new();
     for (flag, now) in after {
         let was = before.get(flag).unwrap_or(&Value::Null);
         if was != now {
             tracing::info!(flag, from = %was, to = %now, persisted, "flag changed");
+            moved.insert(flag.clone(), format!("{was} to {now}"));
         }
     }
+    moved
 }
 
 #[cfg(test)]

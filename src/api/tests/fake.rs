@@ -173,6 +173,10 @@ impl Records for Fake {
         Ok(paged(Vec::new(), page))
     }
 
+    fn audit(&self, _event: weir_storage::audit::AuditEvent) -> Result<(), weir_storage::NotWritten> {
+        Ok(())
+    }
+
     fn check_audit(&self) -> Result<AuditCheck, ReadFault> {
         Ok(AuditCheck { intact: true, entries: 0, first_bad_seq: None, head: "0".repeat(64) })
     }
