@@ -94,7 +94,6 @@ impl Route {
     }
 
     /// A route that replaces something.
-    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn put<F, Fut>(path: &'static str, access: Access, handler: F) -> Self
     where
         F: Fn(Api, Ask) -> Fut + Send + Sync + 'static,
@@ -104,7 +103,6 @@ impl Route {
     }
 
     /// A route that removes something.
-    #[allow(dead_code)] // Rows of tenants and settings follow.
     pub(super) fn delete<F, Fut>(path: &'static str, access: Access, handler: F) -> Self
     where
         F: Fn(Api, Ask) -> Fut + Send + Sync + 'static,
