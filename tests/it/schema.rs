@@ -11,7 +11,7 @@ use crate::support::{Call, Driver, Setup, call, chat_call, provider};
 
 /// Cases per route; more with the variable, for long runs.
 fn examples() -> String {
-    std::env::var("SCHEMA_EXAMPLES").unwrap_or_else(|_| "12".to_owned())
+    std::env::var("SCHEMA_EXAMPLES").unwrap_or_else(|_| "6".to_owned())
 }
 
 fn tested(profile: &str) {
