@@ -42,10 +42,10 @@ impl Family {
             let rest = name.strip_prefix(known);
             rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
         };
-        if O200K_NAMES.iter().any(|known| is(&known)) {
+        if O200K_NAMES.iter().any(&is) {
             Some(Self::O200k)
         } else {
-            CL100K_NAMES.iter().any(|known| is(&known)).then_some(Self::Cl100k)
+            CL100K_NAMES.iter().any(&is).then_some(Self::Cl100k)
         }
     }
 
