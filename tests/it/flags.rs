@@ -198,7 +198,7 @@ fn a_request_in_flight_keeps_its_settings() {
     }
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert_eq!(put(&gateway, json!({ "enforcement_mode": "block" })).status, 200);
-    client.say(rest.to_owned());
+    client.say(rest);
     assert_eq!(client.answer().status, 200, "it began before the change");
     assert_eq!(call(gateway.addr, chat_call(ATTACK).bytes()).status, 403);
 }

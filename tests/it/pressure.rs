@@ -252,7 +252,7 @@ on_both_drivers! {
                     *delivered.lock().unwrap().entry(id).or_default() += 1;
                     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
                     wait_us = (wait_us * 31 + 17) % 2_000;
-                    if wait_us % 3 == 0 {
+                    if wait_us.is_multiple_of(3) {
                         std::thread::sleep(Duration::from_micros(wait_us));
                         return;
                     }
