@@ -107,7 +107,7 @@ on_both_drivers! {
             (json!({"enforcement_mode": "allow"}), "invalid_request", "`log`, `block` or `flag`"),
             (json!({"rate_limiting_enabled": "no"}), "invalid_request", "true or false"),
             (json!({"llm_judge_enabled": true}), "invalid_request", "not built into this version"),
-            (json!(["enforcement_mode"]), "invalid_request", "the body is not what this route takes"),
+            (json!(["enforcement_mode"]), "invalid_request", "the body must be a JSON object, not a list"),
         ] {
             let answer = put(&gateway, body.clone());
             assert_eq!(answer.status, 400, "{body}");

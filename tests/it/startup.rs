@@ -77,7 +77,7 @@ fn a_port_in_use_is_named() {
     let addr = taken.local_addr().unwrap().to_string();
     let folder = TempDir::new().unwrap();
     let config = format!("listen_addr: {addr}\nstorage: {{profile: memory}}\n");
-    assert_refused(start(folder.path(), &config), &["`listen_addr`", &addr, "in use"]);
+    assert_refused(start(folder.path(), &config), &["listen_addr", &addr, "in use"]);
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn the_gauge_is_one_for_exactly_the_state_it_is_in() {
     let mut out = Exposition::default();
     BreakerGauges(breakers).collect(&mut out);
     let text = out.render().unwrap();
-    let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let samples: Vec<&str> = text.lines().filter(|line| line.starts_with("service_circuit_breaker_state")).collect();
     assert_eq!(
         samples,
         [
