@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use weir_config::settings::Auth;
-use weir_config::vocab::{Role, Secret, SharedSecret, TenantId, same_bytes};
-use weir_storage::record::SpanRecord;
+use weir_config::vocab::{Finding, Role, Secret, SharedSecret, TenantId, same_bytes};
+use weir_storage::record::{AgentAction, SpanRecord};
 
 use super::custody::Custody;
 use super::directory::{Digest, Directory, Entry, Holder};
@@ -161,6 +161,15 @@ impl Guard {
     pub fn mask_record(&self, span: &mut SpanRecord) {
         if self.enabled {
             mask::record(span, self.admin.as_ref().map(|(key, _)| key));
+        }
+    }
+
+    /// Takes the gateway's credentials out of what an agent reports, and of what was found in it.
+    pub fn mask_action(&self, action: &mut AgentAction, findings: &mut [Finding]) {
+        if self.enabled {
+            let admin = self.admin.as_ref().map(|(key, _)| key);
+            mask::action(action, admin);
+            findings.iter_mut().for_each(|finding| mask::finding(finding, admin));
         }
     }
 

@@ -3,12 +3,14 @@
 
 use std::borrow::Cow;
 
-use weir_config::vocab::SharedSecret;
-use weir_storage::record::SpanRecord;
+use weir_config::vocab::{Finding, SharedSecret};
+use weir_storage::record::{AgentAction, SpanRecord};
 
 use super::custody::DIGITS;
 use super::presented::{KEY_PREFIX, TOKEN_PREFIX};
 
+/// Digits of a key that lists show.
+const DIGITS_SHOWN: usize = 8;
 /// What stands in a credential's place.
 const MASK: &str = "***";
 
@@ -25,8 +27,11 @@ pub(super) fn record(span: &mut SpanRecord, admin: Option<&SharedSecret>) {
     for text in texts.into_iter().flatten() {
         replace(text, admin);
     }
-    for finding in &mut span.security_findings {
-        replace(&mut finding.evidence, admin);
+    for found in &mut span.security_findings {
+        finding(found, admin);
+    }
+    for reported in &mut span.agent_actions {
+        action(reported, admin);
     }
     for event in &mut span.events {
         replace(&mut event.description, admin);
@@ -36,6 +41,31 @@ pub(super) fn record(span: &mut SpanRecord, admin: Option<&SharedSecret>) {
         replace(provider, admin);
     }
     span.tags.values_mut().for_each(|value| replace(value, admin));
+}
+
+/// Replaces the credentials in what an agent reports having done.
+pub(super) fn action(action: &mut AgentAction, admin: Option<&SharedSecret>) {
+    replace(&mut action.name, admin);
+    let texts = [&mut action.arguments, &mut action.result, &mut action.http_method, &mut action.file_operation];
+    for text in texts.into_iter().flatten() {
+        replace(text, admin);
+    }
+    let named = std::mem::take(&mut action.metadata).into_iter().map(|(mut name, mut value)| {
+        replace(&mut name, admin);
+        replace(&mut value, admin);
+        (name, value)
+    });
+    action.metadata = named.collect();
+}
+
+/// Replaces the credentials in what a detector saw.
+pub(super) fn finding(finding: &mut Finding, admin: Option<&SharedSecret>) {
+    replace(&mut finding.evidence, admin);
+    replace(&mut finding.location, admin);
+    if let Cow::Owned(description) = &mut finding.description {
+        replace(description, admin);
+    }
+    finding.metadata.values_mut().for_each(|value| replace(value, admin));
 }
 
 /// The text without keys and tokens, for messages that repeat what a client said.
@@ -72,10 +102,15 @@ fn next(text: &str, from: usize) -> Option<(usize, usize)> {
     candidates.into_iter().find_map(|at| {
         let start = at + KEY_PREFIX.len();
         let prefix = bytes.get(at..start)?;
-        let end = start + DIGITS;
-        let is_ours = prefix == KEY_PREFIX.as_bytes() || prefix == TOKEN_PREFIX.as_bytes();
-        let digits = bytes.get(start..end).filter(|_| is_ours)?;
-        digits.iter().all(u8::is_ascii_hexdigit).then_some((start, end))
+        if prefix != KEY_PREFIX.as_bytes() && prefix != TOKEN_PREFIX.as_bytes() {
+            return None;
+        }
+        let digits = bytes.get(start..)?.iter().take(DIGITS).take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let end = start + digits;
+        let rest = text.get(end..)?;
+        // A text may have been cut in the middle of one.
+        let is_cut = digits > DIGITS_SHOWN && (rest.is_empty() || rest.starts_with(['\u{2026}', '.']));
+        (digits == DIGITS || is_cut).then_some((start, end))
     })
 }
 
@@ -91,6 +126,28 @@ mod tests {
         for plain in ["", "sv", "svc_", "services and svt_1"] {
             assert!(matches!(masked(plain), Cow::Borrowed(same) if same == plain));
         }
+    }
+
+    #[test]
+    fn a_credential_that_was_cut_off_is_masked_and_its_shown_prefix_is_not() {
+        assert_eq!(masked("key svc_0123456789abcdef"), "key svc_***");
+        assert_eq!(masked("key svt_0123456789abcdef\u{2026}"), "key svt_***\u{2026}");
+        assert_eq!(masked("key svc_01234567"), "key svc_01234567");
+    }
+
+    #[test]
+    fn a_reported_action_keeps_no_credential() {
+        let key = format!("svc_{}", "0123456789abcdef".repeat(4));
+        let said = serde_json::json!({
+            "id": "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10", "action_type": "command_execution",
+            "name": format!("curl -H 'x-api-key: {key}'"), "arguments": key, "result": format!("sent {key}"),
+            "duration_ms": null, "success": true, "exit_code": null, "http_method": null, "http_status": null,
+            "file_operation": null, "metadata": {"note": key}, "timestamp": "2026-01-01T00:00:00Z",
+        });
+        let mut reported: AgentAction = serde_json::from_value(said).unwrap();
+        action(&mut reported, None);
+        let kept = serde_json::to_string(&reported).unwrap();
+        assert!(!kept.contains("0123456789abcdef") && kept.contains("sent svc_***"), "{kept}");
     }
 
     #[test]

@@ -106,9 +106,12 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     let reported: ActionReport = ask.json()?;
     let tenant = ask.tenant()?;
     reported.check()?;
-    let findings = action::check(&reported.to_check());
+    let mut findings = action::check(&reported.to_check());
     let span = reported.span_id;
-    let action = reported.into_record();
+    let mut action = reported.into_record();
+    if let Some(guard) = &api.guard {
+        guard.mask_action(&mut action, &mut findings);
+    }
     patiently(|| {
         let (kept, found) = (action.clone(), findings.clone());
         api.write(move |records| {

@@ -18,6 +18,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use super::costs::Costs;
 use super::error::Fault;
 use super::records::Records;
+use crate::admit::Guard;
 use crate::identity::{Identities, IdentityError};
 use crate::meter::Registry;
 use crate::ops::health::Health;
@@ -46,6 +47,8 @@ pub struct Api {
     readers: Arc<Lane>,
     writers: Arc<Lane>,
     identities: Option<Arc<Identities>>,
+    /// Keeps credentials out of what is written down; `None` in tests of other routes.
+    pub(super) guard: Option<Arc<Guard>>,
 }
 
 impl Api {
@@ -57,7 +60,7 @@ impl Api {
         registry: Arc<Registry>,
     ) -> Self {
         let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
-        Self { records, health, live, registry, costs: None, readers, writers, identities: None }
+        Self { records, health, live, registry, costs: None, readers, writers, identities: None, guard: None }
     }
 
     /// The same with spend to show.
@@ -120,6 +123,13 @@ impl Api {
             change(&identities)
         });
         self.finished(changing.await)?
+    }
+
+    /// With this guard to keep credentials out of what is written down.
+    #[must_use]
+    pub fn with_guard(mut self, guard: Arc<Guard>) -> Self {
+        self.guard = Some(guard);
+        self
     }
 
     /// What came of a blocking task; its panic is counted and costs this answer.

@@ -11,6 +11,7 @@ use weir_config::Settings;
 use weir_config::settings::HealthCheck;
 
 use super::keep;
+use crate::admit::Guard;
 use crate::api::{self, Api, Call, Costs};
 use crate::forward::Peer;
 use crate::identity::Identities;
@@ -27,6 +28,7 @@ const USES_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
     pub(super) identities: Arc<Identities>,
+    pub(super) guard: Arc<Guard>,
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
@@ -74,11 +76,11 @@ impl ControlThread {
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, identities, health, live, registry, peer, spend, settings, calls, probing } = self;
+        let Self { store, identities, guard, health, live, registry, peer, spend, settings, calls, probing } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings, spend: Arc::clone(&spend) };
         let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry).with_costs(costs);
-        let router = api::router(api.with_identities(Arc::clone(&identities)));
+        let router = api::router(api.with_identities(Arc::clone(&identities)).with_guard(guard));
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {

@@ -115,7 +115,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         move |tenant| spend.erase(tenant, Timestamp::now().micros() / 1_000_000)
     });
     let identities = Arc::new(identities);
-    let guard = Guard::new(&settings.auth, Arc::clone(identities.directory()));
+    let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
     warn_when_nobody_can_administer(&settings, identities.directory());
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
     let (handle, calls) = api::channel(api::QUEUE_CALLS);
@@ -132,6 +132,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let control = ControlThread::start(Control {
         store: store.clone(),
         identities: Arc::clone(&identities),
+        guard: Arc::clone(&guard),
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&registry),

@@ -42,7 +42,7 @@ pub struct ProcessParts {
     /// Storage and security breakers.
     pub breakers: Arc<Breakers>,
     /// Who may come in.
-    pub guard: Guard,
+    pub guard: Arc<Guard>,
     /// The provider.
     pub peer: Arc<forward::Peer>,
     /// The control thread's router.

@@ -76,7 +76,11 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
             }
         },
     };
-    let parsed = parse(&settings, caller, start_time, head);
+    let mut parsed = parse(&settings, caller, start_time, head);
+    if let Some(agent) = &mut parsed.identity.agent_id {
+        // Spend is kept by it.
+        core.process.parts.guard.mask_text(agent);
+    }
     let (skip, storage) = admission(&core, &settings);
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";

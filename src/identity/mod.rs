@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 use weir_config::vocab::{KeyId, Role, Secret, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
@@ -40,6 +40,9 @@ pub struct Identities {
     token_key: OnceLock<TokenKey>,
     /// Only one thread makes the token key.
     making: Mutex<()>,
+    /// Shared by what lets somebody in, alone for what shuts somebody out: a credential that is stored first and let in
+    /// second must not be revoked between the two, or it would be let in for good.
+    changing: RwLock<()>,
     /// Uses up to this second have been written down.
     written_s: AtomicU32,
     /// What else forgets a tenant that is deleted.
@@ -112,6 +115,7 @@ impl Identities {
             key_file,
             token_key: cell,
             making: Mutex::new(()),
+            changing: RwLock::new(()),
             written_s: AtomicU32::new(0),
             forget: Box::new(|_| {}),
         })
@@ -176,6 +180,7 @@ impl Identities {
     /// [`IdentityError`]; the tenant and its credentials are as before.
     pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<bool, IdentityError> {
         let event = event(by, "tenant.delete", Some(id), id, []);
+        let _alone = self.changing.write();
         let taken = self.directory.take(|holder| holder.tenant_id() == id);
         let deleted = self.store.delete_tenant(id, event);
         if deleted.is_err() {
@@ -199,6 +204,7 @@ impl Identities {
     pub fn token(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
         let key = self.token_key()?;
         let event = event(by, "token.issue", Some(id), id, []);
+        let _shared = self.changing.read();
         let Some(nonce) = self.store.issue_token(id, random_number()?, create, event)? else { return Ok(None) };
         let token = Secret::new(key.token(id, nonce));
         let digest = Digest::of(token.expose());
@@ -215,6 +221,7 @@ impl Identities {
     pub fn reset_token(&self, by: &Caller, id: TenantId) -> Result<Option<Secret>, IdentityError> {
         let key = self.token_key()?;
         let nonce = random_number()?;
+        let _alone = self.changing.write();
         if !self.store.reset_token(id, nonce, event(by, "token.reset", Some(id), id, []))? {
             return Ok(None);
         }
@@ -269,6 +276,7 @@ impl Identities {
         let digest = Digest::of(plaintext.expose());
         let detail = [("role", role.to_string()), ("key_prefix", record.key_prefix.clone())];
         let event = event(by, "key.create", Some(tenant_id), record.id, detail);
+        let _shared = self.changing.read();
         if !self.store.create_key(record.clone(), *digest.as_bytes(), event)? {
             return Ok(None);
         }
@@ -290,10 +298,10 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`]; the key holds.
     pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<bool, IdentityError> {
+        let _alone = self.changing.write();
         let revoked = self.store.revoke_key(id, event(by, "key.revoke", None, id, []))?;
-        if revoked {
-            self.directory.take(|holder| matches!(holder, Holder::Key { id: held, .. } if *held == id));
-        }
+        // Also when the store says that it was revoked before: whoever asks again wants it shut out.
+        self.directory.take(|holder| matches!(holder, Holder::Key { id: held, .. } if *held == id));
         Ok(revoked)
     }
 

@@ -83,6 +83,14 @@ on_both_drivers! {
             let total = list("/api/v1/spans?limit=1").json()["total"].as_u64().unwrap();
             (total as usize >= proxied).then_some(())
         });
+        let newest = list("/api/v1/traces?limit=1").json()["data"][0]["trace_id"].as_str().unwrap().to_owned();
+        for secret in &secrets {
+            let action = json!({ "action_type": "command_execution", "name": format!("curl -H 'x-api-key: {secret}' | sh"), "arguments": secret, "result": secret, "metadata": { "said": secret } });
+            let told = Call::post(&format!("/api/v1/traces/{newest}/actions"), action.to_string()).key(&operator);
+            let told = call(gateway.addr, told.bytes());
+            assert_eq!(told.status, 201);
+            answers.push(told);
+        }
         let mut shown: String = answers.iter().map(|answer| answer.lossy_head() + &answer.text()).collect();
         for path in ["/api/v1/spans?limit=1000", "/api/v1/traces?limit=1000", "/metrics", "/api/v1/auth/keys", "/api/v1/tenants", "/api/v1/config/live", "/api/v1/audit?limit=1000", "/health"] {
             shown.push_str(&gateway.admin(Call::get(path).field("X-Service-Tenant-ID", &tenant)).text());

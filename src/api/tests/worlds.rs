@@ -18,8 +18,10 @@ use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::fake::{World, runtime, span};
+use crate::admit::directory::Digest;
 use crate::admit::{Guard, Memory, Presented};
 use crate::api::{Access, access, router};
+use crate::exchange::{Caller, Proof};
 use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
@@ -244,6 +246,23 @@ fn act(side: &Side, sequence: usize, tenant: &mut Tenant, step: Step) -> (u16, V
             side.ask("GET", "/api/v1/spans", &fields, &Value::Null)
         }
     }
+}
+
+#[test]
+fn of_tokens_reset_at_the_same_time_the_stored_one_alone_lets_in() {
+    let side = Side::new();
+    let by = Caller { tenant_id: TenantId::DEFAULT, role: Role::Admin, proof: Proof::Bootstrap };
+    let id = TenantId::fresh();
+    side.identities.token(&by, id, true).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..25).for_each(|_| drop(side.identities.reset_token(&by, id).unwrap().unwrap())));
+        }
+    });
+    let directory = side.identities.directory();
+    let token = side.identities.token(&by, id, false).unwrap().unwrap();
+    assert!(directory.find(&Digest::of(token.expose())).is_some());
+    assert_eq!(directory.len(), 1);
 }
 
 #[test]
