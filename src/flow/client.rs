@@ -52,12 +52,16 @@ impl ClientConn {
         }
     }
 
-    /// Waits until something has arrived, holding no buffer; may be dropped at any time.
+    /// Waits until something has arrived, holding no buffer; may be dropped at any time. What came together with the end of
+    /// a TLS handshake has arrived: the socket would not say so again.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) async fn readable(&self) -> io::Result<()> {
-        self.tcp().readable().await
+        match self {
+            Self::Tls(tls) if tls.has_unread() => Ok(()),
+            _ => self.tcp().readable().await,
+        }
     }
 
     /// Whether nothing has arrived that has not been read, not even the end. One system call.

@@ -1,7 +1,7 @@
 //! The client connections of one core, and which of them have been waiting for a request longest.
 //!
 //! Invariant: an entry stands in the row of the waiting exactly while its state is `Waiting`; entering, changing state and
-//! leaving cost a few stores, no hashing and no search. Knows descriptors as numbers only.
+//! leaving cost a few stores, no hashing and no search; a place is given away once. Knows descriptors as numbers only.
 
 use std::os::fd::RawFd;
 
@@ -66,10 +66,12 @@ impl Roster {
         Seat(self.entries.len() - 1)
     }
 
-    /// It waits for a request from now on.
+    /// It waits for a request from now on. One whose place was given away while a request of it was on its way has no place
+    /// to give a second time: its reading has ended, and it goes by itself.
     pub fn wait(&mut self, seat: Seat) {
         let back = self.back;
-        let Some(entry) = self.entries.get_mut(seat.0).filter(|entry| entry.state == State::Working) else { return };
+        let may_wait = |entry: &&mut Entry| entry.state == State::Working && entry.counted;
+        let Some(entry) = self.entries.get_mut(seat.0).filter(may_wait) else { return };
         (entry.state, entry.before, entry.behind) = (State::Waiting, back, NONE);
         match self.entries.get_mut(back) {
             Some(last) => last.behind = seat.0,
@@ -176,6 +178,19 @@ mod tests {
         assert_eq!(rest, [3, 5, 6]);
     }
 
+    #[test]
+    fn a_place_is_given_away_once_though_its_connection_still_served_a_request() {
+        let mut roster = Roster::new();
+        let seat = roster.enter(3, client(1));
+        roster.wait(seat);
+        assert_eq!(roster.end_longest(None), Some((3, client(1))));
+        assert!(roster.work(seat), "bytes had come before its reading ended");
+        roster.wait(seat);
+        assert_eq!(roster.end_longest(None), None);
+        assert_eq!(roster.leave(seat), None);
+        assert!(roster.is_empty());
+    }
+
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Enter,
@@ -215,7 +230,7 @@ mod tests {
                     }
                     Step::Wait(at) => if let Some((seat, fd)) = pick(at, &there) {
                         roster.wait(seat);
-                        if !queue.contains(&fd) && !ended.contains(&fd) {
+                        if !queue.contains(&fd) && !gone.contains(&fd) {
                             queue.push(fd);
                         }
                     }

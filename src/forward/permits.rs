@@ -107,6 +107,15 @@ impl Permits {
         }
     }
 
+    /// Calls `desk` itself, to lend what its own requests no longer wait for.
+    pub(super) fn call(&self, desk: usize) {
+        if self.waiting() > 0
+            && let Some(desk) = self.desks.get(desk)
+        {
+            desk.call();
+        }
+    }
+
     /// Calls every core but this one: somebody waits, and they may keep connections they do not use.
     pub(super) fn call_others(&self, desk: usize) {
         for (index, other) in self.desks.iter().enumerate() {

@@ -328,6 +328,8 @@ impl Drop for Place<'_> {
         if some_left && !pool.queue.borrow().is_empty() {
             pool.wake_first();
         } else if some_left {
+            // Nobody here wants what was kept for this place: this core's lending passes it on.
+            pool.permits.call(pool.desk);
             pool.permits.call_oldest();
         }
     }

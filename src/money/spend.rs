@@ -129,6 +129,12 @@ impl Cell {
         self.committed.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
+    /// Adds `amount` where nothing limits it. Wrapping, so that absurd estimates refuse nobody: what is taken off again is
+    /// the same number.
+    fn note(&self, amount: u64) {
+        self.committed.fetch_add(amount, Ordering::AcqRel);
+    }
+
     fn release(&self, amount: u64) {
         self.committed.fetch_sub(amount, Ordering::AcqRel);
     }
@@ -213,7 +219,9 @@ impl Spend {
         let cells = account.cells(now_s);
         for (index, (cell, window)) in cells.iter().zip(Window::ALL).enumerate() {
             let limit = budgets[index].map_or(u64::MAX, |budget| budget.hard_nano_usd);
-            if !cell.commit(estimate, limit) {
+            if limit == u64::MAX {
+                cell.note(estimate);
+            } else if !cell.commit(estimate, limit) {
                 cells.iter().take(index).for_each(|cell| cell.release(estimate));
                 let WindowSpend { period, spent_nano_usd, reserved_nano_usd } = cell.read();
                 let resets_at_s = period.end_s;

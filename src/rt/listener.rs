@@ -18,6 +18,9 @@ use super::conn::{Conn, shutdown_fd};
 /// Handshakes the kernel queues for one core's listener.
 const BACKLOG: i32 = 4096;
 
+/// Reads, of some kilobytes each, that a client which is turned away gets at most: it may go on sending for ever.
+const UNREAD_STEPS: usize = 64;
+
 /// One core's listener. Every core binds the same address with SO_REUSEPORT; the kernel spreads the connections.
 pub struct Listener {
     inner: TcpListener,
@@ -42,7 +45,7 @@ impl Spare {
             let Some((stream, _)) = accept_now(listener.inner.as_raw_fd(), mode) else { break };
             // What has arrived is read: a close with unread input would be a reset, and the answer lost.
             let (fd, mut unread) = (stream.as_raw_fd(), [0; 4096]);
-            while receive_now(fd, &mut unread) == unread.len() {}
+            let _sent_less = (0..UNREAD_STEPS).any(|_| receive_now(fd, &mut unread) < unread.len());
             super::conn::send_now(fd, answer);
             shutdown_fd(fd, libc::SHUT_WR);
             drop(stream);

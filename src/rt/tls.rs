@@ -210,7 +210,10 @@ pub struct TlsConn {
 }
 
 impl TlsConn {
-    fn over(conn: Conn, session: Connection) -> Self {
+    fn over(conn: Conn, mut session: Connection) -> Self {
+        // Beside one step there is room for what the session says of its own accord (a key update): a step taken in part
+        // would be an error.
+        session.set_buffer_limit(Some(2 * PLAINTEXT_STEP));
         Self { session, conn, incoming: BytesMut::new(), early: BytesMut::new(), closed: false }
     }
 
@@ -359,6 +362,11 @@ impl TlsConn {
             self.flush().await?;
         }
         Ok(())
+    }
+
+    /// Whether a read would bring something, or the session's end, without waiting for the socket.
+    pub fn has_unread(&self) -> bool {
+        self.closed || !self.early.is_empty()
     }
 
     /// Whether an idle session is still quiet.

@@ -1,6 +1,7 @@
 //! Promise: over TLS the gateway behaves as it does in plain text; its certificate can be replaced while it serves; and
 //! what is wrong with a certificate is said at the start.
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -293,6 +294,36 @@ on_both_drivers! {
         old.say(chat_call("hello").bytes());
         assert_eq!(old.answer().status, 200, "present connections live on");
     }
+}
+
+#[test]
+fn a_request_in_the_same_packet_as_the_end_of_the_handshake_is_answered_in_a_crowd() {
+    let upstream = Upstream::always(ok("ok"));
+    let pair = Pair::new(SERVER, KEY);
+    let setup = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited().server("core_threads: 1");
+    let gateway = setup.with(&pair.settings()).start();
+    // More than a core keeps buffers for: a new connection rests until something comes.
+    let _crowd: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(gateway.addr).unwrap()).collect();
+    let mut socket = TcpStream::connect(gateway.addr).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut session = ClientConnection::new(usual(), ServerName::try_from("localhost").unwrap()).unwrap();
+    while session.is_handshaking() {
+        while session.wants_write() {
+            session.write_tls(&mut socket).unwrap();
+        }
+        session.read_tls(&mut socket).unwrap();
+        session.process_new_packets().unwrap();
+    }
+    let request = "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    session.writer().write_all(request.as_bytes()).unwrap();
+    let mut last = Vec::new();
+    while session.wants_write() {
+        session.write_tls(&mut last).unwrap();
+    }
+    socket.write_all(&last).unwrap();
+    let mut answer = [0; 12];
+    rustls::Stream::new(&mut session, &mut socket).read_exact(&mut answer).expect("an answer within five seconds");
+    assert_eq!(&answer, b"HTTP/1.1 200");
 }
 
 #[test]

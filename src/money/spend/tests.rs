@@ -55,6 +55,18 @@ fn a_refused_reservation_leaves_nothing_in_the_windows_that_had_room() {
 }
 
 #[test]
+fn an_absurd_estimate_refuses_nobody_where_no_limit_stands() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(None, None));
+    let absurd = spend.reserve(who, "bot", &limits, u64::MAX, NOON).unwrap();
+    let modest = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
+    absurd.settle(2);
+    modest.settle(3);
+    assert_eq!(spent(&spend, who, "bot", NOON), [5; 4]);
+    assert_eq!(spend.snapshot(who, "bot", NOON).map(|window| window.reserved_nano_usd), [0; 4]);
+}
+
+#[test]
 fn agents_and_tenants_have_budgets_of_their_own() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);
