@@ -49,9 +49,7 @@ impl Ballast {
             return;
         }
         self.looked = Some(Instant::now());
-        let free = self.path.parent().map(|folder| if folder == Path::new("") { Path::new(".") } else { folder });
-        let free = free.and_then(|folder| statvfs(folder).ok()).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
-        if free < FREE_MIN {
+        if self.room() < FREE_MIN {
             return;
         }
         let laid = self.lay();
@@ -61,6 +59,12 @@ impl Ballast {
             drop(std::fs::remove_file(&self.path));
         }
         self.held = laid.is_ok();
+    }
+
+    /// Free room beside the database; 0 when nobody can tell.
+    pub(super) fn room(&self) -> u64 {
+        let folder = self.path.parent().map(|folder| if folder == Path::new("") { Path::new(".") } else { folder });
+        folder.and_then(|folder| statvfs(folder).ok()).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
     }
 
     fn lay(&self) -> std::io::Result<()> {

@@ -24,6 +24,13 @@ use crate::writer::{Engine, WriteError};
 const LOG_BYTES_MAX: i64 = 16 * 1024 * 1024;
 /// Batches between looks at the log's size.
 const LOOK_EVERY: u32 = 16;
+/// The log is copied before it holds more than this part of the free room: copying makes the file grow, and one more
+/// transaction makes the log grow. A log that has taken all the room can do neither, and nobody but us could free it.
+const LOG_PART: i64 = 4;
+/// A log of this size is left alone however little room there is.
+const LOG_BYTES_MIN: i64 = 256 * 1024;
+/// With less free room than this every batch looks at the log's size.
+const ROOM_SCARCE: i64 = 4 * LOG_PART * LOG_BYTES_MAX;
 
 pub(crate) struct SqliteEngine {
     pub(super) home: Home,
@@ -41,6 +48,8 @@ pub(crate) struct SqliteEngine {
     /// The disk was full: as soon as there is room, the log is emptied, because a log that fills the disk can neither
     /// grow nor be copied.
     was_full: bool,
+    /// The log could not be copied the last time; said once.
+    log_stuck: bool,
     pub(super) policy: Arc<Policy>,
     pub(super) ballast: Ballast,
     /// When rows past their age were last looked for, and none was found.
@@ -69,6 +78,7 @@ impl SqliteEngine {
             file: identity::now(home),
             suspect: false,
             was_full: false,
+            log_stuck: false,
             policy,
             ballast: Ballast::beside(path),
             aged_looked: None,
@@ -122,11 +132,38 @@ impl SqliteEngine {
         Some(frames * self.page_bytes)
     }
 
+    /// Copies the log when it has become large, or large beside the free room; after a full disk, empties it.
+    fn bound_log(&mut self, idle: bool) {
+        if !self.home.is_file() {
+            return;
+        }
+        if self.was_full {
+            self.was_full = !self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+            return;
+        }
+        let room = i64::try_from(self.ballast.room()).unwrap_or(i64::MAX);
+        let look = room < ROOM_SCARCE || self.batches.is_multiple_of(LOOK_EVERY);
+        let large =
+            || self.log_bytes().is_some_and(|bytes| bytes > (room / LOG_PART).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX));
+        if idle || look && large() {
+            self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
+        }
+    }
+
+    /// Proves with a harmless row that the file takes writes.
+    fn prove(&self) -> Result<(), WriteError> {
+        if let Some(conn) = &self.conn {
+            conn.execute("UPDATE migrations SET applied_at = applied_at WHERE version = 1", [])?;
+        }
+        Ok(())
+    }
+
     /// Copies the log into the file; false when that failed.
-    fn checkpoint(&self, mode: &'static str) -> bool {
-        let Some(conn) = self.conn.as_ref().filter(|_| self.home.is_file()) else { return true };
+    fn checkpoint(&mut self, mode: &'static str) -> bool {
+        let Some(conn) = self.conn.as_ref() else { return false };
         let result = conn.prepare_cached(mode).and_then(|mut statement| statement.query_row([], |_| Ok(())));
-        if let Err(error) = &result {
+        let stuck = std::mem::replace(&mut self.log_stuck, result.is_err());
+        if let (Err(error), false) = (&result, stuck) {
             // Nothing is lost: the log keeps everything, and the next commit or checkpoint will meet the cause.
             tracing::warn!(%error, "copying the log into the database failed");
         }
@@ -172,9 +209,11 @@ impl Engine for SqliteEngine {
         })
     }
 
-    /// Opens the file afresh, checks it after an I/O error, and proves with a harmless row that it takes writes.
+    /// Opens the file afresh, checks it after an I/O error, and proves that it takes writes. Where the log has no room
+    /// to grow, it is emptied first.
     fn recover(&mut self) -> Result<(), WriteError> {
-        let _alone = self.home.alone();
+        let home = self.home.clone();
+        let _alone = home.alone();
         self.conn = None;
         self.interner.forget();
         self.tallies.forget();
@@ -193,34 +232,47 @@ impl Engine for SqliteEngine {
             let path = self.home.path().display();
             tracing::warn!(%path, "the database file was removed or replaced: the one that is there now is used");
         }
-        conn.execute("UPDATE migrations SET applied_at = applied_at WHERE version = 1", [])?;
-        self.suspect = false;
         self.conn = Some(conn);
-        Ok(())
+        let mut proof = self.prove();
+        if matches!(proof, Err(WriteError::Full(_))) {
+            self.was_full = true;
+            self.ballast.release();
+            if self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)") {
+                self.was_full = false;
+                proof = self.prove();
+            }
+        }
+        if proof.is_err() {
+            self.conn = None;
+        }
+        self.suspect &= proof.is_err();
+        proof
     }
 
     fn keep(&mut self) -> bool {
-        self.keep_house().unwrap_or_else(|error| {
+        let more = self.keep_house().unwrap_or_else(|error| {
             // Nothing is lost: the rows are taken out later.
             tracing::warn!(reason = error.reason(), "housekeeping of the store failed; trying on");
             false
-        })
+        });
+        if more || self.was_full {
+            // Removing writes to the log like anything else, and there may be many pieces before the next batch.
+            self.batches += 1;
+            self.bound_log(false);
+        }
+        more
     }
 
     fn tend(&mut self, idle: bool) {
         self.batches += 1;
-        let full =
-            self.batches.is_multiple_of(LOOK_EVERY) && self.log_bytes().is_some_and(|bytes| bytes > LOG_BYTES_MAX);
-        if self.was_full {
-            self.was_full = !self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
-        } else if idle || full {
-            self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
-        }
+        self.bound_log(idle);
     }
 
     /// Leaves an empty log behind, which is how the next start knows that the stop was clean.
     fn close(&mut self) {
-        self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        if self.home.is_file() {
+            self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
         self.conn = None;
     }
 }
