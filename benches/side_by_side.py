@@ -145,6 +145,7 @@ def weir_settings(options, provider_url, port, work, passthrough):
     lines = [
         f'listen_addr: "127.0.0.1:{port}"',
         f'upstream_url: "{provider_url}"',
+        f"max_connections: {max(1000, 2 * options.connections)}",
         "rate_limiting:",
         "  requests_per_second: 1000000",
         "  burst_size: 1000000",
