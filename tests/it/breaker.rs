@@ -26,8 +26,12 @@ fn breaks_and_recovers(gateway: &Gateway, mend: impl FnOnce()) {
         ask(gateway);
         state(gateway, "storage", "open").then_some(())
     });
-    assert_eq!(gateway.json("/health")["subsystems"]["storage"]["circuit_breaker"], "open");
-    assert_eq!(gateway.json("/health")["status"], "degraded");
+    // A slow machine may find it half open in between: the next probe opens it again.
+    eventually("health says so", || {
+        ask(gateway);
+        let health = gateway.json("/health");
+        (health["subsystems"]["storage"]["circuit_breaker"] == "open" && health["status"] == "degraded").then_some(())
+    });
     let passed = eventually("a call while the breaker is open", || {
         let answer = ask(gateway);
         answer.header("x-service-analysis").filter(|why| why == "skipped;reason=circuit_breaker_open")
