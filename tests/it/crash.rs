@@ -67,6 +67,8 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
         let (answered, seen, killed_at, slowest) = std::thread::scope(|scope| {
             let loaders: Vec<_> = (0..8).map(|_| scope.spawn(move || load(addr))).collect();
             let watcher = scope.spawn(|| watch(addr, &stop));
+            let shows = || call(addr, Call::get("/api/v1/traces?limit=1").bytes()).json()["total"].as_u64() > Some(0);
+            eventually("a trace is shown", || shows().then_some(()));
             let witness = scope.spawn(|| slowest_sync(&folder, &stop));
             let enough = 300 + u64::from(cycle) * 97;
             eventually("the load flows", || (provider.requests_seen() >= before + enough).then_some(()));
