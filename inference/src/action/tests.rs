@@ -210,7 +210,7 @@ fn sensitive_files_are_told_by_their_rule() {
         ("$HOME/.aws/credentials", false, "cloud_credentials"),
         ("C:\\Users\\me\\.aws\\credentials", false, "cloud_credentials"),
         ("C:\\Windows\\System32\\config\\SAM", false, "windows_accounts"),
-        ("/root/.kube/config", false, "cluster_credentials"),
+        ("/home/ada/.kube/config", false, "cluster_credentials"),
         ("/var/run/secrets/kubernetes.io/serviceaccount/token", false, "cluster_credentials"),
         ("/proc/1/environ", false, "process_memory"),
         ("app/.env", false, "dotenv"),
