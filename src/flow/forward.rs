@@ -65,9 +65,13 @@ pub(super) async fn forward(
             }
         }
     };
-    // The record may share the body's memory for as long as the answer takes.
-    if let Payload::Held { permit: Some(permit), .. } = payload {
-        ledger.hold(permit);
+    if let Payload::Held { body, permit, .. } = payload {
+        // It has been sent; an answer may take minutes.
+        drop(body);
+        // The record may share its memory for as long as that.
+        if let Some(permit) = permit {
+            ledger.hold(permit);
+        }
     }
     if answered.head.status == 101 {
         return Ok(tunnel::serve(session, settings, lease, answered, ledger).await);

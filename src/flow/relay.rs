@@ -68,11 +68,14 @@ pub(crate) async fn answer(
         ledger.answer = Some(AnswerReader::new(parsed.dialect(), kind, head.get("content-encoding"), text_max));
     }
     response_head(session, settings, &head, framing, keep, marks, ledger);
+    let (body, reusable) = (head.body, head.keep_alive);
+    // It shares the read buffer's memory, which a stream uses again from its beginning for every frame.
+    drop(head);
     let mut relay = Relay {
         head_is_due: true,
         tap_closed: false,
         session,
-        scanner: BodyScanner::response(head.body),
+        scanner: BodyScanner::response(body),
         framing,
         ranges: Ranges::default(),
         idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
@@ -80,7 +83,7 @@ pub(crate) async fn answer(
     let ended = relay.run(&mut lease, rest, watch, ledger).await;
     match ended {
         Body::Complete { clean, buf } => {
-            if clean && head.keep_alive && !session.body_unread {
+            if clean && reusable && !session.body_unread {
                 lease.give_back(buf);
             }
             if session.body_unread {
@@ -207,7 +210,9 @@ impl Relay<'_> {
                 return Body::Complete { clean: buf.is_empty(), buf };
             }
             let Some(conn) = lease.conn() else { return Body::UpstreamCut("its connection is gone".to_owned()) };
-            if buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
+            // A frame has been written by now: the next one takes the same memory, which is in the cache.
+            let again = buf.is_empty() && buf.try_reclaim(READ_BYTES_STREAM / 2);
+            if !again && buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
                 buf.reserve(READ_BYTES_STREAM);
             }
             let stop = StopUpstream(conn.tcp().fd());
