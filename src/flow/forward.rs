@@ -10,12 +10,13 @@ use weir_config::Settings;
 use weir_config::settings::Upstream;
 
 use super::credentials::Credentials;
+use super::hearing::Hearing;
 use super::ledger::Ledger;
 use super::look::raw_text;
 use super::relay::{self, Ended};
 use super::request::Stop;
 use super::session::{Next, Session};
-use super::upload::{self, Kept, Relayed};
+use super::upload::{self, Kept, Relayed, Towards};
 use super::upstream::{self, Answered, NoAnswer};
 use super::watch::ClientWatch;
 use super::{target, tunnel};
@@ -31,6 +32,9 @@ pub(super) async fn forward(
 ) -> Result<Next, Stop> {
     let Ready { parsed, payload, marks } = ready;
     let mut watch = session.watch();
+    if matches!(payload, Payload::Streamed) {
+        watch = watch.behind_bytes();
+    }
     let limit = Duration::from_millis(settings.limits.timeout_ms);
     let asked = Instant::now();
     let mut fresh = false;
@@ -39,7 +43,7 @@ pub(super) async fn forward(
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
-                let lease = upstream::lease(session, limit.saturating_sub(asked.elapsed())).await;
+                let lease = upstream::lease(session, limit.saturating_sub(asked.elapsed()), &mut watch).await;
                 ledger.moments.awaiting_upstream += waiting.elapsed();
                 lease?
             }
@@ -105,14 +109,15 @@ async fn ask(
         upload::send_continue(session, &parsed.head).await?;
     }
     let Some((conn, read_buf)) = lease.parts() else { return Ok(Err(NoAnswer::Silent)) };
+    let mut hearing = Hearing::new(&parsed.head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
     request_head(session, settings, parsed, payload);
     let sent = match payload {
         Payload::Empty => {
             let out = session.written();
-            Sent::from(upstream::send(session, conn, out).await)
+            Sent::from(upstream::send(session, conn, out, watch).await)
         }
-        Payload::Held { body, chunked, .. } => Sent::from(send_held(session, conn, body, *chunked).await),
+        Payload::Held { body, chunked, .. } => Sent::from(send_held(session, conn, body, *chunked, watch).await),
         Payload::Streamed => {
             let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
             let mut kept = ledger.wants_text().then(|| Kept {
@@ -124,20 +129,28 @@ async fn ask(
                 truncated: false,
             });
             let mut waited = Duration::ZERO;
-            let relayed = upload::relay(session, conn, &parsed.head, cap, kept.as_mut(), &mut waited).await;
+            let to = Towards { conn, watch, hearing: &mut hearing };
+            let relayed = upload::relay(session, to, &parsed.head, cap, kept.as_mut(), &mut waited).await;
             ledger.moments.awaiting_client += waited;
             if let Some(kept) = kept {
                 ledger.text = raw_text(&parsed.head, kept.bytes.freeze(), kept.truncated);
                 ledger.hold(kept.permit);
             }
             match relayed {
-                Relayed::Complete => Sent::All,
+                Relayed::Complete => {
+                    // Whatever the client says from here on is no part of this exchange.
+                    *watch = session.watch();
+                    Sent::All
+                }
                 Relayed::UpstreamStopped => Sent::Stopped,
                 Relayed::ClientLeft => return Err(Stop::ClientLeft),
                 Relayed::Refused(refusal) => return Err(refusal.into()),
             }
         }
     };
+    if watch.client_left() {
+        return Err(Stop::ClientLeft);
+    }
     if sent == Sent::Stalled {
         return Err(upload::stalled_refusal().into());
     }
@@ -145,7 +158,7 @@ async fn ask(
         return Ok(Err(NoAnswer::Unsent));
     }
     let mut waited = Duration::ZERO;
-    let answered = upstream::await_head(session, conn, read_buf, &parsed.head, limit, watch, &mut waited).await;
+    let answered = upstream::await_head(session, conn, &mut hearing, limit, watch, &mut waited).await;
     ledger.moments.awaiting_upstream += waited;
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
@@ -155,7 +168,13 @@ async fn ask(
 }
 
 /// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap.
-async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes, chunked: bool) -> io::Result<()> {
+async fn send_held(
+    session: &mut Session,
+    conn: &mut UpstreamConn,
+    body: &Bytes,
+    chunked: bool,
+    watch: &mut ClientWatch,
+) -> io::Result<()> {
     let joined = body.len() <= super::JOIN_BYTES_MAX;
     let out = &mut session.out;
     match (joined, chunked) {
@@ -168,13 +187,13 @@ async fn send_held(session: &mut Session, conn: &mut UpstreamConn, body: &Bytes,
         (false, false) => {}
     }
     let first = session.written();
-    upstream::send(session, conn, first).await?;
+    upstream::send(session, conn, first, watch).await?;
     if joined {
         return Ok(());
     }
-    upstream::send(session, conn, body.clone()).await?;
+    upstream::send(session, conn, body.clone(), watch).await?;
     if chunked {
-        upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await?;
+        upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n"), watch).await?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! capped    between these two: token caps, and the estimate reserved against budgets
 //! forward   lease a connection, send, ask again where that is safe
 //! upstream  write to the provider, await the head of its answer
+//! hearing   interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
@@ -29,6 +30,7 @@ mod forward;
 mod gate;
 mod greet;
 mod guest;
+mod hearing;
 mod ledger;
 mod look;
 mod own;

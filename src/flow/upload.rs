@@ -9,12 +9,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
 use smallvec::SmallVec;
 
+use super::hearing::Hearing;
 use super::session::Session;
+use super::watch::ClientWatch;
 use super::{READ_BYTES_STREAM, upstream};
 use crate::exchange::Refusal;
 use crate::forward::UpstreamConn;
 use crate::record::Permit;
-use crate::rt::{Heard, Listen};
+use crate::rt::Listen;
 use crate::wire::{BodyScanner, ChunkSink, RequestBody, RequestHead};
 
 /// A body that has been read whole.
@@ -217,15 +219,23 @@ impl Kept {
     }
 }
 
+/// Where a body goes, and who is looked after meanwhile.
+pub(crate) struct Towards<'a, 'h> {
+    pub(crate) conn: &'a mut UpstreamConn,
+    pub(crate) watch: &'a mut ClientWatch,
+    pub(crate) hearing: &'a mut Hearing<'h>,
+}
+
 /// Waits until the client has sent more; false when the provider has answered first. Waits for readiness only, so that
 /// neither connection has an operation in flight when the other turns out to be the one to attend to.
-async fn more_comes(session: &mut Session, upstream: &mut UpstreamConn) -> io::Result<bool> {
+async fn more_comes(session: &mut Session, upstream: &mut UpstreamConn, hearing: &mut Hearing<'_>) -> io::Result<bool> {
     loop {
-        match upstream.heard() {
-            Heard::Answer => return Ok(false),
-            Heard::SomethingElse => return Ok(true),
-            Heard::Nothing if !session.conn.is_quiet() => return Ok(true),
-            Heard::Nothing => {}
+        if upstream.heard(hearing) {
+            return Ok(false);
+        }
+        hearing.pass_on(session).await;
+        if !session.conn.is_quiet() {
+            return Ok(true);
         }
         session.arm_body();
         let client_first = {
@@ -246,12 +256,13 @@ async fn more_comes(session: &mut Session, upstream: &mut UpstreamConn) -> io::R
 /// with the first body bytes.
 pub(crate) async fn relay(
     session: &mut Session,
-    upstream: &mut UpstreamConn,
+    to: Towards<'_, '_>,
     head: &RequestHead,
     cap: (u64, &'static str),
     mut kept: Option<&mut Kept>,
     awaiting_client: &mut std::time::Duration,
 ) -> Relayed {
+    let Towards { conn: upstream, watch, hearing } = to;
     let mut scanner = BodyScanner::request(head.body);
     let mut ranges = Ranges::default();
     let mut listen = Listen::new();
@@ -276,8 +287,11 @@ pub(crate) async fn relay(
             piece
         };
         if !out.is_empty()
-            && let Err(error) = upstream::send_listening(session, upstream, out, &mut listen).await
+            && let Err(error) = upstream::send_listening(session, upstream, out, watch, &mut listen, hearing).await
         {
+            if watch.client_left() {
+                return Relayed::ClientLeft;
+            }
             let stalled = error.kind() == std::io::ErrorKind::TimedOut;
             return if stalled { Relayed::Refused(stalled_refusal()) } else { Relayed::UpstreamStopped };
         }
@@ -291,7 +305,7 @@ pub(crate) async fn relay(
             return Relayed::Complete;
         }
         let waiting = Instant::now();
-        let got = match more_comes(session, upstream).await {
+        let got = match more_comes(session, upstream, hearing).await {
             Ok(true) => session.fill_body(READ_BYTES_STREAM).await,
             // It has answered before it has seen everything, or it has gone.
             Ok(false) => return Relayed::UpstreamStopped,

@@ -5,22 +5,30 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::hearing::Hearing;
+use super::request::Stop;
 use super::session::Session;
 use super::watch::ClientWatch;
-use super::{INTERIM_MAX, READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, tunnel};
+use super::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
 use crate::exchange::Refusal;
 use crate::forward::{AcquireError, Lease, UpstreamConn};
-use crate::rt::{Deadline, Listen, On};
-use crate::wire::{HeadScanner, HeadWriter, RequestHead, ResponseHead, Version};
+use crate::rt::{CallOff, Deadline, Listen, On};
+use crate::wire::ResponseHead;
 
 /// Writes to the provider; one that takes nothing for [`WRITE_STALL_LIMIT`] is given up.
-/// That is `TimedOut`.
-pub(crate) async fn send(session: &Session, upstream: &mut UpstreamConn, mut data: Bytes) -> io::Result<()> {
+/// That is `TimedOut`. A client that leaves meanwhile ends it, too: `watch` tells.
+pub(crate) async fn send(
+    session: &Session,
+    upstream: &mut UpstreamConn,
+    mut data: Bytes,
+    watch: &mut ClientWatch,
+) -> io::Result<()> {
+    let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
         // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
-        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
-        let sent = upstream.write_all(slice).await;
+        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
+        let sent = watch.during(&session.conn, || stop.stop(), upstream.write_all(slice)).await;
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -34,12 +42,16 @@ pub(crate) async fn send_listening(
     session: &Session,
     upstream: &mut UpstreamConn,
     mut data: Bytes,
+    watch: &mut ClientWatch,
     listen: &mut Listen,
+    hearing: &mut Hearing<'_>,
 ) -> io::Result<()> {
+    let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
-        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(upstream.tcp().fd()));
-        let sent = upstream.write_all_listening(slice, listen).await;
+        session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
+        let writing = upstream.write_all_listening(slice, listen, hearing);
+        let sent = watch.during(&session.conn, || stop.stop(), writing).await;
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -48,18 +60,25 @@ pub(crate) async fn send_listening(
     Ok(())
 }
 
-/// Leases a new connection, or one that is given back while waiting for a free place.
-pub(crate) async fn lease(session: &Session, wait: Duration) -> Result<Lease, Refusal> {
-    session.core.pool.acquire(wait).await.map_err(|error| match error {
-        AcquireError::Connect(message) => Refusal::upstream_unreachable(message),
-        AcquireError::Exhausted => Refusal::new(
-            504,
-            "upstream_timeout",
-            format!(
+/// Leases a new connection, or one that is given back while waiting for a free place. A client that leaves meanwhile gives
+/// its place up.
+pub(crate) async fn lease(session: &Session, wait: Duration, watch: &mut ClientWatch) -> Result<Lease, Stop> {
+    let off = CallOff::default();
+    let acquiring = session.core.pool.acquire(wait, &off);
+    let acquired = watch.during(&session.conn, || off.call(), acquiring).await;
+    if watch.client_left() {
+        return Err(Stop::ClientLeft);
+    }
+    acquired.map_err(|error| match error {
+        AcquireError::CalledOff => Stop::ClientLeft,
+        AcquireError::Connect(message) => Refusal::upstream_unreachable(message).into(),
+        AcquireError::Exhausted => {
+            let message = format!(
                 "all connections to the provider stayed busy for {} ms; raise `max_connections` or send less at once",
                 wait.as_millis()
-            ),
-        ),
+            );
+            Refusal::new(504, "upstream_timeout", message).into()
+        }
     })
 }
 
@@ -84,99 +103,56 @@ pub(crate) enum NoAnswer {
     Broken(String),
 }
 
-/// Reads the head of the answer. Interim responses are relayed to the client, except 100, which we have answered
-/// ourselves.
-#[allow(clippy::too_many_arguments)] // The two connections, the question and three clocks: each is needed once, here.
+/// Reads the head of the answer, as far as it has not been heard already. Interim responses are relayed to the client,
+/// except 100, which we have answered ourselves.
 pub(crate) async fn await_head(
     session: &mut Session,
     upstream: &mut UpstreamConn,
-    read_buf: &mut BytesMut,
-    asked: &RequestHead,
+    hearing: &mut Hearing<'_>,
     limit: Duration,
     watch: &mut ClientWatch,
     awaiting: &mut Duration,
 ) -> Result<Answered, NoAnswer> {
     let deadline = Deadline::new();
-    deadline.arm(limit, On::Stop(upstream.tcp().fd()));
-    let mut scanner = HeadScanner::default();
-    let mut buf = std::mem::take(read_buf);
-    buf.reserve(READ_BYTES_STREAM / 2);
-    let mut interim = 0;
-    // An interim response that announces a body, or is of HTTP/1.0, costs the connection like a final one.
-    let mut reusable = true;
-    let mut silent = true;
+    let stop = StopUpstream(upstream.tcp().fd());
+    deadline.arm(limit, On::Stop(stop.0));
     let waiting = Instant::now();
+    let mut heard_before = !hearing.is_silent();
+    hearing.buf.reserve(READ_BYTES_STREAM / 2);
     let result = loop {
-        let fd_stop = StopUpstream(upstream.tcp().fd());
-        let (got, filled) = watch.during(&session.conn, || fd_stop.stop(), upstream.read(buf)).await;
-        buf = filled;
-        if watch.client_left() {
-            break Err(NoAnswer::ClientLeft);
-        }
-        if deadline.fired() {
-            break Err(NoAnswer::Timeout);
-        }
-        match got {
-            Ok(0) if silent => break Err(NoAnswer::Silent),
-            Ok(0) => {
-                break Err(NoAnswer::Broken("it closed the connection in the middle of its response head".to_owned()));
+        if !std::mem::take(&mut heard_before) {
+            let silent = hearing.is_silent();
+            let buf = std::mem::take(&mut hearing.buf);
+            let (got, filled) = watch.during(&session.conn, || stop.stop(), upstream.read(buf)).await;
+            hearing.buf = filled;
+            if watch.client_left() {
+                break Err(NoAnswer::ClientLeft);
             }
-            Err(_) if silent => break Err(NoAnswer::Silent),
-            Err(error) => break Err(NoAnswer::Broken(error.to_string())),
-            Ok(_) => silent = false,
-        }
-        let head = loop {
-            match scanner.response(&mut buf, asked.method()) {
-                Err(fault) => break Err(NoAnswer::Broken(fault.message().into_owned())),
-                Ok(None) => break Ok(None),
-                Ok(Some(mut head)) if !head.is_informational() => {
-                    head.keep_alive &= reusable;
-                    break Ok(Some(head));
-                }
-                Ok(Some(head)) if head.status == 101 && asked.upgrade_websocket && tunnel::has_switched(&head) => {
-                    break Ok(Some(head));
-                }
-                Ok(Some(head)) => {
-                    interim += 1;
-                    reusable &= head.keep_alive;
-                    if head.status == 101 || interim > INTERIM_MAX {
-                        break Err(NoAnswer::Broken(format!("it sent an unexpected {} response", head.status)));
-                    }
-                    if head.status != 100 && asked.version == Version::Http11 {
-                        relay_interim(session, &head).await;
-                    }
-                }
+            if deadline.fired() {
+                break Err(NoAnswer::Timeout);
             }
-        };
+            match got {
+                Ok(0) | Err(_) if silent => break Err(NoAnswer::Silent),
+                Ok(0) => {
+                    let what = "it closed the connection in the middle of its response head";
+                    break Err(NoAnswer::Broken(what.to_owned()));
+                }
+                Err(error) => break Err(NoAnswer::Broken(error.to_string())),
+                Ok(_) => {}
+            }
+        }
+        let head = hearing.head();
+        hearing.pass_on(session).await;
         match head {
-            Ok(None) => {
-                if buf.capacity() == buf.len() {
-                    buf.reserve(READ_BYTES_STREAM);
-                }
-            }
-            Ok(Some(head)) => break Ok(Answered { head, rest: buf }),
-            Err(error) => break Err(error),
+            Some(Ok(head)) => break Ok(Answered { head, rest: std::mem::take(&mut hearing.buf) }),
+            Some(Err(what)) => break Err(NoAnswer::Broken(what)),
+            None if hearing.buf.capacity() == hearing.buf.len() => hearing.buf.reserve(READ_BYTES_STREAM),
+            None => {}
         }
     };
     deadline.disarm();
     *awaiting += waiting.elapsed();
     result
-}
-
-/// Passes an interim response on. A failure shows at the next write.
-async fn relay_interim(session: &mut Session, head: &ResponseHead) {
-    let mut out = BytesMut::with_capacity(head.wire_bytes() + 16);
-    let mut writer = HeadWriter::new(&mut out);
-    writer.status_line(head.status, head.reason());
-    for field in head.end_to_end_fields() {
-        if !field.name_starts_with("x-service-") {
-            writer.relay(field);
-        }
-    }
-    writer.end();
-    if let Err(error) = session.send(out.freeze()).await {
-        tracing::debug!(%error, "an interim response could not be relayed");
-    }
 }
 
 /// Ends both directions of a connection that somebody else is reading.

@@ -22,12 +22,19 @@ pub(crate) struct ClientWatch {
     gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
     left: bool,
     enabled: bool,
+    behind_bytes: bool,
 }
 
 impl ClientWatch {
     /// A watch; `enabled` is false when the connection's state tells nothing about the client.
     pub(crate) fn new(enabled: bool) -> Self {
-        Self { patience: Deadline::new(), armed: false, gone: None, left: false, enabled }
+        Self { patience: Deadline::new(), armed: false, gone: None, left: false, enabled, behind_bytes: false }
+    }
+
+    /// The same while bytes of the client's may lie unread: its body, for whose turn to come it waits.
+    pub(crate) fn behind_bytes(mut self) -> Self {
+        self.behind_bytes = true;
+        self
     }
 
     /// Whether the client has been seen to leave.
@@ -71,7 +78,10 @@ impl ClientWatch {
             return false;
         }
         // Without a spare descriptor the client is simply not watched: the next write to it will tell.
-        let Ok(watch) = client.watch() else { return false };
+        let Ok(mut watch) = client.watch() else { return false };
+        if self.behind_bytes {
+            watch = watch.behind_bytes();
+        }
         self.gone = Some(Box::pin(async move { watch.gone().await }));
         self.gone.as_mut().is_some_and(|gone| gone.as_mut().poll(context).is_ready())
     }

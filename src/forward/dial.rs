@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::{Peer, UpstreamConn, ViaProxy};
-use crate::rt::{self, Conn, Deadline, On};
+use super::{AcquireError, Peer, UpstreamConn, ViaProxy};
+use crate::rt::{self, CallOff, Conn, Deadline, On};
 use crate::wire::{HeadScanner, HeadWriter};
 
 /// Opens connections to one peer.
@@ -28,21 +28,26 @@ impl Dialer {
     /// A connection to the first address that answers.
     ///
     /// # Errors
-    /// What each address said.
-    pub async fn dial(&self) -> Result<UpstreamConn, String> {
+    /// What each address said, or that it was called `off`.
+    pub async fn dial(&self, off: &CallOff) -> Result<UpstreamConn, AcquireError> {
         let peer = self.peer.describe();
-        let addresses = self.resolved().await;
+        let addresses = off.or(self.resolved()).await.ok_or(AcquireError::CalledOff)?;
         if addresses.is_empty() {
-            return Err(format!("could not resolve the provider's host ({peer}); check `upstream_url` and DNS"));
+            let message = format!("could not resolve the provider's host ({peer}); check `upstream_url` and DNS");
+            return Err(AcquireError::Connect(message));
         }
         let mut reasons = Vec::new();
         for addr in addresses.iter() {
-            match self.dial_one(*addr).await {
-                Ok(conn) => return Ok(conn),
-                Err(error) => reasons.push(format!("{addr}: {error}")),
+            match self.dial_one(*addr, off).await {
+                None => return Err(AcquireError::CalledOff),
+                Some(Ok(conn)) => return Ok(conn),
+                Some(Err(error)) => reasons.push(format!("{addr}: {error}")),
             }
         }
-        Err(format!("could not connect to the provider ({peer}; {}); check `upstream_url`", reasons.join("; ")))
+        let reasons = reasons.join("; ");
+        Err(AcquireError::Connect(format!(
+            "could not connect to the provider ({peer}; {reasons}); check `upstream_url`"
+        )))
     }
 
     /// The addresses, waiting for the first lookup of a fresh process.
@@ -57,7 +62,8 @@ impl Dialer {
         }
     }
 
-    async fn dial_one(&self, addr: SocketAddr) -> io::Result<UpstreamConn> {
+    /// `None` when it was called off.
+    async fn dial_one(&self, addr: SocketAddr, off: &CallOff) -> Option<io::Result<UpstreamConn>> {
         let began_ms = rt::now_ms();
         let left = || self.limit.saturating_sub(Duration::from_millis(rt::now_ms().saturating_sub(began_ms)));
         let late = |error: io::Error| match error.kind() {
@@ -70,12 +76,21 @@ impl Dialer {
             }
             _ => error,
         };
-        let mut conn = rt::connect(addr, self.limit).await.map_err(late)?;
-        let Some(tls) = self.peer.tls() else { return Ok(UpstreamConn::Plain(conn)) };
-        if let Some(proxy) = self.peer.proxy() {
-            conn = tunnel(conn, &self.peer.authority(), proxy, left()).await.map_err(late)?;
-        }
-        Ok(UpstreamConn::Tls(Box::new(tls.connect(conn, left()).await.map_err(late)?)))
+        let conn = match off.or(rt::connect(addr, self.limit)).await?.map_err(late) {
+            Ok(conn) => conn,
+            Err(error) => return Some(Err(error)),
+        };
+        let Some(tls) = self.peer.tls() else { return Some(Ok(UpstreamConn::Plain(conn))) };
+        let fd = conn.fd();
+        let secured = async {
+            let conn = match self.peer.proxy() {
+                Some(proxy) => tunnel(conn, &self.peer.authority(), proxy, left()).await?,
+                None => conn,
+            };
+            tls.connect(conn, left()).await
+        };
+        let secured = off.over(fd, secured).await?;
+        Some(secured.map(|tls| UpstreamConn::Tls(Box::new(tls))).map_err(late))
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! The host comes from the settings only; nothing in a request can choose it.
 
+mod conn;
 mod dial;
 mod peer;
 mod permits;
 mod pool;
 mod trust;
 
+pub use conn::UpstreamConn;
 pub use dial::Dialer;
 pub use peer::{Peer, PeerError, ViaProxy};
 pub use permits::Permits;
-pub use pool::{AcquireError, Lease, Pool, UpstreamConn};
+pub use pool::{AcquireError, Lease, Pool};
 pub(crate) use trust::client_config;

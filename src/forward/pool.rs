@@ -3,97 +3,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use super::{Dialer, Permits};
-use crate::rt::{self, Conn, Duplex, Heard, Listen, TlsConn};
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
+
+use super::{Dialer, Permits, UpstreamConn};
+use crate::rt::{self, CallOff};
 
 /// Idle connections are given up before providers close them (commonly after 15 s).
 const IDLE_MS_MAX: u64 = 8_000;
 /// A read buffer up to this size stays with an idle connection.
 const BUF_BYTES_KEPT: usize = 16 * 1024;
-
-/// A connection to the provider, plain or TLS.
-pub enum UpstreamConn {
-    /// TCP.
-    Plain(Conn),
-    /// TLS over TCP.
-    Tls(Box<TlsConn>),
-}
-
-impl UpstreamConn {
-    /// See [`Conn::read`].
-    pub async fn read(&mut self, buf: BytesMut) -> (io::Result<usize>, BytesMut) {
-        match self {
-            Self::Plain(conn) => conn.read(buf).await,
-            Self::Tls(conn) => conn.read(buf).await,
-        }
-    }
-
-    /// Writes all of `data`.
-    ///
-    /// # Errors
-    /// See [`Conn::write_all`].
-    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
-        match self {
-            Self::Plain(conn) => conn.write_all(data).await,
-            Self::Tls(conn) => conn.write_all(data).await,
-        }
-    }
-
-    /// As [`UpstreamConn::write_all`], but an answer that comes meanwhile ends it with an error.
-    ///
-    /// # Errors
-    /// See [`Conn::write_all_listening`].
-    pub async fn write_all_listening(&mut self, data: Bytes, listen: &mut Listen) -> io::Result<()> {
-        match self {
-            Self::Plain(conn) => conn.write_all_listening(data, listen, is_final).await,
-            Self::Tls(conn) => conn.write_all_listening(data, listen, is_final).await,
-        }
-    }
-
-    /// Both directions at once.
-    pub fn duplex(&mut self) -> Duplex<'_> {
-        match self {
-            Self::Plain(conn) => Duplex::plain(conn),
-            Self::Tls(conn) => Duplex::tls(conn),
-        }
-    }
-
-    /// The TCP connection underneath.
-    pub fn tcp(&self) -> &Conn {
-        match self {
-            Self::Plain(conn) => conn,
-            Self::Tls(conn) => conn.conn(),
-        }
-    }
-
-    /// What has arrived while a request is being sent. An interim response is no answer.
-    pub fn heard(&mut self) -> Heard {
-        match self {
-            Self::Plain(conn) => conn.heard(is_final),
-            Self::Tls(conn) => conn.heard(is_final),
-        }
-    }
-
-    /// Whether nothing has arrived on a connection that owes nothing: no byte, no end. One system call.
-    fn is_quiet(&self) -> bool {
-        match self {
-            Self::Plain(conn) => conn.is_quiet(),
-            Self::Tls(conn) => conn.is_quiet(),
-        }
-    }
-}
-
-/// Whether what begins like this is an answer and no interim response.
-fn is_final(first: &[u8]) -> bool {
-    !(first.starts_with(b"HTTP/1.1 1") || first.starts_with(b"HTTP/1.0 1"))
-}
 
 struct Idle {
     conn: UpstreamConn,
@@ -129,6 +52,8 @@ pub enum AcquireError {
     Exhausted,
     /// Nothing was sent: every address refused, timed out or failed its TLS handshake.
     Connect(String),
+    /// Whoever wanted it wants it no more.
+    CalledOff,
 }
 
 impl Pool {
@@ -160,13 +85,14 @@ impl Pool {
     }
 
     /// A new connection; when all places are taken, waits at most `wait` for one, or for a connection that is given back.
-    /// Who waits longest comes first, on this core strictly, between cores nearly so.
+    /// Who waits longest comes first, on this core strictly, between cores nearly so. `off` ends the wait, and the dialling,
+    /// at once.
     ///
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
-    pub async fn acquire(self: &Rc<Self>, wait: Duration) -> Result<Lease, AcquireError> {
+    pub async fn acquire(self: &Rc<Self>, wait: Duration, off: &CallOff) -> Result<Lease, AcquireError> {
         if self.permits.waiting() == 0 && self.permits.take() {
-            return self.dial().await;
+            return self.dial(off).await;
         }
         let began_ms = rt::now_ms();
         let give_up_ms = began_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
@@ -182,11 +108,12 @@ impl Pool {
                     self.permits.call_oldest();
                 } else if self.permits.take() {
                     drop(place);
-                    return self.dial().await;
+                    return self.dial(off).await;
                 }
             }
             let left = Duration::from_millis(give_up_ms.saturating_sub(rt::now_ms()));
-            rt::within(left, place.called()).await.ok_or(AcquireError::Exhausted)?;
+            let called = off.or(rt::within(left, place.called())).await.ok_or(AcquireError::CalledOff)?;
+            called.ok_or(AcquireError::Exhausted)?;
         }
     }
 
@@ -242,11 +169,11 @@ impl Pool {
     }
 
     /// Dials with a permit in hand. The lease gives the permit back, also when connecting fails or is dropped.
-    async fn dial(self: &Rc<Self>) -> Result<Lease, AcquireError> {
+    async fn dial(self: &Rc<Self>, off: &CallOff) -> Result<Lease, AcquireError> {
         self.open.set(self.open.get() + 1);
         let mut lease =
             Lease { pool: Rc::clone(self), conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
-        lease.conn = Some(self.dialer.dial().await.map_err(AcquireError::Connect)?);
+        lease.conn = Some(self.dialer.dial(off).await?);
         Ok(lease)
     }
 

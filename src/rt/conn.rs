@@ -14,7 +14,7 @@ use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent as _, AsyncWriteRent as _, CancelableAsyncReadRent as _, Canceller};
 use monoio::net::TcpStream;
 
-use super::{Deadline, Heard, Listen, On};
+use super::{Deadline, Ear, Listen, On};
 
 /// Opens a TCP connection within `limit`, with TCP_NODELAY and keep-alive probes set.
 ///
@@ -127,8 +127,7 @@ impl Conn {
         send_now(self.fd(), data);
     }
 
-    /// Writes all of `data` while listening: an answer that arrives meanwhile ends the writing with an error. `is_answer`
-    /// judges the first bytes of what has arrived.
+    /// Writes all of `data` while listening: what arrives meanwhile goes to `ear`, which may end the writing with an error.
     ///
     /// # Errors
     /// As [`Conn::write_all`].
@@ -136,10 +135,10 @@ impl Conn {
         &mut self,
         data: Bytes,
         listen: &mut Listen,
-        is_answer: fn(&[u8]) -> bool,
+        ear: &mut impl Ear,
     ) -> io::Result<()> {
         let fd = self.fd();
-        listen.during(fd, self.write_all(data), || heard(fd, is_answer)).await
+        listen.during(fd, self.write_all(data), || heard(fd, ear)).await
     }
 
     /// Bytes the kernel has taken from us since the connection was opened.
@@ -147,9 +146,9 @@ impl Conn {
         self.sent
     }
 
-    /// What has arrived and not been read, judged by its first bytes. The end of the stream counts as an answer.
-    pub fn heard(&self, is_answer: fn(&[u8]) -> bool) -> Heard {
-        heard(self.fd(), is_answer)
+    /// Takes in what has arrived, without waiting. True when that ends the speaking, as the end of the stream does.
+    pub fn heard(&self, ear: &mut impl Ear) -> bool {
+        heard(self.fd(), ear)
     }
 
     /// Reads what has arrived into the spare capacity of `buf`, without waiting.
@@ -249,16 +248,18 @@ pub(super) fn watch_fd(fd: RawFd) -> io::Result<Watch> {
     Ok(Watch { stream: TcpStream::from_std(dup(fd)?)?, behind_bytes: false })
 }
 
-/// What has arrived on `fd` and lies unread; see [`Conn::heard`].
-pub(super) fn heard(fd: RawFd, is_answer: fn(&[u8]) -> bool) -> Heard {
-    let mut first = [0u8; 16];
-    // SAFETY: recv writes at most `first.len()` bytes into `first`, which outlives the call.
-    #[allow(unsafe_code)]
-    let got = unsafe { libc::recv(fd, first.as_mut_ptr().cast(), first.len(), libc::MSG_PEEK | libc::MSG_DONTWAIT) };
-    match usize::try_from(got) {
-        Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock => Heard::Nothing,
-        Ok(count) if count > 0 && !is_answer(first.get(..count).unwrap_or_default()) => Heard::SomethingElse,
-        _ => Heard::Answer,
+/// See [`Conn::heard`].
+fn heard(fd: RawFd, ear: &mut impl Ear) -> bool {
+    loop {
+        match Conn::read_now(fd, ear.inbox()) {
+            Ok(count) if count > 0 => {
+                if ear.attend() {
+                    return true;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Ok(_) | Err(_) => return true,
+        }
     }
 }
 

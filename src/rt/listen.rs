@@ -7,21 +7,22 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::BytesMut;
+
 use super::conn::{shutdown_fd, watch_fd};
 use super::{Deadline, On};
 
 /// How long a write is held up before the peer is listened to: most never are, and listening costs a descriptor.
 const PATIENCE: Duration = Duration::from_millis(40);
 
-/// What has arrived while nobody was reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// Nothing for whoever reads.
-    Nothing,
-    /// Something that does not end the speaking. It lies unread, so nothing behind it can be heard.
-    SomethingElse,
-    /// An answer, or the end.
-    Answer,
+/// Who takes in what arrives while we speak. Nothing is left lying in the socket: what lies there would hide what comes
+/// behind it, and tell of itself again and again.
+pub trait Ear {
+    /// Where arrived bytes are put, behind what is there; it has room for at least one.
+    fn inbox(&mut self) -> &mut BytesMut;
+
+    /// More stands in the inbox. True when that ends the speaking.
+    fn attend(&mut self) -> bool;
 }
 
 /// Listens on one connection while it is written to.
@@ -29,23 +30,23 @@ pub struct Listen {
     patience: Deadline,
     armed: bool,
     arrival: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    /// What could be heard has been.
-    deaf: bool,
+    /// What ends the speaking has been heard.
+    ended: bool,
 }
 
 impl Listen {
     /// Not listening yet.
     pub fn new() -> Self {
-        Self { patience: Deadline::new(), armed: false, arrival: None, deaf: false }
+        Self { patience: Deadline::new(), armed: false, arrival: None, ended: false }
     }
 
-    /// Awaits `write` on the connection `fd` to its end. When something has arrived meanwhile, `heard` tells what; after an
-    /// answer our direction is shut down, so that the write ends by itself.
+    /// Awaits `write` on the connection `fd` to its end. When something has arrived meanwhile, `heard` takes it in; where that
+    /// ends the speaking our direction is shut down, so that the write ends by itself.
     pub(super) async fn during<F: Future>(
         &mut self,
         fd: RawFd,
         write: F,
-        mut heard: impl FnMut() -> Heard,
+        mut heard: impl FnMut() -> bool,
     ) -> F::Output {
         let mut write = pin!(write);
         self.armed = false;
@@ -54,14 +55,10 @@ impl Listen {
                 return Poll::Ready(output);
             }
             while self.poll_arrival(context, fd) {
-                match heard() {
-                    Heard::Nothing => {}
-                    Heard::SomethingElse => self.deaf = true,
-                    Heard::Answer => {
-                        self.deaf = true;
-                        shutdown_fd(fd, libc::SHUT_WR);
-                        return write.as_mut().poll(context);
-                    }
+                if heard() {
+                    self.ended = true;
+                    shutdown_fd(fd, libc::SHUT_WR);
+                    return write.as_mut().poll(context);
                 }
             }
             Poll::Pending
@@ -73,7 +70,7 @@ impl Listen {
 
     /// Whether something has arrived since the last time this said so.
     fn poll_arrival(&mut self, context: &mut Context<'_>, fd: RawFd) -> bool {
-        if self.deaf {
+        if self.ended {
             return false;
         }
         if self.arrival.is_none() {

@@ -8,6 +8,7 @@
 //! * A panic in a task costs that task. monoio does not catch panics, so [`spawn`] does.
 //! * Nothing here knows HTTP.
 
+mod call_off;
 mod conn;
 pub(crate) mod deadline;
 mod driver;
@@ -27,13 +28,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
+pub use call_off::CallOff;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
 pub(crate) use driver::{CoreSeat, allowed_cpus, give_way, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
-pub use listen::{Heard, Listen};
+pub use listen::{Ear, Listen};
 pub use listener::{Accepted, Listener, Spare, is_out_of_descriptors};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 

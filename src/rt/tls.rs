@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::{Conn, Deadline, Heard, Listen, On};
+use super::{Conn, Deadline, Ear, Listen, On};
 
 /// Most plaintext that is encrypted before it is written: bounds the session's buffer.
 pub(super) const PLAINTEXT_STEP: usize = 64 * 1024;
@@ -135,27 +135,26 @@ struct Ears<'a> {
 }
 
 impl Ears<'_> {
-    fn heard(&mut self, fd: RawFd, is_answer: fn(&[u8]) -> bool) -> Heard {
-        loop {
-            // Room for an answer's head and little more: the rest waits in the socket.
-            if self.early.len() > RECORD_ROOM {
-                break;
+    /// As [`Conn::heard`], with the plaintext: tickets and the like are taken in and are nothing.
+    fn heard(&mut self, fd: RawFd, ear: &mut impl Ear) -> bool {
+        if !self.early.is_empty() {
+            ear.inbox().unsplit(std::mem::take(self.early));
+            if ear.attend() {
+                return true;
             }
+        }
+        loop {
             self.incoming.reserve(RECORD_ROOM);
             match Conn::read_now(fd, self.incoming) {
                 Ok(count) if count > 0 => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Ok(_) | Err(_) => return Heard::Answer,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return *self.closed,
+                Ok(_) | Err(_) => return true,
             }
-            if digest(self.session, self.incoming, self.closed, self.early).is_err() {
-                return Heard::Answer;
+            let before = ear.inbox().len();
+            let digested = digest(self.session, self.incoming, self.closed, ear.inbox());
+            if digested.is_err() || (ear.inbox().len() > before && ear.attend()) {
+                return true;
             }
-        }
-        match self.early.as_ref() {
-            [] if *self.closed => Heard::Answer,
-            [] => Heard::Nothing,
-            first if is_answer(first) => Heard::Answer,
-            _ => Heard::SomethingElse,
         }
     }
 }
@@ -301,11 +300,11 @@ impl TlsConn {
         Parts { session, conn, incoming, early, closed }
     }
 
-    /// What has arrived for whoever reads, judged by its first bytes: tickets and the like are taken in and are nothing.
-    pub fn heard(&mut self, is_answer: fn(&[u8]) -> bool) -> Heard {
+    /// As [`Conn::heard`].
+    pub fn heard(&mut self, ear: &mut impl Ear) -> bool {
         let Self { session, conn, incoming, early, closed } = self;
         let mut ears = Ears { session, incoming, early, closed };
-        ears.heard(conn.fd(), is_answer)
+        ears.heard(conn.fd(), ear)
     }
 
     /// As [`Conn::write_all_listening`].
@@ -316,7 +315,7 @@ impl TlsConn {
         &mut self,
         data: Bytes,
         listen: &mut Listen,
-        is_answer: fn(&[u8]) -> bool,
+        ear: &mut impl Ear,
     ) -> io::Result<()> {
         let Self { session, conn, incoming, early, closed } = self;
         let fd = conn.fd();
@@ -327,7 +326,7 @@ impl TlsConn {
                 session.write_tls(&mut record)?;
                 // What is heard may make the session want to write, which the next turn does.
                 let mut ears = Ears { session, incoming, early, closed };
-                listen.during(fd, conn.write_all(record.into()), || ears.heard(fd, is_answer)).await?;
+                listen.during(fd, conn.write_all(record.into()), || ears.heard(fd, ear)).await?;
             }
         }
         Ok(())

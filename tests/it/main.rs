@@ -15,6 +15,7 @@ mod costs;
 mod crash;
 mod credentials;
 mod demo;
+mod departures;
 mod doctor;
 mod duties;
 mod egress;

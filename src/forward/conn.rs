@@ -1,0 +1,84 @@
+//! A connection to the provider, plain or TLS: whoever sends and reads does not know which. Knows nothing of what is sent.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::rt::{Conn, Duplex, Ear, Listen, TlsConn};
+
+/// A connection to the provider, plain or TLS.
+pub enum UpstreamConn {
+    /// TCP.
+    Plain(Conn),
+    /// TLS over TCP.
+    Tls(Box<TlsConn>),
+}
+
+impl UpstreamConn {
+    /// See [`Conn::read`].
+    pub async fn read(&mut self, buf: BytesMut) -> (io::Result<usize>, BytesMut) {
+        match self {
+            Self::Plain(conn) => conn.read(buf).await,
+            Self::Tls(conn) => conn.read(buf).await,
+        }
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// See [`Conn::write_all`].
+    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        match self {
+            Self::Plain(conn) => conn.write_all(data).await,
+            Self::Tls(conn) => conn.write_all(data).await,
+        }
+    }
+
+    /// As [`UpstreamConn::write_all`], but what comes meanwhile goes to `ear`, which may end it with an error.
+    ///
+    /// # Errors
+    /// See [`Conn::write_all_listening`].
+    pub async fn write_all_listening(
+        &mut self,
+        data: Bytes,
+        listen: &mut Listen,
+        ear: &mut impl Ear,
+    ) -> io::Result<()> {
+        match self {
+            Self::Plain(conn) => conn.write_all_listening(data, listen, ear).await,
+            Self::Tls(conn) => conn.write_all_listening(data, listen, ear).await,
+        }
+    }
+
+    /// Both directions at once.
+    pub fn duplex(&mut self) -> Duplex<'_> {
+        match self {
+            Self::Plain(conn) => Duplex::plain(conn),
+            Self::Tls(conn) => Duplex::tls(conn),
+        }
+    }
+
+    /// The TCP connection underneath.
+    pub fn tcp(&self) -> &Conn {
+        match self {
+            Self::Plain(conn) => conn,
+            Self::Tls(conn) => conn.conn(),
+        }
+    }
+
+    /// Takes in what has arrived while a request is being sent, without waiting. True when that ends the sending.
+    pub fn heard(&mut self, ear: &mut impl Ear) -> bool {
+        match self {
+            Self::Plain(conn) => conn.heard(ear),
+            Self::Tls(conn) => conn.heard(ear),
+        }
+    }
+
+    /// Whether nothing has arrived on a connection that owes nothing: no byte, no end. One system call.
+    pub(super) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Plain(conn) => conn.is_quiet(),
+            Self::Tls(conn) => conn.is_quiet(),
+        }
+    }
+}
