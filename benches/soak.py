@@ -7,7 +7,8 @@ At once: small and large JSON calls, event streams, chunked uploads, clients tha
 connections for every request, and weir's own API. Every few seconds it notes resident memory, descriptors, threads and
 what each core says of its loop (how late it runs, when it last turned). The verdict of each mode, as JSON with --json:
 
-- stall: a core's loop stood still, or ran late, for longer than --stall-ms; the samples around it are kept
+- stall: a core's loop stood still, or ran late, for longer than --stall-ms and the time its thread stood in the queue for
+  a CPU meanwhile (the machine was busy with something else then); the samples around it are kept
 - memory: the second half of the run grew by more than --growth-mib above the first half's end
 - descriptors: after the traffic has stopped more are open than before it began, by more than --descriptors
 - answers: anything but 2xx where 2xx is due
@@ -147,6 +148,16 @@ def memory_kib(pid):
     return value("VmRSS"), value("Threads")
 
 
+def waited_for_cpu_ms(pid):
+    """How long each core thread has been ready to run without a CPU, since it began (proc_pid_schedstat: the second field)."""
+    waited = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if (task / "comm").read_text().startswith("weir-core"):
+                waited[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e6
+    return waited
+
+
 def heartbeat(text):
     """The worst of what the cores say of their loops, by metric; empty where this version does not say."""
     found = {}
@@ -166,10 +177,13 @@ class Sampler(threading.Thread):
         self.samples = []
 
     def run(self):
-        start = time.monotonic()
+        start, waited = time.monotonic(), waited_for_cpu_ms(self.pid)
         while not self.stopping.wait(self.every_s):
             sample = {"at_s": round(time.monotonic() - start, 1)}
             try:
+                before, waited = waited, waited_for_cpu_ms(self.pid)
+                longest = max((waited[task] - before.get(task, 0) for task in waited), default=0)
+                sample["waited_for_cpu_ms"] = round(longest, 1)
                 sample["rss_kib"], sample["threads"] = memory_kib(self.pid)
                 sample["fds"] = len(os.listdir(f"/proc/{self.pid}/fd"))
                 began = time.monotonic()
@@ -192,16 +206,27 @@ def lag_ms(sample):
     return max(seen.get("service_core_loop_lag_microseconds", 0.0) / 1000, overdue, 0.0)
 
 
+def stalled(options, before, sample):
+    """Whether a loop was late for longer than allowed in this sample, or reached a new worst since the one before."""
+    if "error" in sample:
+        return True
+    worst = lambda s: s.get("heartbeat", {}).get("service_core_loop_lag_max_microseconds", 0.0) / 1000
+    risen = worst(sample) if worst(sample) > worst(before) else 0.0
+    allowed = options.stall_ms + sample.get("waited_for_cpu_ms", 0.0)
+    return max(lag_ms(sample), risen, sample.get("metrics_ms", 0.0)) > allowed
+
+
 def judge(options, samples, fds_before, fds_after, reports, traffic):
     verdict = {}
-    stalls = [s for s in samples if lag_ms(s) > options.stall_ms or s.get("metrics_ms", 0) > options.stall_ms or "error" in s]
+    stalls = [sample for before, sample in zip([{}, *samples], samples) if stalled(options, before, sample)]
     verdict["stall"] = {"passed": not stalls, "worst_lag_ms": max(map(lag_ms, samples), default=0), "stalls": stalls[:20]}
     verdict["stall"]["worst_metrics_ms"] = max((s.get("metrics_ms", 0) for s in samples), default=0)
+    verdict["stall"]["worst_wait_for_cpu_ms"] = max((s.get("waited_for_cpu_ms", 0) for s in samples), default=0)
     verdict["stall"]["heartbeat_seen"] = any(s.get("heartbeat") for s in samples)
     # Since the start, between two samples too.
     lags = [s["heartbeat"].get("service_core_loop_lag_max_microseconds", 0.0) for s in samples if s.get("heartbeat")]
     verdict["stall"]["lag_max_ms"] = max(lags, default=0.0) / 1000
-    verdict["stall"]["passed"] &= verdict["stall"]["lag_max_ms"] <= options.stall_ms
+    verdict["stall"]["passed"] &= verdict["stall"]["heartbeat_seen"]
     rss = [s["rss_kib"] for s in samples if "rss_kib" in s]
     middle = rss[len(rss) // 2 - len(rss) // 8 : len(rss) // 2 + 1] or [0]
     late = rss[-max(1, len(rss) // 8) :] or [0]
@@ -284,7 +309,10 @@ def arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
     parser.add_argument("--json", help="where the full result goes")
-    return parser.parse_args()
+    options = parser.parse_args()
+    # All loads together, for weir's `max_connections`.
+    options.connections = options.streams + 100
+    return options
 
 
 def main():
