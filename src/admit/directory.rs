@@ -6,7 +6,8 @@
 //! Knows neither HTTP nor storage.
 //!
 //! The table is cut into immutable pieces, each behind an atomic pointer: a change copies one piece (some hundred
-//! entries of 100,000) and swaps it in.
+//! entries of 100,000) and swaps it in. Which piece a key or a tenant's token lies in is kept beside the table, so that
+//! taking one out looks at one piece only.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -54,6 +55,15 @@ pub enum Holder {
     },
 }
 
+/// What a credential is called where nobody has its text: a key by its id, a token by its tenant. Each has one at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Named {
+    /// The key of this id.
+    Key(KeyId),
+    /// The token of this tenant.
+    Token(TenantId),
+}
+
 type Piece = HashMap<Digest, Arc<Entry>, BuildHasherDefault<FirstBytes>>;
 
 /// The table.
@@ -61,8 +71,8 @@ pub struct Directory {
     pieces: Box<[ArcSwap<Piece>]>,
     /// Moves on with every change. Read with every request, written next to never.
     generation: CachePadded<AtomicU64>,
-    /// One change at a time. Never taken while a request is admitted.
-    changing: Mutex<()>,
+    /// One change at a time, with the piece each credential lies in. Never taken while a request is admitted.
+    changing: Mutex<HashMap<Named, u8>>,
 }
 
 // === impl Digest ===
@@ -130,6 +140,14 @@ impl Holder {
             Self::Key { tenant_id, .. } | Self::Token { tenant_id } => *tenant_id,
         }
     }
+
+    /// What its credential is called.
+    pub fn named(&self) -> Named {
+        match self {
+            Self::Key { id, .. } => Named::Key(*id),
+            Self::Token { tenant_id } => Named::Token(*tenant_id),
+        }
+    }
 }
 
 // === impl Entry ===
@@ -159,15 +177,17 @@ impl Directory {
     /// A table of these credentials.
     pub fn new(holders: impl IntoIterator<Item = (Digest, Holder)>) -> Self {
         let mut pieces: Vec<Piece> = (0..PIECES).map(|_| Piece::default()).collect();
+        let mut places = HashMap::new();
         for (digest, holder) in holders {
             if let Some(piece) = pieces.get_mut(piece_of(&digest)) {
                 piece.insert(digest, Entry::new(holder));
+                places.insert(holder.named(), digest.0[0]);
             }
         }
         Self {
             pieces: pieces.into_iter().map(ArcSwap::from_pointee).collect(),
             generation: CachePadded::new(AtomicU64::new(1)),
-            changing: Mutex::new(()),
+            changing: Mutex::new(places),
         }
     }
 
@@ -181,20 +201,49 @@ impl Directory {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Adds a credential.
+    /// Adds a credential, in place of the former one of that name.
     pub fn insert(&self, digest: Digest, holder: Holder) {
-        let _changing = self.changing.lock();
+        let mut places = self.changing.lock();
+        let former = places.insert(holder.named(), digest.0[0]);
+        if former.is_some_and(|former| former != digest.0[0]) {
+            self.clear(former, holder.named());
+        }
         if let Some(piece) = self.pieces.get(piece_of(&digest)) {
             let mut changed = Piece::clone(&piece.load());
+            if former == Some(digest.0[0]) {
+                changed.retain(|_, entry| entry.holder.named() != holder.named());
+            }
             changed.insert(digest, Entry::new(holder));
             piece.store(Arc::new(changed));
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Takes out one credential. When this returns no core lets it in.
+    pub fn remove(&self, named: Named) {
+        let mut places = self.changing.lock();
+        let place = places.remove(&named);
+        self.clear(place, named);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether this credential lets anybody in.
+    pub fn holds(&self, named: Named) -> bool {
+        self.changing.lock().contains_key(&named)
+    }
+
+    /// Swaps in the piece without the credential of this name.
+    fn clear(&self, place: Option<u8>, named: Named) {
+        if let Some(piece) = place.and_then(|place| self.pieces.get(usize::from(place))) {
+            let mut changed = Piece::clone(&piece.load());
+            changed.retain(|_, entry| entry.holder.named() != named);
+            piece.store(Arc::new(changed));
+        }
+    }
+
     /// Takes out every credential whose holder `goes`. When this returns no core lets one of them in.
     pub fn take(&self, goes: impl Fn(&Holder) -> bool) -> Vec<(Digest, Holder)> {
-        let _changing = self.changing.lock();
+        let mut places = self.changing.lock();
         let mut taken = Vec::new();
         for piece in &self.pieces {
             let present = piece.load();
@@ -206,6 +255,9 @@ impl Directory {
                 changed.retain(|_, entry| !goes(&entry.holder));
                 piece.store(Arc::new(changed));
             }
+        }
+        for (_, holder) in &taken {
+            places.remove(&holder.named());
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
         taken
@@ -280,6 +332,28 @@ mod tests {
         assert!(directory.generation() > before);
         assert!(directory.find(&Digest::of(b"token")).is_none());
         assert!(directory.find(&Digest::of(&[1])).is_none() && directory.find(&Digest::of(&[2])).is_some());
+    }
+
+    #[test]
+    fn one_credential_is_taken_out_by_name_and_a_new_one_of_that_name_replaces_it() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let directory = Directory::new((0..200).map(|id| (Digest::of(&[id]), key(id, 1, Role::Operator))));
+        let named = |id: u8| Named::Key(KeyId::from_bytes([id; 16]));
+        let before = directory.generation();
+        directory.remove(named(7));
+        assert!(directory.find(&Digest::of(&[7])).is_none() && directory.find(&Digest::of(&[8])).is_some());
+        assert_eq!((directory.len(), directory.holds(named(7)), directory.holds(named(8))), (199, false, true));
+        assert!(directory.generation() > before);
+        directory.remove(named(7));
+        assert_eq!(directory.len(), 199);
+        // More tokens than pieces, so that some follow one another in the same piece.
+        for round in 0..600u16 {
+            directory.insert(Digest::of(&round.to_be_bytes()), Holder::Token { tenant_id: tenant });
+        }
+        assert_eq!(directory.len(), 200);
+        assert!(directory.find(&Digest::of(&599u16.to_be_bytes())).is_some());
+        directory.take(|holder| holder.tenant_id() == tenant);
+        assert!(directory.is_empty() && !directory.holds(Named::Token(tenant)));
     }
 
     #[test]

@@ -96,10 +96,7 @@ pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn own_token(api: Api, ask: Ask) -> Answer {
     let caller = ask.caller()?;
-    // Somebody acts for this tenant, so it exists, whether it has been written down already or not.
-    let create = true;
-    let id = caller.tenant_id;
-    api.change(move |identities| show(id, identities.token(&caller, id, create)?)).await
+    api.change(move |identities| show(caller.tenant_id, identities.own_token(&caller)?)).await
 }
 
 pub(super) async fn token(api: Api, ask: Ask) -> Answer {

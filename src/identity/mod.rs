@@ -25,8 +25,8 @@ use weir_storage::{NotWritten, ReadError, Store};
 
 use self::token::{KEY_BYTES, TokenKey, with_prefix};
 use crate::admit::KEY_PREFIX;
-use crate::admit::directory::{Digest, Directory, Holder};
-use crate::exchange::Caller;
+use crate::admit::directory::{Digest, Directory, Holder, Named};
+use crate::exchange::{Caller, Proof};
 
 /// Characters of a key that are kept to recognise it by.
 const SHOWN_CHARACTERS: usize = 12;
@@ -202,9 +202,36 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`].
     pub fn token(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
+        let _shared = self.changing.read();
+        self.issue(by, id, create)
+    }
+
+    /// The token of the tenant the caller acts for, which is written down if nobody has heard of it yet. `None` when the
+    /// caller's own credential has been taken away since it was let in: a tenant that was deleted meanwhile must neither
+    /// come back nor get a credential.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn own_token(&self, by: &Caller) -> Result<Option<Secret>, IdentityError> {
+        let id = by.tenant_id;
+        let own = match by.proof {
+            // Nobody's credential: whoever asks administers, and may name a tenant that is to come.
+            Proof::Open | Proof::Bootstrap => None,
+            Proof::Key(key) => Some(Named::Key(key)),
+            Proof::Token => Some(Named::Token(id)),
+        };
+        let _shared = self.changing.read();
+        // Held until the token is issued: who deletes the tenant comes before, and is seen here, or after.
+        if own.is_some_and(|own| !self.directory.holds(own)) {
+            return Ok(None);
+        }
+        self.issue(by, id, own.is_none())
+    }
+
+    /// With `changing` held.
+    fn issue(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
         let key = self.token_key()?;
         let event = event(by, "token.issue", Some(id), id, []);
-        let _shared = self.changing.read();
         let Some(nonce) = self.store.issue_token(id, random_number()?, create, event)? else { return Ok(None) };
         let token = Secret::new(key.token(id, nonce));
         let digest = Digest::of(token.expose());
@@ -226,7 +253,7 @@ impl Identities {
             return Ok(None);
         }
         let token = Secret::new(key.token(id, nonce));
-        self.directory.take(|holder| *holder == Holder::Token { tenant_id: id });
+        // In the former one's place.
         self.directory.insert(Digest::of(token.expose()), Holder::Token { tenant_id: id });
         Ok(Some(token))
     }
@@ -301,7 +328,7 @@ impl Identities {
         let _alone = self.changing.write();
         let revoked = self.store.revoke_key(id, event(by, "key.revoke", None, id, []))?;
         // Also when the store says that it was revoked before: whoever asks again wants it shut out.
-        self.directory.take(|holder| matches!(holder, Holder::Key { id: held, .. } if *held == id));
+        self.directory.remove(Named::Key(id));
         Ok(revoked)
     }
 

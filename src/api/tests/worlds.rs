@@ -10,10 +10,11 @@ use http::Request;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 use weir_config::settings::Auth;
 use weir_config::vocab::{Role, SharedSecret, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::identity::NewTenant;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
 
@@ -263,6 +264,28 @@ fn of_tokens_reset_at_the_same_time_the_stored_one_alone_lets_in() {
     let token = side.identities.token(&by, id, false).unwrap().unwrap();
     assert!(directory.find(&Digest::of(token.expose())).is_some());
     assert_eq!(directory.len(), 1);
+}
+
+#[test]
+fn who_was_let_in_before_its_tenant_was_deleted_does_not_bring_it_back() {
+    let side = Side::new();
+    let admin = Caller { tenant_id: TenantId::DEFAULT, role: Role::Admin, proof: Proof::Bootstrap };
+    let id = TenantId::fresh();
+    let new = || NewTenant { id, name: "Acme".to_owned(), plan: None, config: Map::new() };
+    let is_there = || side.identities.tenant(id).unwrap().is_some();
+    for by_token in [false, true] {
+        side.identities.create_tenant(&admin, new()).unwrap();
+        let key = side.identities.create_key(&admin, id, "ci".to_owned(), Role::Operator).unwrap().unwrap().record.id;
+        let proof = if by_token { Proof::Token } else { Proof::Key(key) };
+        let late = Caller { tenant_id: id, role: Role::Operator, proof };
+        side.identities.token(&admin, id, false).unwrap().unwrap();
+        assert!(side.identities.own_token(&late).unwrap().is_some());
+        assert!(side.identities.delete_tenant(&admin, id).unwrap());
+        assert!(side.identities.own_token(&late).unwrap().is_none());
+        assert!(!is_there() && side.identities.directory().is_empty(), "by token: {by_token}");
+    }
+    let acting = Caller { tenant_id: id, ..admin };
+    assert!(side.identities.own_token(&acting).unwrap().is_some() && is_there(), "an administrator may begin anew");
 }
 
 #[test]
