@@ -38,6 +38,11 @@ pub(super) const AGENTS_PER_TENANT_MAX: u32 = 1_000;
 const PROBES: usize = 32;
 /// Accounts shared when the table has no room left.
 const SHARED: usize = 64;
+/// What a sum of spend stands still at, nanodollars: far beyond any real one, and far enough from where it would wrap for
+/// as many calls at once as there are threads.
+const SPENT_MAX: u64 = 1 << 62;
+/// What one call counts at most, nanodollars (72 million dollars).
+const CALL_MAX: u64 = 1 << 56;
 /// Counters of agents per tenant; tenants that share one only reach the bound earlier.
 const COUNTERS: usize = 4_096;
 
@@ -139,8 +144,10 @@ impl Cell {
         self.committed.fetch_sub(amount, Ordering::AcqRel);
     }
 
-    /// Turns a reservation into spend; gives the spend after it.
+    /// Turns a reservation into spend; gives the spend after it. Stands still at [`SPENT_MAX`]: a provider that reports
+    /// absurd numbers of tokens must not carry a sum past its end and so free the budget.
     fn settle(&self, reserved: u64, actual: u64) -> u64 {
+        let actual = actual.min(CALL_MAX).min(SPENT_MAX.saturating_sub(self.spent.load(Ordering::Acquire)));
         // One step, wrapping where the call was cheaper than its estimate: the sum is exact at every moment.
         self.committed.fetch_add(actual.wrapping_sub(reserved), Ordering::AcqRel);
         self.spent.fetch_add(actual, Ordering::AcqRel).saturating_add(actual)

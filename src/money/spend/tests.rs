@@ -67,6 +67,24 @@ fn an_absurd_estimate_refuses_nobody_where_no_limit_stands() {
 }
 
 #[test]
+fn absurd_costs_never_carry_a_sum_past_its_end() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(Some(100), None));
+    let mut former = 0;
+    for _ in 0..200 {
+        // Admitted where nothing limits it, as while budgets are being set up.
+        let free = spend.reserve(who, "bot", &budgets(None, None), 1, NOON).unwrap();
+        free.settle(u64::MAX);
+        let [hourly, ..] = spent(&spend, who, "bot", NOON);
+        assert!(hourly >= former, "{hourly} after {former}");
+        former = hourly;
+        assert!(spend.reserve(who, "bot", &limits, 1, NOON).is_err(), "the budget is spent and stays spent");
+    }
+    assert_eq!(spent(&spend, who, "bot", NOON), [SPENT_MAX; 4]);
+    assert_eq!(spend.snapshot(who, "bot", NOON).map(|window| window.reserved_nano_usd), [0; 4]);
+}
+
+#[test]
 fn agents_and_tenants_have_budgets_of_their_own() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);
