@@ -73,7 +73,12 @@ pub(super) const ACTIONS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODE
 /// Of the audit log.
 pub(super) const AUDIT: &[Parameter] = &[
     parameter("tenant_id", Kind::Id, "Only what concerns this tenant."),
-    parameter("verify", Kind::Flag, "Whether the whole log is checked for changes; true when left out."),
+    parameter(
+        "verify",
+        Kind::Flag,
+        "`true` checks every line of the log for changes, `false` none; left out, what is on the page and what is younger \
+         than the last check of every line, which is made anew after ten minutes.",
+    ),
     LIMIT,
     OFFSET,
 ];

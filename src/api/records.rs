@@ -69,8 +69,10 @@ pub trait Records: Send + Sync + 'static {
     fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault>;
     /// Writes down an administrative event.
     fn audit(&self, event: AuditEvent) -> Result<(), NotWritten>;
-    /// Whether the log of those events is whole.
+    /// Whether the log of those events is whole, every line looked at.
     fn check_audit(&self) -> Result<AuditCheck, ReadFault>;
+    /// The same, relying on a former check for what is neither new nor among `shown`.
+    fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadFault>;
 }
 
 impl From<NotWritten> for Fault {
@@ -184,5 +186,9 @@ impl Records for Store {
 
     fn check_audit(&self) -> Result<AuditCheck, ReadFault> {
         Ok(self.check_audit()?)
+    }
+
+    fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadFault> {
+        Ok(self.check_audit_since(shown)?)
     }
 }

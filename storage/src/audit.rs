@@ -48,17 +48,19 @@ pub struct AuditEntry {
     pub hash: String,
 }
 
-/// What checking the whole chain gave.
+/// What checking the chain gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AuditCheck {
     /// True when no line was altered, removed or put in.
     pub intact: bool,
-    /// Lines checked.
+    /// Lines of the log.
     pub entries: u64,
     /// The first position that is missing or does not fit.
     pub first_bad_seq: Option<u64>,
     /// Hash of the last line, in hexadecimal; of an empty log it is all zeros.
     pub head: String,
+    /// When every single line was last checked. What is younger, and what stands on the page, is checked every time.
+    pub verified_at: Timestamp,
 }
 
 /// A link of the chain.

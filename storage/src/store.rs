@@ -16,7 +16,7 @@ use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::retention::{Policy, Retention};
-use crate::sqlite::{self, Home, MigrationReport, Readers, SqliteEngine};
+use crate::sqlite::{self, Home, MigrationReport, Readers, SqliteEngine, Verified};
 use crate::writer::{Tally, Writer};
 
 /// Items of one page at most; a larger limit is taken as this one.
@@ -118,6 +118,8 @@ pub(crate) struct Inner {
     policy: Arc<Policy>,
     /// No further report is begun.
     pub(crate) closing: AtomicBool,
+    /// How far the audit log was found whole.
+    pub(crate) verified: Mutex<Option<Verified>>,
 }
 
 impl Store {
@@ -159,6 +161,7 @@ impl Store {
             lost_before_close,
             building: Mutex::new(false),
             closing: AtomicBool::new(false),
+            verified: Mutex::new(None),
             policy,
         };
         let store = Self { inner: Arc::new(inner) };

@@ -48,7 +48,8 @@ fn report(report_type: ReportType, spans: &[SpanRecord], events: &[AuditEntry]) 
     };
     let mut facts = Facts::default();
     spans.iter().for_each(|span| facts.take(span));
-    let check = AuditCheck { intact: true, entries: events.len() as u64, first_bad_seq: None, head: String::new() };
+    let (entries, verified_at) = (events.len() as u64, Timestamp::from_micros(0));
+    let check = AuditCheck { intact: true, entries, first_bad_seq: None, head: String::new(), verified_at };
     content(&record, &facts, events, &check)
 }
 
@@ -138,7 +139,8 @@ fn ids_and_names_are_bounded_and_counts_are_not() {
 fn a_broken_audit_log_is_a_gap() {
     let mut facts = Facts::default();
     facts.take(&plain());
-    let check = AuditCheck { intact: false, entries: 3, first_bad_seq: Some(2), head: String::new() };
+    let verified_at = Timestamp::from_micros(0);
+    let check = AuditCheck { intact: false, entries: 3, first_bad_seq: Some(2), head: String::new(), verified_at };
     let hipaa = section(
         controls::of(ReportType::Hipaa).iter().find(|control| control.id == "164.312(b)").unwrap(),
         &facts,

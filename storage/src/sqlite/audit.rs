@@ -1,8 +1,14 @@
 //! The audit log's table.
+//!
+//! Each line has a place in its tenant's list (`nth`), by which pages are found. It is not part of the hash; checking the
+//! chain checks it, too: every line but a tenant's first has one before it, on the place before.
+
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use weir_config::vocab::{TenantId, Timestamp};
 
+use super::paging::first_place;
 use super::pool::Stop;
 use super::tx::Tx;
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent, Line, Link, hex};
@@ -13,9 +19,16 @@ use crate::writer::WriteError;
 
 /// Lines checked in one read: a check of a long log must not hold a snapshot for long.
 const CHECK_LINES: i64 = 20_000;
+/// How long a check of every line is relied on, before the next one that is asked for looks at every line again.
+const WHOLE_EVERY: Duration = Duration::from_secs(600);
 /// Lines of a period given at most.
 const PERIOD_LINES: i64 = 10_000;
 const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
+/// A line's place, and the line that stands on the place before.
+const PLACE: &str = "nth, (SELECT seq FROM audit b WHERE b.tenant = a.tenant AND b.nth = a.nth - 1)";
+const INSERT: &str = "INSERT INTO audit (seq, at_us, tenant, actor, action, target, detail, hash, nth) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?3 IS NULL, 0, \
+    1 + ifnull((SELECT max(nth) FROM audit WHERE tenant = ?3), 0)))";
 
 impl Tx<'_> {
     /// Writes an event down as part of this change; gives its position in the log.
@@ -34,7 +47,7 @@ impl Tx<'_> {
             detail: &detail,
         };
         let link = line.link(&former);
-        self.conn.prepare_cached("INSERT INTO audit VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?.execute((
+        self.conn.prepare_cached(INSERT)?.execute((
             seq,
             at_us,
             line.tenant,
@@ -107,22 +120,22 @@ impl Store {
     pub fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
         let page = effective(page);
         self.ask("read_audit", |conn| {
-            let limit = (i64::from(page.limit), i64::try_from(page.offset).unwrap_or(i64::MAX));
             let (total, data): (i64, Vec<AuditEntry>) = if let Some(tenant) = tenant {
                 let id = tenant.as_bytes().as_slice();
                 let total = conn
-                    .prepare_cached("SELECT count(*) FROM audit WHERE tenant = ?1")?
+                    .prepare_cached("SELECT ifnull(max(nth), 0) FROM audit WHERE tenant = ?1")?
                     .query_row([id], |row| row.get(0))?;
-                let sql = format!("SELECT {COLUMNS} FROM audit WHERE tenant = ?1 ORDER BY seq DESC LIMIT ?2 OFFSET ?3");
+                let sql =
+                    format!("SELECT {COLUMNS} FROM audit WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3");
                 let mut statement = conn.prepare_cached(&sql)?;
-                let rows = statement.query_map((id, limit.0, limit.1), entry)?;
+                let rows = statement.query_map((id, first_place(total, page), page.limit), entry)?;
                 (total, rows.collect::<Result<_, _>>()?)
             } else {
                 // Positions have no gaps, so a page is a range of them.
                 let (total, _) = head(conn)?;
                 let sql = format!("SELECT {COLUMNS} FROM audit WHERE seq <= ?1 ORDER BY seq DESC LIMIT ?2");
                 let mut statement = conn.prepare_cached(&sql)?;
-                let rows = statement.query_map((total.saturating_sub(limit.1), limit.0), entry)?;
+                let rows = statement.query_map((first_place(total, page), page.limit), entry)?;
                 (total, rows.collect::<Result<_, _>>()?)
             };
             Ok(Paged { data, total: total.unsigned_abs(), limit: page.limit, offset: page.offset })
@@ -134,20 +147,64 @@ impl Store {
     /// # Errors
     /// See [`ReadError`].
     pub fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        self.check_whole(&mut self.inner.verified.lock())
+    }
+
+    /// The same, relying on the last check of the whole log where that is no older than ten minutes: what is younger than
+    /// it is checked, that it still ends where it ended, and the lines of `shown`, which somebody is about to see.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        // Who comes meanwhile waits, and then relies on this check.
+        let mut verified = self.inner.verified.lock();
+        let Some(known) = verified.as_ref().filter(|known| known.at.elapsed() < WHOLE_EVERY) else {
+            return self.check_whole(&mut verified);
+        };
+        let (mut chain, whole_at) = (known.chain, known.whole_at);
+        let fits = self.ask("check_audit", |conn| Ok(chain.stands(conn)? && are_linked(conn, shown)?))?;
+        if fits && self.follow(&mut chain)?.is_none() {
+            if let Some(known) = verified.as_mut() {
+                known.chain = chain;
+            }
+            return Ok(chain.found(None, whole_at));
+        }
+        // Which line is the first bad one, only a check of the whole log can tell.
+        self.check_whole(&mut verified)
+    }
+
+    fn check_whole(&self, verified: &mut Option<Verified>) -> Result<AuditCheck, ReadError> {
+        *verified = None;
+        let (at, whole_at) = (Instant::now(), Timestamp::now());
         let mut chain = Chain { seq: 0, link: Link::default() };
+        let bad = self.follow(&mut chain)?;
+        if bad.is_none() {
+            *verified = Some(Verified { chain, at, whole_at });
+        }
+        Ok(chain.found(bad, whole_at))
+    }
+
+    /// Follows the chain to the log's end; gives the first bad position.
+    fn follow(&self, chain: &mut Chain) -> Result<Option<i64>, ReadError> {
         // Lines are only ever added, so what was checked in one read stays checked.
         loop {
             let (bad, end) = self.ask("check_audit", |conn| chain.follow(conn))?;
             if bad.is_some() || end {
-                let entries = chain.seq.unsigned_abs();
-                let first_bad_seq = bad.map(i64::unsigned_abs);
-                return Ok(AuditCheck { intact: bad.is_none(), entries, first_bad_seq, head: hex(&chain.link) });
+                return Ok(bad);
             }
         }
     }
 }
 
+/// How far the log was found whole, and when.
+pub(crate) struct Verified {
+    chain: Chain,
+    at: Instant,
+    whole_at: Timestamp,
+}
+
 /// How far the chain was followed.
+#[derive(Clone, Copy)]
 struct Chain {
     seq: i64,
     link: Link,
@@ -156,7 +213,7 @@ struct Chain {
 impl Chain {
     /// Checks some further lines: the first bad position, and whether the end was reached.
     fn follow(&mut self, conn: &Connection) -> Result<(Option<i64>, bool), Stop> {
-        let sql = format!("SELECT {COLUMNS} FROM audit WHERE seq > ?1 ORDER BY seq LIMIT ?2");
+        let sql = format!("SELECT {COLUMNS}, {PLACE} FROM audit a WHERE seq > ?1 ORDER BY seq LIMIT ?2");
         let mut statement = conn.prepare_cached(&sql)?;
         let mut rows = statement.query((self.seq, CHECK_LINES))?;
         let mut seen = 0;
@@ -173,7 +230,12 @@ impl Chain {
                 detail: row.get_ref(6)?.as_str().unwrap_or_default(),
             };
             let link = line.link(&self.link);
-            if line.seq != expected || row.get_ref(7)?.as_blob().unwrap_or_default() != link {
+            let in_place = match (line.tenant, row.get::<_, i64>(8)?, row.get::<_, Option<i64>>(9)?) {
+                (None, nth, _) => nth == 0,
+                (Some(_), nth, None) => nth == 1,
+                (Some(_), _, Some(before)) => before < line.seq,
+            };
+            if line.seq != expected || row.get_ref(7)?.as_blob().unwrap_or_default() != link || !in_place {
                 return Ok((Some(expected), true));
             }
             self.seq = expected;
@@ -186,4 +248,52 @@ impl Chain {
         let intact = head(conn)? == (self.seq, self.link);
         Ok(((!intact).then_some(self.seq + 1), true))
     }
+
+    /// Whether the log still has the line up to which it was followed.
+    fn stands(&self, conn: &Connection) -> Result<bool, Stop> {
+        Ok(link_of(conn, self.seq)? == Some(self.link))
+    }
+
+    fn found(&self, bad: Option<i64>, verified_at: Timestamp) -> AuditCheck {
+        AuditCheck {
+            intact: bad.is_none(),
+            entries: self.seq.unsigned_abs(),
+            first_bad_seq: bad.map(i64::unsigned_abs),
+            head: hex(&self.link),
+            verified_at,
+        }
+    }
+}
+
+/// The hash of a line; all zeros before the first. `None` when there is no such line.
+fn link_of(conn: &Connection, seq: i64) -> rusqlite::Result<Option<Link>> {
+    if seq == 0 {
+        return Ok(Some(Link::default()));
+    }
+    conn.prepare_cached("SELECT hash FROM audit WHERE seq = ?1 AND length(hash) = 32")?
+        .query_row([seq], |row| row.get(0))
+        .optional()
+}
+
+/// Whether each of these lines carries the hash of what it says and of the line before it.
+fn are_linked(conn: &Connection, shown: &[AuditEntry]) -> Result<bool, Stop> {
+    for entry in shown {
+        let seq = i64::try_from(entry.seq).unwrap_or(i64::MAX);
+        let Some(former) = link_of(conn, seq.saturating_sub(1))? else { return Ok(false) };
+        let tenant = entry.tenant_id.map(|tenant| *tenant.as_bytes());
+        let Ok(detail) = serde_json::to_string(&entry.detail) else { return Ok(false) };
+        let line = Line {
+            seq,
+            at_us: entry.timestamp.micros(),
+            tenant: tenant.as_ref().map(<[u8; 16]>::as_slice),
+            actor: &entry.actor,
+            action: &entry.action,
+            target: entry.target.as_deref(),
+            detail: &detail,
+        };
+        if hex(&line.link(&former)) != entry.hash {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -8,6 +8,7 @@ use rusqlite::{OptionalExtension, Row};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
 use super::intern::find_tenant;
+use super::paging::first_place;
 use super::pool::Stop;
 use crate::audit::AuditEvent;
 use crate::error::{NotWritten, ReadError};
@@ -30,8 +31,9 @@ impl Store {
     pub fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten> {
         self.write("write_key", move |tx| {
             let Some(tenant) = find_tenant(tx.conn, key.tenant_id)? else { return Ok(false) };
-            let sql = "INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us) \
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let sql = "INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us, nth) \
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
+                1 + ifnull((SELECT max(nth) FROM api_keys WHERE tenant = ?2), 0))";
             tx.conn.prepare_cached(sql)?.execute((
                 key.id.as_bytes(),
                 tenant,
@@ -56,14 +58,13 @@ impl Store {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant) = find_tenant(conn, tenant_id)? else { return Ok(answer) };
             let total: i64 = conn
-                .prepare_cached("SELECT count(*) FROM api_keys WHERE tenant = ?1")?
+                .prepare_cached("SELECT ifnull(max(nth), 0) FROM api_keys WHERE tenant = ?1")?
                 .query_row([tenant], |row| row.get(0))?;
             answer.total = total.unsigned_abs();
             let sql = "SELECT key_id, name, key_prefix, role, created_us, revoked_us, last_used_us FROM api_keys \
-                WHERE tenant = ?1 ORDER BY created_us DESC, id DESC LIMIT ?2 OFFSET ?3";
+                WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3";
             let mut statement = conn.prepare_cached(sql)?;
-            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
-            let rows = statement.query_map((tenant, page.limit, offset), |row| {
+            let rows = statement.query_map((tenant, first_place(total, page), page.limit), |row| {
                 Ok(KeyRecord {
                     id: KeyId::from_bytes(row.get(0)?),
                     tenant_id,

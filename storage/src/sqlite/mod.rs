@@ -28,6 +28,7 @@ mod tallies;
 mod tenants;
 mod tx;
 
+pub(crate) use audit::Verified;
 pub(crate) use engine::SqliteEngine;
 pub(crate) use home::Home;
 pub use migrate::MigrationReport;

@@ -10,6 +10,11 @@ use super::read::Filter;
 use super::tallies::LEVEL_BITS;
 use crate::query::Page;
 
+/// The place a page begins at, in a list whose rows are numbered from 1, newest first.
+pub(super) fn first_place(total: i64, page: Page) -> i64 {
+    total.saturating_sub(i64::try_from(page.offset).unwrap_or(i64::MAX))
+}
+
 /// A list: the rows that match a filter, within a range of time.
 pub(super) struct List<'a> {
     pub(super) conn: &'a Connection,

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
+use super::paging::first_place;
 use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged};
 use crate::reports::{ReportRecord, ReportStatus, ReportType};
@@ -70,7 +71,8 @@ impl Store {
             tx.conn
                 .prepare_cached(
                     "INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, \
-                     created_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                     created_us, nth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
+                     1 + ifnull((SELECT max(nth) FROM reports WHERE tenant = ?1), 0))",
                 )?
                 .execute((
                     tenant,
@@ -97,15 +99,14 @@ impl Store {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(answer) };
             let total: i64 = conn
-                .prepare_cached("SELECT count(*) FROM reports WHERE tenant = ?1")?
+                .prepare_cached("SELECT ifnull(max(nth), 0) FROM reports WHERE tenant = ?1")?
                 .query_row([tenant_int], |row| row.get(0))?;
             answer.total = total.unsigned_abs();
-            let sql = format!(
-                "SELECT {COLUMNS} FROM reports WHERE tenant = ?1 ORDER BY created_us DESC, id DESC LIMIT ?2 OFFSET ?3"
-            );
+            let sql =
+                format!("SELECT {COLUMNS} FROM reports WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3");
             let mut statement = conn.prepare_cached(&sql)?;
-            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
-            let rows = statement.query_map((tenant_int, page.limit, offset), |row| record(tenant, row))?;
+            let values = (tenant_int, first_place(total, page), page.limit);
+            let rows = statement.query_map(values, |row| record(tenant, row))?;
             answer.data = rows.collect::<Result<_, _>>()?;
             Ok(answer)
         })

@@ -109,11 +109,83 @@ fn a_line_that_is_altered_removed_or_moved_shows() {
     );
     assert_eq!(
         tamper(
-            "INSERT INTO audit SELECT 7, at_us, tenant, actor, action, target, detail, hash FROM audit WHERE seq = 6"
+            "INSERT INTO audit SELECT 7, at_us, tenant, actor, action, target, detail, hash, 7 FROM audit WHERE seq = 6"
         ),
         Some(7)
     );
     assert_eq!(tamper("SELECT 1"), None);
+}
+
+#[test]
+fn a_check_that_relies_on_a_former_one_sees_what_is_new_what_is_shown_and_the_end() {
+    let tampered = |sql: &str| {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("service.db");
+        let store = open(&path);
+        let add = |at: usize| store.audit(event(&format!("key.create{at}"), Some(tenant((at % 2) as u8)))).unwrap();
+        (0..6).for_each(|at| assert!(add(at) > 0));
+        let whole = store.check_audit_since(&[]).unwrap();
+        assert!(whole.intact && whole.entries == 6, "the first one looks at every line");
+        (6..9).for_each(|at| assert!(add(at) > 0));
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let newest = store.list_audit(None, page(2, 0)).unwrap().data;
+        let since = store.check_audit_since(&newest).unwrap();
+        let old = store.list_audit(None, page(2, 6)).unwrap().data;
+        let shown = store.check_audit_since(&old).unwrap();
+        let every = store.check_audit().unwrap();
+        assert_eq!(since.intact, since.verified_at == whole.verified_at);
+        [since, shown, every].map(|check| check.first_bad_seq)
+    };
+    assert_eq!(tampered("SELECT 1"), [None; 3]);
+    assert_eq!(tampered("UPDATE audit SET actor = 'x' WHERE seq = 8"), [Some(8); 3], "new and shown");
+    assert_eq!(tampered("UPDATE audit SET actor = 'x' WHERE seq = 7"), [Some(7); 3], "new");
+    assert_eq!(tampered("DELETE FROM audit WHERE seq = 9"), [Some(9); 3], "the end");
+    assert_eq!(tampered("DELETE FROM audit WHERE seq >= 6"), [Some(6); 3], "the end, and what it was relied on");
+    assert_eq!(tampered("UPDATE audit SET actor = 'x' WHERE seq = 2"), [None, Some(2), Some(2)], "old and shown");
+    assert_eq!(tampered("UPDATE audit SET actor = 'x' WHERE seq = 5"), [None, None, Some(5)], "old and not shown");
+    assert_eq!(tampered("UPDATE audit SET nth = 90 WHERE seq = 5"), [None, None, Some(5)], "hidden from its tenant");
+}
+
+#[test]
+fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let (ours, theirs) = (tenant(1), tenant(2));
+    let store = open(&path);
+    for whose in [ours, theirs, ours, theirs, theirs] {
+        store.audit(event("key.create", Some(whose))).unwrap();
+        store.audit(event("config.reload", None)).unwrap();
+        let (start, end) = (Timestamp::from_micros(0), Timestamp::from_micros(1));
+        let id = store.create_report(whose, ReportType::Soc2, start, end).unwrap().id;
+        wait_for("the report", || store.report(whose, id).unwrap().unwrap().status == ReportStatus::Complete);
+    }
+    let listed = |store: &Store| {
+        let pages = [(ours, 1), (theirs, 0), (theirs, 2), (theirs, 3)];
+        pages.map(|(whose, offset)| {
+            let audit = store.list_audit(Some(whose), page(1, offset)).unwrap();
+            let reports = store.list_reports(whose, page(1, offset)).unwrap();
+            let seqs: Vec<u64> = audit.data.iter().map(|line| line.seq).collect();
+            (audit.total, seqs, reports.total, reports.data.iter().map(|report| report.id).collect::<Vec<_>>())
+        })
+    };
+    let before = listed(&store);
+    let of = |at: usize| (before[at].0, before[at].1.clone());
+    assert_eq!([of(0), of(1), of(2), of(3)], [(2, vec![1]), (3, vec![9]), (3, vec![3]), (3, vec![])]);
+    drop(store);
+    // As the version before left it.
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "DROP INDEX audit_by_tenant; ALTER TABLE audit DROP COLUMN nth; CREATE INDEX audit_by_tenant ON audit (tenant, seq);
+         DROP INDEX reports_by_place; ALTER TABLE reports DROP COLUMN nth;
+         DROP INDEX api_keys_by_place; ALTER TABLE api_keys DROP COLUMN nth;
+         CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
+         DELETE FROM migrations WHERE version = 5",
+    )
+    .unwrap();
+    drop(conn);
+    let store = open(&path);
+    assert_eq!(listed(&store), before);
+    assert!(store.check_audit().unwrap().intact);
 }
 
 #[test]
