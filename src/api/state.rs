@@ -12,6 +12,7 @@ use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
@@ -46,6 +47,8 @@ pub struct Api {
     pub(super) costs: Option<Arc<Costs>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
+    /// Whose blocking threads read; `None` for those of the runtime that asks.
+    reading_on: Option<Handle>,
     identities: Option<Arc<Identities>>,
     /// Keeps credentials out of what is written down; `None` in tests of other routes.
     pub(super) guard: Option<Arc<Guard>>,
@@ -60,7 +63,8 @@ impl Api {
         registry: Arc<Registry>,
     ) -> Self {
         let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
-        Self { records, health, live, registry, costs: None, readers, writers, identities: None, guard: None }
+        let (costs, reading_on, identities, guard) = (None, None, None, None);
+        Self { records, health, live, registry, costs, readers, writers, reading_on, identities, guard }
     }
 
     /// The same with spend to show.
@@ -70,12 +74,19 @@ impl Api {
         self
     }
 
+    /// The same with reads on this runtime's blocking threads, e.g. because they have a priority of their own.
+    #[must_use]
+    pub fn reading_on(mut self, runtime: Handle) -> Self {
+        self.reading_on = Some(runtime);
+        self
+    }
+
     /// Runs `read` on a blocking thread once a reader is free; its bytes become a 200.
     pub(super) async fn read<F>(&self, read: F) -> Result<Response, Fault>
     where
         F: FnOnce(&dyn Records) -> Result<Vec<u8>, Fault> + Send + 'static,
     {
-        let bytes = self.on_lane(&self.readers, read).await?;
+        let bytes = self.on_lane(&self.readers, self.reading_on.as_ref(), read).await?;
         Ok(answer(StatusCode::OK, bytes, "application/json"))
     }
 
@@ -84,22 +95,26 @@ impl Api {
     where
         F: FnOnce(&dyn Records) -> Result<(StatusCode, Vec<u8>), Fault> + Send + 'static,
     {
-        let (status, bytes) = self.on_lane(&self.writers, write).await?;
+        let (status, bytes) = self.on_lane(&self.writers, None, write).await?;
         Ok(answer(status, bytes, "application/json"))
     }
 
-    async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, Fault>
+    async fn on_lane<T, F>(&self, lane: &Lane, runtime: Option<&Handle>, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Records) -> Result<T, Fault> + Send + 'static,
     {
         let permit = lane.enter().await?;
         let records = self.records.clone();
-        let working = spawn_blocking(move || {
+        let work = move || {
             // Held by the thread, not by the asker: one that leaves does not let one too many in.
             let _permit = permit;
             work(&*records)
-        });
+        };
+        let working = match runtime {
+            Some(runtime) => runtime.spawn_blocking(work),
+            None => spawn_blocking(work),
+        };
         self.finished(working.await)?
     }
 

@@ -27,6 +27,8 @@ const USES_INTERVAL: Duration = Duration::from_secs(10);
 /// What the control thread works with.
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
+    /// In memory, writing and reading exclude one another.
+    pub(super) store_waits_for_readers: bool,
     pub(super) identities: Arc<Identities>,
     pub(super) guard: Arc<Guard>,
     pub(super) health: Arc<Health>,
@@ -52,14 +54,16 @@ impl ControlThread {
             .enable_time()
             .max_blocking_threads(16)
             .thread_name("weir-blocking")
-            // Its threads read and serialise what the API is asked for; calls on their way to the provider go first.
+            // Calls on their way to the provider go first.
             .on_thread_start(crate::rt::give_way)
             .build()?;
         let (stop, stopped) = oneshot::channel();
+        let readers = readers(control.store_waits_for_readers)?;
         let handle = std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
-            runtime.block_on(control.run(stopped));
+            runtime.block_on(control.run(stopped, readers.handle().clone()));
             // A lookup or read that hangs must not hold up the exit.
             runtime.shutdown_background();
+            readers.shutdown_background();
         })?;
         Ok(Self { handle, stop })
     }
@@ -74,12 +78,29 @@ impl ControlThread {
     }
 }
 
+/// Threads that read and serialise what the API lists. Pages can be large, and nobody's call to the provider may notice.
+fn readers(store_waits_for_readers: bool) -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(api::READERS_MAX)
+        .thread_name("weir-reader")
+        .on_thread_start(move || {
+            if store_waits_for_readers {
+                // A reader that never got a CPU would hold up the record of everything.
+                crate::rt::give_way();
+            } else {
+                crate::rt::stand_back();
+            }
+        })
+        .build()
+}
+
 impl Control {
-    async fn run(self, stopped: oneshot::Receiver<()>) {
-        let Self { store, identities, guard, health, live, registry, peer, spend, settings, calls, probing } = self;
+    async fn run(self, stopped: oneshot::Receiver<()>, readers: tokio::runtime::Handle) {
+        let Self { store, identities, guard, health, live, registry, peer, spend, settings, calls, probing, .. } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings, spend: Arc::clone(&spend) };
-        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry).with_costs(costs);
+        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry);
+        let api = api.with_costs(costs).reading_on(readers);
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_guard(guard));
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep::keep(spend, store.clone()));

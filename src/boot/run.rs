@@ -131,6 +131,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let control = ControlThread::start(Control {
         store: store.clone(),
+        store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
         identities: Arc::clone(&identities),
         guard: Arc::clone(&guard),
         health: Arc::clone(&health),

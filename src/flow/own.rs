@@ -15,6 +15,9 @@ use crate::wire::{HeadWriter, RequestHead, canonical_reason};
 /// Fields that say who asks; the answer to that is [`Caller`].
 const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
 
+/// Longest body that is copied behind its head, to leave in one write with it.
+const JOINED_BYTES_MAX: usize = 8 * 1024;
+
 /// Whether Weir answers this path itself. A moved health report leaves its path to the provider.
 pub(crate) fn is_ours(process: &Process, path: &str) -> bool {
     match process.moved_health() {
@@ -102,7 +105,9 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
         session.core.process.parts.guard.mask_text(&mut text);
         body = text.into();
     }
-    let mut out = bytes::BytesMut::with_capacity(512 + body.len());
+    // A long body goes out from where it lies, after its head: copying it would hold up every other call of this core.
+    let joined = if head_only || body.len() > JOINED_BYTES_MAX { 0 } else { body.len() };
+    let mut out = bytes::BytesMut::with_capacity(512 + joined);
     let status = parts.status.as_u16();
     let mut writer = HeadWriter::new(&mut out);
     writer.status_line(status, parts.status.canonical_reason().unwrap_or(canonical_reason(status)).as_bytes());
@@ -119,8 +124,9 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
         writer.field("connection", b"close");
     }
     writer.end();
-    if !head_only {
-        out.extend_from_slice(&body);
+    out.extend_from_slice(body.get(..joined).unwrap_or_default());
+    if session.send(out.freeze()).await.is_err() {
+        return false;
     }
-    session.send(out.freeze()).await.is_ok()
+    head_only || joined == body.len() || session.send(body).await.is_ok()
 }

@@ -224,6 +224,22 @@ pub(crate) fn give_way() {
     }
 }
 
+/// Lets the calling thread run only while nothing else wants its CPU, and be put off at once when something does. Under the
+/// ordinary policy a thread that is running, however low its priority, may go on for some milliseconds before one that
+/// has just been woken gets its turn. A refusal is harmless: the thread gives way by niceness.
+#[allow(unsafe_code)]
+pub(crate) fn stand_back() {
+    give_way();
+    // SAFETY: `param` is a plain struct on our stack that sched_setscheduler only reads; 0 names the calling thread.
+    let refused = unsafe {
+        let param: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) != 0
+    };
+    if refused {
+        tracing::debug!("a background thread could not be made to stand back");
+    }
+}
+
 /// The CPUs this process may run on, in ascending order.
 #[allow(unsafe_code)]
 pub(crate) fn allowed_cpus() -> Vec<usize> {
@@ -241,14 +257,27 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 mod tests {
     use super::*;
 
+    /// A number from the kernel's account of the calling thread (proc_pid_stat(5)).
+    fn account(field: usize) -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        // Fields are counted behind the name, which is the second and may hold blanks.
+        let behind_name = stat.rsplit_once(')').unwrap().1;
+        behind_name.split_whitespace().nth(field - 3).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn standing_back_concerns_the_calling_thread_only() {
+        let policy = || account(41);
+        let background = std::thread::spawn(move || {
+            stand_back();
+            policy()
+        });
+        assert_eq!((background.join().unwrap(), policy()), (libc::SCHED_IDLE, libc::SCHED_OTHER));
+    }
+
     #[test]
     fn giving_way_concerns_the_calling_thread_only() {
-        let niceness = || {
-            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-            // Fields are counted behind the name, which may hold blanks; niceness is the 19th (proc_pid_stat(5)).
-            let behind_name = stat.rsplit_once(')').unwrap().1;
-            behind_name.split_whitespace().nth(16).unwrap().parse::<i32>().unwrap()
-        };
+        let niceness = || account(19);
         let before = niceness();
         let background = std::thread::spawn(move || {
             give_way();

@@ -31,7 +31,7 @@ use futures_util::FutureExt as _;
 pub use call_off::CallOff;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
-pub(crate) use driver::{CoreSeat, allowed_cpus, give_way, start_core};
+pub(crate) use driver::{CoreSeat, allowed_cpus, give_way, stand_back, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
