@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
-use weir_inference::{Analyser, Hit, Options, Part, Ran, Scratch};
+use weir_inference::action::{self, Action, ActionKind};
+use weir_inference::{Analyser, Hit, Options, Part, PartKind, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::charge::{Bill, Counter, charge};
@@ -190,7 +191,31 @@ fn find(
         span.security_findings.extend(reading_findings(view));
     }
     span.security_findings.extend(limit_findings(&ran));
+    if let Some(answer) = answer {
+        span.security_findings.extend(survive(|| tool_call_findings(answer)).unwrap_or_default());
+    }
     span.security_score = Some(score(&span.security_findings));
+}
+
+/// What is to be said about the commands, addresses and files of the tool calls the model asked for. Whoever runs the tools
+/// may not report having done so; the call is seen here in any case.
+fn tool_call_findings(answer: &Answer) -> Vec<Finding> {
+    let arguments = answer.parts.iter().filter(|part| part.kind == PartKind::ToolCall);
+    let located: Vec<String> = arguments.map(|part| part.location.to_string()).collect();
+    let mut found = Vec::new();
+    for (at, call) in answer.tool_calls.iter().enumerate() {
+        let action =
+            Action { kind: ActionKind::Tool, name: &call.name, arguments: Some(&call.arguments), writes: false };
+        for mut finding in action::check(&action) {
+            // Each call has its arguments as a part, unless the answer was cut.
+            finding.location = match located.get(at).filter(|_| located.len() == answer.tool_calls.len()) {
+                Some(location) => location.clone(),
+                None => format!("response.tool_calls[{at}]"),
+            };
+            found.push(finding);
+        }
+    }
+    found
 }
 
 /// Findings about the body as such: unreadable, or longer than is looked at.

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Call, ClosedPort, Driver, Gateway, Setup, call, chat_body, chat_call, eventually, messages_body, on_both_drivers,
-    provider, with_stream,
+    Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, messages_body,
+    on_both_drivers, provider, with_stream,
 };
 
 const SPAN_FIELDS: [&str; 39] = [
@@ -152,6 +152,35 @@ on_both_drivers! {
             assert!(event["description"].as_str().unwrap().contains("`get_weather`"), "{event}");
             let arguments: Value = serde_json::from_str(event["data"]["arguments"].as_str().unwrap()).unwrap();
             assert!(arguments.is_object(), "{event}");
+        }
+    }
+
+    fn a_dangerous_tool_call_the_model_asks_for_is_found(driver) {
+        let chat = |arguments: &Value| json!({ "model": "m", "choices": [{ "index": 0, "finish_reason": "tool_calls",
+            "message": { "role": "assistant", "content": null, "tool_calls": [
+                { "id": "a", "type": "function", "function": { "name": "get_weather", "arguments": "{\"city\":\"Paris\"}" } },
+                { "id": "b", "type": "function", "function": { "name": "run_shell", "arguments": arguments.to_string() } }] } }] });
+        let messages = |input: &Value| json!({ "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
+            "content": [{ "type": "text", "text": "Right away." }, { "type": "tool_use", "id": "t", "name": "bash", "input": input }] });
+        let dangerous = json!({ "command": "rm -rf / --no-preserve-root" });
+        let harmless = json!({ "command": "ls -l src" });
+        for (path, answered, body, expected) in [
+            ("/v1/chat/completions", chat(&dangerous), chat_body("x"), Some("response.choices[0].message.tool_calls[1].function.arguments")),
+            ("/v1/messages", messages(&dangerous), messages_body("x"), Some("response.content[1].input")),
+            ("/v1/chat/completions", chat(&harmless), chat_body("x"), None),
+            ("/v1/messages", messages(&harmless), messages_body("x"), None),
+        ] {
+            let answered = answered.to_string();
+            let upstream = Upstream::always(format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{answered}",
+                answered.len()
+            ));
+            let gateway = Setup::new(driver).upstream(upstream.url()).start();
+            let span = gateway.span_of(&call(gateway.addr, Call::post(path, body.to_string()).bytes()));
+            let found = span["security_findings"].as_array().unwrap();
+            let of_calls = found.iter().find(|finding| finding["finding_type"] == "dangerous_command");
+            assert_eq!(of_calls.map(|finding| finding["location"].as_str().unwrap()), expected, "{span}");
+            assert_eq!(span["security_score"].as_u64().unwrap() >= 80, expected.is_some(), "{span}");
         }
     }
 
