@@ -109,4 +109,51 @@ on_both_drivers! {
             }
         }
     }
+
+    fn credentials_from_the_environment_turn_up_nowhere_they_are_not_due(driver) {
+        let upstream = Upstream::always(OK);
+        let env = [("SERVICE_AUTH_ADMIN_KEY", BOOTSTRAP), ("SERVICE_UPSTREAM_API_KEY", PROVIDER)];
+        let mut setup = Setup::new(driver).upstream(upstream.url()).with("auth: {enabled: true}").log_level("trace");
+        for (name, value) in env {
+            setup = setup.env(name, value);
+        }
+        let mut gateway = setup.start();
+        let secrets = [BOOTSTRAP.to_owned(), PROVIDER.to_owned()];
+        let mut shown = String::new();
+        for name in FIELDS {
+            let mut say = |request: Call| {
+                let answer = call(gateway.addr, request.bytes());
+                shown.push_str(&(answer.lossy_head() + &answer.text()));
+            };
+            // Of the one who knows the key, and of one who has it in the wrong place.
+            say(chat_call("hello").key(BOOTSTRAP).field(name, BOOTSTRAP));
+            say(chat_call("hello").field(name, &format!("Bearer {BOOTSTRAP}")));
+        }
+        let heads: Vec<String> =
+            upstream.requests().iter().map(|request| String::from_utf8_lossy(request.raw_head()).into_owned()).collect();
+        assert!(heads.len() >= FIELDS.len() && heads.iter().all(|head| head.contains(PROVIDER)), "{heads:?}");
+        assert_none_of(&secrets[..1], &heads.join("\n"), "a request upstream");
+        for path in ["/api/v1/spans?limit=1000", "/metrics", "/api/v1/config/live", "/api/v1/config/features", "/api/v1/audit", "/health", "/api-doc/openapi.json"] {
+            let answer = gateway.admin(Call::get(path));
+            assert_eq!(answer.status, 200, "{path}");
+            shown.push_str(&answer.text());
+        }
+        assert_none_of(&secrets, &shown, "an answer");
+        let config = gateway.folder().join("service.yaml");
+        let config = config.to_str().unwrap();
+        for command in [&["config", "print", "--config", config][..], &["doctor", "--config", config]] {
+            let output = crate::support::weir(command).envs(env).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            assert!(!said.is_empty(), "{command:?}");
+            assert_none_of(&secrets, &String::from_utf8_lossy(&said), command[0]);
+        }
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        assert_none_of(&secrets, &gateway.log().join("\n"), "the log");
+        for file in std::fs::read_dir(gateway.folder()).unwrap() {
+            let path = file.unwrap().path();
+            let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
+            assert_none_of(&secrets, &text, &path.display().to_string());
+        }
+    }
 }

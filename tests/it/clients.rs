@@ -57,6 +57,10 @@ on_both_drivers! {
         run_cases(Setup::new(driver), "test_clients.py");
     }
 
+    fn prometheus_own_reader_accepts_the_metrics(driver) {
+        run_cases(Setup::new(driver).storage("{profile: memory}"), "test_metrics.py");
+    }
+
     fn fifty_streams_at_once_of_every_official_client_are_those_of_direct_calls(driver) {
         run_cases(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
     }

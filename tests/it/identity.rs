@@ -3,14 +3,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
-    AUTH, BOOTSTRAP, Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, text,
+    AUTH, BOOTSTRAP, Call, Client, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider,
+    text,
 };
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 const NOBODY: &str = "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10";
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
 
 on_both_drivers! {
     fn a_key_lives_from_its_creation_to_its_revocation(driver) {
@@ -133,6 +138,57 @@ on_both_drivers! {
         assert_eq!(as_bootstrap(&other, "/api/v1/traces")["total"], 1);
         let tenants = gateway.admin(Call::get("/api/v1/tenants")).json();
         assert!(!tenants.to_string().contains(&tenant), "{tenants}");
+    }
+
+    fn deleting_a_tenant_erases_its_spend_and_its_records(driver) {
+        let body = r#"{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+        let upstream = Upstream::always(answer);
+        // Each call costs a cent, and two are allowed.
+        let mut gateway = Setup::new(driver)
+            .upstream(upstream.url())
+            .with(AUTH)
+            .with("cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}")
+            .with("cost_caps: {enabled: true, default_budget_caps: [{window: monthly, hard_limit_usd: 0.02}]}")
+            .start();
+        let tenant = gateway.tenant("Acme");
+        let acting = |request: Call| request.field("X-Service-Tenant-ID", &tenant);
+        let ask = json!({ "model": "cent", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] }).to_string();
+        let spend = |gateway: &Gateway| -> Vec<u16> {
+            (0..3).map(|_| gateway.admin(acting(Call::post("/v1/chat/completions", ask.clone()))).status).collect()
+        };
+        let read = |gateway: &Gateway, path: &str| gateway.admin(acting(Call::get(path))).json();
+        let spent = |gateway: &Gateway| read(gateway, "/api/v1/costs/current")["windows"][0]["current_spend_usd"].clone();
+        assert_eq!((spend(&gateway), spent(&gateway)), (vec![200, 200, 429], json!(0.02)));
+        let recorded = |gateway: &Gateway| {
+            eventually("the calls are recorded", || (read(gateway, "/api/v1/stats")["total_spans"] == 3).then_some(()));
+        };
+        recorded(&gateway);
+        let trace = text_of(&read(&gateway, "/api/v1/traces")["data"][0]["trace_id"]);
+        let action = json!({ "action_type": "command_execution", "name": "rm -rf /" }).to_string();
+        assert_eq!(gateway.admin(acting(Call::post(&format!("/api/v1/traces/{trace}/actions"), action))).status, 201);
+        let report = json!({ "report_type": "gdpr", "period_start": "2026-01-01T00:00:00Z", "period_end": "2100-01-01T00:00:00Z" });
+        assert_eq!(gateway.admin(acting(Call::post("/api/v1/reports/generate", report.to_string()))).status, 202);
+
+        assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/tenants/{tenant}"))).status, 204);
+        assert_eq!(spent(&gateway), json!(0.0));
+        for list in ["traces", "spans", "security/findings", "reports"] {
+            assert_eq!(read(&gateway, &format!("/api/v1/{list}"))["total"], 0, "{list}");
+        }
+        assert_eq!(gateway.admin(acting(Call::get(&format!("/api/v1/traces/{trace}")))).status, 404);
+        let stats = read(&gateway, "/api/v1/stats");
+        assert_eq!((&stats["total_spans"], &stats["total_findings"], &stats["storage_bytes"]), (&json!(0), &json!(0), &json!(0)));
+        assert_eq!(read(&gateway, "/api/v1/actions/summary")["total_actions"], 0);
+
+        // Whoever begins anew under the same id has the whole budget, and keeps what it spends of it.
+        assert_eq!((spend(&gateway), spent(&gateway)), (vec![200, 200, 429], json!(0.02)));
+        recorded(&gateway);
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        gateway.restart();
+        assert_eq!(spent(&gateway), json!(0.02));
+        assert_eq!(read(&gateway, "/api/v1/traces")["total"], 3);
     }
 
     fn everything_acknowledged_is_in_force_after_a_kill(driver) {
