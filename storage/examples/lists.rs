@@ -1,15 +1,21 @@
 //! How long list queries take on a full database: `cargo run --release -p weir-storage --example lists -- [spans] [folder]`.
 //!
-//! Fills a file with spans of one tenant and times every filter of every list, first and deep pages, 40 times each with a
-//! page of 100. Says how far the process grew meanwhile.
+//! Fills a file with spans of one tenant, and with reported actions, reports and audit lines (a tenth as many of each as
+//! spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
+//! Says how far the process grew meanwhile.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use weir_config::vocab::{TenantId, Timestamp};
+use rusqlite::Connection;
+use uuid::Uuid;
+use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
-use weir_storage::record::SpanRecord;
+use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::{Backend, ReadError, Store, StoreOptions};
 
 #[path = "corpus/mod.rs"]
@@ -96,6 +102,95 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
     time("statistics", || store.stats(TENANT).map(|stats| stats.total_spans))
 }
 
+/// The lists that grow with administration and with what agents report.
+fn ask_the_ledger(store: &Store) -> Result<(), ReadError> {
+    let listed = |offset| store.list_reports(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    for (place, offset) in places(listed(0)?) {
+        time(&format!("reports, {place}"), || listed(offset))?;
+    }
+    for (name, whose) in [("audit, all", None), ("audit, tenant", Some(TENANT))] {
+        let listed = |offset| store.list_audit(whose, Page { limit: 100, offset }).map(|listed| listed.total);
+        for (place, offset) in places(listed(0)?) {
+            time(&format!("{name}, {place}"), || listed(offset))?;
+        }
+    }
+    time("audit, every line checked", || store.check_audit().map(|check| check.entries))?;
+    let newest = store.list_audit(None, Page { limit: 100, offset: 0 })?.data;
+    time("audit, checked since", || store.check_audit_since(&newest).map(|check| check.entries))?;
+    let any = SpanFilter::default;
+    let filters = [
+        ("all", any()),
+        ("model", SpanFilter { model: Some("gpt-4o".to_owned()), ..any() }),
+        ("score >= 50", SpanFilter { security_score_min: Some(50), ..any() }),
+    ];
+    for (name, filter) in filters {
+        let sum = || store.actions_summary(TENANT, &filter).map(|summary| summary.total_actions);
+        time(&format!("actions summary, {name}"), sum)?;
+    }
+    Ok(())
+}
+
+/// Reported actions and audit lines, by as many threads as let the writer commit many at once.
+fn fill_ledger(store: &Store, traces: &[TraceId], count: usize) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(trace) = traces.get(at % traces.len()).filter(|_| at < count) else { return };
+                    let event = AuditEvent {
+                        tenant: Some(TENANT),
+                        actor: "bootstrap".to_owned(),
+                        action: "key.create".to_owned(),
+                        target: Some(format!("key {at}")),
+                        detail: BTreeMap::from([("role".to_owned(), "viewer".to_owned())]),
+                    };
+                    let added = store.add_action(TENANT, *trace, None, action(at), Vec::new());
+                    if store.audit(event).is_err() || !matches!(added, Ok(Some(_))) {
+                        eprintln!("the store did not take number {at}: {added:?}");
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// One of 500 tools most of the time, else a command line of its own.
+fn action(at: usize) -> AgentAction {
+    let own = at.is_multiple_of(5);
+    let name = if own { format!("cargo test --package number-{at}") } else { format!("tool_{}", at * 7 % 500) };
+    AgentAction {
+        id: Uuid::new_v4(),
+        action_type: if own { "command_execution" } else { "tool_call" }.to_owned(),
+        name,
+        arguments: Some(format!(r#"{{"number":{at}}}"#)),
+        result: None,
+        duration_ms: Some(1.5),
+        success: !at.is_multiple_of(9),
+        exit_code: None,
+        http_method: None,
+        http_status: None,
+        file_operation: None,
+        metadata: BTreeMap::new(),
+        timestamp: Timestamp::now(),
+    }
+}
+
+/// Finished reports, put in directly: building each would take longer than everything else here.
+fn fill_reports(file: &Path, count: usize) -> rusqlite::Result<()> {
+    let conn = Connection::open(file)?;
+    conn.busy_timeout(Duration::from_secs(10))?;
+    let sql = "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < ?1) \
+        INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, created_us, \
+        completed_us, content, nth) \
+        SELECT (SELECT id FROM tenants WHERE uuid = ?2), randomblob(16), 'soc2', 'complete', 0, 1, at, at + 1, \
+        '{\"controls\":[\"' || hex(randomblob(1000)) || '\"]}', at FROM n";
+    conn.execute(sql, (count as i64, TENANT.as_bytes().as_slice()))?;
+    Ok(())
+}
+
 /// Offsets of a page of 100 in a list of this length.
 fn places(total: u64) -> Vec<(&'static str, u64)> {
     let places =
@@ -129,8 +224,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder =
         args.next().map_or_else(std::env::temp_dir, PathBuf::from).join(format!("lists-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
+    let file = folder.join("service.db");
     let store = Store::open(StoreOptions {
-        backend: Backend::Sqlite { path: folder.join("service.db"), auto_migrate: true },
+        backend: Backend::Sqlite { path: file.clone(), auto_migrate: true },
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,
         queue_bytes: 64 * 1024 * 1024,
@@ -147,7 +243,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("the store lost spans".into());
     }
 
+    let ledger = (count / 10).max(1_000);
+    let mut traces: Vec<TraceId> = Vec::new();
+    for part in 0..20 {
+        let page = Page { limit: 1000, offset: part * count as u64 / 20 };
+        traces
+            .extend(store.list_traces(TENANT, &TraceFilter::default(), page)?.data.iter().map(|trace| trace.trace_id));
+    }
+    fill_ledger(&store, &traces, ledger);
+    fill_reports(&file, ledger)?;
+
     let before = resident_kib();
+    ask_the_ledger(&store)?;
     ask_everything(&store, count)?;
     println!("resident memory: {before} KiB before, {} KiB after all queries", resident_kib());
     drop(store);

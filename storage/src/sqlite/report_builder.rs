@@ -71,7 +71,8 @@ impl Store {
             after = next;
         }
         let events = self.events_of(tenant, report.period_start, report.period_end)?;
-        Ok(compliance::content(report, &facts, &events, &self.check_audit()?))
+        let check = self.check_audit_since(&events)?;
+        Ok(compliance::content(report, &facts, &events, &check))
     }
 
     /// Administrative events of a period that concern a tenant, oldest first.
