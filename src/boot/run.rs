@@ -34,6 +34,7 @@ use crate::money::{Prices, Spend};
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
+use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::reload::Reloaders;
@@ -89,6 +90,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let settings = live.snapshot().load_full();
     let reloaders = Reloaders::default();
     let mode = rt::probe(settings.server.io_driver)?;
+    allow_descriptors(&settings);
     let cpus = rt::allowed_cpus();
     let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
     let certificate = Certificate::open(&settings)?;
@@ -198,6 +200,16 @@ fn token_key_file(settings: &Settings) -> Option<PathBuf> {
     };
     let kept = settings.storage.profile != StorageProfile::Memory;
     settings.auth.token_key_file.clone().or_else(|| kept.then(beside))
+}
+
+/// Takes as many descriptors as the process may have, and says so where they are too few for the settings.
+fn allow_descriptors(settings: &Settings) {
+    let need = DescriptorNeed::of(settings);
+    match rt::raise_descriptor_limit() {
+        Ok(have) if have < need.full() => tracing::warn!("{}", need.advice(have)),
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the limit on descriptors cannot be raised or read (RLIMIT_NOFILE)"),
+    }
 }
 
 fn start_metrics(settings: &Settings, process: &Process) -> Result<Option<MetricsThread>, StartError> {

@@ -107,6 +107,19 @@ impl ClientConn {
         self.tcp().finish_writing();
     }
 
+    /// Ends the connection so that nobody can take what was sent for whole.
+    pub(crate) fn reset(&self) {
+        self.tcp().reset();
+    }
+
+    /// Whether something has arrived that has not been read. One system call.
+    pub(crate) fn has_unread(&self) -> bool {
+        match self {
+            Self::Plain(conn) => conn.has_unread(),
+            Self::Tls(tls) => tls.has_unread() || tls.conn().has_unread(),
+        }
+    }
+
     /// Whether an orderly end has to be said in bytes.
     pub(crate) fn has_farewell(&self) -> bool {
         matches!(self, Self::Tls(_))

@@ -81,6 +81,10 @@ pub(crate) async fn answer(
         idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
     };
     let ended = relay.run(&mut lease, rest, watch, ledger).await;
+    if framing == Framing::Bare && !matches!(ended, Body::Complete { .. }) {
+        // Only the end of the connection ends this body: an end in order would make the part look whole.
+        session.conn.reset();
+    }
     match ended {
         Body::Complete { clean, buf } => {
             if clean && reusable && !session.body_unread {

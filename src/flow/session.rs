@@ -38,6 +38,8 @@ pub(crate) struct Session {
     body_pace: (u64, u64),
     /// Our own drain may have ended the reading side of the connection.
     input_ended_by_us: bool,
+    /// The end has been said, and waited for.
+    lingered: bool,
     /// What is remembered of the last caller; it decides nothing by itself.
     pub(crate) memory: Memory,
     scanner: HeadScanner,
@@ -80,6 +82,7 @@ pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Co
         body_unread: false,
         body_pace: (0, 0),
         input_ended_by_us: false,
+        lingered: false,
         memory: Memory::default(),
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
@@ -347,10 +350,11 @@ impl Session {
         self.send(written).await
     }
 
-    /// After a refusal with unread input: says that nothing more comes and reads a little longer, so that the answer is
-    /// not destroyed by a reset (RFC 9112 section 9.6).
+    /// With unread input: says that nothing more comes and reads a little longer, so that the answer is not destroyed by a
+    /// reset (RFC 9112 section 9.6).
     pub(crate) async fn linger(&mut self) {
         const LINGER_BYTES_MAX: usize = 64 * 1024;
+        self.lingered = true;
         self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
         self.conn.finish_writing().await;
         self.deadline.arm(FAREWELL_LIMIT, On::StopReading(self.conn.fd()));
@@ -365,9 +369,15 @@ impl Session {
         self.deadline.disarm();
     }
 
-    /// Ends the connection in order: what was said is whole.
+    /// Ends the connection in order: what was said is whole, and arrives.
     async fn farewell(&mut self) {
-        if self.conn.has_farewell() {
+        if self.lingered {
+            return;
+        }
+        if self.conn.has_unread() {
+            // A pipelined request, most likely, that will not be served.
+            self.linger().await;
+        } else if self.conn.has_farewell() {
             self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
             self.conn.finish_writing().await;
             self.deadline.disarm();

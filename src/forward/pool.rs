@@ -130,9 +130,7 @@ impl Pool {
             for _ in 0..wanted {
                 let idle = self.idle.borrow_mut();
                 let Some(oldest) = take_first(idle) else { break };
-                self.cede(&oldest.conn);
-                drop(oldest);
-                self.closed_one();
+                self.close(oldest.conn);
             }
         }
     }
@@ -146,8 +144,8 @@ impl Pool {
             let count = keep_from.unwrap_or(idle.len());
             idle.drain(..count).collect()
         };
-        for _ in stale {
-            self.closed_one();
+        for idle in stale {
+            self.close(idle.conn);
         }
     }
 
@@ -163,8 +161,7 @@ impl Pool {
             if age < IDLE_MS_MAX && entry.conn.is_quiet() {
                 return Some(entry);
             }
-            drop(entry);
-            self.closed_one();
+            self.close(entry.conn);
         }
     }
 
@@ -177,15 +174,18 @@ impl Pool {
         Ok(lease)
     }
 
+    /// Ends a connection and frees its permit. It is shut down first: a ring closes descriptors later, and by then another
+    /// connection may have been made with the permit.
+    fn close(&self, conn: UpstreamConn) {
+        conn.tcp().abort();
+        drop(conn);
+        self.closed_one();
+    }
+
     /// A connection has gone; its permit is free.
     fn closed_one(&self) {
         self.open.set(self.open.get().saturating_sub(1));
         self.permits.put_back();
-    }
-
-    /// Ends a connection at once, because its permit is about to be used elsewhere: a ring closes descriptors later.
-    fn cede(&self, conn: &UpstreamConn) {
-        conn.tcp().abort();
     }
 
     fn wake_first(&self) {
@@ -295,7 +295,7 @@ impl Lease {
             if pool.permits.waiting() > 0 {
                 let oldest = pool.queue.borrow().front().map(|first| first.since_ms);
                 if pool.permits.is_others_turn(pool.desk, oldest) {
-                    pool.cede(&conn);
+                    self.conn = Some(conn);
                     return;
                 }
             }
@@ -313,9 +313,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.owns_place {
-            self.conn = None;
-            self.pool.closed_one();
+        match self.conn.take() {
+            Some(conn) if self.owns_place => self.pool.close(conn),
+            None if self.owns_place => self.pool.closed_one(),
+            _ => {}
         }
     }
 }

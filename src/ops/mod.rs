@@ -7,6 +7,7 @@
 pub mod breaker;
 pub mod clock;
 pub mod cores;
+pub(crate) mod descriptors;
 pub mod health;
 pub mod live;
 pub mod log;

@@ -186,6 +186,16 @@ impl Conn {
         shutdown_fd(self.fd(), libc::SHUT_RDWR);
     }
 
+    /// Ends the connection with a reset; see [`super::reset`].
+    pub fn reset(&self) {
+        reset_fd(self.fd());
+    }
+
+    /// Whether a byte has arrived that has not been read. One system call.
+    pub fn has_unread(&self) -> bool {
+        matches!(peek(self.fd()), Ok(count) if count > 0)
+    }
+
     /// Whether an idle connection is still quiet: no byte and no end of stream has arrived. One system call.
     pub fn is_quiet(&self) -> bool {
         matches!(peek(self.fd()), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
@@ -309,6 +319,29 @@ pub(super) fn shutdown_fd(fd: RawFd, how: libc::c_int) {
     // SAFETY: takes two integers; a descriptor that is closed or no socket yields an error that is ignored on purpose.
     unsafe {
         libc::shutdown(fd, how);
+    }
+}
+
+/// See [`super::reset`].
+#[allow(unsafe_code)]
+pub(super) fn reset_fd(fd: RawFd) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: both calls read from values on our stack, with their true sizes, and keep no pointer; a sockaddr of zeroes is
+    // valid and of the family AF_UNSPEC.
+    let dissolved = unsafe {
+        // For a kernel that does not dissolve: then the close resets.
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        );
+        let nobody: libc::sockaddr = std::mem::zeroed();
+        libc::connect(fd, &raw const nobody, size_of::<libc::sockaddr>() as libc::socklen_t)
+    };
+    if dissolved != 0 {
+        shutdown_fd(fd, libc::SHUT_RDWR);
     }
 }
 

@@ -11,6 +11,7 @@
 mod call_off;
 mod conn;
 pub(crate) mod deadline;
+mod descriptors;
 mod driver;
 mod duplex;
 pub(crate) mod handover;
@@ -31,6 +32,7 @@ use futures_util::FutureExt as _;
 pub use call_off::CallOff;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
+pub(crate) use descriptors::raise_descriptor_limit;
 pub(crate) use driver::{CoreSeat, allowed_cpus, give_way, stand_back, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
@@ -85,6 +87,12 @@ pub fn now_ms() -> u64 {
 /// Ends both directions of a connection that somebody else is reading or writing; that operation then ends by itself.
 pub(crate) fn stop(fd: std::os::fd::RawFd) {
     conn::shutdown_fd(fd, libc::SHUT_RDWR);
+}
+
+/// Ends a connection with a reset, whoever holds descriptors of it: pending operations end, what has not arrived never will, and
+/// the peer cannot take what it has for whole. (connect(2) with AF_UNSPEC dissolves it at once.)
+pub(crate) fn reset(fd: std::os::fd::RawFd) {
+    conn::reset_fd(fd);
 }
 
 /// Ends the reading direction of a connection: a pending read then ends with 0 bytes, writing still works.

@@ -19,6 +19,7 @@ mod departures;
 mod doctor;
 mod duties;
 mod egress;
+mod endings;
 mod enforcement;
 mod exposition;
 mod failures;

@@ -134,6 +134,18 @@ fn an_unreachable_provider_does_not_stop_the_start() {
 }
 
 #[test]
+fn all_descriptors_the_process_may_have_are_taken_and_too_few_are_said() {
+    let setup = crate::support::Setup::new(crate::support::Driver::Auto).storage("{profile: memory}");
+    let gateway = setup.server("max_client_connections: 2000000000").start();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.id())).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let numbers: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(numbers[0], numbers[1], "the soft limit is the hard one: {line}");
+    let warning = gateway.logged("too few descriptors", |line| line.contains("max_client_connections"));
+    assert!(warning.contains("WARN") && warning.contains("2000001064") && warning.contains(numbers[1]), "{warning}");
+}
+
+#[test]
 fn check_says_ok_or_what_a_start_would_say() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.yaml");

@@ -8,12 +8,9 @@ use weir_config::Settings;
 use weir_config::settings::{IoDriver, StorageProfile};
 
 use super::Finding;
+use crate::ops::descriptors::DescriptorNeed;
 use crate::rt;
 
-/// Descriptors the process needs besides connections: log, database, rings, listeners.
-const DESCRIPTORS_OWN: u64 = 64;
-/// Client connections that should fit beside the provider's.
-const CLIENTS_LEAST: u64 = 1_000;
 /// Since this kernel, rings are charged to the control group and not to the locked memory.
 const MEMLOCK_FREE_SINCE: (u32, u32) = (5, 12);
 /// What the rings of a few cores take where they are charged to locked memory.
@@ -36,7 +33,8 @@ pub(super) fn machine(settings: Option<&Settings>) -> Vec<Finding> {
     }
     found.push(memlock(limit(&limits, "Max locked memory"), &release));
     if let Some(settings) = settings {
-        found.push(descriptors(limit(&limits, "Max open files"), u64::from(settings.limits.max_connections)));
+        // The start raises the soft limit to the hard one.
+        found.push(descriptors(hard_limit(&limits, "Max open files"), DescriptorNeed::of(settings)));
     }
     let written = settings.filter(|settings| settings.storage.profile == StorageProfile::Lite).and_then(|settings| {
         let newest = |path: &std::path::Path| fs::metadata(path).and_then(|file| file.modified()).ok();
@@ -84,8 +82,17 @@ fn ring(wanted: IoDriver, granted: Result<rt::DriverMode, String>) -> Finding {
 
 /// The soft value of a line of /proc/self/limits; `u64::MAX` for unlimited.
 fn limit(limits: &str, name: &str) -> Option<u64> {
+    limit_at(limits, name, 0)
+}
+
+/// The hard one.
+fn hard_limit(limits: &str, name: &str) -> Option<u64> {
+    limit_at(limits, name, 1)
+}
+
+fn limit_at(limits: &str, name: &str, column: usize) -> Option<u64> {
     let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
-    match rest.split_whitespace().next()? {
+    match rest.split_whitespace().nth(column)? {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     }
@@ -108,21 +115,13 @@ fn memlock(soft_bytes: Option<u64>, release: &str) -> Finding {
     }
 }
 
-fn descriptors(soft: Option<u64>, upstream: u64) -> Finding {
-    let need = upstream + CLIENTS_LEAST + DESCRIPTORS_OWN;
-    let advice = format!("raise the limit to {need} or more (`ulimit -n`, LimitNOFILE=), or lower max_connections");
-    match soft {
+fn descriptors(hard: Option<u64>, need: DescriptorNeed) -> Finding {
+    match hard {
         None => Finding::warn("descriptors", "/proc/self/limits does not name them"),
         Some(u64::MAX) => Finding::ok("descriptors", "unlimited"),
-        Some(have) if have < upstream + DESCRIPTORS_OWN => Finding::fail(
-            "descriptors",
-            format!("{have}; max_connections alone asks for {upstream} towards the provider: {advice}"),
-        ),
-        Some(have) if have < need => Finding::warn(
-            "descriptors",
-            format!("{have}; beside {upstream} connections to the provider few clients fit: {advice}"),
-        ),
-        Some(have) => Finding::ok("descriptors", format!("{have}, of which {upstream} may go to the provider")),
+        Some(have) if have < need.least() => Finding::fail("descriptors", need.advice(have)),
+        Some(have) if have < need.full() => Finding::warn("descriptors", need.advice(have)),
+        Some(have) => Finding::ok("descriptors", format!("{have}, of which {} may be needed", need.full())),
     }
 }
 
@@ -182,10 +181,11 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_fail_and_few_warn() {
-        assert_eq!(descriptors(Some(1_024), 1_000).level, Level::Fail);
-        assert_eq!(descriptors(Some(2_000), 1_000).level, Level::Warn);
-        assert_eq!(descriptors(Some(1_048_576), 1_000).level, Level::Ok);
-        assert_eq!(descriptors(Some(u64::MAX), 1_000).level, Level::Ok);
+        let level = |have| descriptors(Some(have), DescriptorNeed { clients: 10_000, upstream: 1_000 }).level;
+        assert_eq!(level(1_024), Level::Fail);
+        assert_eq!(level(11_000), Level::Warn);
+        assert_eq!(level(1_048_576), Level::Ok);
+        assert_eq!(level(u64::MAX), Level::Ok);
     }
 
     #[test]
@@ -204,6 +204,7 @@ mod tests {
                       Max open files            unlimited            1048576              files     \n";
         assert_eq!(limit(limits, "Max locked memory"), Some(8_388_608));
         assert_eq!(limit(limits, "Max open files"), Some(u64::MAX));
+        assert_eq!(hard_limit(limits, "Max open files"), Some(1_048_576));
         assert_eq!(limit(limits, "Max nonsense"), None);
     }
 }
