@@ -22,27 +22,29 @@ fn assert_recorded(gateway: &Gateway, count: u64, since: Instant) {
     assert!(after < NOTICED, "recorded after {after:?}");
 }
 
-/// State and unread bytes of the sockets whose two ends `are`, as the kernel lists them (proc(5)).
-fn sockets(are: impl Fn(u16, u16) -> bool) -> Vec<(u8, usize)> {
-    let port = |field: &str| u16::from_str_radix(field.rsplit(':').next().unwrap(), 16).unwrap();
+/// State and unread bytes of the sockets from port `own`, to port `other`, as the kernel lists them (proc(5)).
+fn sockets(own: Option<u16>, other: u16) -> Vec<(u8, usize)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let ours = lines.filter(|line| are(port(line[1]), port(line[2])));
+    let (own, other) = (own.map(|port| format!(":{port:04X}")), format!(":{other:04X}"));
+    // The table may be long: only what looks right is taken apart.
+    let lines =
+        table.lines().filter(|line| line.contains(&other)).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = lines
+        .filter(|line| line[2].ends_with(&other) && own.as_ref().is_none_or(|own| line[1].ends_with(own.as_str())));
     let unread = |queues: &str| usize::from_str_radix(queues.rsplit(':').next().unwrap(), 16).unwrap();
     ours.map(|line| (u8::from_str_radix(line[3], 16).unwrap(), unread(line[4]))).collect()
 }
 
 /// Bytes that have arrived at the gateway from `client` and that it has not read.
 fn unread(client: &Client, gateway: &Gateway) -> usize {
-    let ends = (gateway.addr.port(), client.stream.local_addr().unwrap().port());
-    sockets(|own, other| (own, other) == ends)[0].1
+    sockets(Some(gateway.addr.port()), client.stream.local_addr().unwrap().port())[0].1
 }
 
 /// Asserts that the gateway soon gives its only connection to `upstream` up, and records the departure.
 fn assert_given_up(gateway: &Gateway, upstream: &Upstream, since: Instant) {
     const ESTABLISHED: u8 = 1;
     eventually("the gateway ends its connection", || {
-        let own = sockets(|_, other| other == upstream.addr().port());
+        let own = sockets(None, upstream.addr().port());
         own.iter().all(|(state, _)| *state != ESTABLISHED).then_some(())
     });
     let after = since.elapsed();
@@ -65,7 +67,8 @@ fn send_until_held_up(client: &mut Client, gateway: &Gateway) {
     }
 }
 
-/// A provider that reads the first bytes of a request and then nothing before the gate opens; when it has seen the end.
+/// A provider that reads the first bytes of a request and then nothing before the gate opens, at most for `PATIENCE`; when it
+/// has seen the end.
 fn deaf_provider() -> (Upstream, Gate, Arc<Mutex<Option<Instant>>>) {
     let (gate, ended) = (Gate::new(), Arc::new(Mutex::new(None)));
     let upstream = Upstream::play({
@@ -162,6 +165,7 @@ on_both_drivers! {
             let left = Instant::now();
             drop(client);
             assert_given_up(&gateway, &upstream, left);
+            assert!(ended.lock().unwrap().is_none(), "the provider has not read on its own");
             gate.open();
             eventually("the provider is told", || *ended.lock().unwrap());
         }
