@@ -1,9 +1,9 @@
 //! Promise: after kill -9 under load the database opens, no trace that was seen through the API is lost, and a call
 //! that has no trace was answered within the commit window before the kill.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ fn load(addr: std::net::SocketAddr) -> Vec<(String, Instant)> {
     answered
 }
 
-/// Reads the newest traces until the gateway is gone; returns every id that was shown.
-fn watch(addr: std::net::SocketAddr, stop: &AtomicBool) -> HashSet<String> {
+/// Reads the newest traces until the gateway is gone; returns every id that was shown. `shows` says that there are some.
+fn watch(addr: std::net::SocketAddr, stop: &AtomicBool, shows: &AtomicBool) -> HashSet<String> {
     let mut seen = HashSet::new();
     let mut client = Client::connect(addr);
     while !stop.load(Ordering::SeqCst) && client.try_say(Call::get("/api/v1/traces?limit=20").bytes()) {
@@ -34,23 +34,48 @@ fn watch(addr: std::net::SocketAddr, stop: &AtomicBool) -> HashSet<String> {
         let page = answer.json();
         let traces = page["data"].as_array().into_iter().flatten();
         seen.extend(traces.filter_map(|trace| trace["trace_id"].as_str().map(str::to_owned)));
+        shows.store(!seen.is_empty(), Ordering::SeqCst);
     }
     seen
 }
 
-/// The longest this machine takes for one small synced write beside the gateway's, until `stop`: what the commit window
-/// may be late by without the gateway's doing.
-fn slowest_sync(folder: &Path, stop: &AtomicBool) -> Duration {
+/// What the commit window may be late by without the gateway's doing: the longest this machine takes for one small synced
+/// write beside the gateway's, and the longest that the writing thread, ready to run, waited for a CPU within 100 ms.
+fn delays(folder: &Path, writer: &Path, stop: &AtomicBool) -> (Duration, Duration) {
+    const LATELY: usize = 20;
     let mut file = std::fs::File::create(folder.join("witness")).unwrap();
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut longest) = (Duration::ZERO, Duration::ZERO);
+    let mut waited = VecDeque::new();
     while !stop.load(Ordering::SeqCst) {
         let start = Instant::now();
         file.write_all(&[0; 512]).unwrap();
         file.sync_data().unwrap();
         std::thread::sleep(Duration::from_millis(5));
         slowest = slowest.max(start.elapsed());
+        let now = waited_for_cpu(writer);
+        waited.push_back(now);
+        if waited.len() > LATELY {
+            waited.pop_front();
+        }
+        longest = longest.max(now.saturating_sub(waited[0]));
     }
-    slowest
+    (slowest, longest)
+}
+
+/// How long a thread has been ready to run without a CPU (proc_pid_schedstat: the second field, nanoseconds).
+fn waited_for_cpu(thread: &Path) -> Duration {
+    let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
+    let waited = text.split_whitespace().nth(1).and_then(|field| field.parse().ok());
+    Duration::from_nanos(waited.unwrap_or_default())
+}
+
+/// The storage thread of a process, in `/proc`.
+fn writing_thread(pid: u32) -> PathBuf {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut threads = threads.filter_map(|thread| thread.ok().map(|thread| thread.path()));
+    let is_writer =
+        |thread: &PathBuf| std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "weir-store\n");
+    threads.find(is_writer).expect("the storage thread has a name")
 }
 
 fn has_trace(gateway: &Gateway, trace_id: &str) -> bool {
@@ -59,17 +84,16 @@ fn has_trace(gateway: &Gateway, trace_id: &str) -> bool {
 
 fn survives_kill_nine(driver: Driver, cycles: u32) {
     let provider = provider();
-    let mut gateway = Setup::new(driver).upstream(provider.url()).unlimited().start();
+    let mut gateway = Setup::new(driver).upstream(provider.url()).unlimited().off_disk().start();
     for cycle in 0..cycles {
-        let stop = AtomicBool::new(false);
-        let (addr, folder) = (gateway.addr, gateway.folder().to_owned());
+        let (stop, shows) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (addr, folder, writer) = (gateway.addr, gateway.folder().to_owned(), writing_thread(gateway.id()));
         let before = provider.requests_seen();
-        let (answered, seen, killed_at, slowest) = std::thread::scope(|scope| {
+        let (answered, seen, killed_at, (slowest, waited)) = std::thread::scope(|scope| {
             let loaders: Vec<_> = (0..8).map(|_| scope.spawn(move || load(addr))).collect();
-            let watcher = scope.spawn(|| watch(addr, &stop));
-            let shows = || call(addr, Call::get("/api/v1/traces?limit=1").bytes()).json()["total"].as_u64() > Some(0);
-            eventually("a trace is shown", || shows().then_some(()));
-            let witness = scope.spawn(|| slowest_sync(&folder, &stop));
+            let watcher = scope.spawn(|| watch(addr, &stop, &shows));
+            eventually("a trace is shown", || shows.load(Ordering::SeqCst).then_some(()));
+            let witness = scope.spawn(|| delays(&folder, &writer, &stop));
             let enough = 300 + u64::from(cycle) * 97;
             eventually("the load flows", || (provider.requests_seen() >= before + enough).then_some(()));
             let killed_at = Instant::now();
@@ -88,11 +112,11 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
         let oldest = lost.iter().map(|at| killed_at.saturating_duration_since(*at)).max().unwrap_or_default();
         println!(
             "{driver:?} cycle {cycle}: {} answered, {} without a trace, the oldest answered {oldest:?} before the kill \
-             (slowest synced write {slowest:?})",
+             (slowest synced write {slowest:?}, wait for a CPU {waited:?})",
             answered.len(),
             lost.len()
         );
-        assert!(oldest <= COMMIT_WINDOW + slowest, "a call answered {oldest:?} before the kill has no trace");
+        assert!(oldest <= COMMIT_WINDOW + slowest + waited, "a call answered {oldest:?} before the kill has no trace");
         assert_eq!(gateway.json("/health")["storage"]["status"], "connected");
     }
     // The last database is as sound as a new one.

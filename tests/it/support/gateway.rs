@@ -25,7 +25,7 @@ pub(crate) enum Driver {
 impl Driver {
     fn setting(self) -> &'static str {
         match self {
-            Self::Ring => "io_uring",
+            Self::Ring => ring_setting(),
             Self::Epoll => "epoll",
             Self::Auto => "auto",
         }
@@ -51,6 +51,12 @@ impl Driver {
     }
 }
 
+/// What `Ring` stands for: `WEIR_TEST_RING=io_uring_coop` runs the suite in the mode of an older kernel.
+fn ring_setting() -> &'static str {
+    static SETTING: OnceLock<String> = OnceLock::new();
+    SETTING.get_or_init(|| std::env::var("WEIR_TEST_RING").unwrap_or_else(|_| "io_uring".to_owned()))
+}
+
 /// The binary under test, in an environment without settings.
 pub(crate) fn weir(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -68,6 +74,7 @@ pub(crate) struct Setup {
     more: String,
     log_level: &'static str,
     env: Vec<(String, String)>,
+    off_disk: bool,
 }
 
 impl Setup {
@@ -80,6 +87,7 @@ impl Setup {
             more: String::new(),
             log_level: "info",
             env: Vec::new(),
+            off_disk: false,
         }
     }
 
@@ -124,8 +132,17 @@ impl Setup {
         self
     }
 
+    /// Files lie in memory where the machine has such a file system: for tests that ask when something is written, and not
+    /// how busy the disk is.
+    pub(crate) fn off_disk(mut self) -> Self {
+        self.off_disk = true;
+        self
+    }
+
     pub(crate) fn start(self) -> Gateway {
-        let folder = TempDir::new().expect("a temporary folder");
+        let in_memory = Path::new("/dev/shm");
+        let place = if self.off_disk && in_memory.is_dir() { in_memory.to_owned() } else { std::env::temp_dir() };
+        let folder = TempDir::new_in(place).expect("a temporary folder");
         let config = folder.path().join("service.yaml");
         let storage =
             self.storage.unwrap_or_else(|| format!("{{database_path: '{}'}}", folder.path().join("weir.db").display()));
