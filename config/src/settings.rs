@@ -310,6 +310,10 @@ pub enum IoDriver {
     Auto,
     /// io_uring or refuse to start.
     IoUring,
+    /// io_uring in the mode that kernels from 5.19 to 6.0 grant, or refuse to start.
+    IoUringCoop,
+    /// io_uring in the mode that kernels before 5.19 grant, or refuse to start.
+    IoUringPlain,
     /// epoll.
     Epoll,
 }

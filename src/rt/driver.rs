@@ -62,7 +62,7 @@ impl fmt::Display for DriverMode {
 /// io_uring was demanded and is not to be had.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "server.io_driver is `io_uring`, but this kernel refuses it: {0}; set server.io_driver to `auto` or `epoll`, or \
+    "server.io_driver asks for io_uring, but this kernel refuses it: {0}; set server.io_driver to `auto` or `epoll`, or \
      allow io_uring_setup in the container's seccomp profile and raise the memlock limit"
 )]
 pub struct DriverError(#[source] io::Error);
@@ -70,23 +70,29 @@ pub struct DriverError(#[source] io::Error);
 /// Entries of one core's submission queue.
 const RING_ENTRIES: u32 = 1024;
 
-/// Finds the best mode the kernel grants by building a ring of each kind and asking for the operations we need.
+/// Finds the best mode the kernel grants by building a ring of each kind and asking for the operations we need; a mode that
+/// is asked for by name is the only one tried.
 ///
 /// # Errors
-/// Only when `wanted` is [`IoDriver::IoUring`] and no ring can be built.
+/// When `wanted` is a ring and no such ring can be built.
 pub fn probe(wanted: IoDriver) -> Result<DriverMode, DriverError> {
-    if wanted == IoDriver::Epoll {
-        return Ok(DriverMode::Epoll);
-    }
+    let modes: &[DriverMode] = match wanted {
+        IoDriver::Epoll => return Ok(DriverMode::Epoll),
+        IoDriver::Auto | IoDriver::IoUring => {
+            &[DriverMode::UringDeferTaskrun, DriverMode::UringCoopTaskrun, DriverMode::UringPlain]
+        }
+        IoDriver::IoUringCoop => &[DriverMode::UringCoopTaskrun],
+        IoDriver::IoUringPlain => &[DriverMode::UringPlain],
+    };
     let mut refusal = io::Error::from(io::ErrorKind::Unsupported);
-    for mode in [DriverMode::UringDeferTaskrun, DriverMode::UringCoopTaskrun, DriverMode::UringPlain] {
-        match try_ring(mode) {
-            Ok(()) => return Ok(mode),
+    for mode in modes {
+        match try_ring(*mode) {
+            Ok(()) => return Ok(*mode),
             Err(error) => refusal = error,
         }
     }
     match wanted {
-        IoDriver::IoUring => Err(DriverError(refusal)),
+        IoDriver::IoUring | IoDriver::IoUringCoop | IoDriver::IoUringPlain => Err(DriverError(refusal)),
         IoDriver::Auto | IoDriver::Epoll => Ok(DriverMode::Epoll),
     }
 }

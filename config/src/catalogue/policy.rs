@@ -14,8 +14,13 @@ const MODES: [(&str, EnforcementMode); 3] =
     [("log", EnforcementMode::Log), ("block", EnforcementMode::Block), ("flag", EnforcementMode::Flag)];
 const ACTIONS: [(&str, EnforcementAction); 2] =
     [("block", EnforcementAction::Block), ("flag", EnforcementAction::Flag)];
-const DRIVERS: [(&str, IoDriver); 3] =
-    [("auto", IoDriver::Auto), ("io_uring", IoDriver::IoUring), ("epoll", IoDriver::Epoll)];
+const DRIVERS: [(&str, IoDriver); 5] = [
+    ("auto", IoDriver::Auto),
+    ("io_uring", IoDriver::IoUring),
+    ("io_uring_coop", IoDriver::IoUringCoop),
+    ("io_uring_plain", IoDriver::IoUringPlain),
+    ("epoll", IoDriver::Epoll),
+];
 const SCOPES: [(&str, BreakerScope); 2] = [("service", BreakerScope::Service), ("subsystem", BreakerScope::Subsystem)];
 const CATEGORY: &[Field] =
     &[Field::required("finding_type", Kind::Name), Field::required("action", Kind::Choice(&["block", "flag"]))];
@@ -193,9 +198,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     Setting::built(
         "server.io_driver",
-        Kind::Choice(&["auto", "io_uring", "epoll"]),
+        Kind::Choice(&["auto", "io_uring", "io_uring_coop", "io_uring_plain", "epoll"]),
         Literal::Text("auto"),
-        "auto: io_uring where the kernel allows it, else epoll.",
+        "auto: io_uring where the kernel allows it, else epoll. `_coop` and `_plain`: as on kernels before 6.1 and 5.19, to compare.",
         set!(server.io_driver, |v| one_of(v, &DRIVERS)),
     )
     .env("SERVICE_IO_DRIVER"),

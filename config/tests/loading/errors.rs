@@ -315,7 +315,7 @@ fn variables_and_options() {
              correct it, or unset the variable for the default 1048576",
             "SERVICE_LOG_FORMAT: `logging.format`: got \"xml\"; accepted: `text` or `json`; correct it, or unset the \
              variable for the default \"text\"",
-            "SERVICE_IO_DRIVER: `server.io_driver`: got \"uring\"; accepted: `auto`, `io_uring` or `epoll`; correct \
+            "SERVICE_IO_DRIVER: `server.io_driver`: got \"uring\"; accepted: `auto`, `io_uring`, `io_uring_coop`, `io_uring_plain` or `epoll`; correct \
              it, or unset the variable for the default \"auto\"",
             "--log-level: `logging.level`: got \"loud\"; accepted: `trace`, `debug`, `info`, `warn` or `error`; \
              correct it, or drop the option for the default \"info\"",
