@@ -13,6 +13,8 @@ use crate::rt::{DriverMode, Listener};
 pub(super) struct Claim {
     pub(super) addr: SocketAddr,
     source: Source,
+    /// What else the other process has handed over: its listener for metrics.
+    others: Vec<TcpListener>,
 }
 
 enum Source {
@@ -27,7 +29,13 @@ impl Claim {
         if take_over {
             let fail = |source| StartError::TakeOver { addr, source };
             match takeover::ask(addr).map_err(fail)? {
-                Some(inherited) => return Ok(Self { addr, source: Source::Inherited(inherited) }),
+                Some(mut inherited) => {
+                    let all = std::mem::take(&mut inherited.sockets);
+                    let (own, others) =
+                        all.into_iter().partition(|socket| socket.local_addr().is_ok_and(|bound| bound == addr));
+                    inherited.sockets = own;
+                    return Ok(Self { addr, source: Source::Inherited(inherited), others });
+                }
                 None => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
             }
         }
@@ -36,7 +44,16 @@ impl Claim {
         let fail = |source| StartError::Bind { addr, source };
         let addr = Listener::claim(addr).map_err(fail)?;
         let bound = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<_>>().map_err(fail)?;
-        Ok(Self { addr, source: Source::Bound(bound) })
+        Ok(Self { addr, source: Source::Bound(bound), others: Vec::new() })
+    }
+
+    /// The listener for metrics: the one handed over, where that is the address that is wanted, else a new one.
+    pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
+        let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);
+        match std::mem::take(&mut self.others).into_iter().find(wanted) {
+            Some(inherited) => Ok(inherited),
+            None => TcpListener::bind(addr).map_err(|source| StartError::BindMetrics { addr, source }),
+        }
     }
 
     /// The sockets of each core; from now on connections are ours to accept.

@@ -98,8 +98,9 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     if let Some(certificate) = certificate {
         reloaders.add("certificate", move || certificate.reload());
     }
-    let claim = Claim::stake(settings.listen_addr, cores, mode, take_over)?;
+    let mut claim = Claim::stake(settings.listen_addr, cores, mode, take_over)?;
     let addr = claim.addr;
+    let metrics = settings.server.metrics_addr.map(|addr| claim.metrics(addr)).transpose()?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
@@ -163,12 +164,13 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         listen: addr,
         cores,
     });
-    let metrics = start_metrics(&settings, &process)?;
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let hand_over = Arc::new(HandOver::default());
     let listeners = claim.open(cores, mode)?;
-    let sockets = listeners.iter().flatten().filter_map(|socket| socket.try_clone().ok()).collect();
+    let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
+    let sockets = given.collect();
+    let metrics = metrics.map(|listener| start_metrics(listener, &process, &hand_over)).transpose()?;
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &cpus, &heartbeats)?;
     health.ready();
     Ok(Gateway {
@@ -212,12 +214,16 @@ fn allow_descriptors(settings: &Settings) {
     }
 }
 
-fn start_metrics(settings: &Settings, process: &Process) -> Result<Option<MetricsThread>, StartError> {
-    let Some(addr) = settings.server.metrics_addr else { return Ok(None) };
-    let thread = MetricsThread::start(addr, Arc::clone(&process.parts.registry))
-        .map_err(|source| StartError::BindMetrics { addr, source })?;
-    tracing::info!(metrics = %thread.addr(), "metrics are served without a key");
-    Ok(Some(thread))
+fn start_metrics(
+    listener: std::net::TcpListener,
+    process: &Process,
+    hand_over: &Arc<HandOver>,
+) -> Result<MetricsThread, StartError> {
+    let fail = |source| StartError::Thread { what: "the metrics thread", source };
+    let addr = listener.local_addr().map_err(fail)?;
+    let thread = MetricsThread::start(listener, Arc::clone(&process.parts.registry), Arc::clone(hand_over));
+    tracing::info!(metrics = %addr, "metrics are served without a key");
+    thread.map_err(fail)
 }
 
 fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {

@@ -93,6 +93,55 @@ on_both_drivers! {
     }
 }
 
+/// A loopback address that was free a moment ago.
+fn free_addr() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+const SCRAPE: &str = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n";
+
+#[test]
+fn the_listener_for_metrics_is_handed_over_and_no_scrape_is_refused() {
+    let addr = free_addr();
+    let setup = Setup::new(Driver::Auto).storage("{profile: memory}");
+    let mut old = setup.server(&format!("metrics_addr: '{addr}'")).start();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let scraper = scope.spawn(|| {
+            let mut statuses = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                let mut client = Client::try_connect(addr).expect("the metrics port is never closed");
+                client.say(SCRAPE);
+                statuses.push(client.answer().status);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            statuses
+        });
+        let ending = Ending(&stop);
+        let new = old.successor(Driver::Auto);
+        assert_eq!(old.wait().code(), Some(0));
+        assert_eq!(call(addr, SCRAPE).status, 200, "the new one answers");
+        assert_eq!(call(new.addr, "GET /livez HTTP/1.1\r\nHost: weir\r\n\r\n").status, 200);
+        drop(ending);
+        let statuses = scraper.join().unwrap();
+        assert!(statuses.len() > 10 && statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    });
+}
+
+#[test]
+fn silent_scrapers_delay_nobody() {
+    let addr = free_addr();
+    let setup = Setup::new(Driver::Auto).storage("{profile: memory}");
+    let _gateway = setup.server(&format!("metrics_addr: '{addr}'")).start();
+    let silent: Vec<_> = (0..60).map(|_| Client::connect(addr)).collect();
+    let start = std::time::Instant::now();
+    assert_eq!(call(addr, SCRAPE).status, 200);
+    let took = start.elapsed();
+    // One after the other they would take two minutes.
+    assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+    drop(silent);
+}
+
 #[test]
 fn a_successor_that_does_not_come_up_changes_nothing() {
     let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
