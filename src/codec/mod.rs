@@ -13,6 +13,9 @@ use zstd::stream::raw::{DParameter, Operation};
 
 /// Output that is always allowed, whatever the ratio: small bodies of repeated text compress very well.
 const RATIO_FREE_BYTES: u64 = 64 * 1024;
+/// The ratio is judged for input in steps of this size, counted from the body's beginning: how a body was cut on its way
+/// then does not decide whether it is read.
+const RATIO_STEP_BYTES: u64 = 4096;
 /// Largest zstd window accepted, as a power of two: 8 MiB, the bound RFC 9659 sets for HTTP.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Working buffer of the brotli decoder.
@@ -141,8 +144,8 @@ pub struct ContentDecoder {
 }
 
 impl ContentDecoder {
-    /// A decoder for one body. At most `cap_bytes` come out, and at most `ratio_max` times the bytes fed (after the
-    /// first 64 KiB). An unknown or stacked coding is reported by the first [`ContentDecoder::feed`].
+    /// A decoder for one body. At most `cap_bytes` come out, and at most `ratio_max` times the bytes fed, these rounded up
+    /// to steps of 4 KiB (after the first 64 KiB). An unknown or stacked coding is reported by the first [`ContentDecoder::feed`].
     pub fn new(content_encoding: Option<&[u8]>, cap_bytes: u64, ratio_max: u32) -> Self {
         let sink = Sink::default();
         let stage = match coding(content_encoding) {
@@ -167,9 +170,18 @@ impl ContentDecoder {
     /// A [`DecodeFault`]; every later call fails with the same one.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeFault> {
         self.started |= !bytes.is_empty();
-        self.fed_bytes = self.fed_bytes.saturating_add(bytes.len() as u64);
-        self.choose_deflate(bytes);
-        self.run(out, |stage| stage.write_all(bytes))
+        let mut rest = bytes;
+        loop {
+            let left = RATIO_STEP_BYTES - self.fed_bytes % RATIO_STEP_BYTES;
+            let (step, later) = rest.split_at(rest.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+            self.fed_bytes = self.fed_bytes.saturating_add(step.len() as u64);
+            self.choose_deflate(step);
+            self.run(out, |stage| stage.write_all(step))?;
+            rest = later;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
     }
 
     /// Says that the body is over; appends the rest to `out`.
@@ -190,7 +202,8 @@ impl ContentDecoder {
     }
 
     fn run(&mut self, out: &mut Vec<u8>, work: impl FnOnce(&mut Stage) -> io::Result<()>) -> Result<(), DecodeFault> {
-        let by_ratio = self.fed_bytes.saturating_mul(self.ratio_max).max(RATIO_FREE_BYTES);
+        let judged_bytes = self.fed_bytes.div_ceil(RATIO_STEP_BYTES).saturating_mul(RATIO_STEP_BYTES);
+        let by_ratio = judged_bytes.saturating_mul(self.ratio_max).max(RATIO_FREE_BYTES);
         let room = by_ratio.min(self.cap_bytes).saturating_sub(self.made_bytes);
         let over = if by_ratio < self.cap_bytes { DecodeFault::Ratio } else { DecodeFault::TooLarge };
         match self.stage.sink() {
@@ -261,7 +274,8 @@ impl InflateStage {
             self.sink.write_all(self.buffer.get(..made).unwrap_or_default())?;
             rest = rest.get(read..).unwrap_or_default();
             self.complete = status == Status::StreamEnd;
-            if !self.complete && made < self.buffer.len() && (rest.is_empty() || read == 0) {
+            // At the end of its window it stops early, with input left and more to come.
+            if read == 0 && made == 0 {
                 break;
             }
         }
