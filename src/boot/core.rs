@@ -115,13 +115,13 @@ async fn ended_within(core: &Core, limit: Duration) -> bool {
 }
 
 impl Door {
-    /// Accepts no more. What is queued is served, unless another process does that.
+    /// Accepts no more. What is queued is served, unless another process does that, now or when it is started.
     async fn close(self: Rc<Self>, hand_over: &HandOver) {
         self.listener.stop();
         while self.open.get() {
             rt::sleep(Duration::from_millis(1)).await;
         }
-        if !hand_over.is_given() {
+        if !hand_over.stay_open() {
             for (conn, peer) in self.listener.accept_queued(self.core.process.parts.mode) {
                 self.take(conn, peer);
             }

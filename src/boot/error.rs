@@ -44,6 +44,20 @@ pub enum StartError {
         /// What went wrong.
         source: io::Error,
     },
+    /// The service manager has passed sockets that are not usable.
+    #[error("the sockets passed by the service manager (LISTEN_FDS) cannot be used: {0}")]
+    Passed(io::Error),
+    /// It has passed sockets, and none of them is the listener.
+    #[error(
+        "listen_addr `{addr}`: the service manager has passed sockets (LISTEN_FDS), but they listen on {found}; give \
+         listen_addr and ListenStream= the same address"
+    )]
+    NotPassed {
+        /// The address.
+        addr: SocketAddr,
+        /// Where they listen.
+        found: String,
+    },
     /// The store cannot be opened.
     #[error("{0}")]
     Store(#[from] weir_storage::OpenError),

@@ -1,24 +1,26 @@
-//! Where the listening sockets come from: bound anew, or taken over from the process that serves the address now.
+//! Where the listening sockets come from: bound anew, passed by the service manager, or taken over from the process that serves
+//! the address now.
 //!
-//! Invariant: every core gets at least one socket of its own, and no two cores share one.
+//! Invariant: every core gets at least one socket, and no two cores share one, except where fewer were passed than there are cores.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use super::StartError;
 use super::takeover::{self, Inherited};
-use crate::rt::{DriverMode, Listener};
+use crate::rt::{self, DriverMode, Listener};
 
 /// The address is ours, or will be.
 pub(super) struct Claim {
     pub(super) addr: SocketAddr,
     source: Source,
-    /// What else the other process has handed over: its listener for metrics.
+    /// What else has been handed over or passed: a listener for metrics.
     others: Vec<TcpListener>,
 }
 
 enum Source {
     Bound(Vec<TcpListener>),
+    Passed(Vec<TcpListener>),
     Inherited(Inherited),
 }
 
@@ -30,14 +32,16 @@ impl Claim {
             let fail = |source| StartError::TakeOver { addr, source };
             match takeover::ask(addr).map_err(fail)? {
                 Some(mut inherited) => {
-                    let all = std::mem::take(&mut inherited.sockets);
-                    let (own, others) =
-                        all.into_iter().partition(|socket| socket.local_addr().is_ok_and(|bound| bound == addr));
+                    let (own, others) = apart(std::mem::take(&mut inherited.sockets), addr);
                     inherited.sockets = own;
                     return Ok(Self { addr, source: Source::Inherited(inherited), others });
                 }
                 None => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
             }
+        }
+        let passed = rt::passed_sockets(|name| std::env::var_os(name)).map_err(StartError::Passed)?;
+        if !passed.is_empty() {
+            return Self::passed(addr, passed);
         }
         // SO_REUSEPORT lets any process of the same user join, so that an instance already running would silently share its
         // connections: a first bind without it finds that out.
@@ -47,7 +51,21 @@ impl Claim {
         Ok(Self { addr, source: Source::Bound(bound), others: Vec::new() })
     }
 
-    /// The listener for metrics: the one handed over, where that is the address that is wanted, else a new one.
+    fn passed(addr: SocketAddr, sockets: Vec<TcpListener>) -> Result<Self, StartError> {
+        let bound: Vec<_> = sockets.iter().filter_map(|socket| Some(socket.local_addr().ok()?.to_string())).collect();
+        let (own, others) = apart(sockets, addr);
+        if own.is_empty() {
+            return Err(StartError::NotPassed { addr, found: bound.join(", ") });
+        }
+        Ok(Self { addr, source: Source::Passed(own), others })
+    }
+
+    /// Whether the sockets stay with the service manager that has opened them.
+    pub(super) fn is_lent(&self) -> bool {
+        matches!(self.source, Source::Passed(_))
+    }
+
+    /// The listener for metrics: the one handed over or passed, where that is the address that is wanted, else a new one.
     pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
         let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);
         match std::mem::take(&mut self.others).into_iter().find(wanted) {
@@ -60,8 +78,15 @@ impl Claim {
     pub(super) fn open(self, cores: usize, mode: DriverMode) -> Result<Vec<Vec<TcpListener>>, StartError> {
         let addr = self.addr;
         let fail = |source| StartError::Bind { addr, source };
+        let is_lent = self.is_lent();
         let sockets = match self.source {
             Source::Bound(sockets) => sockets,
+            Source::Passed(sockets) => {
+                for socket in &sockets {
+                    Listener::suit(socket, mode).map_err(fail)?;
+                }
+                sockets
+            }
             Source::Inherited(inherited) => {
                 if let Err(error) = inherited.begin() {
                     tracing::warn!(%error, "the process that served the port has gone; its sockets are ours all the same");
@@ -78,9 +103,20 @@ impl Claim {
                 share.push(socket);
             }
         }
-        for share in shares.iter_mut().filter(|share| share.is_empty()) {
-            share.push(Listener::bind(addr, mode).map_err(fail)?);
+        let (served, unserved): (Vec<_>, Vec<_>) = shares.iter_mut().partition(|share| !share.is_empty());
+        for (share, of) in unserved.into_iter().zip(served.iter().cycle()) {
+            let socket = match of.first() {
+                // Nobody else may bind the address: cores accept from what there is.
+                Some(socket) if is_lent => socket.try_clone(),
+                _ => Listener::bind(addr, mode),
+            };
+            share.push(socket.map_err(fail)?);
         }
         Ok(shares)
     }
+}
+
+/// The sockets that listen on `addr`, and the others.
+fn apart(sockets: Vec<TcpListener>, addr: SocketAddr) -> (Vec<TcpListener>, Vec<TcpListener>) {
+    sockets.into_iter().partition(|socket| socket.local_addr().is_ok_and(|bound| bound == addr))
 }

@@ -166,7 +166,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
-    let hand_over = Arc::new(HandOver::default());
+    let hand_over = Arc::new(HandOver::new(claim.is_lent()));
     let listeners = claim.open(cores, mode)?;
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
@@ -347,6 +347,10 @@ impl Gateway {
     /// them and this one is to drain. Without it the gateway works all the same, so a failure is only logged.
     pub fn offer_sockets(&mut self, stop: impl Fn() + Send + 'static) {
         let sockets = std::mem::take(&mut self.sockets);
+        if self.hand_over.stay_open() {
+            // A successor could not know that they are not ours to shut down; the service manager starts it with them.
+            return;
+        }
         let offered = takeover::offer(self.addr, sockets, self.cores.len(), Arc::clone(&self.hand_over), stop);
         if let Err(error) = offered {
             tracing::warn!(%error, "no other process will be able to take over the port");

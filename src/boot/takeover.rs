@@ -38,11 +38,22 @@ const YOURS: u8 = b'S';
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
     given: AtomicBool,
+    lent: bool,
     stopped: AtomicUsize,
 }
 
 impl HandOver {
-    /// True when another process accepts from the sockets from now on: they must not be emptied or shut down.
+    /// `lent`: the sockets are a service manager's, which keeps them open for the next process.
+    pub(super) fn new(lent: bool) -> Self {
+        Self { lent, ..Self::default() }
+    }
+
+    /// True when others rely on the sockets: they must not be emptied or shut down.
+    pub(super) fn stay_open(&self) -> bool {
+        self.lent || self.is_given()
+    }
+
+    /// True when another process accepts from the sockets from now on.
     pub(super) fn is_given(&self) -> bool {
         self.given.load(Ordering::Acquire)
     }

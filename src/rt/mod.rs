@@ -8,6 +8,7 @@
 //! * A panic in a task costs that task. monoio does not catch panics, so [`spawn`] does.
 //! * Nothing here knows HTTP.
 
+mod activation;
 mod call_off;
 mod conn;
 pub(crate) mod deadline;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 
+pub(crate) use activation::passed_sockets;
 pub use call_off::CallOff;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
