@@ -3,16 +3,17 @@
 //! An action never changes its span's row, with one exception: findings raise the span's score, so that the lists of
 //! findings and the filters by score see it.
 
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, OptionalExtension};
 use weir_config::vocab::{Finding, SpanId, TenantId, TraceId, score};
 
+use super::action_sums;
 use super::erase::with_actions;
 use super::intern::find_tenant;
 use super::pool::Stop;
 use super::read::{self, Filter};
 use super::tallies::{Key, Weight};
 use super::tx::Tx;
-use crate::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
+use crate::actions::ActionsSummary;
 use crate::encode;
 use crate::error::{NotWritten, ReadError};
 use crate::query::SpanFilter;
@@ -67,6 +68,7 @@ impl Tx<'_> {
             .map_err(|too_large| WriteError::Row(format!("its {} bytes are more than a row can hold", too_large.0)))?;
         let bytes = body.len() as i64;
         let findings_count = findings.len() as i64;
+        action_sums::add_action(self.conn, &key, owner.row, kind, &action.name, action.success)?;
         self.conn
             .prepare_cached(
                 "INSERT INTO actions (tenant, span, action_id, kind, name, success, findings, body) \
@@ -92,8 +94,10 @@ impl Tx<'_> {
         let weight = with_actions(self.conn, owner.row, read::weight_of_row(self.conn, owner.row)?)?;
         let traces = i64::from(owner.is_first);
         self.conn.prepare_cached("UPDATE spans SET score = ?2 WHERE id = ?1")?.execute((owner.row, score))?;
+        let raised = Key { score, ..owner.key };
+        action_sums::move_span(self.conn, &owner.key, &raised, owner.row)?;
         self.tallies.remove(owner.key, owner.start_us, traces, &weight);
-        self.tallies.add(Key { score, ..owner.key }, owner.start_us, traces, &weight);
+        self.tallies.add(raised, owner.start_us, traces, &weight);
         Ok(())
     }
 }
@@ -139,59 +143,10 @@ impl Store {
                 return Ok(summary);
             }
             summary.total_spans = filter.sum(conn, "spans")?;
-            sum_up(conn, &filter, asked != &SpanFilter::default(), &mut summary)?;
+            action_sums::sum_up(conn, &filter, &mut summary)?;
             Ok(summary)
         })
     }
-}
-
-fn sum_up(conn: &Connection, filter: &Filter, filtered: bool, summary: &mut ActionsSummary) -> Result<(), Stop> {
-    let condition = if filtered {
-        format!("a.tenant = ? AND a.span IN (SELECT id FROM spans WHERE {})", filter.sql)
-    } else {
-        "a.tenant = ?".to_owned()
-    };
-    let values: Vec<i64> = match filter.values.first() {
-        Some(tenant) if filtered => std::iter::once(*tenant).chain(filter.values.iter().copied()).collect(),
-        Some(tenant) => vec![*tenant],
-        None => return Ok(()),
-    };
-    let sql = format!("SELECT count(DISTINCT a.span) FROM actions a INDEXED BY actions_by_name WHERE {condition}");
-    let with_actions: i64 = conn.prepare_cached(&sql)?.query_row(params_from_iter(&values), |row| row.get(0))?;
-    summary.spans_with_actions = with_actions.unsigned_abs();
-    let sql = format!(
-        "SELECT k.text, a.name, count(*), sum(NOT a.success) FROM actions a INDEXED BY actions_by_name \
-         JOIN names k ON k.id = a.kind WHERE {condition} GROUP BY a.kind, a.name"
-    );
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(params_from_iter(&values))?;
-    let mut failures = 0;
-    while let Some(row) = rows.next()? {
-        let action = TopAction {
-            action_type: row.get(0)?,
-            name: row.get(1)?,
-            count: row.get::<_, i64>(2)?.unsigned_abs(),
-            failures: row.get::<_, i64>(3)?.unsigned_abs(),
-        };
-        summary.total_actions += action.count;
-        failures += action.failures;
-        *summary.action_counts.entry(action.action_type.clone()).or_default() += action.count;
-        summary.top_actions.push(action);
-        if summary.top_actions.len() > 4 * TOP_ACTIONS_MAX {
-            keep_top(&mut summary.top_actions);
-        }
-    }
-    keep_top(&mut summary.top_actions);
-    if summary.total_actions > 0 {
-        summary.success_rate = Some((summary.total_actions - failures) as f64 / summary.total_actions as f64);
-    }
-    Ok(())
-}
-
-/// Most frequent first; names decide among equals.
-fn keep_top(actions: &mut Vec<TopAction>) {
-    actions.sort_by(|a, b| (b.count, &a.name, &a.action_type).cmp(&(a.count, &b.name, &b.action_type)));
-    actions.truncate(TOP_ACTIONS_MAX);
 }
 
 /// Adds to a span what was reported about it, in order of arrival.

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use weir_config::vocab::TenantId;
 
+use super::action_sums;
 use super::intern::find_tenant;
 use super::read;
 use super::tallies::{Key, Weight};
@@ -19,7 +20,7 @@ use crate::writer::WriteError;
 
 /// Spans taken out in one transaction.
 pub(super) const BATCH_ROWS: i64 = 256;
-/// Slices of time whose sums are taken out in one transaction.
+/// Sums of slices of time, or of actions, taken out in one transaction.
 const BATCH_SLICES: i64 = 1_024;
 
 impl Tx<'_> {
@@ -52,6 +53,7 @@ impl Tx<'_> {
                 Ok((key, row.get::<_, Vec<u8>>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
             })?;
             let weight = with_actions(conn, *id, read::weight_of_row(conn, *id)?)?;
+            action_sums::remove_span(conn, &key, *id)?;
             conn.prepare_cached("DELETE FROM actions WHERE span = ?1")?.execute([id])?;
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
@@ -122,7 +124,17 @@ impl Tx<'_> {
         if slices > 0 {
             return Ok(true);
         }
-        for table in ["reports", "tallies", "actions", "erasures"] {
+        let sums = conn
+            .prepare_cached(
+                "DELETE FROM action_sums WHERE (tenant, kind, name, provider, model, operation, score) IN \
+                 (SELECT tenant, kind, name, provider, model, operation, score FROM action_sums WHERE tenant = ?1 LIMIT ?2)",
+            )?
+            .execute((tenant, BATCH_SLICES))?;
+        if sums > 0 {
+            return Ok(true);
+        }
+        // Its actions went with the spans they belong to.
+        for table in ["reports", "tallies", "erasures"] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
         }
         Ok(true)

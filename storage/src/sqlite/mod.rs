@@ -4,6 +4,7 @@
 //! One connection writes and checkpoints, on the storage thread; readers are read-only connections that never
 //! checkpoint, so a slow query can neither block a commit nor damage the log.
 
+mod action_sums;
 mod actions;
 mod audit;
 mod ballast;

@@ -6,11 +6,11 @@
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 
-use super::actions;
 use super::intern::{find_name, find_tenant};
 use super::paging::List;
 use super::pool::{Readers, Stop};
 use super::tallies::Weight;
+use super::{action_sums, actions};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
@@ -86,9 +86,7 @@ struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn of(conn: &'a Connection, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
-        let has_actions =
-            conn.prepare_cached("SELECT 1 FROM actions WHERE tenant = ?1 LIMIT 1")?.exists([tenant_int])?;
-        Ok(Self { conn, tenant, has_actions, bytes: 0 })
+        Ok(Self { conn, tenant, has_actions: action_sums::any(conn, tenant_int)?, bytes: 0 })
     }
 
     /// The record and its row number.

@@ -7,11 +7,12 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
 use weir_storage::audit::AuditEvent;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::reports::{ReportStatus, ReportType};
-use weir_storage::{NotWritten, Store};
+use weir_storage::{NotWritten, Retention, Store};
 
 use crate::support::{PATIENCE, file, on_both, open, options, page, put, span, tenant, total, wait_for};
 
@@ -179,7 +180,8 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX reports_by_place; ALTER TABLE reports DROP COLUMN nth;
          DROP INDEX api_keys_by_place; ALTER TABLE api_keys DROP COLUMN nth;
          CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
-         DELETE FROM migrations WHERE version = 5",
+         DROP TABLE action_sums; CREATE INDEX actions_by_name ON actions (tenant, kind, name, success, span);
+         DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();
     drop(conn);
@@ -211,6 +213,77 @@ fn an_action_is_seen_in_its_span_and_trace() {
         assert_eq!(listed.data, [trace]);
         let listed = store.list_spans(whose, &SpanFilter::default(), page(10, 0)).unwrap();
         assert_eq!(listed.data, [latest, spans[2].clone(), named]);
+    });
+}
+
+/// The summary, from the spans themselves.
+fn summed_up(store: &Store, filter: &SpanFilter) -> ActionsSummary {
+    let spans = store.list_spans(TenantId::DEFAULT, filter, page(1000, 0)).unwrap();
+    let mut names: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+    for action in spans.data.iter().flat_map(|span| &span.agent_actions) {
+        let sums = names.entry((action.name.clone(), action.action_type.clone())).or_default();
+        *sums = (sums.0 + 1, sums.1 + u64::from(!action.success));
+    }
+    let (total, failures) = names.values().fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
+    let mut action_counts = BTreeMap::new();
+    for ((_, kind), (count, _)) in &names {
+        *action_counts.entry(kind.clone()).or_default() += count;
+    }
+    let top = |((name, action_type), (count, failures))| TopAction { name, action_type, count, failures };
+    let mut top_actions: Vec<TopAction> = names.into_iter().map(top).collect();
+    top_actions.sort_by_key(|action| std::cmp::Reverse(action.count));
+    top_actions.truncate(TOP_ACTIONS_MAX);
+    ActionsSummary {
+        total_spans: spans.total,
+        spans_with_actions: spans.data.iter().filter(|span| !span.agent_actions.is_empty()).count() as u64,
+        total_actions: total,
+        success_rate: (total > 0).then(|| (total - failures) as f64 / total as f64),
+        action_counts,
+        top_actions,
+    }
+}
+
+#[test]
+fn the_summary_of_actions_is_that_of_the_spans_whatever_is_added_raised_and_taken_out() {
+    on_both(|store| {
+        let now = Timestamp::now().micros();
+        let old = now - 100 * 24 * 3_600 * 1_000_000;
+        let model = |at: i64| Some(["a", "b", "c"][at as usize % 3].to_owned());
+        let begun = |at: i64| if at % 2 == 0 { now + at } else { old + at };
+        let spans: Vec<SpanRecord> = (0..60).map(|at| SpanRecord { model: model(at), ..span(begun(at)) }).collect();
+        put(store, spans.clone());
+        let (any, named) = (SpanFilter::default(), |name: &str| Some(name.to_owned()));
+        let filters = [
+            any.clone(),
+            SpanFilter { model: named("b"), ..any.clone() },
+            SpanFilter { security_score_min: Some(80), ..any.clone() },
+            SpanFilter { security_score_max: Some(79), model: named("a"), ..any.clone() },
+            SpanFilter { operation_name: named("nothing"), ..any },
+        ];
+        let agree = |what: &str| {
+            for filter in &filters {
+                let sums = store.actions_summary(TenantId::DEFAULT, filter).unwrap();
+                assert_eq!(sums, summed_up(store, filter), "{what}: {filter:?}");
+            }
+        };
+        agree("without any");
+        for at in 0..200 {
+            let target = &spans[at * at % 60];
+            // Names of one character more or less, so that many counts are equal.
+            let told = AgentAction {
+                action_type: ["tool_call", "web_access"][at % 2].to_owned(),
+                ..action(&format!("name {}", at % 37), at % 5 != 0)
+            };
+            let found = if at % 11 == 0 { vec![dangerous()] } else { vec![] };
+            store.add_action(TenantId::DEFAULT, target.trace_id, None, told, found).unwrap().unwrap();
+        }
+        agree("added and raised");
+        store.set_retention(Retention { max_age: Some(Duration::from_secs(24 * 3_600)), max_bytes: None });
+        store.sink().push(Box::new(span(now))).unwrap();
+        wait_for("the old ones to go", || total(store, TenantId::DEFAULT) == 31);
+        agree("the old ones taken out");
+        store.delete_tenant_data(TenantId::DEFAULT).unwrap();
+        agree("the tenant deleted");
     });
 }
 
