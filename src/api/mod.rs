@@ -22,6 +22,7 @@ mod openapi;
 mod operations;
 mod paths;
 mod query;
+mod reading;
 mod records;
 mod reports;
 mod route;

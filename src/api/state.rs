@@ -18,6 +18,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use super::costs::Costs;
 use super::error::Fault;
+use super::reading::Reading;
 use super::records::Records;
 use crate::admit::Guard;
 use crate::identity::{Identities, IdentityError};
@@ -47,8 +48,8 @@ pub struct Api {
     pub(super) costs: Option<Arc<Costs>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
-    /// Whose blocking threads read; `None` for those of the runtime that asks.
-    reading_on: Option<Handle>,
+    /// Whose threads read; `None` for those of the runtime that asks.
+    reading_on: Option<Arc<Reading>>,
     identities: Option<Arc<Identities>>,
     /// Keeps credentials out of what is written down; `None` in tests of other routes.
     pub(super) guard: Option<Arc<Guard>>,
@@ -74,19 +75,26 @@ impl Api {
         self
     }
 
-    /// The same with reads on this runtime's blocking threads, e.g. because they have a priority of their own.
+    /// The same with reads on this runtime's blocking threads as long as those get a CPU.
     #[must_use]
     pub fn reading_on(mut self, runtime: Handle) -> Self {
-        self.reading_on = Some(runtime);
+        self.reading_on = Some(Arc::new(Reading::on(runtime)));
         self
     }
 
     /// Runs `read` on a blocking thread once a reader is free; its bytes become a 200.
     pub(super) async fn read<F>(&self, read: F) -> Result<Response, Fault>
     where
-        F: FnOnce(&dyn Records) -> Result<Vec<u8>, Fault> + Send + 'static,
+        F: Fn(&dyn Records) -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
     {
-        let bytes = self.on_lane(&self.readers, self.reading_on.as_ref(), read).await?;
+        let bytes = match &self.reading_on {
+            None => self.on_lane(&self.readers, read).await?,
+            Some(reading) => {
+                let permit = self.readers.enter().await?;
+                let records = self.records.clone();
+                self.finished(reading.run(permit, move || read(&*records)).await)??
+            }
+        };
         Ok(answer(StatusCode::OK, bytes, "application/json"))
     }
 
@@ -95,26 +103,22 @@ impl Api {
     where
         F: FnOnce(&dyn Records) -> Result<(StatusCode, Vec<u8>), Fault> + Send + 'static,
     {
-        let (status, bytes) = self.on_lane(&self.writers, None, write).await?;
+        let (status, bytes) = self.on_lane(&self.writers, write).await?;
         Ok(answer(status, bytes, "application/json"))
     }
 
-    async fn on_lane<T, F>(&self, lane: &Lane, runtime: Option<&Handle>, work: F) -> Result<T, Fault>
+    async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, Fault>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Records) -> Result<T, Fault> + Send + 'static,
     {
         let permit = lane.enter().await?;
         let records = self.records.clone();
-        let work = move || {
+        let working = spawn_blocking(move || {
             // Held by the thread, not by the asker: one that leaves does not let one too many in.
             let _permit = permit;
             work(&*records)
-        };
-        let working = match runtime {
-            Some(runtime) => runtime.spawn_blocking(work),
-            None => spawn_blocking(work),
-        };
+        });
         self.finished(working.await)?
     }
 

@@ -1,7 +1,7 @@
 //! How long list queries take on a full database: `cargo run --release -p weir-storage --example lists -- [spans] [folder]`.
 //!
-//! Fills a file with spans of one tenant, and with reported actions, reports and audit lines (a tenth as many of each as
-//! spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
+//! Fills a file with spans of one tenant, and with reported actions, reports, audit lines, keys and tenants (a tenth as many
+//! of each as spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
 //! Says how far the process grew meanwhile.
 
 use std::collections::BTreeMap;
@@ -108,6 +108,14 @@ fn ask_the_ledger(store: &Store) -> Result<(), ReadError> {
     for (place, offset) in places(listed(0)?) {
         time(&format!("reports, {place}"), || listed(offset))?;
     }
+    let listed = |offset| store.list_keys(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    for (place, offset) in places(listed(0)?) {
+        time(&format!("keys, {place}"), || listed(offset))?;
+    }
+    let listed = |offset| store.list_tenants(Page { limit: 100, offset }).map(|listed| listed.total);
+    for (place, offset) in places(listed(0)?) {
+        time(&format!("tenants, {place}"), || listed(offset))?;
+    }
     for (name, whose) in [("audit, all", None), ("audit, tenant", Some(TENANT))] {
         let listed = |offset| store.list_audit(whose, Page { limit: 100, offset }).map(|listed| listed.total);
         for (place, offset) in places(listed(0)?) {
@@ -178,8 +186,8 @@ fn action(at: usize) -> AgentAction {
     }
 }
 
-/// Finished reports, put in directly: building each would take longer than everything else here.
-fn fill_reports(file: &Path, count: usize) -> rusqlite::Result<()> {
+/// Finished reports, keys and tenants, put in directly: one by one they would take longer than everything else here.
+fn fill_directly(file: &Path, count: usize) -> rusqlite::Result<()> {
     let conn = Connection::open(file)?;
     conn.busy_timeout(Duration::from_secs(10))?;
     let sql = "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < ?1) \
@@ -188,6 +196,14 @@ fn fill_reports(file: &Path, count: usize) -> rusqlite::Result<()> {
         SELECT (SELECT id FROM tenants WHERE uuid = ?2), randomblob(16), 'soc2', 'complete', 0, 1, at, at + 1, \
         '{\"controls\":[\"' || hex(randomblob(1000)) || '\"]}', at FROM n";
     conn.execute(sql, (count as i64, TENANT.as_bytes().as_slice()))?;
+    let sql = "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < ?1) \
+        INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us, nth) \
+        SELECT randomblob(16), (SELECT id FROM tenants WHERE uuid = ?2), 'key', 'svc_01234567', randomblob(32), \
+        'viewer', at, at FROM n";
+    conn.execute(sql, (count as i64, TENANT.as_bytes().as_slice()))?;
+    let sql = "WITH RECURSIVE n(at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < ?1) \
+        INSERT INTO tenants (uuid, name, created_us) SELECT randomblob(16), 'tenant', at FROM n";
+    conn.execute(sql, [count as i64])?;
     Ok(())
 }
 
@@ -251,7 +267,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             .extend(store.list_traces(TENANT, &TraceFilter::default(), page)?.data.iter().map(|trace| trace.trace_id));
     }
     fill_ledger(&store, &traces, ledger);
-    fill_reports(&file, ledger)?;
+    fill_directly(&file, ledger)?;
 
     let before = resident_kib();
     ask_the_ledger(&store)?;

@@ -10,8 +10,9 @@ use super::identity::{self, Identity};
 use super::{Home, open};
 use crate::error::ReadError;
 
-/// Connections at most; each has a page cache of about 2 MiB.
-const READERS_MAX: usize = 4;
+/// Connections at most, each with a page cache of about 2 MiB: twice as many as the API reads at once, because a read that got
+/// no CPU is begun anew.
+const READERS_MAX: usize = 8;
 /// Longest a read runs, and longest it waits for a connection.
 const READ_LIMIT: Duration = Duration::from_secs(2);
 
