@@ -131,7 +131,7 @@ impl WriteHalf<'_, '_> {
 
     async fn flush(&mut self, session: &RefCell<&mut Connection>) -> io::Result<()> {
         loop {
-            let mut record = Vec::with_capacity(RECORD_ROOM);
+            let mut record = Vec::new();
             {
                 let mut session = session.borrow_mut();
                 if !session.wants_write() {

@@ -322,7 +322,7 @@ impl TlsConn {
         for step in data.chunks(PLAINTEXT_STEP) {
             session.writer().write_all(step)?;
             while session.wants_write() {
-                let mut record = Vec::with_capacity(RECORD_ROOM);
+                let mut record = Vec::new();
                 session.write_tls(&mut record)?;
                 // What is heard may make the session want to write, which the next turn does.
                 let mut ears = Ears { session, incoming, early, closed };
@@ -407,7 +407,7 @@ impl TlsConn {
     /// Writes what the session has to say.
     async fn flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
-            let mut record = Vec::with_capacity(RECORD_ROOM);
+            let mut record = Vec::new();
             self.session.write_tls(&mut record)?;
             self.conn.write_all(record.into()).await?;
         }
