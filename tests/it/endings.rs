@@ -1,6 +1,7 @@
 //! Promise: how a connection ends tells the truth. A part of an answer cannot be taken for the whole, and a whole answer is not
 //! destroyed by closing.
 
+use std::io::{ErrorKind, Read as _};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -102,8 +103,11 @@ on_both_drivers! {
                     let mut earlier = earlier.lock().unwrap();
                     for stream in earlier.iter() {
                         stream.set_nonblocking(true).unwrap();
-                        let peeked = stream.peek(&mut [0]);
-                        ended.lock().unwrap().push(matches!(peeked, Ok(0)));
+                        // A request that met the provider's own end may lie in front of theirs.
+                        let mut stream = stream;
+                        let end = std::iter::repeat_with(|| stream.read(&mut [0; 1024])).find(|got| !matches!(got, Ok(1..)));
+                        let still_open = matches!(end, Some(Err(error)) if error.kind() == ErrorKind::WouldBlock);
+                        ended.lock().unwrap().push(!still_open);
                     }
                     earlier.clear();
                     earlier.push(peer.stream.try_clone().unwrap());
