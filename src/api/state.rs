@@ -235,8 +235,11 @@ pub(super) fn nothing() -> Response {
 
 impl From<IdentityError> for Fault {
     fn from(error: IdentityError) -> Self {
-        tracing::error!(%error, "tenants or keys could not be read or changed");
+        if !matches!(error, IdentityError::CallerGone) {
+            tracing::error!(%error, "tenants or keys could not be read or changed");
+        }
         match error {
+            IdentityError::CallerGone => Self::unauthenticated(),
             IdentityError::NotWritten(_) | IdentityError::NotRead(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
         }

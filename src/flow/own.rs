@@ -10,10 +10,14 @@ use super::session::{Next, Session};
 use super::{door, upload};
 use crate::api::{self, Access};
 use crate::exchange::{Caller, Refusal};
+use crate::record::Permit;
 use crate::wire::{HeadWriter, RequestHead, canonical_reason};
 
 /// Fields that say who asks; the answer to that is [`Caller`].
 const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
+
+/// Longest body of a request that needs none, and of one that anybody may make.
+const MEANINGLESS_BODY_BYTES_MAX: u64 = 4 * 1024;
 
 /// Longest body that is copied behind its head, to leave in one write with it.
 const JOINED_BYTES_MAX: usize = 8 * 1024;
@@ -33,18 +37,25 @@ fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
 
 /// Answers one request to our own API.
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
-    let cap = session.core.settings().limits.max_api_request_bytes;
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
     let admitted = match admit(session, &head) {
         Ok(admitted) => admitted,
         Err(refusal) => return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
     };
+    let at_hand = upload::is_at_hand(session, head.body);
     session.begin_body(head.body);
-    let body = match upload::read_whole(session, &head, cap, "SERVICE_MAX_REQUEST_BYTES", None).await {
-        Ok(whole) => whole.body,
+    let bodies = session.core.process.bodies.clone();
+    let reads_body = admitted.is_some() && matches!(head.method(), "POST" | "PUT" | "PATCH");
+    let upload::Whole { body, permit: _held } = match read_body(session, &head, reads_body, bodies.permit()).await {
+        Ok(whole) => whole,
         Err(upload::NoBody::ClientLeft) => return Next::Close,
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
+    };
+    // A body may take minutes to come, and the credential may have been taken away meanwhile.
+    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head) } {
+        Ok(admitted) => admitted,
+        Err(refusal) => return refuse(session, &refusal, close, head_only).await,
     };
     // A health report takes no query, so that the path is all of a moved target.
     let moved = session.core.process.moved_health() == Some(head.path());
@@ -57,7 +68,32 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Ok(response) => response,
         Err(error) => error.into_response(),
     };
+    // Answers stay in memory for as long as the client takes to read them.
+    let mut permit = bodies.permit();
+    if !permit.grow(response.body().len()) {
+        return refuse(session, &upload::out_of_room(), close, head_only).await;
+    }
     if write(session, response, close, head_only).await && !close { Next::Keep } else { Next::Close }
+}
+
+/// Reads the body. Strangers get no room in memory, and where a body means nothing it needs none.
+async fn read_body(
+    session: &mut Session,
+    head: &RequestHead,
+    reads_body: bool,
+    permit: Permit,
+) -> Result<upload::Whole, upload::NoBody> {
+    let cap = session.core.settings().limits.max_api_request_bytes;
+    if reads_body {
+        return upload::read_whole(session, head, cap, "SERVICE_MAX_REQUEST_BYTES", Some(permit)).await;
+    }
+    match upload::read_whole(session, head, MEANINGLESS_BODY_BYTES_MAX, "", Some(permit)).await {
+        Err(upload::NoBody::Refused(refusal)) if refusal.status == 413 => {
+            let message = format!("{} {} takes no request body; send none", head.method(), head.path());
+            Err(upload::NoBody::Refused(Refusal::new(413, "request_too_large", message).closing()))
+        }
+        other => other,
+    }
 }
 
 async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only: bool) -> Next {

@@ -180,7 +180,7 @@ fn broken(error: &std::io::Error) -> NoBody {
     }
 }
 
-fn out_of_room() -> Refusal {
+pub(crate) fn out_of_room() -> Refusal {
     let message = "too many request bodies are held in memory at this moment; retry after a second";
     Refusal::new(503, "bodies_saturated", message).header("Retry-After", 1).closing()
 }

@@ -64,6 +64,18 @@ pub enum IdentityError {
     /// The system gives no random bytes.
     #[error("the system's random generator failed")]
     NoRandom,
+    /// The caller's own credential has been taken away since it was let in.
+    #[error("the caller's credential is no longer valid")]
+    CallerGone,
+}
+
+/// The caller's credential. `None` where it is nobody's: whoever asks administers, and may name a tenant that is to come.
+fn own_credential(by: &Caller) -> Option<Named> {
+    match by.proof {
+        Proof::Open | Proof::Bootstrap => None,
+        Proof::Key(key) => Some(Named::Key(key)),
+        Proof::Token => Some(Named::Token(by.tenant_id)),
+    }
 }
 
 /// A key that has just been created.
@@ -141,6 +153,8 @@ impl Identities {
     /// [`IdentityError`]; nothing was changed.
     pub fn create_tenant(&self, by: &Caller, new: NewTenant) -> Result<TenantRecord, IdentityError> {
         let event = event(by, "tenant.create", Some(new.id), new.id, [("name", new.name.clone())]);
+        let _shared = self.changing.read();
+        self.still_let_in(by)?;
         Ok(self.store.create_tenant(new, event)?)
     }
 
@@ -171,6 +185,8 @@ impl Identities {
         change: TenantChange,
     ) -> Result<Option<TenantRecord>, IdentityError> {
         let event = event(by, "tenant.update", Some(id), id, []);
+        let _shared = self.changing.read();
+        self.still_let_in(by)?;
         Ok(self.store.update_tenant(id, change, event)?)
     }
 
@@ -181,6 +197,7 @@ impl Identities {
     pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<bool, IdentityError> {
         let event = event(by, "tenant.delete", Some(id), id, []);
         let _alone = self.changing.write();
+        self.still_let_in(by)?;
         let taken = self.directory.take(|holder| holder.tenant_id() == id);
         let deleted = self.store.delete_tenant(id, event);
         if deleted.is_err() {
@@ -203,6 +220,7 @@ impl Identities {
     /// [`IdentityError`].
     pub fn token(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
         let _shared = self.changing.read();
+        self.still_let_in(by)?;
         self.issue(by, id, create)
     }
 
@@ -213,19 +231,19 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`].
     pub fn own_token(&self, by: &Caller) -> Result<Option<Secret>, IdentityError> {
-        let id = by.tenant_id;
-        let own = match by.proof {
-            // Nobody's credential: whoever asks administers, and may name a tenant that is to come.
-            Proof::Open | Proof::Bootstrap => None,
-            Proof::Key(key) => Some(Named::Key(key)),
-            Proof::Token => Some(Named::Token(id)),
-        };
         let _shared = self.changing.read();
-        // Held until the token is issued: who deletes the tenant comes before, and is seen here, or after.
-        if own.is_some_and(|own| !self.directory.holds(own)) {
+        if self.still_let_in(by).is_err() {
             return Ok(None);
         }
-        self.issue(by, id, own.is_none())
+        self.issue(by, by.tenant_id, own_credential(by).is_none())
+    }
+
+    /// Nobody changes anything with a credential that has been taken away: a request may have waited for long since it was let
+    /// in. With `changing` held until the change is made: who takes the credential away comes before, and is seen here, or
+    /// after.
+    fn still_let_in(&self, by: &Caller) -> Result<(), IdentityError> {
+        let gone = own_credential(by).is_some_and(|own| !self.directory.holds(own));
+        if gone { Err(IdentityError::CallerGone) } else { Ok(()) }
     }
 
     /// With `changing` held.
@@ -249,6 +267,7 @@ impl Identities {
         let key = self.token_key()?;
         let nonce = random_number()?;
         let _alone = self.changing.write();
+        self.still_let_in(by)?;
         if !self.store.reset_token(id, nonce, event(by, "token.reset", Some(id), id, []))? {
             return Ok(None);
         }
@@ -304,6 +323,7 @@ impl Identities {
         let detail = [("role", role.to_string()), ("key_prefix", record.key_prefix.clone())];
         let event = event(by, "key.create", Some(tenant_id), record.id, detail);
         let _shared = self.changing.read();
+        self.still_let_in(by)?;
         if !self.store.create_key(record.clone(), *digest.as_bytes(), event)? {
             return Ok(None);
         }
@@ -326,6 +346,7 @@ impl Identities {
     /// [`IdentityError`]; the key holds.
     pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<bool, IdentityError> {
         let _alone = self.changing.write();
+        self.still_let_in(by)?;
         let revoked = self.store.revoke_key(id, event(by, "key.revoke", None, id, []))?;
         // Also when the store says that it was revoked before: whoever asks again wants it shut out.
         self.directory.remove(Named::Key(id));

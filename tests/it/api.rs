@@ -273,10 +273,31 @@ fn the_audit_log_is_listed_with_the_state_of_its_chain() {
 }
 
 #[test]
+fn a_path_that_reads_no_body_takes_none() {
+    let gateway = Setup::new(Driver::Epoll).start();
+    for (method, path) in [("POST", "/health"), ("GET", "/livez"), ("GET", "/api/v1/traces"), ("DELETE", "/swagger-ui")]
+    {
+        let small = Call::with_method(method, path, vec![b' '; 4096]).bytes();
+        assert_ne!(call(gateway.addr, small).status, 413, "{method} {path}");
+        // Refused by its declared length: nothing of it is read, let alone kept.
+        let declared = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n");
+        let answer = call(gateway.addr, declared);
+        assert_eq!(kind(&answer), (413, "request_too_large".to_owned()), "{method} {path}");
+        assert!(answer.text().contains(&format!("{method} {path} takes no request body")), "{}", answer.text());
+        let chunked = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2000\r\n{}",
+            " ".repeat(0x2000)
+        );
+        assert_eq!(call(gateway.addr, chunked).status, 413, "{method} {path}");
+    }
+}
+
+#[test]
 fn a_body_over_the_cap_is_413_and_names_it() {
     let (gateway, _provider) = served("memory");
-    let body = json!({"action_type": "tool_call", "name": "x", "arguments": "a".repeat(1_100_000)});
-    let answer = post(&gateway, &format!("/api/v1/traces/{NOBODY}/actions"), &body);
+    // Refused by its declared length; who writes it all the same may find the connection closed.
+    let path = format!("/api/v1/traces/{NOBODY}/actions");
+    let answer = call(gateway.addr, format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1100000\r\n\r\n"));
     assert_eq!(kind(&answer), (413, "request_too_large".to_owned()));
     let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("SERVICE_MAX_REQUEST_BYTES") && message.contains("1048576"), "{message}");

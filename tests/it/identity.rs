@@ -82,6 +82,25 @@ on_both_drivers! {
         }
     }
 
+    fn who_is_revoked_while_its_request_is_on_its_way_changes_nothing(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (id, key) = gateway.key(&tenant, "admin");
+        let body = json!({ "tenant_id": tenant, "name": "late", "role": "admin" }).to_string();
+        let mut client = Client::connect(gateway.addr);
+        client.say(format!(
+            "POST /api/v1/auth/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nExpect: 100-continue\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        ));
+        assert_eq!(client.answer().status, 100, "it has been let in");
+        assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status, 204);
+        client.say(body);
+        assert_eq!(client.answer().status, 401);
+        let listed = gateway.admin(Call::get("/api/v1/auth/keys").field("X-Service-Tenant-ID", &tenant)).json();
+        assert_eq!(listed["total"], 1, "no key was made: {listed}");
+    }
+
     fn a_token_sends_traffic_until_it_is_reset_and_leaves_the_provider_s_key_alone(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();

@@ -13,7 +13,7 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 use weir_config::settings::Auth;
-use weir_config::vocab::{Role, SharedSecret, SpanId, TenantId, Timestamp, TraceId};
+use weir_config::vocab::{KeyId, Role, SharedSecret, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::identity::NewTenant;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
@@ -23,7 +23,7 @@ use crate::admit::directory::Digest;
 use crate::admit::{Guard, Memory, Presented};
 use crate::api::{Access, access, router};
 use crate::exchange::{Caller, Proof};
-use crate::identity::Identities;
+use crate::identity::{Identities, IdentityError};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
@@ -284,6 +284,14 @@ fn who_was_let_in_before_its_tenant_was_deleted_does_not_bring_it_back() {
         assert!(side.identities.own_token(&late).unwrap().is_none());
         assert!(!is_there() && side.identities.directory().is_empty(), "by token: {by_token}");
     }
+    let late = Caller { tenant_id: TenantId::DEFAULT, role: Role::Admin, proof: Proof::Key(KeyId::fresh()) };
+    let gone = |made: Result<(), IdentityError>| assert!(matches!(made, Err(IdentityError::CallerGone)));
+    gone(side.identities.create_tenant(&late, new()).map(drop));
+    gone(side.identities.create_key(&late, TenantId::DEFAULT, "late".to_owned(), Role::Admin).map(drop));
+    gone(side.identities.token(&late, TenantId::DEFAULT, true).map(drop));
+    gone(side.identities.reset_token(&late, TenantId::DEFAULT).map(drop));
+    gone(side.identities.delete_tenant(&late, TenantId::DEFAULT).map(drop));
+    gone(side.identities.revoke_key(&late, KeyId::fresh()).map(drop));
     let acting = Caller { tenant_id: id, ..admin };
     assert!(side.identities.own_token(&acting).unwrap().is_some() && is_there(), "an administrator may begin anew");
 }
