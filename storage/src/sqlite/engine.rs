@@ -1,7 +1,7 @@
 //! The writing engine: one connection, one transaction per batch.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ffi};
 
@@ -27,6 +27,12 @@ const LOOK_EVERY: u32 = 16;
 /// The log is copied before it holds more than this part of the free room: copying makes the file grow, and one more
 /// transaction makes the log grow. A log that has taken all the room can do neither, and nobody but us could free it.
 const LOG_PART: i64 = 4;
+/// Overlapping readers keep a log from ever being begun anew, whatever was copied. From this many times its bound on, the
+/// writer waits for those that read now; who comes meanwhile reads beside the log.
+const LOG_OVERGROWN: i64 = 4;
+/// How long it waits for them, and how long it then leaves them alone: spans queue meanwhile.
+const READERS_WAIT: Duration = Duration::from_millis(200);
+const READERS_REST: Duration = Duration::from_secs(3);
 /// A log of this size is left alone however little room there is.
 const LOG_BYTES_MIN: i64 = 256 * 1024;
 /// With less free room than this every batch looks at the log's size.
@@ -50,6 +56,8 @@ pub(crate) struct SqliteEngine {
     was_full: bool,
     /// The log could not be copied the last time; said once.
     log_stuck: bool,
+    /// When the readers were waited for in vain, the last time.
+    waited: Option<Instant>,
     pub(super) policy: Arc<Policy>,
     pub(super) ballast: Ballast,
     /// When rows past their age were last looked for, and none was found.
@@ -79,6 +87,7 @@ impl SqliteEngine {
             suspect: false,
             was_full: false,
             log_stuck: false,
+            waited: None,
             policy,
             ballast: Ballast::beside(path),
             aged_looked: None,
@@ -142,12 +151,30 @@ impl SqliteEngine {
             return;
         }
         let room = i64::try_from(self.ballast.room()).unwrap_or(i64::MAX);
-        let look = room < ROOM_SCARCE || self.batches.is_multiple_of(LOOK_EVERY);
-        let large =
-            || self.log_bytes().is_some_and(|bytes| bytes > (room / LOG_PART).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX));
-        if idle || look && large() {
+        let bound = (room / LOG_PART).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
+        let look = idle || room < ROOM_SCARCE || self.batches.is_multiple_of(LOOK_EVERY);
+        let bytes = if look { self.log_bytes().unwrap_or(0) } else { 0 };
+        if bytes > LOG_OVERGROWN * bound && self.waited.is_none_or(|waited| waited.elapsed() > READERS_REST) {
+            let began = self.begin_log_anew();
+            self.waited = (!began).then(Instant::now);
+        } else if idle || bytes > bound {
             self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
         }
+    }
+
+    /// Copies the whole log and has the next commit write over it; false when readers were in the way for too long.
+    fn begin_log_anew(&self) -> bool {
+        let Some(conn) = self.conn.as_ref() else { return false };
+        let attempt = || -> rusqlite::Result<bool> {
+            // What can be copied without anybody waiting is copied first.
+            conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(()))?;
+            conn.busy_timeout(READERS_WAIT)?;
+            conn.prepare_cached("PRAGMA wal_checkpoint(RESTART)")?.query_row([], |row| Ok(row.get::<_, i64>(0)? == 0))
+        };
+        let began = attempt();
+        let restored = conn.busy_timeout(open::BUSY_TIMEOUT);
+        // An error here meets the next commit or copy, too, and is said there.
+        restored.is_ok() && began.unwrap_or(false)
     }
 
     /// Proves with a harmless row that the file takes writes.

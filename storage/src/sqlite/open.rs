@@ -15,7 +15,7 @@ use super::Home;
 use crate::error::OpenError;
 
 /// How long one statement waits for another process's lock.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The check after an unclean stop ends here on a large file: a restart must not take long.
 const CHECK_BUDGET: Duration = Duration::from_millis(300);
 /// The writer's page cache.

@@ -13,6 +13,11 @@ use crate::record::SpanRecord;
 /// Bits of `start_us` below a slice's number, finest level first.
 pub(super) const LEVEL_BITS: [u32; 3] = [20, 28, 36];
 
+/// Tokens one span counts for at most. Providers report what they like; a sum must have room for millions of spans.
+const TOKENS_MAX: u64 = 1 << 40;
+/// Nanodollars one span counts for at most: about a million dollars.
+const COST_NANO_USD_MAX: i64 = 1 << 50;
+
 /// The filter values of a span, as small integers; `score` is -1 when there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -36,8 +41,9 @@ impl Weight {
     pub(super) fn of(span: &SpanRecord, body_bytes: usize) -> Self {
         Self {
             findings: span.security_findings.len() as i64,
-            tokens: span.total_tokens.unwrap_or(0).min(i64::MAX as u64).cast_signed(),
-            cost_nano_usd: (span.estimated_cost_usd.unwrap_or(0.0) * 1e9).round() as i64,
+            tokens: span.total_tokens.unwrap_or(0).min(TOKENS_MAX).cast_signed(),
+            cost_nano_usd: ((span.estimated_cost_usd.unwrap_or(0.0) * 1e9).round() as i64)
+                .clamp(-COST_NANO_USD_MAX, COST_NANO_USD_MAX),
             bytes: body_bytes as i64,
         }
     }
@@ -67,10 +73,13 @@ pub(super) struct Tallies {
     sums: HashMap<(Key, i64), Sums>,
 }
 
+/// Sums stand still at 2^62: one that left the range of integers would become a REAL, which its column refuses, and with
+/// it every further span of the key.
 const ADD: &str = "INSERT INTO tallies (tenant, provider, model, operation, score, spans, traces, findings, tokens, \
     cost_nano_usd, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO UPDATE SET \
     spans = spans + excluded.spans, traces = traces + excluded.traces, findings = findings + excluded.findings, \
-    tokens = tokens + excluded.tokens, cost_nano_usd = cost_nano_usd + excluded.cost_nano_usd, \
+    tokens = max(min(tokens + excluded.tokens, 4611686018427387904), -4611686018427387904), \
+    cost_nano_usd = max(min(cost_nano_usd + excluded.cost_nano_usd, 4611686018427387904), -4611686018427387904), \
     bytes = bytes + excluded.bytes";
 const ADD_SLICE: &str = "INSERT INTO slices (tenant, level, slice, provider, model, operation, score, spans, traces) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET \

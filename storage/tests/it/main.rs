@@ -3,6 +3,7 @@
 // Clippy's leave to unwrap in tests covers test functions, not what they call.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bounds;
 mod crash;
 mod faults;
 mod identity;

@@ -1,0 +1,98 @@
+//! What one absurd or hostile record can do to the store: nothing to the others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tempfile::TempDir;
+use weir_config::vocab::TenantId;
+use weir_storage::record::SpanRecord;
+
+use crate::support::{on_both, open, put, span, total};
+
+#[test]
+fn absurd_usage_of_one_answer_does_not_stop_the_recording_of_the_next() {
+    on_both(|store| {
+        let absurd =
+            |start| SpanRecord { total_tokens: Some(u64::MAX), estimated_cost_usd: Some(f64::MAX), ..span(start) };
+        // Each in a batch of its own: the sums meet in the table.
+        for start in 0..3 {
+            put(store, [absurd(start)]);
+            put(store, [span(start + 10)]);
+        }
+        assert_eq!(total(store, TenantId::DEFAULT), 6);
+        assert_eq!(store.counters().dropped_poison, 0);
+        let stats = store.stats(TenantId::DEFAULT).unwrap();
+        assert_eq!(stats.total_tokens, 3 * (1 << 40) + 3 * 13);
+    });
+}
+
+#[test]
+fn a_sum_that_an_absurd_figure_has_filled_already_takes_further_spans() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    put(&store, [span(1)]);
+    let full = format!("UPDATE tallies SET tokens = {0}, cost_nano_usd = {0}", i64::MAX);
+    Connection::open(&path).unwrap().execute_batch(&full).unwrap();
+    put(&store, [span(2)]);
+    put(&store, [span(3)]);
+    assert_eq!(total(&store, TenantId::DEFAULT), 3);
+    assert_eq!(store.counters().dropped_poison, 0);
+}
+
+/// Text that hardly compresses.
+fn noise(seed: u64, bytes: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let letter = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[(state >> 58) as usize])
+    };
+    (0..bytes).map(letter).collect()
+}
+
+#[test]
+fn the_log_stays_bounded_while_readers_always_overlap() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    put(&store, [span(0)]);
+    let texts: Vec<String> = (0..8).map(|seed| noise(seed, 1 << 20)).collect();
+    let ended = AtomicBool::new(false);
+    let (to_a, from_b) = channel();
+    let (to_b, from_a) = channel();
+    to_a.send(()).unwrap();
+    let written = std::thread::scope(|scope| {
+        for (other_began, begun) in [(from_b, to_b), (from_a, to_a)] {
+            let (path, ended) = (&path, &ended);
+            scope.spawn(move || {
+                // A snapshot is given up only when the other reader has its next one.
+                let mut held = None;
+                while other_began.recv().is_ok() && !ended.load(Ordering::Relaxed) {
+                    drop(held.take());
+                    let conn = Connection::open(path).unwrap();
+                    conn.execute_batch("BEGIN; SELECT count(*) FROM migrations").unwrap();
+                    held = Some(conn);
+                    std::thread::sleep(Duration::from_millis(20));
+                    if begun.send(()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        let mut written = 0;
+        for at in 0..240 {
+            let prompt = Some(texts[at % texts.len()].clone());
+            written += prompt.as_ref().map_or(0, String::len);
+            put(&store, [SpanRecord { prompt, ..span(at as i64) }]);
+        }
+        ended.store(true, Ordering::Relaxed);
+        written as u64
+    });
+    // The log's file keeps the size it once had.
+    let log = std::fs::metadata(folder.path().join("service.db-wal")).unwrap().len();
+    assert!(log < 100 << 20, "the log grew to {log} bytes of {written} written");
+}
