@@ -130,8 +130,17 @@ fn plain(collector: &mut Collector, channel: Channel, text: Text<'_>, key: &'sta
     collector.append(slot, Piece::Text(text), || Location::root("response").key(key));
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often an object's rest has been read ahead.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Looks ahead for the keys an event is understood by; `walker` stands before the value of a key of its object.
+/// It reads the rest of the object: once per object, or a message of nothing but such keys would take quadratic time.
 fn look_ahead(mut walker: Walker<'_>, mut head: Head) -> Head {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     let Ok(Some(_)) = walker.next_raw() else { return head };
     while let Ok(Some(key)) = next_key(&mut walker) {
         let Ok(value) = value(&mut walker) else { break };
@@ -158,6 +167,7 @@ impl Head {
 /// The object at the top, and the objects that carry the same keys: `message` of `message_start`, `response`.
 fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
     let mut head = Head::default();
+    let mut looked = false;
     let mut status = None;
     let mut loose = (None, None);
     while let Some(key) = next_key(walker)? {
@@ -165,6 +175,7 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault>
         let known = &*key_text;
         if matches!(known.as_bytes(), b"delta" | b"content_block" | b"item")
             && (head.kind.is_none() || head.index.or(head.output).is_none())
+            && !std::mem::replace(&mut looked, true)
         {
             head = look_ahead(walker.clone(), head);
         }

@@ -134,6 +134,16 @@ fn reads_a_chat_stream() {
 }
 
 #[test]
+fn an_object_is_read_ahead_once_however_many_of_its_keys_ask_for_it() {
+    let event = |keys: usize| format!("data: {{{}\"last\":0}}\n\n", "\"delta\":0,".repeat(keys));
+    for keys in [1, 10, 1_000] {
+        let before = absorb::LOOKS.get();
+        read(AnswerKind::EventStream, &event(keys));
+        assert_eq!(absorb::LOOKS.get() - before, 1, "{keys} keys");
+    }
+}
+
+#[test]
 fn tells_tool_calls_apart_when_indexes_do_not() {
     let stream = |deltas: &[&str]| {
         let events: String = deltas
