@@ -229,13 +229,14 @@ impl Relay<'_> {
             if watch.client_left() {
                 return Body::ClientLeft;
             }
+            if idle {
+                // Whatever came in the same moment: the next end of the stream would be ours, not the provider's.
+                let limit = self.idle_limit.as_millis();
+                return Body::UpstreamIdle(format!(
+                    "the provider sent nothing for {limit} ms in the middle of its answer (`stream_idle_timeout_ms`)"
+                ));
+            }
             match got {
-                Ok(0) | Err(_) if idle => {
-                    let limit = self.idle_limit.as_millis();
-                    return Body::UpstreamIdle(format!(
-                        "the provider sent nothing for {limit} ms in the middle of its answer (`stream_idle_timeout_ms`)"
-                    ));
-                }
                 Ok(0) => return self.end_of_stream().await,
                 Ok(_) => {}
                 Err(error) => return Body::UpstreamCut(format!("the provider's connection broke: {error}")),

@@ -150,9 +150,10 @@ pub(crate) async fn await_head(
             None => {}
         }
     };
-    deadline.disarm();
+    let late = deadline.disarm();
     *awaiting += waiting.elapsed();
-    result
+    // A head that came in the moment of the deadline stands on a connection that we have shut down.
+    if late && result.is_ok() { Err(NoAnswer::Timeout) } else { result }
 }
 
 /// Ends both directions of a connection that somebody else is reading.
