@@ -23,6 +23,8 @@ use super::state::{Api, patiently, to_json};
 const RESULT_BYTES_MAX: usize = 4_096;
 /// Bytes a name may have: it is part of an index.
 const NAME_BYTES_MAX: usize = 4_096;
+/// Bytes the arguments may have, and the metadata together: a span shows all its actions.
+const DETAIL_BYTES_MAX: usize = 64 * 1024;
 /// Bytes the short fields may have.
 const WORD_BYTES_MAX: usize = 64;
 /// What was done.
@@ -49,8 +51,9 @@ pub(super) struct ActionReport {
     /// Tool, command, address or file; at most 4096 bytes.
     #[schemars(length(min = 1, max = 4096))]
     name: String,
-    /// JSON-encoded text, or bare text.
+    /// JSON-encoded text, or bare text; at most 65536 bytes.
     #[serde(default)]
+    #[schemars(length(max = 65536))]
     arguments: Option<String>,
     /// Kept to 4096 bytes.
     #[serde(default)]
@@ -77,7 +80,7 @@ pub(super) struct ActionReport {
     #[serde(default)]
     #[schemars(length(max = 64))]
     file_operation: Option<String>,
-    /// Details; values that are no texts are kept as their JSON text.
+    /// Details, at most 65536 bytes; values that are no texts are kept as their JSON text.
     #[serde(default)]
     metadata: Option<BTreeMap<String, Value>>,
     /// When it happened; the time of arrival when left out.
@@ -169,6 +172,15 @@ impl ActionReport {
                 return Err(Fault::invalid(format!("`{name}` must have at most {WORD_BYTES_MAX} bytes")));
             }
         }
+        let arguments = self.arguments.as_ref().map_or(0, String::len);
+        let metadata = self.metadata.iter().flatten().map(|(name, value)| name.len() + text_bytes(value)).sum();
+        for (name, bytes) in [("arguments", arguments), ("metadata", metadata)] {
+            if bytes > DETAIL_BYTES_MAX {
+                return Err(Fault::invalid(format!(
+                    "`{name}` has {bytes} bytes; it must have at most {DETAIL_BYTES_MAX}: report the part that matters"
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -185,10 +197,6 @@ impl ActionReport {
 
     fn into_record(self) -> AgentAction {
         let now = Timestamp::now();
-        let text = |value: Value| match value {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
         AgentAction {
             id: fresh_uuid(now),
             action_type: self.action_type.as_str().to_owned(),
@@ -204,6 +212,21 @@ impl ActionReport {
             metadata: self.metadata.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect(),
             timestamp: self.timestamp.unwrap_or(now),
         }
+    }
+}
+
+/// A value of the metadata as it is kept.
+fn text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        other => other.to_string().len(),
     }
 }
 

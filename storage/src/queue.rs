@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
+use weir_config::vocab::Finding;
 
 use crate::error::{Dropped, NotWritten};
 use crate::order::Job;
-use crate::record::SpanRecord;
+use crate::record::{AgentAction, SpanRecord};
 
 /// A span on its way, with what it counts for.
 pub(crate) struct Queued {
@@ -289,18 +290,24 @@ pub(crate) fn weigh(span: &SpanRecord) -> usize {
     for (key, value) in &span.tags {
         bytes += PAIR_BYTES + key.len() + value.len();
     }
-    for finding in &span.security_findings {
-        bytes += size_of_val(finding) + finding.description.len() + finding.location.len() + finding.evidence.len();
-        bytes += pairs(&finding.metadata);
-    }
+    bytes += span.security_findings.iter().map(weigh_finding).sum::<usize>();
     for event in &span.events {
         bytes += size_of_val(event) + event.description.len() + pairs(&event.data);
     }
-    for action in &span.agent_actions {
-        bytes += size_of_val(action) + action.name.len() + text(&action.arguments) + text(&action.result);
-        bytes += pairs(&action.metadata);
-    }
-    bytes
+    bytes + span.agent_actions.iter().map(weigh_action).sum::<usize>()
+}
+
+/// What a reported action counts for.
+pub(crate) fn weigh_action(action: &AgentAction) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let texts = action.name.len() + text(&action.arguments) + text(&action.result);
+    size_of_val(action) + texts + pairs(&action.metadata)
+}
+
+/// What a finding counts for.
+pub(crate) fn weigh_finding(finding: &Finding) -> usize {
+    let texts = finding.description.len() + finding.location.len() + finding.evidence.len();
+    size_of_val(finding) + texts + pairs(&finding.metadata)
 }
 
 /// Two strings in a map.

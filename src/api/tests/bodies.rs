@@ -42,6 +42,8 @@ fn a_body_that_does_not_fit_is_refused_with_field_value_and_what_is_accepted() {
         ("http_status", json!(42), vec!["`http_status`", "100 to 599"]),
         ("http_method", json!("X".repeat(65)), vec!["`http_method`", "64"]),
         ("metadata", json!([]), vec!["`metadata`", "map"]),
+        ("metadata", json!({"a": "x".repeat(65_536)}), vec!["`metadata`", "65537 bytes", "at most 65536"]),
+        ("arguments", json!("x".repeat(65_537)), vec!["`arguments`", "65537 bytes", "at most 65536"]),
     ] {
         let message = action(name, value);
         assert!(said.iter().all(|part| message.contains(part)), "{name}: {message}");

@@ -17,9 +17,13 @@ use crate::actions::ActionsSummary;
 use crate::encode;
 use crate::error::{NotWritten, ReadError};
 use crate::query::SpanFilter;
+use crate::queue::{weigh_action, weigh_finding};
 use crate::record::{AgentAction, SpanRecord};
 use crate::store::Store;
 use crate::writer::WriteError;
+
+/// Actions a span takes: they are shown with it, so their number bounds what reading one span costs.
+const SPAN_ACTIONS_MAX: i64 = 1_000;
 
 /// The span an action belongs to.
 struct Owner {
@@ -55,6 +59,17 @@ impl Tx<'_> {
     }
 
     fn add_action(&mut self, owner: &Owner, action: &AgentAction, findings: &[Finding]) -> Result<(), WriteError> {
+        let present: i64 = self
+            .conn
+            .prepare_cached("SELECT count(*) FROM actions WHERE span = ?1")?
+            .query_row([owner.row], |row| row.get(0))?;
+        if present >= SPAN_ACTIONS_MAX {
+            return Err(WriteError::Row(format!(
+                "{present} actions are reported for span {} and a span takes at most {SPAN_ACTIONS_MAX}; name another \
+                 span of the trace with `span_id`",
+                owner.span_id
+            )));
+        }
         let mut key = owner.key;
         let found = i64::from(score(findings));
         if !findings.is_empty() && found > key.score {
@@ -149,8 +164,14 @@ impl Store {
     }
 }
 
-/// Adds to a span what was reported about it, in order of arrival.
-pub(super) fn join(conn: &Connection, row: i64, span: &mut SpanRecord) -> Result<(), Stop> {
+/// Adds to a span what was reported about it, in order of arrival. Each action is weighed as it is read, and `charge` may
+/// end it.
+pub(super) fn join(
+    conn: &Connection,
+    row: i64,
+    span: &mut SpanRecord,
+    mut charge: impl FnMut(usize) -> Result<(), Stop>,
+) -> Result<(), Stop> {
     let mut statement = conn.prepare_cached("SELECT id, body FROM actions WHERE span = ?1 ORDER BY id")?;
     let mut rows = statement.query([row])?;
     while let Some(row) = rows.next()? {
@@ -158,6 +179,7 @@ pub(super) fn join(conn: &Connection, row: i64, span: &mut SpanRecord) -> Result
             |row: &rusqlite::Row<'_>| Stop::Refused(ReadError::Damaged { row: row.get(0).unwrap_or_default() });
         let body = row.get_ref(1)?.as_blob().map_err(|_| damaged(row))?;
         let (action, findings) = encode::decode_action(body).map_err(|_| damaged(row))?;
+        charge(weigh_action(&action) + findings.iter().map(weigh_finding).sum::<usize>())?;
         span.agent_actions.push(action);
         span.security_findings.extend(findings);
     }

@@ -105,14 +105,20 @@ impl<'a> Reading<'a> {
         };
         let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
         let mut span = encode::decode(columns, body).map_err(|_| damaged())?;
+        self.charge(weigh(&span))?;
         if self.has_actions {
-            actions::join(self.conn, id, &mut span)?;
+            actions::join(self.conn, id, &mut span, |bytes| self.charge(bytes))?;
         }
-        self.bytes += weigh(&span);
+        Ok((id, span))
+    }
+
+    /// Counts what was read; refuses what the answer has no room for.
+    fn charge(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.bytes += bytes;
         if self.bytes > ANSWER_BYTES_MAX {
             return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
         }
-        Ok((id, span))
+        Ok(())
     }
 
     /// The records of these rows, in this order.

@@ -7,9 +7,12 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
-use weir_storage::record::SpanRecord;
+use weir_storage::query::SpanFilter;
+use weir_storage::record::{AgentAction, SpanRecord};
+use weir_storage::{Backend, ReadError, Store};
 
-use crate::support::{on_both, open, put, span, total};
+use crate::ledger::action;
+use crate::support::{ROOMY, on_both, open, options, page, put, span, total};
 
 #[test]
 fn absurd_usage_of_one_answer_does_not_stop_the_recording_of_the_next() {
@@ -95,4 +98,42 @@ fn the_log_stays_bounded_while_readers_always_overlap() {
     // The log's file keeps the size it once had.
     let log = std::fs::metadata(folder.path().join("service.db-wal")).unwrap().len();
     assert!(log < 100 << 20, "the log grew to {log} bytes of {written} written");
+}
+
+#[test]
+fn a_span_with_more_actions_than_an_answer_holds_is_refused_before_all_are_read() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let target = span(1);
+    put(&store, [target.clone()]);
+    let huge = AgentAction { arguments: Some("a".repeat(1 << 20)), ..action("x", true) };
+    store.add_action(TenantId::DEFAULT, target.trace_id, None, huge, vec![]).unwrap().unwrap();
+    // As an earlier version took them; the last one cannot be read.
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400)
+             INSERT INTO actions (tenant, span, action_id, kind, name, success, findings, body)
+                SELECT tenant, span, action_id, kind, name, success, findings, body FROM actions, n;
+             UPDATE actions SET body = x'ff' WHERE id = (SELECT max(id) FROM actions)",
+        )
+        .unwrap();
+    let too_large = ReadError::TooLarge { limit_bytes: 256 << 20 };
+    assert_eq!(store.span(TenantId::DEFAULT, target.span_id), Err(too_large.clone()));
+    assert_eq!(store.list_spans(TenantId::DEFAULT, &SpanFilter::default(), page(1, 0)), Err(too_large));
+}
+
+#[test]
+fn a_span_takes_a_thousand_actions() {
+    let store = Store::open(options(Backend::Memory { max_bytes: ROOMY })).unwrap();
+    let target = span(1);
+    put(&store, [target.clone()]);
+    let add = || store.add_action(TenantId::DEFAULT, target.trace_id, None, action("x", true), vec![]);
+    for _ in 0..1_000 {
+        assert_eq!(add(), Ok(Some(target.span_id)));
+    }
+    let refused = add().unwrap_err().to_string();
+    assert!(refused.contains("at most 1000") && refused.contains("`span_id`"), "{refused}");
+    assert_eq!(store.span(TenantId::DEFAULT, target.span_id).unwrap().unwrap().agent_actions.len(), 1_000);
 }
