@@ -83,6 +83,12 @@ impl Fault {
         Self { retry_after_s: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "api_saturated", message) }
     }
 
+    /// 429: as much of this is under way for the tenant as may be.
+    pub fn too_many(message: impl Into<String>) -> Self {
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { retry_after_s: Some(5), ..refusal }
+    }
+
     /// 503: the query ran into the store's time limit.
     pub fn storage_timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_timeout", message)

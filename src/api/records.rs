@@ -82,6 +82,7 @@ impl From<NotWritten> for Fault {
             NotWritten::TimedOut { .. } => Self::storage_timeout(error.to_string()),
             NotWritten::Closed => Self::shutting_down(),
             NotWritten::Refused { .. } => Self::invalid(error.to_string()),
+            NotWritten::TooMany { .. } => Self::too_many(error.to_string()),
             NotWritten::Unavailable { reason } => {
                 tracing::error!(reason, "the store could not be written");
                 Self::storage_unwritable()

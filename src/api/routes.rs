@@ -116,7 +116,8 @@ fn compliance() -> Vec<Route> {
         Route::post("/api/v1/reports/generate", OPERATOR, reports::generate)
             .says("Compliance", "generate_report", "Has a report built in the background")
             .takes::<reports::ReportRequest>()
-            .answers::<reports::ReportAccepted>(202, "It is being built"),
+            .answers::<reports::ReportAccepted>(202, "It is being built")
+            .refuses(429, "Ten reports of the tenant wait to be built"),
         Route::get("/api/v1/reports", VIEWER, reports::list)
             .says("Compliance", "list_reports", "Reports, newest first")
             .query(query::PAGE)

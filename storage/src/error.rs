@@ -173,6 +173,12 @@ pub enum NotWritten {
         /// How many.
         waiting: usize,
     },
+    /// The tenant has as many reports waiting as it may.
+    #[error("{waiting} reports of this tenant wait to be built already; ask again when one of them is there")]
+    TooMany {
+        /// How many.
+        waiting: u64,
+    },
     /// The store is closed.
     #[error("the store is closed")]
     Closed,

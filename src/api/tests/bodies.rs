@@ -98,6 +98,7 @@ fn what_the_store_does_not_take_has_a_status_of_its_own() {
         (NotWritten::TimedOut { limit_ms: 5 }, 503, "storage_timeout"),
         (NotWritten::Unavailable { reason: "disk I/O error".to_owned() }, 503, "storage_unavailable"),
         (NotWritten::Closed, 503, "shutting_down"),
+        (NotWritten::TooMany { waiting: 10 }, 429, "rate_limit_exceeded"),
         (NotWritten::Refused { reason: "too large".to_owned() }, 400, "invalid_request"),
     ] {
         let fake = Fake::holding(Vec::new());

@@ -62,6 +62,8 @@ pub(crate) struct SqliteEngine {
     pub(super) ballast: Ballast,
     /// When rows past their age were last looked for, and none was found.
     pub(super) aged_looked: Option<Instant>,
+    /// It was said that the database is over its bound with what is not removed for it.
+    pub(super) beyond_told: bool,
 }
 
 impl SqliteEngine {
@@ -91,6 +93,7 @@ impl SqliteEngine {
             policy,
             ballast: Ballast::beside(path),
             aged_looked: None,
+            beyond_told: false,
         })
     }
 

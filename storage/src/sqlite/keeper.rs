@@ -15,6 +15,8 @@ use crate::writer::WriteError;
 const AGE_EVERY: Duration = Duration::from_secs(10);
 /// Free pages that stay in the file for the next rows.
 const FREE_PAGES_MAX: i64 = 1_024;
+/// What a span takes besides its body: its row, five indexes and its part of the sums, in pages that are half full.
+const SPAN_OVERHEAD_BYTES: i64 = 1_024;
 /// Pages given back to the file system in one piece.
 const VACUUM_PAGES: i64 = 256;
 
@@ -56,29 +58,53 @@ impl SqliteEngine {
         drop(rows);
         drop(statement);
         let Some(tenant) = tenant else {
-            self.aged_looked = Some(Instant::now());
-            return Ok(false);
+            let mut reports = 0;
+            self.transact(|tx| {
+                reports = tx.erase_reports_before(keep_from_us)?;
+                Ok(())
+            })?;
+            self.aged_looked = (reports == 0).then(Instant::now);
+            return Ok(reports > 0);
         };
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;
         Ok(true)
     }
 
-    /// Removes the oldest arrivals while more pages are in use than may be.
+    /// Removes the oldest arrivals while more pages are in use than may be. Where all of them would not be enough, the oldest
+    /// reports go, and then nothing: what is left is not the store's to remove.
     pub(super) fn erase_excess(&mut self) -> Result<bool, WriteError> {
         let bound = match &self.home {
             Home::Memory(shared) => i64::try_from(shared.bytes_max).ok(),
             Home::File(_) => self.policy.max_bytes(),
         };
         let Some(bound) = bound else { return Ok(false) };
-        if self.pages("PRAGMA page_count") - self.pages("PRAGMA freelist_count") <= bound / self.page_bytes {
+        let used = (self.pages("PRAGMA page_count") - self.pages("PRAGMA freelist_count")) * self.page_bytes;
+        if used <= bound {
+            self.beyond_told = false;
             return Ok(false);
         }
+        let enough = used.saturating_sub(self.span_bytes()?) <= bound;
         let mut erased = 0;
         self.transact(|tx| {
-            erased = tx.erase_oldest()?;
+            erased = if enough { tx.erase_oldest()? } else { tx.erase_oldest_reports()? };
             Ok(())
         })?;
+        if erased == 0 && !std::mem::replace(&mut self.beyond_told, true) {
+            tracing::warn!(
+                used,
+                bound,
+                "the database is over its bound with what is not removed for it (audit log, tenants, keys); raise \
+                 storage.max_bytes"
+            );
+        }
         Ok(erased > 0)
+    }
+
+    /// What spans and their actions take, indexes included; rather too much than too little.
+    fn span_bytes(&self) -> Result<i64, WriteError> {
+        let Some(conn) = self.conn.as_ref() else { return Ok(0) };
+        let sql = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) FROM tallies";
+        Ok(conn.prepare_cached(sql)?.query_row([SPAN_OVERHEAD_BYTES], |row| row.get(0))?)
     }
 
     /// Gives pages back to the file system when many are free. Files of the first version cannot; theirs are reused.

@@ -1,4 +1,7 @@
 //! The reports' table.
+//!
+//! A tenant's list is bounded, and so is what one page holds. What is taken out are a tenant's oldest reports, so that the
+//! places of its list (`nth`) have no gap.
 
 use rusqlite::{OptionalExtension, Row};
 use uuid::Uuid;
@@ -6,11 +9,22 @@ use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
 use super::paging::first_place;
+use super::pool::Stop;
+use super::read::ANSWER_BYTES_MAX;
+use super::tx::Tx;
 use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged};
 use crate::reports::{ReportRecord, ReportStatus, ReportType};
 use crate::store::{Store, effective};
 
+/// Reports of one tenant that may wait to be built: they are built one after another, for all tenants.
+const PENDING_MAX: i64 = 10;
+/// Reports of one tenant that are kept; the next one asked for takes the place of the oldest.
+const KEPT_MAX: i64 = 1_000;
+/// Reports taken out in one transaction.
+const BATCH_REPORTS: i64 = 16;
+/// What a byte of a stored report takes in an answer: the text becomes a tree of values.
+const TREE_BYTES: usize = 8;
 const COLUMNS: &str =
     "report_id, report_type, status, period_start_us, period_end_us, created_us, completed_us, content, error";
 
@@ -40,12 +54,40 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<ReportRecord> 
     })
 }
 
+impl Tx<'_> {
+    /// Makes room for one more report of a tenant; gives how many wait.
+    fn count_reports(&self, tenant: i64) -> rusqlite::Result<i64> {
+        let kept = "DELETE FROM reports WHERE tenant = ?1 AND status <> 'pending' AND \
+            nth <= (SELECT max(nth) FROM reports WHERE tenant = ?1) - ?2";
+        self.conn.prepare_cached(kept)?.execute((tenant, KEPT_MAX - 1))?;
+        // By the index of those that wait.
+        let waiting =
+            "SELECT count(*) FROM reports INDEXED BY reports_pending WHERE status = 'pending' AND tenant = ?1";
+        self.conn.prepare_cached(waiting)?.query_row([tenant], |row| row.get(0))
+    }
+
+    /// Takes out some reports that were asked for before `created_us`, each the oldest of its tenant; how many.
+    pub(super) fn erase_reports_before(&self, created_us: i64) -> rusqlite::Result<usize> {
+        let sql = "DELETE FROM reports WHERE id IN (SELECT r.id FROM tenants t JOIN reports r ON r.id = \
+            (SELECT id FROM reports WHERE tenant = t.id ORDER BY nth LIMIT 1) \
+            WHERE r.created_us < ?1 AND r.status <> 'pending' LIMIT ?2)";
+        self.conn.prepare_cached(sql)?.execute((created_us, BATCH_REPORTS))
+    }
+
+    /// Takes out the oldest reports of all; how many.
+    pub(super) fn erase_oldest_reports(&self) -> rusqlite::Result<usize> {
+        let sql = "DELETE FROM reports WHERE id IN \
+            (SELECT id FROM reports WHERE status <> 'pending' ORDER BY id LIMIT ?1)";
+        self.conn.prepare_cached(sql)?.execute([BATCH_REPORTS])
+    }
+}
+
 impl Store {
     /// Asks for a report over `period_start..period_end`. It is durable, and `pending`, when this returns; it is built in
     /// the background.
     ///
     /// # Errors
-    /// [`NotWritten`].
+    /// [`NotWritten`]; `TooMany` while ten reports of the tenant wait.
     pub fn create_report(
         &self,
         tenant: TenantId,
@@ -66,8 +108,12 @@ impl Store {
             error: None,
         };
         let row = report.clone();
-        self.write("write_report", move |tx| {
+        let waiting = self.write("write_report", move |tx| {
             let tenant = tx.interner.tenant(tx.conn, row.tenant_id)?;
+            let waiting = tx.count_reports(tenant)?;
+            if waiting >= PENDING_MAX {
+                return Ok(waiting);
+            }
             tx.conn
                 .prepare_cached(
                     "INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, \
@@ -83,8 +129,11 @@ impl Store {
                     row.period_end.micros(),
                     row.created_at.micros(),
                 ))?;
-            Ok(())
+            Ok(waiting)
         })?;
+        if waiting >= PENDING_MAX {
+            return Err(NotWritten::TooMany { waiting: waiting.unsigned_abs() });
+        }
         self.build_reports();
         Ok(report)
     }
@@ -98,16 +147,23 @@ impl Store {
         self.ask("read_reports", |conn| {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(answer) };
-            let total: i64 = conn
-                .prepare_cached("SELECT ifnull(max(nth), 0) FROM reports WHERE tenant = ?1")?
-                .query_row([tenant_int], |row| row.get(0))?;
-            answer.total = total.unsigned_abs();
+            let (first, last): (i64, i64) = conn
+                .prepare_cached("SELECT ifnull(min(nth), 1), ifnull(max(nth), 0) FROM reports WHERE tenant = ?1")?
+                .query_row([tenant_int], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            answer.total = (last + 1 - first).unsigned_abs();
             let sql =
                 format!("SELECT {COLUMNS} FROM reports WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3");
             let mut statement = conn.prepare_cached(&sql)?;
-            let values = (tenant_int, first_place(total, page), page.limit);
-            let rows = statement.query_map(values, |row| record(tenant, row))?;
-            answer.data = rows.collect::<Result<_, _>>()?;
+            let mut rows = statement.query((tenant_int, first_place(last, page), page.limit))?;
+            let mut bytes = 0;
+            while let Some(row) = rows.next()? {
+                let content = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+                bytes += TREE_BYTES * content.map_or(0, str::len);
+                if bytes > ANSWER_BYTES_MAX {
+                    return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
+                }
+                answer.data.push(record(tenant, row)?);
+            }
             Ok(answer)
         })
     }

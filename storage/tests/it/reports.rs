@@ -3,12 +3,13 @@
 use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Severity, TenantId, Timestamp};
-use weir_storage::Store;
+use weir_storage::audit::AuditEvent;
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::{ReportRecord, ReportStatus, ReportType};
+use weir_storage::{NotWritten, ReadError, Retention, Store};
 
 use crate::ledger::event;
-use crate::support::{on_both, open, put, span, tenant, wait_for};
+use crate::support::{on_both, open, page, put, span, tenant, total, wait_for};
 
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
@@ -86,4 +87,83 @@ fn several_reports_asked_for_at_once_are_all_built() {
             assert_eq!(built(store, report.tenant_id, report.id).status, ReportStatus::Complete);
         }
     });
+}
+
+fn stored(store: &Store, path: &std::path::Path, many: i64, bytes: usize) {
+    put(store, [SpanRecord { tenant_id: tenant(1), ..span(5) }]);
+    let content = format!("{{\"a\":\"{}\"}}", "x".repeat(bytes));
+    let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+        INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, created_us,
+            completed_us, content, nth)
+        SELECT (SELECT id FROM tenants WHERE uuid = ?1), randomblob(16), 'soc2', 'complete', 0, 9, i, i, ?3, i FROM n";
+    rusqlite::Connection::open(path).unwrap().execute(sql, (tenant(1).as_bytes(), many, content)).unwrap();
+}
+
+#[test]
+fn a_page_of_reports_is_bounded_in_bytes() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    stored(&store, &path, 40, 1 << 20);
+    assert_eq!(store.list_reports(tenant(1), page(10, 0)).unwrap().data.len(), 10);
+    assert_eq!(store.list_reports(tenant(1), page(40, 0)), Err(ReadError::TooLarge { limit_bytes: 256 << 20 }));
+}
+
+#[test]
+fn a_tenant_has_ten_reports_waiting_at_most() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    stored(&store, &path, 10, 1);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch("UPDATE reports SET status = 'pending'").unwrap();
+    let ask = |whose| store.create_report(whose, ReportType::Soc2, at(0), at(10));
+    assert_eq!(ask(tenant(1)), Err(NotWritten::TooMany { waiting: 10 }));
+    assert_eq!(store.list_reports(tenant(1), page(1, 0)).unwrap().total, 10, "nothing was kept");
+    let other = ask(tenant(2)).unwrap();
+    built(&store, tenant(2), other.id);
+    let freed = ask(tenant(1)).unwrap();
+    assert_eq!(built(&store, tenant(1), freed.id).status, ReportStatus::Complete);
+}
+
+#[test]
+fn a_thousand_reports_are_kept_and_the_newest_stay_in_their_places() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    stored(&store, &path, 1_000, 1);
+    let before = store.list_reports(tenant(1), page(3, 0)).unwrap();
+    let asked = store.create_report(tenant(1), ReportType::Soc2, at(0), at(10)).unwrap();
+    built(&store, tenant(1), asked.id);
+    let after = store.list_reports(tenant(1), page(4, 0)).unwrap();
+    assert_eq!((before.total, after.total), (1_000, 1_000));
+    assert_eq!(after.data[1..], before.data[..]);
+    let end = store.list_reports(tenant(1), page(10, 998)).unwrap().data;
+    assert_eq!(end.iter().map(|report| report.created_at.micros()).collect::<Vec<_>>(), [3, 2]);
+    // The ages are those of 1970.
+    store.set_retention(Retention { max_age: Some(std::time::Duration::from_secs(86_400)), max_bytes: None });
+    store.sink().push(Box::new(span(Timestamp::now().micros()))).unwrap();
+    wait_for("the old reports to go", || store.list_reports(tenant(1), page(9, 0)).unwrap().total == 1);
+    assert_eq!(store.list_reports(tenant(1), page(9, 0)).unwrap().data[0].id, asked.id);
+}
+
+#[test]
+fn a_bound_in_bytes_takes_reports_before_it_takes_spans_in_vain() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let now = Timestamp::now().micros();
+    put(&store, (0..300).map(|at| span(now + at)));
+    let detail = std::collections::BTreeMap::from([("why".to_owned(), "w".repeat(100_000))]);
+    for _ in 0..50 {
+        store.audit(AuditEvent { detail: detail.clone(), ..event("config.reload", None) }).unwrap();
+    }
+    stored(&store, &path, 20, 100_000);
+    store.set_retention(Retention { max_age: None, max_bytes: Some(4 << 20) });
+    store.sink().push(Box::new(span(now))).unwrap();
+    wait_for("the reports to go", || store.list_reports(tenant(1), page(1, 0)).unwrap().total == 0);
+    // Pieces of housekeeping go on for as long as one finds something to take out.
+    put(&store, (0..300).map(|at| span(now + 300 + at)));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(total(&store, TenantId::DEFAULT), 601, "the audit log alone is over the bound");
 }
