@@ -53,14 +53,15 @@ pub trait Records: Send + Sync + 'static {
         action: AgentAction,
         findings: Vec<Finding>,
     ) -> Result<Option<SpanId>, NotWritten>;
-    /// Asks for a report.
+    /// Asks for a report. A tenant nobody has heard of begins with it if `begin`; else `None`.
     fn create_report(
         &self,
+        begin: bool,
         tenant: TenantId,
         report_type: ReportType,
         period_start: Timestamp,
         period_end: Timestamp,
-    ) -> Result<ReportRecord, NotWritten>;
+    ) -> Result<Option<ReportRecord>, NotWritten>;
     /// Reports, newest first.
     fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault>;
     /// One report.
@@ -161,12 +162,17 @@ impl Records for Store {
 
     fn create_report(
         &self,
+        begin: bool,
         tenant: TenantId,
         report_type: ReportType,
         period_start: Timestamp,
         period_end: Timestamp,
-    ) -> Result<ReportRecord, NotWritten> {
-        self.create_report(tenant, report_type, period_start, period_end)
+    ) -> Result<Option<ReportRecord>, NotWritten> {
+        if begin {
+            self.create_report(tenant, report_type, period_start, period_end).map(Some)
+        } else {
+            self.create_report_if_known(tenant, report_type, period_start, period_end)
+        }
     }
 
     fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault> {

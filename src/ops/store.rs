@@ -65,13 +65,17 @@ pub fn retention(storage: &Storage) -> Retention {
     }
 }
 
-/// Shows spans the store had to drop one by one because no store could take them.
+/// Shows spans the store dropped one by one: no store could take them, or their tenant was deleted after they began.
 pub struct PoisonedSpans(pub Store);
 
 impl Source for PoisonedSpans {
     fn collect(&self, out: &mut Exposition) {
-        let labels = [("queue", "storage"), ("reason", "poison")];
-        out.counter(names::DROPPED, &labels, self.0.counters().dropped_poison);
+        let counters = self.0.counters();
+        for (reason, dropped) in
+            [("poison", counters.dropped_poison), ("tenant_deleted", counters.dropped_tenant_deleted)]
+        {
+            out.counter(names::DROPPED, &[("queue", "storage"), ("reason", reason)], dropped);
+        }
     }
 }
 

@@ -89,6 +89,8 @@ pub struct CountersSnapshot {
     pub dropped_failed: u64,
     /// Spans that no store could take, found and dropped alone.
     pub dropped_poison: u64,
+    /// Spans whose tenant was deleted after they began.
+    pub dropped_tenant_deleted: u64,
     /// Batches committed.
     pub batches_committed: u64,
     /// Batches given up, in whole or in part.
@@ -297,6 +299,7 @@ impl Inner {
             dropped_closed: load(&self.queue.dropped_closed),
             dropped_failed: load(&self.tally.failed),
             dropped_poison: load(&self.tally.poison),
+            dropped_tenant_deleted: load(&self.tally.left_out),
             batches_committed: load(&self.tally.batches_committed),
             batches_failed: load(&self.tally.batches_failed),
             queue_items: self.queue.items(),

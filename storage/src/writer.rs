@@ -35,8 +35,8 @@ const BACKOFF_MAX: Duration = Duration::from_millis(250);
 
 /// What keeps rows: SQLite, memory, or a test's double.
 pub(crate) trait Engine: Send {
-    /// Writes all rows or none.
-    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError>;
+    /// Writes all rows or none; gives how many were left out, because their tenant is gone.
+    fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError>;
     /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
     /// A transaction whose commit failed may have reached the file all the same: `stamp` tells, when it is called again.
     fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError>;
@@ -85,6 +85,7 @@ pub(crate) struct Tally {
     pub(crate) written: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) poison: AtomicU64,
+    pub(crate) left_out: AtomicU64,
     pub(crate) batches_committed: AtomicU64,
     pub(crate) batches_failed: AtomicU64,
     /// Set while the store refuses writes.
@@ -97,6 +98,7 @@ pub(crate) struct Tally {
 struct Fate {
     written: usize,
     poison: usize,
+    left_out: usize,
     failed: usize,
 }
 
@@ -201,6 +203,7 @@ impl Writer {
         let tally = &self.tally;
         tally.written.fetch_add(fate.written as u64, Ordering::Relaxed);
         tally.poison.fetch_add(fate.poison as u64, Ordering::Relaxed);
+        tally.left_out.fetch_add(fate.left_out as u64, Ordering::Relaxed);
         tally.failed.fetch_add(fate.failed as u64, Ordering::Relaxed);
         let (outcome, batches, rows) = if fate.failed > 0 {
             (BatchOutcome::Failed, &tally.batches_failed, fate.failed)
@@ -217,8 +220,9 @@ impl Writer {
         let mut result = self.attempt(rows);
         loop {
             match result {
-                Ok(()) => {
-                    fate.written += rows.len();
+                Ok(left_out) => {
+                    fate.written += rows.len() - left_out;
+                    fate.left_out += left_out;
                     return self.recovered();
                 }
                 Err(WriteError::Row(reason)) => return self.isolate(rows, &reason, deadline, fate),
@@ -236,7 +240,7 @@ impl Writer {
     }
 
     /// A panic while writing counts as the row's fault: halving the group finds the row, and the thread lives on.
-    fn attempt(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
+    fn attempt(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
         let engine = &mut self.engine;
         catch_unwind(AssertUnwindSafe(|| engine.write(rows))).unwrap_or_else(|_| {
             // What the engine held in its hands is not trusted: it starts afresh.

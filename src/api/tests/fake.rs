@@ -153,11 +153,12 @@ impl Records for Fake {
 
     fn create_report(
         &self,
+        _begin: bool,
         _tenant: TenantId,
         _report_type: ReportType,
         _start: Timestamp,
         _end: Timestamp,
-    ) -> Result<ReportRecord, NotWritten> {
+    ) -> Result<Option<ReportRecord>, NotWritten> {
         Err(self.refusal())
     }
 

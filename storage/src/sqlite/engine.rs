@@ -206,11 +206,15 @@ fn begin(conn: &Connection) -> Result<(), WriteError> {
 }
 
 impl Engine for SqliteEngine {
-    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
-        self.transact(|tx| rows::put_all(tx, rows.iter().map(|row| &*row.span)))?;
+    fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
+        let mut left_out = 0;
+        self.transact(|tx| {
+            left_out = rows::put_all(tx, rows.iter().map(|row| &*row.span))?;
+            Ok(())
+        })?;
         // A database in memory has its bound kept after every batch.
         while !self.home.is_file() && self.erase_excess()? {}
-        Ok(())
+        Ok(left_out)
     }
 
     /// The stamp is kept in the header's `user_version`, which takes part in the transaction.
@@ -222,13 +226,17 @@ impl Engine for SqliteEngine {
                 return Ok(());
             }
             tx.conn.pragma_update(None, "user_version", stamp)?;
+            // Of an attempt that is not in the file.
+            tx.interner.unbury(0);
             for job in jobs {
+                let burials = tx.interner.burials();
                 tx.conn.prepare_cached("SAVEPOINT change")?.execute([])?;
                 match job.run(tx).and_then(|()| Ok(tx.tallies.store(tx.conn)?)) {
                     Ok(()) => {}
                     Err(WriteError::Row(_)) => {
                         tx.conn.prepare_cached("ROLLBACK TO change")?.execute([])?;
                         tx.interner.forget();
+                        tx.interner.unbury(burials);
                     }
                     Err(error) => return Err(error),
                 }
@@ -236,7 +244,9 @@ impl Engine for SqliteEngine {
                 tx.conn.prepare_cached("RELEASE change")?.execute([])?;
             }
             Ok(())
-        })
+        })?;
+        self.interner.settle();
+        Ok(())
     }
 
     /// Opens the file afresh, checks it after an I/O error, and proves that it takes writes. Where the log has no room

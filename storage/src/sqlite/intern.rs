@@ -17,6 +17,8 @@ pub(super) struct Interner {
     names: HashMap<String, i64>,
     /// Tenants deleted lately: what began before is not recorded any more.
     buried: HashMap<TenantId, Timestamp>,
+    /// Those of the transaction under way: they count once it is committed.
+    burials: Vec<(TenantId, Timestamp)>,
 }
 
 /// Deletions remembered. More are deleted while an exchange is in flight only by a script.
@@ -28,12 +30,30 @@ impl Interner {
         self.names.clear();
     }
 
-    /// From now on nothing is recorded that began before `at`.
+    /// Nothing is recorded that began before `at`, once the transaction is committed. Forgetting does not undo it: a commit
+    /// that was reported as failed may be in the file.
     pub(super) fn bury(&mut self, tenant: TenantId, at: Timestamp) {
-        if self.buried.len() >= BURIED_MAX {
-            self.buried.clear();
+        self.burials.push((tenant, at));
+    }
+
+    /// Deletions of the transaction under way, so far.
+    pub(super) fn burials(&self) -> usize {
+        self.burials.len()
+    }
+
+    /// Takes back all deletions of the transaction but the first ones.
+    pub(super) fn unbury(&mut self, but: usize) {
+        self.burials.truncate(but);
+    }
+
+    /// The transaction is committed.
+    pub(super) fn settle(&mut self) {
+        for (tenant, at) in self.burials.drain(..) {
+            if self.buried.len() >= BURIED_MAX {
+                self.buried.clear();
+            }
+            self.buried.insert(tenant, at);
         }
-        self.buried.insert(tenant, at);
     }
 
     /// Whether the tenant was deleted after `start`.

@@ -54,6 +54,27 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<ReportRecord> 
     })
 }
 
+/// A report nobody has asked for before.
+fn pending(
+    tenant_id: TenantId,
+    report_type: ReportType,
+    period_start: Timestamp,
+    period_end: Timestamp,
+) -> ReportRecord {
+    ReportRecord {
+        id: Uuid::new_v4(),
+        tenant_id,
+        report_type,
+        status: ReportStatus::Pending,
+        period_start,
+        period_end,
+        created_at: Timestamp::now(),
+        completed_at: None,
+        content: None,
+        error: None,
+    }
+}
+
 impl Tx<'_> {
     /// Makes room for one more report of a tenant; gives how many wait.
     fn count_reports(&self, tenant: i64) -> rusqlite::Result<i64> {
@@ -64,6 +85,16 @@ impl Tx<'_> {
         let waiting =
             "SELECT count(*) FROM reports INDEXED BY reports_pending WHERE status = 'pending' AND tenant = ?1";
         self.conn.prepare_cached(waiting)?.query_row([tenant], |row| row.get(0))
+    }
+
+    fn insert_report(&self, tenant: i64, report: &ReportRecord) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, \
+            created_us, nth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
+            1 + ifnull((SELECT max(nth) FROM reports WHERE tenant = ?1), 0))";
+        let times = [report.period_start, report.period_end, report.created_at].map(Timestamp::micros);
+        let (id, kind) = (report.id.as_bytes().as_slice(), report.report_type.as_str());
+        let values = (tenant, id, kind, report.status.as_str(), times[0], times[1], times[2]);
+        self.conn.prepare_cached(sql)?.execute(values).map(|_| ())
     }
 
     /// Takes out some reports that were asked for before `created_us`, each the oldest of its tenant; how many.
@@ -84,7 +115,7 @@ impl Tx<'_> {
 
 impl Store {
     /// Asks for a report over `period_start..period_end`. It is durable, and `pending`, when this returns; it is built in
-    /// the background.
+    /// the background. A tenant nobody has heard of begins with it.
     ///
     /// # Errors
     /// [`NotWritten`]; `TooMany` while ten reports of the tenant wait.
@@ -95,47 +126,45 @@ impl Store {
         period_start: Timestamp,
         period_end: Timestamp,
     ) -> Result<ReportRecord, NotWritten> {
-        let report = ReportRecord {
-            id: Uuid::new_v4(),
-            tenant_id: tenant,
-            report_type,
-            status: ReportStatus::Pending,
-            period_start,
-            period_end,
-            created_at: Timestamp::now(),
-            completed_at: None,
-            content: None,
-            error: None,
-        };
+        let report = pending(tenant, report_type, period_start, period_end);
+        self.put_report(report, true)?.ok_or(NotWritten::Closed)
+    }
+
+    /// The same for a caller whose credential is its tenant's; `None` when the tenant is gone: it must not come back.
+    ///
+    /// # Errors
+    /// As [`Store::create_report`].
+    pub fn create_report_if_known(
+        &self,
+        tenant: TenantId,
+        report_type: ReportType,
+        period_start: Timestamp,
+        period_end: Timestamp,
+    ) -> Result<Option<ReportRecord>, NotWritten> {
+        self.put_report(pending(tenant, report_type, period_start, period_end), false)
+    }
+
+    fn put_report(&self, report: ReportRecord, begin: bool) -> Result<Option<ReportRecord>, NotWritten> {
         let row = report.clone();
         let waiting = self.write("write_report", move |tx| {
-            let tenant = tx.interner.tenant(tx.conn, row.tenant_id)?;
+            let known = if begin {
+                Some(tx.interner.tenant(tx.conn, row.tenant_id)?)
+            } else {
+                find_tenant(tx.conn, row.tenant_id)?
+            };
+            let Some(tenant) = known else { return Ok(None) };
             let waiting = tx.count_reports(tenant)?;
-            if waiting >= PENDING_MAX {
-                return Ok(waiting);
+            if waiting < PENDING_MAX {
+                tx.insert_report(tenant, &row)?;
             }
-            tx.conn
-                .prepare_cached(
-                    "INSERT INTO reports (tenant, report_id, report_type, status, period_start_us, period_end_us, \
-                     created_us, nth) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
-                     1 + ifnull((SELECT max(nth) FROM reports WHERE tenant = ?1), 0))",
-                )?
-                .execute((
-                    tenant,
-                    row.id.as_bytes().as_slice(),
-                    row.report_type.as_str(),
-                    row.status.as_str(),
-                    row.period_start.micros(),
-                    row.period_end.micros(),
-                    row.created_at.micros(),
-                ))?;
-            Ok(waiting)
+            Ok(Some(waiting))
         })?;
+        let Some(waiting) = waiting else { return Ok(None) };
         if waiting >= PENDING_MAX {
             return Err(NotWritten::TooMany { waiting: waiting.unsigned_abs() });
         }
         self.build_reports();
-        Ok(report)
+        Ok(Some(report))
     }
 
     /// Reports, newest first.

@@ -13,12 +13,15 @@ use crate::writer::WriteError;
 const INSERT: &str = "INSERT INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
     body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// Puts spans in; the sums are kept in `tx` until the caller stores them.
-pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<(), WriteError> {
+/// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
+/// was deleted after they began.
+pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
     let Tx { conn, encoder, interner, tallies } = tx;
     let mut insert = conn.prepare_cached(INSERT)?;
+    let mut left_out = 0;
     for span in spans {
         if interner.is_buried(span.tenant_id, span.start_time) {
+            left_out += 1;
             continue;
         }
         let key = Key {
@@ -38,7 +41,7 @@ pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanR
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 fn put(insert: &mut CachedStatement<'_>, span: &SpanRecord, key: Key, ord: i64, body: &[u8]) -> rusqlite::Result<()> {

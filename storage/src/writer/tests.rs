@@ -24,7 +24,7 @@ struct Script {
 struct Double(Arc<Mutex<Script>>);
 
 impl Engine for Double {
-    fn write(&mut self, rows: &[Queued]) -> Result<(), WriteError> {
+    fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
         let mut script = self.0.lock();
         script.attempts.push(rows.len());
         if script.always_failing {
@@ -42,7 +42,7 @@ impl Engine for Double {
             return Err(WriteError::Row("poison".to_owned()));
         }
         script.committed.extend(ids);
-        Ok(())
+        Ok(0)
     }
 
     fn carry_out(&mut self, _jobs: &mut [Box<dyn Job>], _stamp: i32) -> Result<(), WriteError> {

@@ -8,6 +8,7 @@ use weir_storage::Store;
 use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, TenantChange};
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
+use weir_storage::reports::ReportType;
 
 use crate::ledger::event;
 use crate::support::{on_both, open, page, put, span, tenant};
@@ -123,7 +124,9 @@ fn deleting_a_tenant_leaves_nothing_of_it_and_everything_of_the_others() {
         assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
         assert!(!store.delete_tenant(tenant(1), event("tenant.delete", None)).unwrap());
         // What was on its way when the tenant was deleted does not bring it back.
+        let written = store.counters().written;
         put(store, [before]);
+        assert_eq!((store.counters().written - written, store.counters().dropped_tenant_deleted), (0, 1));
         assert_eq!(store.tenant(tenant(1)).unwrap(), None);
         assert_eq!(store.list_tenants(page(10, 0)).unwrap().total, 1);
         assert_eq!(store.list_keys(tenant(1), page(10, 0)).unwrap().total, 0);
@@ -154,4 +157,31 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     assert_eq!(loaded.keys.iter().map(|key| key.id).collect::<Vec<_>>(), [one.0.id]);
     assert_eq!((loaded.tokens, loaded.token_key_sha256), (vec![(tenant(1), 7)], Some([3; 32])));
     assert_eq!(again.tenant(tenant(1)).unwrap(), store.tenant(tenant(1)).unwrap());
+}
+
+#[test]
+fn a_deletion_that_was_not_made_keeps_no_span_out() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    create(&store, tenant(1), "First");
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'not now'); END";
+    rusqlite::Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
+    assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).is_err());
+    put(&store, [span_of(tenant(1), 1)]);
+    assert_eq!(store.list_spans(tenant(1), &SpanFilter::default(), page(1, 0)).unwrap().total, 1);
+    assert_eq!(store.counters().dropped_tenant_deleted, 0);
+}
+
+#[test]
+fn a_report_asked_for_too_late_does_not_bring_a_deleted_tenant_back() {
+    on_both(|store| {
+        let at = Timestamp::from_micros;
+        create(store, tenant(1), "First");
+        let late = || store.create_report_if_known(tenant(1), ReportType::Soc2, at(0), at(1)).unwrap();
+        assert!(late().is_some());
+        assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
+        assert_eq!(late(), None);
+        assert_eq!(store.list_tenants(page(10, 0)).unwrap().total, 0);
+    });
 }
