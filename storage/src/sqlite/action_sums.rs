@@ -4,6 +4,8 @@
 //! Invariant: after every transaction a row says how many actions of a kind and name the spans of its filter values have,
 //! and a row of kind 0 how many such spans have any; no row counts nothing.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, params_from_iter};
 
 use super::pool::Stop;
@@ -45,9 +47,15 @@ pub(super) fn add_action(
     add(conn, key, kind, name, 1, i64::from(!success))
 }
 
-/// The actions of `span` count for nothing any more; for a span that is about to go.
-pub(super) fn remove_span(conn: &Connection, key: &Key, span: i64) -> rusqlite::Result<()> {
-    change_span(conn, key, span, -1)
+/// Actions of one span by kind and name, and how many of them failed.
+pub(super) type Removed = BTreeMap<(i64, String), (i64, i64)>;
+
+/// Actions of a span count for nothing any more; `all` when it has no further ones.
+pub(super) fn remove(conn: &Connection, key: &Key, removed: &Removed, all: bool) -> rusqlite::Result<()> {
+    for ((kind, name), (actions, failures)) in removed {
+        add(conn, key, *kind, name, -actions, -failures)?;
+    }
+    if all && !removed.is_empty() { add(conn, key, SPANS, "", -1, 0) } else { Ok(()) }
 }
 
 /// The actions of `span` count under another score from now on.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use weir_config::vocab::TenantId;
 
-use super::action_sums;
+use super::action_sums::{self, Removed};
 use super::intern::find_tenant;
 use super::read;
 use super::tallies::{Key, Weight};
@@ -20,11 +20,65 @@ use crate::writer::WriteError;
 
 /// Spans taken out in one transaction.
 pub(super) const BATCH_ROWS: i64 = 256;
+/// Actions taken out in one transaction; a span goes when its last action has gone.
+const BATCH_ACTIONS: usize = 1_000;
+/// Bytes of bodies taken out in one transaction, after which nothing further is begun.
+const BATCH_BYTES: i64 = 8 * 1024 * 1024;
 /// Sums of slices of time, or of actions, taken out in one transaction.
 const BATCH_SLICES: i64 = 1_024;
 
+/// What a transaction may still take out.
+struct Room {
+    actions: usize,
+    bytes: i64,
+}
+
+impl Room {
+    const fn of_a_piece() -> Self {
+        Self { actions: BATCH_ACTIONS, bytes: BATCH_BYTES }
+    }
+}
+
+/// Actions of a span that were taken out.
+struct Taken {
+    weight: Weight,
+    by_name: Removed,
+    /// None is left.
+    all: bool,
+}
+
+/// Takes out a span's actions, as far as there is room.
+fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Result<Taken> {
+    let mut taken = Taken { weight: Weight::default(), by_name: Removed::new(), all: true };
+    let mut ids: Vec<i64> = Vec::new();
+    let sql = "SELECT id, kind, name, success, findings, length(body) FROM actions WHERE span = ?1 ORDER BY id";
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query([span])?;
+    while let Some(row) = rows.next()? {
+        if room.actions == 0 || room.bytes <= 0 {
+            taken.all = false;
+            break;
+        }
+        let bytes: i64 = row.get(5)?;
+        ids.push(row.get(0)?);
+        taken.weight.findings += row.get::<_, i64>(4)?;
+        taken.weight.bytes += bytes;
+        let (count, failures) = taken.by_name.entry((row.get(1)?, row.get(2)?)).or_default();
+        *count += 1;
+        *failures += i64::from(!row.get::<_, bool>(3)?);
+        room.actions -= 1;
+        room.bytes -= bytes;
+    }
+    drop(rows);
+    let mut delete = conn.prepare_cached("DELETE FROM actions WHERE id = ?1")?;
+    for id in ids {
+        delete.execute([id])?;
+    }
+    Ok(taken)
+}
+
 impl Tx<'_> {
-    /// Takes out the oldest arrivals; gives how many there were.
+    /// Takes out some of the oldest arrivals, or of their actions; 0 when there is none.
     pub(super) fn erase_oldest(&mut self) -> Result<usize, WriteError> {
         self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[BATCH_ROWS])
     }
@@ -43,6 +97,7 @@ impl Tx<'_> {
             .query_map(params_from_iter(values), |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
+        let mut room = Room::of_a_piece();
         for id in &ids {
             let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1) \
                 FROM spans WHERE id = ?1";
@@ -52,13 +107,23 @@ impl Tx<'_> {
                 let key = Key { tenant, provider, model, operation, score };
                 Ok((key, row.get::<_, Vec<u8>>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
             })?;
-            let weight = with_actions(conn, *id, read::weight_of_row(conn, *id)?)?;
-            action_sums::remove_span(conn, &key, *id)?;
-            conn.prepare_cached("DELETE FROM actions WHERE span = ?1")?.execute([id])?;
+            let taken = take_actions(conn, *id, &mut room)?;
+            action_sums::remove(conn, &key, &taken.by_name, taken.all)?;
+            if !taken.all {
+                self.tallies.take_weight(key, start_us, &taken.weight);
+                break;
+            }
+            let mut weight = read::weight_of_row(conn, *id)?;
+            room.bytes -= weight.bytes;
+            weight.findings += taken.weight.findings;
+            weight.bytes += taken.weight.bytes;
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
             if ord == 0 {
                 beheaded.insert((key.tenant, trace_id));
+            }
+            if room.bytes <= 0 {
+                break;
             }
         }
         for (tenant, trace_id) in beheaded {
@@ -101,18 +166,29 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Takes out some spans of a deleted tenant, whose sums go as a whole afterwards; false when there was none.
+    fn erase_spans_of(&mut self, tenant: i64) -> Result<bool, WriteError> {
+        let conn = self.conn;
+        let sql = "SELECT id FROM spans INDEXED BY spans_by_start WHERE tenant = ?1 ORDER BY start_us, id LIMIT ?2";
+        let ids: Vec<i64> =
+            conn.prepare_cached(sql)?.query_map((tenant, BATCH_ROWS), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut room = Room::of_a_piece();
+        for id in &ids {
+            if room.bytes <= 0 || !take_actions(conn, *id, &mut room)?.all {
+                break;
+            }
+            let sql = "DELETE FROM spans WHERE id = ?1 RETURNING length(body)";
+            let bytes: i64 = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0))?;
+            room.bytes -= bytes;
+        }
+        Ok(!ids.is_empty())
+    }
+
     /// Takes out some rows of a deleted tenant; false when there is none left.
     pub(super) fn erase_deleted(&mut self) -> Result<bool, WriteError> {
         let conn = self.conn;
         let Some(tenant) = deleted(conn)? else { return Ok(false) };
-        let condition = "span IN (SELECT id FROM spans WHERE tenant = ?1 ORDER BY id LIMIT ?2)";
-        conn.prepare_cached(&format!("DELETE FROM actions WHERE {condition}"))?.execute((tenant, BATCH_ROWS))?;
-        let spans = conn
-            .prepare_cached(
-                "DELETE FROM spans WHERE id IN (SELECT id FROM spans WHERE tenant = ?1 ORDER BY id LIMIT ?2)",
-            )?
-            .execute((tenant, BATCH_ROWS))?;
-        if spans > 0 {
+        if self.erase_spans_of(tenant)? {
             return Ok(true);
         }
         let slices = conn

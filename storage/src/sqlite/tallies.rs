@@ -38,6 +38,10 @@ pub(super) struct Weight {
 }
 
 impl Weight {
+    fn negative(&self) -> Self {
+        Self { findings: -self.findings, tokens: -self.tokens, cost_nano_usd: -self.cost_nano_usd, bytes: -self.bytes }
+    }
+
     pub(super) fn of(span: &SpanRecord, body_bytes: usize) -> Self {
         Self {
             findings: span.security_findings.len() as i64,
@@ -101,13 +105,12 @@ impl Tallies {
 
     /// One span less.
     pub(super) fn remove(&mut self, key: Key, start_us: i64, traces: i64, weight: &Weight) {
-        let weight = Weight {
-            findings: -weight.findings,
-            tokens: -weight.tokens,
-            cost_nano_usd: -weight.cost_nano_usd,
-            bytes: -weight.bytes,
-        };
-        self.entry(key, start_us).add(&Sums { spans: -1, traces: -traces, weight });
+        self.entry(key, start_us).add(&Sums { spans: -1, traces: -traces, weight: weight.negative() });
+    }
+
+    /// Less of a span that stays counted.
+    pub(super) fn take_weight(&mut self, key: Key, start_us: i64, weight: &Weight) {
+        self.entry(key, start_us).add(&Sums { weight: weight.negative(), ..Sums::default() });
     }
 
     /// A span of this key became (1) or ceased to be (-1) the first of its trace.

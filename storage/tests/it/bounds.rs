@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{TenantId, Timestamp};
 use weir_storage::query::SpanFilter;
 use weir_storage::record::{AgentAction, SpanRecord};
-use weir_storage::{Backend, ReadError, Store};
+use weir_storage::{Backend, ReadError, Retention, Store};
 
 use crate::ledger::action;
-use crate::support::{ROOMY, on_both, open, options, page, put, span, total};
+use crate::support::{ROOMY, on_both, open, options, page, put, span, tenant, total, wait_for};
 
 #[test]
 fn absurd_usage_of_one_answer_does_not_stop_the_recording_of_the_next() {
@@ -136,4 +136,39 @@ fn a_span_takes_a_thousand_actions() {
     let refused = add().unwrap_err().to_string();
     assert!(refused.contains("at most 1000") && refused.contains("`span_id`"), "{refused}");
     assert_eq!(store.span(TenantId::DEFAULT, target.span_id).unwrap().unwrap().agent_actions.len(), 1_000);
+}
+
+#[test]
+fn a_span_with_very_many_actions_is_taken_out_in_pieces_and_the_sums_agree_all_along() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let (target, other) = (span(1), SpanRecord { tenant_id: tenant(2), ..span(2) });
+    put(&store, [target.clone(), other.clone()]);
+    for one in [&target, &other] {
+        store.add_action(one.tenant_id, one.trace_id, None, action("x", false), vec![]).unwrap().unwrap();
+    }
+    let conn = Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 9000)
+         INSERT INTO actions (tenant, span, action_id, kind, name, success, findings, body)
+            SELECT tenant, span, action_id, kind, name, success, findings, body FROM actions, n;
+         UPDATE action_sums SET actions = 9001, failures = 9001 WHERE kind > 0;
+         UPDATE tallies SET bytes = bytes + 9000 * (SELECT max(length(body)) FROM actions);
+         CREATE TABLE pieces (actions INTEGER);
+         CREATE TRIGGER watch AFTER UPDATE ON action_sums
+            BEGIN INSERT INTO pieces VALUES (old.actions - new.actions); END",
+    )
+    .unwrap();
+    let day = Duration::from_secs(86_400);
+    store.set_retention(Retention { max_age: Some(day), max_bytes: None });
+    store.sink().push(Box::new(span(Timestamp::now().micros()))).unwrap();
+    wait_for("the removal", || total(&store, TenantId::DEFAULT) == 1 && total(&store, tenant(2)) == 0);
+    let largest: i64 = conn.query_row("SELECT max(actions) FROM pieces", [], |row| row.get(0)).unwrap();
+    assert_eq!(largest, 1_000);
+    let left = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(left("SELECT count(*) FROM actions"), 0);
+    assert_eq!(left("SELECT count(*) FROM action_sums"), 0);
+    let agree = "SELECT sum(bytes) - (SELECT sum(length(body)) FROM spans) FROM tallies";
+    assert_eq!(left(agree), 0);
 }
