@@ -3,6 +3,7 @@
 //! Each line has a place in its tenant's list (`nth`), by which pages are found. It is not part of the hash; checking the
 //! chain checks it, too: every line but a tenant's first has one before it, on the place before.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -21,6 +22,11 @@ use crate::writer::WriteError;
 const CHECK_LINES: i64 = 20_000;
 /// How long a check of every line is relied on, before the next one that is asked for looks at every line again.
 const WHOLE_EVERY: Duration = Duration::from_secs(600);
+/// The hash of every so many lines is remembered from the check of the whole log, and a line that is shown is checked with
+/// all lines between two of them: a line whose own hash was made anew does not fit there.
+const MARK_EVERY: i64 = 64;
+/// Stretches between marks checked in one read; about as many lines as of a whole check.
+const STRETCHES: usize = 256;
 /// Lines of a period given at most.
 const PERIOD_LINES: i64 = 10_000;
 const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
@@ -151,37 +157,63 @@ impl Store {
     }
 
     /// The same, relying on the last check of the whole log where that is no older than ten minutes: what is younger than
-    /// it is checked, that it still ends where it ended, and the lines of `shown`, which somebody is about to see.
+    /// it is checked, that it still ends where it ended, and the lines of `shown`, which somebody is about to see, with
+    /// those around them.
     ///
     /// # Errors
     /// See [`ReadError`].
     pub fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
         // Who comes meanwhile waits, and then relies on this check.
         let mut verified = self.inner.verified.lock();
-        let Some(known) = verified.as_ref().filter(|known| known.at.elapsed() < WHOLE_EVERY) else {
-            return self.check_whole(&mut verified);
-        };
-        let (mut chain, whole_at) = (known.chain, known.whole_at);
-        let fits = self.ask("check_audit", |conn| Ok(chain.stands(conn)? && are_linked(conn, shown)?))?;
-        if fits && self.follow(&mut chain)?.is_none() {
-            if let Some(known) = verified.as_mut() {
-                known.chain = chain;
+        if let Some(known) = verified.as_mut()
+            && known.relied_until.is_some_and(|until| Instant::now() < until)
+            && self.ask("check_audit", |conn| Ok(known.chain.stands(conn)? && are_linked(conn, shown)?))?
+            && self.are_in_place(&known.chain, shown)?
+        {
+            let mut further = Chain { marks: Vec::new(), ..known.chain };
+            if self.follow(&mut further)?.is_none() {
+                known.chain.go_on(further);
+                return Ok(known.chain.found(None, known.whole_at));
             }
-            return Ok(chain.found(None, whole_at));
         }
         // Which line is the first bad one, only a check of the whole log can tell.
         self.check_whole(&mut verified)
     }
 
-    fn check_whole(&self, verified: &mut Option<Verified>) -> Result<AuditCheck, ReadError> {
-        *verified = None;
-        let (at, whole_at) = (Instant::now(), Timestamp::now());
-        let mut chain = Chain { seq: 0, link: Link::default() };
-        let bad = self.follow(&mut chain)?;
-        if bad.is_none() {
-            *verified = Some(Verified { chain, at, whole_at });
+    /// Whether the stretches of the chain in which these lines stand are as they were.
+    fn are_in_place(&self, chain: &Chain, shown: &[AuditEntry]) -> Result<bool, ReadError> {
+        let known =
+            shown.iter().map(|entry| i64::try_from(entry.seq).unwrap_or(i64::MAX)).filter(|seq| *seq <= chain.seq);
+        let stretches: BTreeSet<i64> = known.map(|seq| (seq - 1) / MARK_EVERY).collect();
+        let stretches: Vec<i64> = stretches.into_iter().collect();
+        for some in stretches.chunks(STRETCHES) {
+            let all = self.ask("check_audit", |conn| {
+                some.iter().try_fold(true, |holds, stretch| Ok::<_, Stop>(holds && chain.holds(conn, *stretch)?))
+            })?;
+            if !all {
+                return Ok(false);
+            }
         }
-        Ok(chain.found(bad, whole_at))
+        Ok(true)
+    }
+
+    /// What was found whole once must be there still, in a log that is whole in itself: it may have been written anew.
+    fn check_whole(&self, verified: &mut Option<Verified>) -> Result<AuditCheck, ReadError> {
+        if let Some(known) = verified.as_mut() {
+            known.relied_until = None;
+        }
+        let (until, whole_at) = (Instant::now() + WHOLE_EVERY, Timestamp::now());
+        let mut chain = Chain { seq: 0, link: Link::default(), marks: Vec::new() };
+        let mut bad = self.follow(&mut chain)?;
+        if let (Some(known), None) = (verified.as_ref(), bad) {
+            let stands = self.ask("check_audit", |conn| known.chain.stands(conn))?;
+            bad = known.chain.departs(&chain, stands);
+        }
+        let found = chain.found(bad, whole_at);
+        if bad.is_none() {
+            *verified = Some(Verified { chain, relied_until: Some(until), whole_at });
+        }
+        Ok(found)
     }
 
     /// Follows the chain to the log's end; gives the first bad position.
@@ -199,24 +231,38 @@ impl Store {
 /// How far the log was found whole, and when.
 pub(crate) struct Verified {
     chain: Chain,
-    at: Instant,
+    /// No check relies on it from then on.
+    relied_until: Option<Instant>,
     whole_at: Timestamp,
 }
 
 /// How far the chain was followed.
-#[derive(Clone, Copy)]
 struct Chain {
     seq: i64,
     link: Link,
+    /// The links of every [`MARK_EVERY`]th line.
+    marks: Vec<Link>,
 }
 
 impl Chain {
     /// Checks some further lines: the first bad position, and whether the end was reached.
     fn follow(&mut self, conn: &Connection) -> Result<(Option<i64>, bool), Stop> {
+        let former = self.seq;
+        if let Some(bad) = self.advance(conn, CHECK_LINES)? {
+            return Ok((Some(bad), true));
+        }
+        if self.seq - former == CHECK_LINES {
+            return Ok((None, false));
+        }
+        let intact = head(conn)? == (self.seq, self.link);
+        Ok(((!intact).then_some(self.seq + 1), true))
+    }
+
+    /// Goes on over at most so many lines; gives the first bad position.
+    fn advance(&mut self, conn: &Connection, lines: i64) -> Result<Option<i64>, Stop> {
         let sql = format!("SELECT {COLUMNS}, {PLACE} FROM audit a WHERE seq > ?1 ORDER BY seq LIMIT ?2");
         let mut statement = conn.prepare_cached(&sql)?;
-        let mut rows = statement.query((self.seq, CHECK_LINES))?;
-        let mut seen = 0;
+        let mut rows = statement.query((self.seq, lines))?;
         while let Some(row) = rows.next()? {
             let expected = self.seq + 1;
             let target = row.get_ref(5)?;
@@ -236,17 +282,41 @@ impl Chain {
                 (Some(_), _, Some(before)) => before < line.seq,
             };
             if line.seq != expected || row.get_ref(7)?.as_blob().unwrap_or_default() != link || !in_place {
-                return Ok((Some(expected), true));
+                return Ok(Some(expected));
             }
             self.seq = expected;
             self.link = link;
-            seen += 1;
+            if expected % MARK_EVERY == 0 {
+                self.marks.push(link);
+            }
         }
-        if seen == CHECK_LINES {
-            return Ok((None, false));
-        }
-        let intact = head(conn)? == (self.seq, self.link);
-        Ok(((!intact).then_some(self.seq + 1), true))
+        Ok(None)
+    }
+
+    /// Whether the lines after mark number `stretch`, up to the next one, are as they were.
+    fn holds(&self, conn: &Connection, stretch: i64) -> Result<bool, Stop> {
+        let mark = |at: i64| usize::try_from(at).ok().and_then(|at| self.marks.get(at)).copied();
+        let from = stretch * MARK_EVERY;
+        let to = self.seq.min(from + MARK_EVERY);
+        let Some(link) = (if stretch == 0 { Some(Link::default()) } else { mark(stretch - 1) }) else {
+            return Ok(false);
+        };
+        let mut part = Self { seq: from, link, marks: Vec::new() };
+        let bad = part.advance(conn, to - from)?;
+        Ok(bad.is_none() && part.seq == to && part.link == mark(stretch).unwrap_or(self.link))
+    }
+
+    fn go_on(&mut self, further: Self) {
+        (self.seq, self.link) = (further.seq, further.link);
+        self.marks.extend(further.marks);
+    }
+
+    /// A position at which `now`, which is whole in itself, is another chain or ends too early; `stands` says whether it
+    /// still has the line up to which this one was followed.
+    fn departs(&self, now: &Self, stands: bool) -> Option<i64> {
+        let other = self.marks.iter().zip(&now.marks).position(|(known, found)| known != found);
+        let at = |mark: usize| (mark as i64 + 1) * MARK_EVERY;
+        other.map(at).or((now.seq < self.seq).then_some(now.seq + 1)).or((!stands).then_some(self.seq))
     }
 
     /// Whether the log still has the line up to which it was followed.
