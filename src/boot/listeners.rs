@@ -5,9 +5,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
 
 use super::StartError;
-use super::takeover::{self, Inherited};
+use super::takeover::{self, Asked, Inherited, STOP_LIMIT};
 use crate::rt::{self, DriverMode, Listener};
 
 /// The address is ours, or will be.
@@ -31,12 +32,16 @@ impl Claim {
         if take_over {
             let fail = |source| StartError::TakeOver { addr, source };
             match takeover::ask(addr).map_err(fail)? {
-                Some(mut inherited) => {
+                Asked::Inherited(mut inherited) => {
                     let (own, others) = apart(std::mem::take(&mut inherited.sockets), addr);
                     inherited.sockets = own;
                     return Ok(Self { addr, source: Source::Inherited(inherited), others });
                 }
-                None => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
+                Asked::Nobody => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
+                Asked::Stopping => {
+                    tracing::info!(listen = %addr, "the process that serves the address is stopping; starting as usual");
+                    wait_for_the_end(addr);
+                }
             }
         }
         let passed = rt::passed_sockets(|name| std::env::var_os(name)).map_err(StartError::Passed)?;
@@ -68,7 +73,8 @@ impl Claim {
     /// The listener for metrics: the one handed over or passed, where that is the address that is wanted, else a new one.
     pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
         let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);
-        match std::mem::take(&mut self.others).into_iter().find(wanted) {
+        let inherited = std::mem::take(&mut self.others).into_iter().filter(Listener::is_open);
+        match inherited.into_iter().find(wanted) {
             Some(inherited) => Ok(inherited),
             None => TcpListener::bind(addr).map_err(|source| StartError::BindMetrics { addr, source }),
         }
@@ -91,10 +97,12 @@ impl Claim {
                 if let Err(error) = inherited.begin() {
                     tracing::warn!(%error, "the process that served the port has gone; its sockets are ours all the same");
                 }
-                for socket in &inherited.sockets {
+                // One that stopped on its own meanwhile may have ended them: they would never bring a connection.
+                let open: Vec<_> = inherited.sockets.into_iter().filter(Listener::is_open).collect();
+                for socket in &open {
                     Listener::suit(socket, mode).map_err(fail)?;
                 }
-                inherited.sockets
+                open
             }
         };
         let mut shares: Vec<Vec<TcpListener>> = (0..cores).map(|_| Vec::new()).collect();
@@ -104,8 +112,8 @@ impl Claim {
             }
         }
         let (served, unserved): (Vec<_>, Vec<_>) = shares.iter_mut().partition(|share| !share.is_empty());
-        for (share, of) in unserved.into_iter().zip(served.iter().cycle()) {
-            let socket = match of.first() {
+        for (at, share) in unserved.into_iter().enumerate() {
+            let socket = match served.get(at % served.len().max(1)).and_then(|of| of.first()) {
                 // Nobody else may bind the address: cores accept from what there is.
                 Some(socket) if is_lent => socket.try_clone(),
                 _ => Listener::bind(addr, mode),
@@ -113,6 +121,14 @@ impl Claim {
             share.push(socket.map_err(fail)?);
         }
         Ok(shares)
+    }
+}
+
+/// Waits until nobody listens on `addr`, for as long as a process that is stopping may take for that.
+fn wait_for_the_end(addr: SocketAddr) {
+    let end = Instant::now() + STOP_LIMIT;
+    while Listener::claim(addr).is_err() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

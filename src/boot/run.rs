@@ -347,7 +347,7 @@ impl Gateway {
     /// them and this one is to drain. Without it the gateway works all the same, so a failure is only logged.
     pub fn offer_sockets(&mut self, stop: impl Fn() + Send + 'static) {
         let sockets = std::mem::take(&mut self.sockets);
-        if self.hand_over.stay_open() {
+        if self.hand_over.is_lent() {
             // A successor could not know that they are not ours to shut down; the service manager starts it with them.
             return;
         }
@@ -365,7 +365,9 @@ impl Gateway {
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
-        let Self { process, health, store, identities, metrics, inference, control, cores, shutdown_limit, .. } = self;
+        let Self { addr, process, health, store, identities, metrics, inference, control, cores, .. } = self;
+        let (hand_over, shutdown_limit) = (self.hand_over, self.shutdown_limit);
+        hand_over.stop(addr);
         let started = Instant::now();
         let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
         health.drain();

@@ -14,14 +14,17 @@
 //! What is queued in between waits in the kernel. If the new process dies before "I can" nothing has happened. The socket
 //! has an abstract name (unix(7)), so there is no file to clean up; each side checks the other's user.
 //!
-//! Invariant: at any time at most one process accepts from a socket.
+//! A process that is told to stop gives nothing away any more: it closes the door, and whoever asks binds anew. Sockets that
+//! are out already when that happens stay open for the one that has them.
+//!
+//! Invariant: at any time at most one process accepts from a socket; what has been given away is not shut down.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rt;
@@ -29,7 +32,7 @@ use crate::rt;
 /// How long the new process may take to build everything.
 const BUILD_LIMIT: Duration = Duration::from_secs(120);
 /// How long the old one may take to stop accepting.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 const I_CAN: u8 = b'R';
 const YOURS: u8 = b'S';
@@ -39,8 +42,17 @@ const YOURS: u8 = b'S';
 pub(super) struct HandOver {
     given: AtomicBool,
     lent: bool,
+    /// [`OUT`] and [`STOPPING`], in one word so that one of two that meet sees the other.
+    state: AtomicU8,
+    /// Somebody waits at the door.
+    offered: AtomicBool,
     stopped: AtomicUsize,
 }
+
+/// Another process has the sockets, or is just getting them, and builds.
+const OUT: u8 = 1;
+/// This process is stopping.
+const STOPPING: u8 = 2;
 
 impl HandOver {
     /// `lent`: the sockets are a service manager's, which keeps them open for the next process.
@@ -50,7 +62,33 @@ impl HandOver {
 
     /// True when others rely on the sockets: they must not be emptied or shut down.
     pub(super) fn stay_open(&self) -> bool {
-        self.lent || self.is_given()
+        self.is_lent() || self.is_given() || self.state.load(Ordering::Acquire) & OUT != 0
+    }
+
+    /// True when the sockets are a service manager's.
+    pub(super) fn is_lent(&self) -> bool {
+        self.lent
+    }
+
+    /// This process stops: from now on nobody gets the sockets, except who has them already. To be called first of all.
+    pub(super) fn stop(&self, addr: SocketAddr) {
+        self.state.fetch_or(STOPPING, Ordering::AcqRel);
+        if self.offered.load(Ordering::Acquire)
+            && let Ok(name) = name(addr)
+        {
+            // Wakes who waits at the door, so that the name is free for another process.
+            drop(UnixStream::connect_addr(&name));
+        }
+    }
+
+    /// Begins to lend the sockets; false when it is too late for that.
+    fn lend(&self) -> bool {
+        self.state.compare_exchange(0, OUT, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// They have not been taken.
+    fn take_back(&self) {
+        self.state.fetch_and(!OUT, Ordering::AcqRel);
     }
 
     /// True when another process accepts from the sockets from now on.
@@ -87,19 +125,9 @@ pub(super) fn offer(
     stop: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
     let door = UnixListener::bind_addr(&name(addr)?)?;
+    hand_over.offered.store(true, Ordering::Release);
     std::thread::Builder::new().name("weir-take-over".to_owned()).spawn(move || {
-        let has_them = |stream: &UnixStream| match give(stream, &sockets) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "a process that wanted to take over gave up; serving on");
-                false
-            }
-        };
-        let Some(stream) = door.incoming().map_while(Result::ok).filter(rt::handover::is_trusted).find(has_them) else {
-            return;
-        };
-        // The name has to be free before the other process offers the sockets in its turn.
-        drop(door);
+        let Some(stream) = wait_at(door, &sockets, &hand_over) else { return };
         tracing::info!("another process takes over the listening sockets");
         hand_over.given.store(true, Ordering::Release);
         stop();
@@ -108,6 +136,33 @@ pub(super) fn offer(
         drop((&stream).write_all(&[YOURS]));
     })?;
     Ok(())
+}
+
+/// Waits at the door until a process has the sockets and is ready; `None` when this one stops first. The door is closed then:
+/// the name has to be free before the other process offers the sockets in its turn.
+fn wait_at(door: UnixListener, sockets: &[TcpListener], hand_over: &HandOver) -> Option<UnixStream> {
+    while let Ok((stream, _)) = door.accept() {
+        if !rt::handover::is_trusted(&stream) {
+            continue;
+        }
+        if !hand_over.lend() {
+            // Before `stream`: who sees that end finds the name free.
+            hand_over.offered.store(false, Ordering::Release);
+            drop(door);
+            return None;
+        }
+        match give(&stream, sockets) {
+            Ok(()) => {
+                hand_over.offered.store(false, Ordering::Release);
+                return Some(stream);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a process that wanted to take over gave up; serving on");
+                hand_over.take_back();
+            }
+        }
+    }
+    None
 }
 
 /// Sends the sockets and waits until the other process can use them.
@@ -126,22 +181,37 @@ pub(super) struct Inherited {
     from: UnixStream,
 }
 
-/// Asks the process that serves `addr` for its sockets; `None` when there is none that answers.
+/// What comes of asking for sockets.
+pub(super) enum Asked {
+    /// They are here.
+    Inherited(Inherited),
+    /// Nobody offers any.
+    Nobody,
+    /// Who serves the address is on its way out, and gives nothing away.
+    Stopping,
+}
+
+/// Asks the process that serves `addr` for its sockets.
 ///
 /// # Errors
 /// When it answers and the sockets do not come.
-pub(super) fn ask(addr: SocketAddr) -> io::Result<Option<Inherited>> {
+pub(super) fn ask(addr: SocketAddr) -> io::Result<Asked> {
     let from = match UnixStream::connect_addr(&name(addr)?) {
         Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Asked::Nobody),
         Err(error) => return Err(error),
     };
     if !rt::handover::is_trusted(&from) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the other process runs as another user"));
     }
     from.set_read_timeout(Some(STOP_LIMIT * 2))?;
-    let sockets = rt::handover::receive_sockets(&from)?;
-    Ok(Some(Inherited { sockets, from }))
+    match rt::handover::receive_sockets(&from) {
+        Ok(sockets) => Ok(Asked::Inherited(Inherited { sockets, from })),
+        Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            Ok(Asked::Stopping)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Inherited {

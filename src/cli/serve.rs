@@ -27,7 +27,9 @@ pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, Sta
     }
     let start = if how.take_over { boot::take_over } else { boot::start };
     let mut gateway = start(loaded.clone(), registry)?;
-    gateway.offer_sockets(|| drop(signal_hook::low_level::raise(SIGTERM)));
+    // No signal of our own: one that came together with somebody else's would be the second.
+    let handle = signals.handle();
+    gateway.offer_sockets(move || handle.close());
     banner(&loaded, &gateway);
     let manager = Notifier::from_env(|name| std::env::var_os(name));
     manager.ready(&format!("serving on {}", gateway.addr()));

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
 
 use monoio::io::Canceller;
 use monoio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::DriverMode;
 use super::conn::{Conn, shutdown_fd};
@@ -115,6 +115,11 @@ impl Listener {
     /// The kernel's.
     pub fn suit(listener: &std::net::TcpListener, mode: DriverMode) -> io::Result<()> {
         listener.set_nonblocking(mode == DriverMode::Epoll)
+    }
+
+    /// Whether a socket still queues connections; one that [`Listener::refuse`] has ended does not, whoever holds it.
+    pub fn is_open(listener: &std::net::TcpListener) -> bool {
+        SockRef::from(listener).is_listener().unwrap_or(false)
     }
 
     /// Finds out whether `addr` is free, which a bind with SO_REUSEPORT does not tell, and which port it is when 0 was
