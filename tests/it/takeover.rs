@@ -93,6 +93,42 @@ on_both_drivers! {
     }
 }
 
+on_both_drivers! {
+    fn a_successor_of_a_process_that_is_stopping_already_serves_the_port(driver) {
+        let gate = Gate::new();
+        let upstream = Upstream::play({
+            let gate = gate.clone();
+            move |peer| {
+                while let Some(request) = peer.request() {
+                    if request.path.ends_with("slow") {
+                        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe");
+                        gate.pass();
+                        peer.say("gu");
+                    } else {
+                        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                    }
+                }
+            }
+        });
+        let mut old = Setup::new(driver).upstream(upstream.url()).start();
+        let mut client = Client::connect(old.addr);
+        client.say("GET /v1/files/slow HTTP/1.1\r\nHost: llm.example\r\n\r\n");
+        client.read_until(|bytes| bytes.ends_with(b"\r\n\r\nbe"));
+        old.terminate();
+        eventually("it stops", || old.log().iter().any(|line| line.contains("stopping")).then_some(()));
+        let mut new = old.successor(driver);
+        assert_eq!(call(new.addr, chat_call("hello").bytes()).status, 200, "the new one serves");
+        assert!(old.ended().is_none(), "the old one still has a stream");
+        // It offers its sockets in its turn.
+        let newest = new.successor(driver);
+        assert_eq!(new.wait().code(), Some(0));
+        gate.open();
+        assert_eq!(client.rest(), b"gu");
+        assert_eq!(old.wait().code(), Some(0), "nothing was cut, and no signal killed it");
+        assert_eq!(call(newest.addr, chat_call("hello").bytes()).status, 200);
+    }
+}
+
 /// A loopback address that was free a moment ago.
 fn free_addr() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
