@@ -89,7 +89,7 @@ impl Claim {
             Source::Bound(sockets) => sockets,
             Source::Passed(sockets) => {
                 for socket in &sockets {
-                    Listener::suit(socket, mode).map_err(fail)?;
+                    Listener::suit(socket, mode).and_then(|()| Listener::share(socket)).map_err(fail)?;
                 }
                 sockets
             }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::time::Duration;
 
 use monoio::io::Canceller;
 use monoio::net::{TcpListener, TcpStream};
@@ -117,6 +118,16 @@ impl Listener {
         listener.set_nonblocking(mode == DriverMode::Epoll)
     }
 
+    /// Makes a socket fit for several cores at once: one may take the connection another has just seen waiting, and accept4 on
+    /// a blocking socket would then wait for the next. On Linux the limit on reading holds for accepting; a ring and epoll, which
+    /// do not block, never see it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share(listener: &std::net::TcpListener) -> io::Result<()> {
+        SockRef::from(listener).set_read_timeout(Some(Duration::from_millis(1)))
+    }
+
     /// Whether a socket still queues connections; one that [`Listener::refuse`] has ended does not, whoever holds it.
     pub fn is_open(listener: &std::net::TcpListener) -> bool {
         SockRef::from(listener).is_listener().unwrap_or(false)
@@ -190,23 +201,58 @@ impl Listener {
     }
 }
 
-/// accept4 without waiting.
+/// accept4 without waiting. Connections that have ended in the queue are passed over.
 #[allow(unsafe_code)]
 fn accept_now(listener: RawFd, mode: DriverMode) -> Option<(std::net::TcpStream, SocketAddr)> {
-    let mut ready = libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 };
     let flags = libc::SOCK_CLOEXEC | if mode == DriverMode::Epoll { libc::SOCK_NONBLOCK } else { 0 };
-    // SAFETY: `ready` is one valid pollfd on our stack; accept4 is given null for the optional address arguments; the
-    // descriptor it returns is owned by nobody else and goes straight into the stream that will close it.
-    let stream = unsafe {
-        if libc::poll(&mut ready, 1, 0) != 1 {
-            return None;
+    loop {
+        let mut ready = libc::pollfd { fd: listener, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `ready` is one valid pollfd on our stack; accept4 is given null for the optional address arguments; the
+        // descriptor it returns is owned by nobody else and goes straight into the stream that will close it.
+        let stream = unsafe {
+            if libc::poll(&mut ready, 1, 0) != 1 {
+                return None;
+            }
+            let fd = libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags);
+            if fd < 0 {
+                if io::Error::last_os_error().raw_os_error() == Some(libc::ECONNABORTED) {
+                    continue;
+                }
+                return None;
+            }
+            std::net::TcpStream::from_raw_fd(fd)
+        };
+        if let Ok(peer) = stream.peer_addr() {
+            return Some((stream, peer));
         }
-        let fd = libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags);
-        if fd < 0 {
-            return None;
-        }
-        std::net::TcpStream::from_raw_fd(fd)
-    };
-    let peer = stream.peer_addr().ok()?;
-    Some((stream, peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_was_reset_in_the_queue_hides_none_behind_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let gone = TcpStream::connect(addr).unwrap();
+        SockRef::from(&gone).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        drop(gone);
+        let waiting = TcpStream::connect(addr).unwrap();
+        let (_, peer) = accept_now(listener.as_raw_fd(), DriverMode::Epoll).expect("one waits");
+        assert_eq!(peer, waiting.local_addr().unwrap());
+        assert!(accept_now(listener.as_raw_fd(), DriverMode::Epoll).is_none());
+    }
+
+    #[test]
+    fn a_shared_socket_never_holds_up_who_comes_too_late_for_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Listener::share(&listener).unwrap();
+        // It blocks, and another core has taken what there was.
+        let late = listener.accept().unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::WouldBlock);
+    }
 }
