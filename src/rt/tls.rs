@@ -373,11 +373,9 @@ impl TlsConn {
         !self.closed && self.early.is_empty() && self.incoming.is_empty() && self.conn.is_quiet()
     }
 
-    /// Reads ciphertext once. An end of the connection without the session's own end is an error.
+    /// Reads ciphertext once. An end of the connection without the session's own end is an error. What the session has to say
+    /// meanwhile leaves with the next write: nobody guards a write from in here.
     async fn fill(&mut self) -> io::Result<()> {
-        if self.session.wants_write() {
-            self.flush().await?;
-        }
         let mut buf = std::mem::take(&mut self.incoming);
         buf.reserve(RECORD_ROOM);
         let (result, buf) = self.conn.read(buf).await;
@@ -390,9 +388,6 @@ impl TlsConn {
 
     /// As [`TlsConn::fill`]; false when nothing has come within `patience`.
     async fn fill_within(&mut self, deadline: &Deadline, patience: Duration) -> io::Result<bool> {
-        if self.session.wants_write() {
-            self.flush().await?;
-        }
         let mut buf = std::mem::take(&mut self.incoming);
         buf.reserve(RECORD_ROOM);
         let (result, buf) = self.conn.read_within(buf, deadline, patience).await;
