@@ -39,7 +39,8 @@ pub(super) async fn forward(
     let asked = Instant::now();
     let mut fresh = false;
     let (lease, answered) = loop {
-        let mut lease = match session.core.pool.at_hand().filter(|_| !fresh) {
+        let at_hand = if fresh { None } else { session.core.pool.at_hand() };
+        let mut lease = match at_hand {
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();

@@ -219,7 +219,8 @@ impl Ledger {
         }
     }
 
-    fn settle(&mut self) {
+    /// Ends the account; what is waited for after that is no part of the exchange. Once is enough.
+    pub(crate) fn settle(&mut self) {
         if std::mem::replace(&mut self.settled, true) {
             return;
         }

@@ -89,8 +89,12 @@ pub(crate) async fn answer(
         Body::Complete { clean, buf } => {
             if clean && reusable && !session.body_unread {
                 lease.give_back(buf);
+            } else {
+                // Its place is free for others while the client is waited for.
+                drop(lease);
             }
             if session.body_unread {
+                ledger.settle();
                 session.linger().await;
             }
             Ended::Complete { keep }

@@ -183,6 +183,7 @@ async fn answer_options(session: &mut Session, head: &RequestHead, ledger: &mut 
     let headers = [("Allow", ALLOW.to_owned()), ("X-Service-Trace-Id", ledger.trace_id.to_string())];
     let sent = session.send_own(200, &headers, "text/plain", Bytes::new(), close, false).await;
     if close && sent.is_ok() {
+        ledger.settle();
         session.linger().await;
     }
     if close || sent.is_err() { Next::Close } else { Next::Keep }
@@ -205,6 +206,7 @@ async fn refuse(
     headers.push(("X-Service-Trace-Id", ledger.trace_id.to_string()));
     let sent = session.send_own(refusal.status, &headers, "application/json", body.into(), close, head_only).await;
     if close && sent.is_ok() {
+        ledger.settle();
         session.linger().await;
     }
     if close || sent.is_err() { Next::Close } else { Next::Keep }
