@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 
 use super::takeover::HandOver;
-use crate::flow::{Core, Guest, Process, evict, greet, make_room, say_no_room, turn_away};
+use crate::flow::{Core, DRAIN_LIMIT, Guest, Process, evict, greet, make_room, say_no_room, turn_away};
 use crate::meter::ClientEvent;
 use crate::rt::{self, Accepted, Conn, Listener, Spare, TlsAcceptor};
 
@@ -85,11 +85,15 @@ pub(super) async fn run(duty: Duty) {
     drain(&core, limit).await;
 }
 
-/// Waits until every connection has ended, at most `limit`. Idle ones are closed at once; busy ones get
-/// `Connection: close` with their answer. What is left then is cut, and given a moment to be recorded.
+/// Waits until every connection has ended, at most `limit`. Idle ones are closed after [`DRAIN_LIMIT`]: a request may be on its
+/// way; busy ones get `Connection: close` with their answer. What is left then is cut, and given a moment to be recorded.
 async fn drain(core: &Rc<Core>, limit: Duration) {
-    while core.end_longest_idle(None) {}
-    if ended_within(core, limit).await {
+    let listened = DRAIN_LIMIT.min(limit);
+    if ended_within(core, listened).await {
+        return;
+    }
+    core.end_idle();
+    if ended_within(core, limit.saturating_sub(listened)).await {
         return;
     }
     let left: Vec<_> = core.roster.borrow().open().collect();

@@ -72,6 +72,11 @@ impl ClientConn {
         }
     }
 
+    /// Whether the client has ended or reset the connection, whatever we have ended ourselves. One system call.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.tcp().peer_has_ended()
+    }
+
     /// Both directions at once.
     pub(crate) fn duplex(&mut self) -> Duplex<'_> {
         match self {

@@ -198,4 +198,14 @@ impl Core {
         rt::stop_reading(fd);
         true
     }
+
+    /// Ends the reading of all client connections that wait for a request; not of those that are shaking hands.
+    pub fn end_idle(&self) {
+        let mut roster = self.roster.borrow_mut();
+        for (fd, client) in roster.end_idle() {
+            self.process.clients.leave(client);
+            rt::stop_reading(fd);
+        }
+        self.process.board.show(self.index, roster.waiting());
+    }
 }

@@ -15,13 +15,13 @@ use crate::rt::{Conn, Greeting, TlsAcceptor};
 
 /// Serves `conn` until it closes, over TLS when there is an acceptor.
 pub async fn greet(core: Rc<Core>, conn: Conn, guest: Guest, tls: Option<&TlsAcceptor>) {
-    let Some(tls) = tls else { return serve_connection(ClientConn::Plain(conn), guest, core).await };
+    let Some(tls) = tls else { return serve_connection(ClientConn::Plain(conn), guest, core, false).await };
     // Until the handshake it may make room like an idle one: it has not asked for anything yet.
-    guest.wait();
+    guest.greet();
     match Box::pin(tls.accept(conn, HANDSHAKE_LIMIT)).await {
         Greeting::Tls(tls) => {
-            guest.work();
-            serve_connection(ClientConn::Tls(tls), guest, core).await;
+            let input_ended = guest.work();
+            serve_connection(ClientConn::Tls(tls), guest, core, input_ended).await;
         }
         Greeting::Other(conn, said) => {
             core.meter.client(ClientEvent::HandshakeFailed);

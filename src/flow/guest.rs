@@ -103,10 +103,19 @@ impl Guest {
         Ok(Self { core: Rc::clone(core), seat })
     }
 
+    /// Its handshake begins: until it is over the connection may make room for another, but a drain lets it be.
+    pub(crate) fn greet(&self) {
+        self.line_up(true);
+    }
+
     /// It waits for a request from now on.
     pub(crate) fn wait(&self) {
+        self.line_up(false);
+    }
+
+    fn line_up(&self, greeting: bool) {
         let mut roster = self.core.roster.borrow_mut();
-        roster.wait(self.seat);
+        roster.wait(self.seat, greeting);
         self.core.process.board.show(self.core.index, roster.waiting());
     }
 

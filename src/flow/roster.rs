@@ -34,6 +34,8 @@ struct Entry {
     /// Its place has not been given to another yet.
     counted: bool,
     state: State,
+    /// It is still shaking hands.
+    greeting: bool,
     before: usize,
     behind: usize,
 }
@@ -55,7 +57,8 @@ impl Roster {
 
     /// A connection has come; it counts as working.
     pub fn enter(&mut self, fd: RawFd, client: ClientKey) -> Seat {
-        let entry = Entry { fd, client, counted: true, state: State::Working, before: NONE, behind: NONE };
+        let entry =
+            Entry { fd, client, counted: true, state: State::Working, greeting: false, before: NONE, behind: NONE };
         if let Some(at) = self.free.pop()
             && let Some(place) = self.entries.get_mut(at)
         {
@@ -67,12 +70,12 @@ impl Roster {
     }
 
     /// It waits for a request from now on. One whose place was given away while a request of it was on its way has no place
-    /// to give a second time: its reading has ended, and it goes by itself.
-    pub fn wait(&mut self, seat: Seat) {
+    /// to give a second time: its reading has ended, and it goes by itself. `greeting` while it waits for the end of a handshake.
+    pub fn wait(&mut self, seat: Seat, greeting: bool) {
         let back = self.back;
         let may_wait = |entry: &&mut Entry| entry.state == State::Working && entry.counted;
         let Some(entry) = self.entries.get_mut(seat.0).filter(may_wait) else { return };
-        (entry.state, entry.before, entry.behind) = (State::Waiting, back, NONE);
+        (entry.state, entry.before, entry.behind, entry.greeting) = (State::Waiting, back, NONE, greeting);
         match self.entries.get_mut(back) {
             Some(last) => last.behind = seat.0,
             None => self.front = seat.0,
@@ -110,6 +113,21 @@ impl Roster {
             at = entry.behind;
         }
         None
+    }
+
+    /// As [`Roster::end_longest`] for all that wait for a request; those that are shaking hands stay.
+    pub fn end_idle(&mut self) -> Vec<(RawFd, ClientKey)> {
+        let (mut at, mut ended) = (self.front, Vec::new());
+        while let Some(entry) = self.entries.get_mut(at) {
+            let seat = Seat(at);
+            at = entry.behind;
+            if !entry.greeting {
+                entry.counted = false;
+                ended.push((entry.fd, entry.client));
+                self.unlink(seat, State::Ended);
+            }
+        }
+        ended
     }
 
     /// All descriptors.
@@ -170,7 +188,7 @@ mod tests {
         let mut roster = Roster::new();
         for (fd, number) in [(3, 1), (4, 2), (5, 1), (6, 2)] {
             let seat = roster.enter(fd, client(number));
-            roster.wait(seat);
+            roster.wait(seat, false);
         }
         assert_eq!(roster.end_longest(Some(client(2))), Some((4, client(2))));
         assert_eq!(roster.end_longest(Some(client(3))), None);
@@ -182,13 +200,28 @@ mod tests {
     fn a_place_is_given_away_once_though_its_connection_still_served_a_request() {
         let mut roster = Roster::new();
         let seat = roster.enter(3, client(1));
-        roster.wait(seat);
+        roster.wait(seat, false);
         assert_eq!(roster.end_longest(None), Some((3, client(1))));
         assert!(roster.work(seat), "bytes had come before its reading ended");
-        roster.wait(seat);
+        roster.wait(seat, false);
         assert_eq!(roster.end_longest(None), None);
         assert_eq!(roster.leave(seat), None);
         assert!(roster.is_empty());
+    }
+
+    #[test]
+    fn a_drain_ends_who_waits_for_a_request_and_not_who_is_shaking_hands() {
+        let mut roster = Roster::new();
+        let seats: Vec<_> = (3..7).map(|fd| roster.enter(fd, client(1))).collect();
+        for (at, seat) in seats.iter().enumerate() {
+            roster.wait(*seat, at % 2 == 0);
+        }
+        assert_eq!(roster.end_idle(), [(4, client(1)), (6, client(1))]);
+        assert_eq!(roster.waiting(), 2);
+        roster.work(seats[0]);
+        roster.wait(seats[0], false);
+        assert_eq!(roster.end_idle(), [(3, client(1))], "its handshake is over");
+        assert_eq!(roster.end_longest(None), Some((5, client(1))), "but it may make room");
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -229,7 +262,7 @@ mod tests {
                         next_fd += 1;
                     }
                     Step::Wait(at) => if let Some((seat, fd)) = pick(at, &there) {
-                        roster.wait(seat);
+                        roster.wait(seat, false);
                         if !queue.contains(&fd) && !gone.contains(&fd) {
                             queue.push(fd);
                         }

@@ -18,6 +18,8 @@ use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, cano
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
+/// How often a connection whose reading we have ended is looked at for the rest of a request.
+const LOOK_AGAIN: Duration = Duration::from_millis(3);
 /// How long an orderly end may take.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -36,7 +38,8 @@ pub(crate) struct Session {
     pub(crate) body_unread: bool,
     /// When the present body began, in milliseconds, and how much of it has been read from the socket since.
     body_pace: (u64, u64),
-    /// Our own drain may have ended the reading side of the connection.
+    /// Our own drain, an eviction or a deadline may have ended the reading side of the connection. What the client sends is
+    /// still delivered then, but a read that finds nothing ends at once.
     input_ended_by_us: bool,
     /// The end has been said, and waited for.
     lingered: bool,
@@ -71,7 +74,8 @@ enum NoRequest {
 }
 
 /// Serves `conn` until it closes.
-pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Core>) {
+/// `input_ended` when we may have ended its reading already.
+pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Core>, input_ended: bool) {
     let crowded = core.roster.borrow().waiting() > IDLE_FEW;
     let mut session = Session {
         core,
@@ -81,7 +85,7 @@ pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Co
         buf: BytesMut::new(),
         body_unread: false,
         body_pace: (0, 0),
-        input_ended_by_us: false,
+        input_ended_by_us: input_ended,
         lingered: false,
         memory: Memory::default(),
         out: BytesMut::new(),
@@ -154,7 +158,7 @@ impl Session {
             if !self.buf.is_empty() {
                 match self.scanner.request(&mut self.buf) {
                     Ok(Some(head)) => {
-                        self.deadline.disarm();
+                        self.input_ended_by_us |= self.deadline.disarm();
                         return Ok(head);
                     }
                     Ok(None) if !begun => {
@@ -175,7 +179,7 @@ impl Session {
                     Err(error) => Err(error),
                 }
             } else {
-                self.fill(READ_BYTES_START).await
+                self.fill_what_comes(READ_BYTES_START).await
             };
             match got {
                 Ok(0) | Err(_) => {
@@ -193,7 +197,9 @@ impl Session {
         if self.core.process.is_draining() {
             // A request may have been sent before the client could know of the stop: it is still read and served.
             self.deadline.arm(DRAIN_LIMIT, On::StopReading(self.conn.fd()));
-            return self.fill(READ_BYTES_START).await.map(Some);
+            let got = self.fill(READ_BYTES_START).await;
+            self.input_ended_by_us |= self.deadline.disarm();
+            return got.map(Some);
         }
         self.guest.wait();
         self.make_room(READ_BYTES_START);
@@ -215,7 +221,7 @@ impl Session {
             self.deadline.arm(IDLE_LIMIT, On::StopReading(self.conn.fd()));
             // Whatever ended the waiting, the read that follows will say.
             let _cause_unknown = self.conn.readable().await.is_err();
-            self.deadline.disarm();
+            self.input_ended_by_us |= self.deadline.disarm();
         }
         self.awake();
     }
@@ -242,6 +248,24 @@ impl Session {
         result
     }
 
+    /// Reads once in the middle of a request, until the armed deadline. Where we have ended the reading ourselves, at an instant
+    /// when the request was on its way, what the client sends still arrives, and only a read of nothing ends at once.
+    async fn fill_what_comes(&mut self, room: usize) -> std::io::Result<usize> {
+        loop {
+            // Before the read: what came in front of the client's end must have been seen.
+            let over = !self.input_ended_by_us || self.conn.has_ended();
+            let got = self.fill(room).await;
+            let nothing = match &got {
+                Ok(count) => *count == 0,
+                Err(error) => error.kind() == std::io::ErrorKind::UnexpectedEof,
+            };
+            if !nothing || over || self.deadline.fired() {
+                return got;
+            }
+            rt::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// A request's head has been read; its body follows.
     pub(crate) fn begin_body(&mut self, body: RequestBody) {
         self.body_unread = body != RequestBody::Empty;
@@ -257,7 +281,7 @@ impl Session {
     /// has fallen below [`BODY_BYTES_PER_S_MIN`] after [`BODY_GRACE`]: a dribbled body must not hold its place for ever.
     pub(crate) async fn fill_body(&mut self, room: usize) -> std::io::Result<usize> {
         self.arm_body();
-        let got = self.fill(room).await;
+        let got = self.fill_what_comes(room).await;
         if self.deadline.disarm() {
             return Err(std::io::ErrorKind::TimedOut.into());
         }
@@ -386,6 +410,6 @@ impl Session {
 
     /// A watch for this exchange.
     pub(crate) fn watch(&self) -> ClientWatch {
-        ClientWatch::new(!self.input_ended_by_us)
+        ClientWatch::new(self.input_ended_by_us)
     }
 }

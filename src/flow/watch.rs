@@ -21,14 +21,16 @@ pub(crate) struct ClientWatch {
     armed: bool,
     gone: Option<Pin<Box<dyn Future<Output = ()>>>>,
     left: bool,
-    enabled: bool,
+    by_state: bool,
     behind_bytes: bool,
 }
 
 impl ClientWatch {
-    /// A watch; `enabled` is false when the connection's state tells nothing about the client.
-    pub(crate) fn new(enabled: bool) -> Self {
-        Self { patience: Deadline::new(), armed: false, gone: None, left: false, enabled, behind_bytes: false }
+    /// A watch; `input_ended` when we may have ended the connection's reading ourselves, so that only the kernel's state of it
+    /// tells about the client.
+    pub(crate) fn new(input_ended: bool) -> Self {
+        let by_state = input_ended;
+        Self { patience: Deadline::new(), armed: false, gone: None, left: false, by_state, behind_bytes: false }
     }
 
     /// The same while bytes of the client's may lie unread: its body, for whose turn to come it waits.
@@ -55,7 +57,7 @@ impl ClientWatch {
             if let Poll::Ready(output) = operation.as_mut().poll(context) {
                 return Poll::Ready(output);
             }
-            if self.enabled && !self.left && self.poll_gone(context, client) {
+            if !self.left && self.poll_gone(context, client) {
                 self.left = true;
                 on_gone();
                 return operation.as_mut().poll(context);
@@ -79,6 +81,9 @@ impl ClientWatch {
         }
         // Without a spare descriptor the client is simply not watched: the next write to it will tell.
         let Ok(mut watch) = client.watch() else { return false };
+        if self.by_state {
+            watch = watch.by_state();
+        }
         if self.behind_bytes {
             watch = watch.behind_bytes();
         }

@@ -207,7 +207,12 @@ impl Conn {
     /// When no descriptor is left.
     pub fn watch(&self) -> io::Result<Watch> {
         let duplicate = dup(self.fd())?;
-        Ok(Watch { stream: TcpStream::from_std(duplicate)?, behind_bytes: false })
+        Ok(Watch { stream: TcpStream::from_std(duplicate)?, behind_bytes: false, by_state: false })
+    }
+
+    /// Whether the peer has ended or reset the connection, whatever we have ended ourselves. One system call.
+    pub fn peer_has_ended(&self) -> bool {
+        peer_has_ended(self.fd())
     }
 }
 
@@ -215,6 +220,7 @@ impl Conn {
 pub struct Watch {
     stream: TcpStream,
     behind_bytes: bool,
+    by_state: bool,
 }
 
 /// How often the state of a connection with unread bytes is asked for.
@@ -233,9 +239,21 @@ impl Watch {
         self
     }
 
+    /// The same for a connection whose reading we have ended ourselves, so that readiness and reads tell nothing.
+    pub fn by_state(mut self) -> Self {
+        self.by_state = true;
+        self
+    }
+
     /// Returns when the peer has closed or reset the connection. Bytes that arrive instead (a pipelined request) end the
     /// watching without an answer: then this never returns.
     pub async fn gone(&self) {
+        while self.by_state {
+            if peer_has_ended(self.stream.as_raw_fd()) {
+                return;
+            }
+            super::sleep(LOOK_AGAIN).await;
+        }
         loop {
             if self.stream.readable(false).await.is_err() {
                 return;
@@ -255,7 +273,7 @@ impl Watch {
 
 /// A watch over the connection `fd`.
 pub(super) fn watch_fd(fd: RawFd) -> io::Result<Watch> {
-    Ok(Watch { stream: TcpStream::from_std(dup(fd)?)?, behind_bytes: false })
+    Ok(Watch { stream: TcpStream::from_std(dup(fd)?)?, behind_bytes: false, by_state: false })
 }
 
 /// See [`Conn::heard`].
@@ -298,6 +316,19 @@ fn has_ended(fd: RawFd) -> bool {
     // SAFETY: `state` is one valid pollfd on our stack, and the call does not wait.
     let ready = unsafe { libc::poll(&raw mut state, 1, 0) };
     ready != 0
+}
+
+/// Whether the connection is established no more: by the peer's end or a reset, not by our having ended its reading
+/// (`tcpi_state`, the first byte of TCP_INFO, tcp(7)).
+#[allow(unsafe_code)]
+fn peer_has_ended(fd: RawFd) -> bool {
+    /// `TCP_ESTABLISHED` of the kernel.
+    const ESTABLISHED: u8 = 1;
+    let (mut state, mut length): (u8, libc::socklen_t) = (0, 1);
+    // SAFETY: getsockopt writes at most `length` bytes, one, into `state`; both outlive the call.
+    let got =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut state).cast(), &raw mut length) };
+    got != 0 || state != ESTABLISHED
 }
 
 /// Duplicates a descriptor with close-on-exec.

@@ -108,6 +108,33 @@ fn a_watch_tells_departure_from_words() {
 }
 
 #[test]
+fn what_is_sent_after_we_have_ended_the_reading_arrives_and_only_the_state_tells_of_departures() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let (mut conn, mut peer) = connection().await;
+                stop_reading(conn.fd());
+                let watch = conn.watch().unwrap().by_state();
+                let early = within(Duration::from_millis(120), watch.gone()).await;
+                drop(said.send(format!("{} {}", early.is_some(), conn.peer_has_ended())));
+                std::io::Write::write_all(&mut peer, b"late").unwrap();
+                let (got, _) = conn.read(BytesMut::with_capacity(64)).await;
+                let (nothing, _) = conn.read(BytesMut::with_capacity(64)).await;
+                drop(said.send(format!("{:?} {:?}", got.ok(), nothing.ok())));
+                reset(conn.fd());
+                let late = within(Duration::from_secs(5), watch.gone()).await;
+                drop(said.send(format!("{} {}", late.is_some(), conn.peer_has_ended())));
+                let (conn, peer) = connection().await;
+                drop(peer);
+                let left = within(Duration::from_secs(5), conn.watch().unwrap().by_state().gone()).await;
+                drop(said.send(left.is_some().to_string()));
+            })
+        },
+        &["false false", "Some(4) Some(0)", "true true", "true"],
+    );
+}
+
+#[test]
 fn a_task_that_keeps_the_loop_waiting_shows_in_its_pulse() {
     let pulse = Arc::new(Heartbeats::new(2));
     let seat = CoreSeat { index: 1, cpu: None, pulse: Arc::clone(&pulse) };

@@ -103,6 +103,24 @@ fn metric(gateway: &Gateway, line: &str) -> f64 {
 }
 
 on_both_drivers! {
+    fn a_handshake_under_way_when_the_stop_begins_is_completed_and_its_request_served(driver) {
+        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        let pair = Pair::new(SERVER, KEY);
+        let mut gateway = Setup::new(driver).upstream(upstream.url()).with(&pair.settings()).start();
+        let waiting = Client::connect(gateway.addr);
+        gateway.terminate();
+        eventually("no new connection is taken", || TcpStream::connect(gateway.addr).is_err().then_some(()));
+        // Idle connections have been ended by then.
+        std::thread::sleep(Duration::from_millis(300));
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut client = waiting.secured(ClientConnection::new(usual(), name).unwrap()).unwrap();
+        client.say(chat_call("hello").bytes());
+        assert_eq!(client.answer().status, 200);
+        assert_eq!(gateway.wait().code(), Some(0));
+    }
+}
+
+on_both_drivers! {
     fn a_websocket_passes_through_in_both_directions(driver) {
         let upstream = Upstream::play(|peer| {
             peer.request();
