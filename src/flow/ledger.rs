@@ -14,7 +14,7 @@ use weir_config::Settings;
 use weir_config::settings::{TokenCap, Tokenizer};
 use weir_config::vocab::{Dialect, Finding, Timestamp, TraceId, score};
 use weir_inference::{Job, Options, Turn};
-use weir_storage::record::{SpanEvent, SpanRecord};
+use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
 use super::charge::better_counter;
 use super::complete::{Finish, Finished, complete, complete_unanalysed, drop_tags, survive};
@@ -157,6 +157,7 @@ impl Ledger {
     /// Weir answers with an error itself.
     pub(crate) fn refused(&mut self, refusal: &Refusal) {
         self.status = Some(refusal.status);
+        self.tag(ANSWERED_BY, WEIR.to_owned());
         self.failed(refusal.error_type, &refusal.message);
     }
 

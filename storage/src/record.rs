@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 
+/// The tag that says who answered, where it was not the provider.
+pub const ANSWERED_BY: &str = "answered_by";
+/// Its value: the answer was the gateway's own.
+pub const WEIR: &str = "weir";
+
 /// One span: a proxied exchange, answered, refused or failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpanRecord {

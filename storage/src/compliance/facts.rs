@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weir_config::vocab::{Severity, Timestamp};
 
-use crate::record::SpanRecord;
+use crate::record::{ANSWERED_BY, SpanRecord, WEIR};
 
 /// Ids kept per kind.
 const IDS_MAX: usize = 50;
@@ -176,22 +176,15 @@ fn kinds(span: &SpanRecord) -> Vec<Kind> {
         let concerned = |finding: &&weir_config::vocab::Finding| types.contains(&&*finding.finding_type);
         span.security_findings.iter().filter(concerned).any(|finding| finding.location.starts_with(place))
     };
-    let refused = span.error_type.as_deref().unwrap_or_default();
+    let error = span.error_type.as_deref().unwrap_or_default();
+    // Providers use the same names for their own refusals.
+    let own = span.tags.get(ANSWERED_BY).is_some_and(|who| who == WEIR);
+    let unreached = matches!(error, "upstream_connect_error" | "upstream_protocol_error" | "upstream_timeout");
+    let failed = unreached || (!own && span.status_code.is_some_and(|status| status >= 500));
+    let denied = own && matches!(error, "authentication_error" | "permission_denied" | "ip_blocked");
+    let overloaded = own && matches!(error, "rate_limit_exceeded" | "ml_pipeline_saturated" | "bodies_saturated");
     let severe = span.security_findings.iter().any(|finding| finding.severity >= Severity::High);
     let skipped = span.tags.contains_key("pipeline_dropped") || found(&["analysis_truncated", "analysis_timeout"]);
-    let own = matches!(
-        refused,
-        "authentication_error"
-            | "permission_denied"
-            | "rate_limit_exceeded"
-            | "cost_cap_exceeded"
-            | "ip_blocked"
-            | "request_too_large"
-            | "security_enforcement_blocked"
-    );
-    let failed = matches!(refused, "upstream_connect_error" | "upstream_protocol_error" | "upstream_timeout")
-        || (!own && span.status_code.is_some_and(|status| status >= 500));
-    let overloaded = matches!(refused, "rate_limit_exceeded" | "ml_pipeline_saturated" | "bodies_saturated");
     let table = [
         (Kind::Recorded, true),
         (Kind::Forwarded, !own && !failed && span.status_code.is_some()),
@@ -203,9 +196,9 @@ fn kinds(span: &SpanRecord) -> Vec<Kind> {
         (Kind::SevereForwarded, severe && span.enforcement == "none"),
         (Kind::Blocked, span.enforcement == "blocked"),
         (Kind::Flagged, span.enforcement == "flagged"),
-        (Kind::Denied, matches!(refused, "authentication_error" | "permission_denied" | "ip_blocked")),
+        (Kind::Denied, denied),
         (Kind::Overloaded, overloaded),
-        (Kind::ProviderFailed, failed && !overloaded),
+        (Kind::ProviderFailed, failed),
         (Kind::PiiSent, found_at(PERSONAL, "request")),
         (Kind::SecretSent, found_at(SECRET, "request")),
         (

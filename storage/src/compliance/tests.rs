@@ -50,7 +50,7 @@ fn report(report_type: ReportType, spans: &[SpanRecord], events: &[AuditEntry]) 
     spans.iter().for_each(|span| facts.take(span));
     let (entries, verified_at) = (events.len() as u64, Timestamp::from_micros(0));
     let check = AuditCheck { intact: true, entries, first_bad_seq: None, head: String::new(), verified_at };
-    content(&record, &facts, events, &check)
+    content(&record, &facts, &Events { lines: events.to_vec(), truncated: false }, &check)
 }
 
 fn control<'a>(content: &'a Value, id: &str) -> &'a Value {
@@ -111,17 +111,37 @@ fn what_was_not_analysed_is_a_gap_of_monitoring() {
 
 #[test]
 fn failures_of_the_provider_and_refusals_are_told_apart() {
-    let refused =
+    let by_provider =
         |status, error: &str| SpanRecord { status_code: Some(status), error_type: Some(error.to_owned()), ..plain() };
+    let by_us = |status, error: &str| {
+        let tags = BTreeMap::from([("answered_by".into(), "weir".to_owned())]);
+        SpanRecord { tags, ..by_provider(status, error) }
+    };
     let spans = [
-        refused(401, "authentication_error"),
-        refused(429, "rate_limit_exceeded"),
-        refused(504, "upstream_timeout"),
+        by_us(401, "authentication_error"),
+        by_us(429, "rate_limit_exceeded"),
+        by_us(504, "upstream_timeout"),
+        by_us(400, "invalid_request"),
+        by_us(405, "method_not_allowed"),
+        by_us(508, "loop_detected"),
+        by_us(500, "internal_error"),
         SpanRecord { status_code: Some(529), ..plain() },
+        by_provider(401, "authentication_error"),
+        by_provider(429, "rate_limit_exceeded"),
     ];
     let soc2 = report(ReportType::Soc2, &spans, &[]);
     assert_eq!(gaps(control(&soc2, "A1.2")), [("provider_failed", 2), ("overloaded", 1)]);
     assert_eq!(control(&soc2, "CC6.1")["records"][0]["count"], 1);
+    let mut facts = Facts::default();
+    spans.iter().for_each(|span| facts.take(span));
+    assert_eq!(facts.count(Kind::Forwarded), 2, "what the provider refused, it answered");
+}
+
+#[test]
+fn a_report_says_of_the_log_only_whether_it_is_intact() {
+    let soc2 = report(ReportType::Soc2, &[plain()], &[key_created(1)]);
+    assert_eq!(soc2["audit_log"], json!({"intact": true, "verified_at": Timestamp::from_micros(0)}));
+    assert_eq!((&soc2["audit_events_read"], &soc2["audit_events_truncated"]), (&json!(1), &json!(false)));
 }
 
 #[test]
@@ -144,7 +164,7 @@ fn a_broken_audit_log_is_a_gap() {
     let hipaa = section(
         controls::of(ReportType::Hipaa).iter().find(|control| control.id == "164.312(b)").unwrap(),
         &facts,
-        &[key_created(1)],
+        &Events { lines: vec![key_created(1)], truncated: false },
         &check,
     );
     assert_eq!(gaps(&hipaa), [("audit_log_altered", 1)]);

@@ -15,8 +15,7 @@ use weir_config::vocab::{TenantId, Timestamp};
 use super::audit;
 use super::intern::find_tenant;
 use super::read::spans_after;
-use crate::audit::AuditEntry;
-use crate::compliance::{self, Facts};
+use crate::compliance::{self, Events, Facts};
 use crate::error::{NotWritten, ReadError};
 use crate::reports::{ReportRecord, ReportStatus};
 use crate::store::{Inner, Store};
@@ -71,12 +70,12 @@ impl Store {
             after = next;
         }
         let events = self.events_of(tenant, report.period_start, report.period_end)?;
-        let check = self.check_audit_since(&events)?;
+        let check = self.check_audit_since(&events.lines)?;
         Ok(compliance::content(report, &facts, &events, &check))
     }
 
     /// Administrative events of a period that concern a tenant, oldest first.
-    fn events_of(&self, tenant: TenantId, start: Timestamp, end: Timestamp) -> Result<Vec<AuditEntry>, ReadError> {
+    fn events_of(&self, tenant: TenantId, start: Timestamp, end: Timestamp) -> Result<Events, ReadError> {
         self.ask("read_audit", |conn| audit::of_period(conn, tenant, start.micros(), end.micros()))
     }
 

@@ -167,3 +167,22 @@ fn a_bound_in_bytes_takes_reports_before_it_takes_spans_in_vain() {
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(total(&store, TenantId::DEFAULT), 601, "the audit log alone is over the bound");
 }
+
+#[test]
+fn a_report_over_more_events_than_it_reads_says_so() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    put(&store, [SpanRecord { tenant_id: tenant(1), ..span(5) }]);
+    let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)
+        INSERT INTO audit (seq, at_us, tenant, actor, action, target, detail, hash, nth)
+        SELECT i, i, iif(i % 2, ?1, NULL), 'x', 'key.create', NULL, '{}', x'00', iif(i % 2, (i + 1) / 2, 0) FROM n";
+    rusqlite::Connection::open(&path).unwrap().execute(sql, [tenant(1).as_bytes()]).unwrap();
+    let events = |end| {
+        let asked = store.create_report(tenant(1), ReportType::Soc2, at(0), at(end)).unwrap();
+        let content = built(&store, tenant(1), asked.id).content.unwrap();
+        (content["audit_events_read"].as_u64().unwrap(), content["audit_events_truncated"].as_bool().unwrap())
+    };
+    assert_eq!(events(10_001), (10_000, false), "of the tenant and of the service");
+    assert_eq!(events(10_002), (10_000, true));
+}
