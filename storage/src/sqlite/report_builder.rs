@@ -5,7 +5,7 @@
 //! the next start.
 
 use std::sync::Weak;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::OptionalExtension;
@@ -20,6 +20,9 @@ use crate::error::{NotWritten, ReadError};
 use crate::reports::{ReportRecord, ReportStatus};
 use crate::store::{Inner, Store};
 
+/// Attempts at what the store was too busy for, and the wait between two. A report has time: nobody waits for it.
+const ATTEMPTS: u32 = 20;
+const ATTEMPT_WAIT: Duration = Duration::from_millis(500);
 /// How long one read of spans goes on; well below what a read may take.
 const READ_SLICE: Duration = Duration::from_millis(200);
 
@@ -105,23 +108,59 @@ impl Store {
     }
 }
 
+/// Tries again while the store is busy, and not being closed.
+fn patiently<T>(
+    closing: &AtomicBool,
+    wait: Duration,
+    mut attempt: impl FnMut() -> Result<T, ReadError>,
+) -> Result<T, ReadError> {
+    let mut left = ATTEMPTS;
+    loop {
+        let result = attempt();
+        left -= 1;
+        if !is_transient(&result) || left == 0 || closing.load(Ordering::Relaxed) {
+            return result;
+        }
+        std::thread::sleep(wait);
+    }
+}
+
+fn is_transient<T>(result: &Result<T, ReadError>) -> bool {
+    matches!(result, Err(ReadError::Busy { .. } | ReadError::TimedOut { .. }))
+}
+
 fn build_all(store: &Weak<Inner>) {
     loop {
         // Held for one report only: a store that is dropped meanwhile is closed after it.
         let Some(store) = store.upgrade().map(|inner| Store { inner }) else { return };
+        let closing = &store.inner.closing;
+        // Asked before the lock, too: who asks for a report must not wait for a busy store.
+        if let Err(error) = patiently(closing, ATTEMPT_WAIT, || store.pending()) {
+            return give_up(&store, &error.to_string());
+        }
         let mut building = store.inner.building.lock();
-        let next = store.pending().unwrap_or_default();
-        let Some((tenant, id)) = next.filter(|_| !store.inner.closing.load(Ordering::Relaxed)) else {
+        let next = match store.pending() {
+            Ok(next) => next,
+            Err(error) => {
+                drop(building);
+                return give_up(&store, &error.to_string());
+            }
+        };
+        let Some((tenant, id)) = next.filter(|_| !closing.load(Ordering::Relaxed)) else {
             *building = false;
             return;
         };
         drop(building);
-        let report = match store.report(tenant, id) {
+        let report = match patiently(closing, ATTEMPT_WAIT, || store.report(tenant, id)) {
             Ok(Some(report)) => report,
             Ok(None) => continue,
             Err(error) => return give_up(&store, &error.to_string()),
         };
-        let built = store.build(&report);
+        let built = patiently(closing, ATTEMPT_WAIT, || store.build(&report));
+        if is_transient(&built) && closing.load(Ordering::Relaxed) {
+            // It is built after the next start.
+            return give_up(&store, "the store is being closed");
+        }
         if let Err(error) = store.complete(&report, built) {
             return give_up(&store, &error.to_string());
         }
@@ -132,4 +171,27 @@ fn build_all(store: &Weak<Inner>) {
 fn give_up(store: &Store, reason: &str) {
     *store.inner.building.lock() = false;
     tracing::warn!(reason, "a compliance report could not be stored; it stays pending until the next one or a restart");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_store_is_asked_again_unless_it_is_being_closed() {
+        let attempts = |closing: bool, outcome: fn(u32) -> Result<u32, ReadError>| {
+            let mut made = 0;
+            let result = patiently(&AtomicBool::new(closing), Duration::ZERO, || {
+                made += 1;
+                outcome(made)
+            });
+            (made, result)
+        };
+        let busy = || ReadError::Busy { readers: 8 };
+        let damaged = || ReadError::Damaged { row: 1 };
+        assert_eq!(attempts(false, |at| if at < 3 { Err(ReadError::Busy { readers: 8 }) } else { Ok(at) }), (3, Ok(3)));
+        assert_eq!(attempts(false, |_| Err(ReadError::Busy { readers: 8 })), (ATTEMPTS, Err(busy())));
+        assert_eq!(attempts(true, |_| Err(ReadError::Busy { readers: 8 })), (1, Err(busy())));
+        assert_eq!(attempts(false, |_| Err(ReadError::Damaged { row: 1 })), (1, Err(damaged())));
+    }
 }
