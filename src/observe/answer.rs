@@ -337,6 +337,8 @@ impl Collector {
     pub(super) fn finish(mut self) -> Answer {
         let mut answer = std::mem::take(&mut self.answer);
         answer.usage = self.counters.usage();
+        // In the order of the parts, which is not that of arrival when several choices stream at once.
+        self.calls.sort_by_key(|call| self.held.get(call.held).map(|held| held.slot));
         answer.tool_calls = self
             .calls
             .iter_mut()

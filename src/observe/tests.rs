@@ -144,6 +144,28 @@ fn an_object_is_read_ahead_once_however_many_of_its_keys_ask_for_it() {
 }
 
 #[test]
+fn tool_calls_of_choices_that_stream_at_once_stand_in_the_order_of_their_arguments() {
+    let delta = |choice: u8, name: &str| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":{choice},\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"{name}\",\
+             \"function\":{{\"name\":\"{name}\",\"arguments\":\"{{{name}}}\"}}}}]}}}}]}}\n\n"
+        )
+    };
+    let answer = read(AnswerKind::EventStream, &[delta(1, "second"), delta(0, "first")].concat());
+    assert_parts(
+        &answer,
+        &[
+            (Call, "response.choices[0].message.tool_calls[0].function.arguments", "{first}"),
+            (Call, "response.choices[1].message.tool_calls[0].function.arguments", "{second}"),
+        ],
+    );
+    assert_eq!(
+        answer.tool_calls,
+        [call(Some("first"), "first", "{first}"), call(Some("second"), "second", "{second}")]
+    );
+}
+
+#[test]
 fn tells_tool_calls_apart_when_indexes_do_not() {
     let stream = |deltas: &[&str]| {
         let events: String = deltas
