@@ -278,12 +278,20 @@ impl Relay<'_> {
                 self.tap_closed = true;
             }
             let feed = !self.tap_closed;
+            let before = reader.decoded_bytes();
             ledger.answer = survive(|| {
                 for range in self.ranges.data.iter().filter(|_| feed) {
                     reader.feed(input.get(range.clone()).unwrap_or_default());
                 }
                 reader
             });
+            if let Some(reader) = &ledger.answer {
+                // A compressed answer is kept as the many times more that it is.
+                let more = reader.decoded_bytes().saturating_sub(before + content);
+                if more > 0 && !ledger.make_room(more) {
+                    self.tap_closed = true;
+                }
+            }
         }
         Ok(done)
     }

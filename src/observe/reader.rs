@@ -74,6 +74,7 @@ pub struct AnswerReader {
     frames: Frames,
     decoder: ContentDecoder,
     decoded: Vec<u8>,
+    decoded_bytes: usize,
     messages: Messages,
     body_max: usize,
     failed: bool,
@@ -120,6 +121,7 @@ impl AnswerReader {
             frames,
             decoder: ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX),
             decoded: Vec::new(),
+            decoded_bytes: 0,
             messages: Messages { collector: Collector::new(text_max), read: 0, broken: 0, fault: None },
             body_max: text_max.saturating_mul(2).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX),
             failed: false,
@@ -132,17 +134,24 @@ impl AnswerReader {
             return;
         }
         if self.decoder.is_identity() {
+            self.decoded_bytes += body_bytes.len();
             return self.take(body_bytes);
         }
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.clear();
         let outcome = self.decoder.feed(body_bytes, &mut decoded);
         self.take(&decoded);
+        self.decoded_bytes += decoded.len();
         self.decoded = decoded;
         if let Err(fault) = outcome {
             self.failed = true;
             self.messages.collector.answer.unreadable = Some(fault.as_str());
         }
+    }
+
+    /// How many bytes have been read so far, without their coding: what is kept is kept decoded.
+    pub const fn decoded_bytes(&self) -> usize {
+        self.decoded_bytes
     }
 
     /// Whether any text, reasoning or tool call has been seen so far; for streams only, documents are read at the end.

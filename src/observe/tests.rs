@@ -429,6 +429,7 @@ fn reads_compressed_answers_as_they_come() {
     let gzip = encoder.finish().unwrap();
     let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, Some(b"gzip"), MAX);
     gzip.chunks(7).for_each(|piece| reader.feed(piece));
+    assert_eq!(reader.decoded_bytes(), CHAT_STREAM.len(), "what it takes in memory, not on the wire");
     assert!(reader.first_text_seen());
     assert_eq!(reader.finish(), read(AnswerKind::EventStream, CHAT_STREAM));
     let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, Some(b"gzip"), MAX);
