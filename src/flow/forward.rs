@@ -22,6 +22,7 @@ use super::watch::ClientWatch;
 use super::{target, tunnel};
 use crate::exchange::{Parsed, Payload, Ready, Refusal};
 use crate::forward::{Lease, UpstreamConn};
+use crate::rt::Listen;
 use crate::wire::{self, HeadWriter, RequestBody, RequestHead};
 
 pub(super) async fn forward(
@@ -118,7 +119,9 @@ async fn ask(
             let out = session.written();
             Sent::from(upstream::send(session, conn, out, watch).await)
         }
-        Payload::Held { body, chunked, .. } => Sent::from(send_held(session, conn, body, *chunked, watch).await),
+        Payload::Held { body, chunked, .. } => {
+            Sent::from(send_held(session, conn, body, *chunked, watch, &mut hearing).await)
+        }
         Payload::Streamed => {
             let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
             let mut kept = ledger.wants_text().then(|| Kept {
@@ -164,17 +167,24 @@ async fn ask(
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
         Err(NoAnswer::Broken(_)) if sent == Sent::Stopped => Err(NoAnswer::Silent),
+        Ok(mut answered) if sent == Sent::Stopped => {
+            // Half a request stands on it.
+            answered.head.keep_alive = false;
+            Ok(answered)
+        }
         other => other,
     })
 }
 
-/// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap.
+/// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap. A larger
+/// one may be answered before all of it has been read.
 async fn send_held(
     session: &mut Session,
     conn: &mut UpstreamConn,
     body: &Bytes,
     chunked: bool,
     watch: &mut ClientWatch,
+    hearing: &mut Hearing<'_>,
 ) -> io::Result<()> {
     let joined = body.len() <= super::JOIN_BYTES_MAX;
     let out = &mut session.out;
@@ -192,7 +202,8 @@ async fn send_held(
     if joined {
         return Ok(());
     }
-    upstream::send(session, conn, body.clone(), watch).await?;
+    let mut listen = Listen::new();
+    upstream::send_listening(session, conn, body.clone(), watch, &mut listen, hearing).await?;
     if chunked {
         upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n"), watch).await?;
     }

@@ -195,6 +195,21 @@ on_both_drivers! {
         assert!(delays[EVENTS - 1] < Duration::from_secs(1), "{delays:?}");
     }
 
+    fn an_early_answer_is_heard_while_a_body_that_was_held_is_still_being_sent(driver) {
+        let upstream = Upstream::play(|peer| {
+            assert!(peer.stream.read(&mut [0; 64]).is_ok());
+            peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch");
+            Gate::new().pass();
+        });
+        // Caps read a body before it goes on.
+        let gateway = Setup::new(driver).upstream(upstream.url()).with("cost_caps: {enabled: true}").start();
+        let start = Instant::now();
+        // More than all socket buffers hold.
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", chat_body(&"x ".repeat(8 * MIB)).to_string()).bytes());
+        assert_eq!((answer.status, answer.body.as_slice()), (413, &b"much"[..]));
+        assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    }
+
     fn an_early_answer_is_heard_while_the_client_pauses_or_keeps_sending(driver) {
         const REFUSED: &str = "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch";
         // The provider answers what it has seen of the head, then neither reads nor closes.
