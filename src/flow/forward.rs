@@ -164,6 +164,9 @@ async fn ask(
     let mut waited = Duration::ZERO;
     let answered = upstream::await_head(session, conn, &mut hearing, limit, watch, &mut waited).await;
     ledger.moments.awaiting_upstream += waited;
+    if sent == Sent::All && matches!(answered, Err(NoAnswer::ClientLeft | NoAnswer::Timeout)) {
+        ledger.left_unanswered();
+    }
     // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
     Ok(match answered {
         Err(NoAnswer::Broken(_)) if sent == Sent::Stopped => Err(NoAnswer::Silent),

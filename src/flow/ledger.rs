@@ -208,6 +208,11 @@ impl Ledger {
         self.reservation = Some(reservation);
     }
 
+    /// The provider has the whole request, and nobody will learn what it makes of it: it may bill it, so the estimate stands.
+    pub(crate) fn left_unanswered(&mut self) {
+        self.reservation = None;
+    }
+
     /// The real usage is to be held to this cap, too.
     pub(crate) fn hold_to_tokens(&mut self, cap: TokenCap) {
         self.token_cap = Some(cap);

@@ -177,6 +177,26 @@ on_both_drivers! {
         assert_eq!(statuses, [502; 5]);
     }
 
+    fn a_call_that_nobody_waits_for_any_more_costs_its_estimate(driver) {
+        let upstream = Upstream::play(|peer| {
+            peer.request();
+            peer.wait_closed();
+        });
+        let setup = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0));
+        let gateway = setup.with("timeout_ms: 100").start();
+        let statuses: Vec<u16> = (0..4).map(|_| call(gateway.addr, ask("a")).status).collect();
+        assert_eq!(statuses, [504, 504, 429, 429], "two estimates fit the budget");
+        let mut client = Client::connect(gateway.addr);
+        // Another agent, whose client leaves.
+        client.say(ask("b"));
+        upstream.wait_for_requests(3);
+        drop(client);
+        eventually("its estimate is spent", || {
+            let shown = gateway.json("/api/v1/costs/current?agent_id=b");
+            (shown["windows"][0]["current_spend_usd"] == 0.01 && shown["windows"][0]["reserved_usd"] == 0.0).then_some(())
+        });
+    }
+
     fn an_answer_dearer_than_its_estimate_is_charged_in_full(driver) {
         let upstream = Upstream::always(answer_using(4));
         let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.05, 1.0)).start();
