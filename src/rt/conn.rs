@@ -248,11 +248,11 @@ impl Watch {
     /// Returns when the peer has closed or reset the connection. Bytes that arrive instead (a pipelined request) end the
     /// watching without an answer: then this never returns.
     pub async fn gone(&self) {
-        while self.by_state {
-            if peer_has_ended(self.stream.as_raw_fd()) {
-                return;
+        if self.by_state {
+            while !peer_has_ended(self.stream.as_raw_fd()) {
+                super::sleep(LOOK_AGAIN).await;
             }
-            super::sleep(LOOK_AGAIN).await;
+            return;
         }
         loop {
             if self.stream.readable(false).await.is_err() {
