@@ -48,8 +48,17 @@ impl Readers {
 
     /// Runs `read` on a connection of its own.
     pub(crate) fn with<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
+        self.with_one_of(READERS_MAX, read)
+    }
+
+    /// The same with a place that is kept for it: whether the store is healthy must not depend on how many read it.
+    pub(super) fn with_kept_place<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
+        self.with_one_of(READERS_MAX + 1, read)
+    }
+
+    fn with_one_of<T>(&self, places: usize, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
         // A file that was removed or replaced is not read any more.
-        let idle = self.take()?.filter(|(_, file)| *file == identity::now(&self.home)).map(|(conn, _)| conn);
+        let idle = self.take(places)?.filter(|(_, file)| *file == identity::now(&self.home)).map(|(conn, _)| conn);
         let _shared = self.home.shared();
         // Gives the place back however the read ends, a panic included.
         let mut place = Place { readers: self, keep: None, file: identity::now(&self.home) };
@@ -79,12 +88,12 @@ impl Readers {
     }
 
     /// A place among the readers, with the connection of a former read if one is left.
-    fn take(&self) -> Result<Option<(Connection, Option<Identity>)>, ReadError> {
+    fn take(&self, places: usize) -> Result<Option<(Connection, Option<Identity>)>, ReadError> {
         let deadline = Instant::now() + READ_LIMIT;
         let mut pool = self.pool.lock();
-        while pool.busy >= READERS_MAX {
+        while pool.busy >= places {
             if self.freed.wait_until(&mut pool, deadline).timed_out() {
-                return Err(ReadError::Busy { readers: READERS_MAX });
+                return Err(ReadError::Busy { readers: places });
             }
         }
         pool.busy += 1;
@@ -110,6 +119,32 @@ impl Drop for Place<'_> {
         pool.busy -= 1;
         let file = self.file;
         pool.idle.extend(self.keep.take().map(|conn| (conn, file)));
-        self.readers.freed.notify_one();
+        // Not one: it may be a place that whoever is woken may not take.
+        self.readers.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_busy(readers: &Readers, busy: usize, then: &dyn Fn()) {
+        if busy == 0 {
+            return then();
+        }
+        let read = readers.with(|_| {
+            with_busy(readers, busy - 1, then);
+            Ok(())
+        });
+        assert!(read.is_ok());
+    }
+
+    #[test]
+    fn the_store_can_be_probed_while_all_readers_are_busy() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("service.db");
+        super::super::migrate(&path).unwrap();
+        let readers = Readers::new(Home::File(path));
+        with_busy(&readers, READERS_MAX, &|| assert_eq!(readers.probe(), Ok(())));
     }
 }

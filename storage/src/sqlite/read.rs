@@ -216,7 +216,9 @@ fn empty<T>(page: Page) -> Paged<T> {
 
 impl Readers {
     pub(crate) fn probe(&self) -> Result<(), ReadError> {
-        self.with(|conn| Ok(conn.prepare_cached("SELECT count(*) FROM migrations")?.query_row([], |_| Ok(()))?))
+        self.with_kept_place(|conn| {
+            Ok(conn.prepare_cached("SELECT count(*) FROM migrations")?.query_row([], |_| Ok(()))?)
+        })
     }
 
     pub(crate) fn list_spans(

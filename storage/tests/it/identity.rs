@@ -3,12 +3,13 @@
 
 use serde_json::{Map, json};
 use tempfile::TempDir;
+use weir_config::settings::Window;
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
-use weir_storage::Store;
 use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, TenantChange};
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
+use weir_storage::{SpendRow, Store};
 
 use crate::ledger::event;
 use crate::support::{on_both, open, page, put, span, tenant};
@@ -183,5 +184,29 @@ fn a_report_asked_for_too_late_does_not_bring_a_deleted_tenant_back() {
         assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
         assert_eq!(late(), None);
         assert_eq!(store.list_tenants(page(10, 0)).unwrap().total, 0);
+    });
+}
+
+#[test]
+fn what_a_deleted_tenant_has_spent_is_not_written_down_anew() {
+    on_both(|store| {
+        let row = |tenant| SpendRow {
+            tenant,
+            agent: "a".to_owned(),
+            window: Window::Daily,
+            period_start_s: 1_000_000,
+            spent_nano_usd: 5,
+        };
+        let saved = || {
+            store.save_spend(vec![row(tenant(1)), row(tenant(2))]).unwrap();
+            let rows = store.load_spend(1_000_000).unwrap();
+            rows.into_iter().map(|row| row.tenant).collect::<Vec<_>>()
+        };
+        create(store, tenant(1), "First");
+        assert_eq!(saved(), [tenant(1), tenant(2)], "a budget needs no record");
+        assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
+        assert_eq!(saved(), [tenant(2)]);
+        create(store, tenant(1), "First");
+        assert_eq!(saved(), [tenant(1), tenant(2)], "it has begun anew");
     });
 }
