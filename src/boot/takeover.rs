@@ -127,7 +127,7 @@ pub(super) fn offer(
     let door = UnixListener::bind_addr(&name(addr)?)?;
     hand_over.offered.store(true, Ordering::Release);
     std::thread::Builder::new().name("weir-take-over".to_owned()).spawn(move || {
-        let Some(stream) = wait_at(door, &sockets, &hand_over) else { return };
+        let Some(stream) = wait_at(door, &sockets, cores, &hand_over) else { return };
         tracing::info!("another process takes over the listening sockets");
         hand_over.given.store(true, Ordering::Release);
         stop();
@@ -140,13 +140,14 @@ pub(super) fn offer(
 
 /// Waits at the door until a process has the sockets and is ready; `None` when this one stops first. The door is closed then:
 /// the name has to be free before the other process offers the sockets in its turn.
-fn wait_at(door: UnixListener, sockets: &[TcpListener], hand_over: &HandOver) -> Option<UnixStream> {
+fn wait_at(door: UnixListener, sockets: &[TcpListener], cores: usize, hand_over: &HandOver) -> Option<UnixStream> {
     while let Ok((stream, _)) = door.accept() {
         if !rt::handover::is_trusted(&stream) {
             continue;
         }
         if !hand_over.lend() {
-            // Before `stream`: who sees that end finds the name free.
+            // Who asks waits until the address can be bound anew, and then finds the name free: it goes before `stream`.
+            hand_over.wait_for(cores);
             hand_over.offered.store(false, Ordering::Release);
             drop(door);
             return None;
@@ -223,5 +224,62 @@ impl Inherited {
         let mut from = &self.from;
         from.write_all(&[I_CAN])?;
         from.read_exact(&mut [0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A listener on offer, and how it is told to stop.
+    fn on_offer() -> (TcpListener, SocketAddr, Arc<HandOver>, Arc<AtomicBool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (hand_over, stopped) = (Arc::new(HandOver::new(false)), Arc::new(AtomicBool::new(false)));
+        let (sockets, stop) = (vec![listener.try_clone().unwrap()], Arc::clone(&stopped));
+        offer(addr, sockets, 1, Arc::clone(&hand_over), move || stop.store(true, Ordering::SeqCst)).unwrap();
+        (listener, addr, hand_over, stopped)
+    }
+
+    #[test]
+    fn sockets_that_are_out_when_the_stop_begins_are_left_open_and_handed_over() {
+        let (_listener, addr, hand_over, _) = on_offer();
+        let Asked::Inherited(inherited) = ask(addr).unwrap() else { panic!("it serves") };
+        hand_over.stop(addr);
+        assert!(hand_over.stay_open() && !hand_over.is_given(), "the successor is still building");
+        hand_over.core_stopped();
+        inherited.begin().unwrap();
+        assert!(hand_over.is_given());
+        assert_eq!(inherited.sockets[0].local_addr().unwrap(), addr);
+    }
+
+    #[test]
+    fn a_process_that_is_stopping_gives_nothing_away_and_leaves_its_name_to_the_next() {
+        let (_listener, addr, hand_over, stopped) = on_offer();
+        hand_over.stop(addr);
+        assert!(!hand_over.stay_open());
+        let asking = std::thread::spawn(move || ask(addr).unwrap());
+        hand_over.core_stopped();
+        assert!(!matches!(asking.join().unwrap(), Asked::Inherited(_)));
+        let end = Instant::now() + STOP_LIMIT;
+        while !matches!(ask(addr).unwrap(), Asked::Nobody) {
+            assert!(Instant::now() < end, "the door is closed");
+        }
+        assert!(!stopped.load(Ordering::SeqCst), "nobody has taken over");
+        UnixListener::bind_addr(&name(addr).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn sockets_that_were_not_taken_come_back() {
+        let (_listener, addr, hand_over, stopped) = on_offer();
+        let Asked::Inherited(inherited) = ask(addr).unwrap() else { panic!("it serves") };
+        assert!(hand_over.stay_open());
+        drop(inherited);
+        let end = Instant::now() + STOP_LIMIT;
+        while hand_over.stay_open() {
+            assert!(Instant::now() < end, "they are back");
+            std::thread::yield_now();
+        }
+        assert!(!stopped.load(Ordering::SeqCst));
     }
 }
