@@ -4,7 +4,7 @@
     benches/list_reads.py --loadtest target/release/weir-loadtest --weir target/release/weir [--spans 100000] [--rate 500]
 
 Fills a database with spans of real calls, then loads the gateway in an open loop (latency counts from the time a request
-was due) while, in the middle phase, clients read pages of every list without a pause, deep ones too. The gateway with all
+was due) while, in the middle phase, clients read pages of every list, deep ones too, without a pause unless told. The gateway with all
 its threads is pinned to one core, which is the hardest case for it; provider, generator and readers share another, where
 the readers run at the kernel's idle priority, so that what is measured is the gateway's delay and not the generator's.
 Exit code: 0 all answered, 1 something failed, 2 it could not be done.
@@ -28,7 +28,7 @@ FILL_LIMIT_S = 300
 TENANT = "x-service-tenant-id: 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"
 
 
-def read_pages(address, paths, stop, answered, refused, longest_us):
+def read_pages(address, paths, pause_s, stop, answered, refused, longest_us):
     """One client: asks for page after page on one connection, and throws the answers away."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     requests = [f"GET {path} HTTP/1.1\r\nHost: {address[0]}\r\n{TENANT}\r\n\r\n".encode() for path in paths]
@@ -58,22 +58,24 @@ def read_pages(address, paths, stop, answered, refused, longest_us):
                 counter.value += 1
             with longest_us.get_lock():
                 longest_us.value = max(longest_us.value, int(1e6 * (time.monotonic() - began)))
+            if pause_s:
+                stop.wait(pause_s)
 
 
 class Readers:
     """The clients, as processes of their own."""
 
-    def __init__(self, address, spans, count):
+    def __init__(self, address, spans, options):
         self.stop = multiprocessing.Event()
         self.answered, self.refused, self.longest_us = (multiprocessing.Value("q", 0) for _ in range(3))
         depths = [0, spans // 3, spans // 2, spans - 1000]
-        pages = [f"{list_}?limit=300&offset={depth}" for depth in depths for list_ in ("traces", "spans")]
-        pages += ["spans?limit=300&security_score_min=1", "security/findings?limit=300", "stats", "actions/summary", "audit"]
+        pages = [f"{list_}?limit={options.limit}&offset={depth}" for depth in depths for list_ in ("traces", "spans")]
+        pages += [f"spans?limit={options.limit}&security_score_min=1", f"security/findings?limit={options.limit}", "stats", "actions/summary", "audit"]
         paths = [f"/api/v1/{page}" for page in pages]
-        shared = (self.stop, self.answered, self.refused, self.longest_us)
+        shared = (options.pause_ms / 1000, self.stop, self.answered, self.refused, self.longest_us)
         self.processes = [
             multiprocessing.Process(target=read_pages, args=(address, paths[n % len(paths):] + paths[:n % len(paths)], *shared))
-            for n in range(count)
+            for n in range(options.readers)
         ]
 
     def __enter__(self):
@@ -101,6 +103,8 @@ def arguments():
     parser.add_argument("--weir", required=True, help="path of the weir binary (release build)")
     parser.add_argument("--spans", type=int, default=100_000, help="spans in the database at least (default: %(default)s)")
     parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--limit", type=int, default=300, help="records of a page (default: %(default)s)")
+    parser.add_argument("--pause-ms", type=float, default=0, help="between two pages of a reader (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=500, help="proxied calls per second (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=64)
@@ -172,7 +176,7 @@ def main():
                 failed = 0
                 for number in range(1, options.rounds + 1):
                     phases["alone"].append(run(options, base, pids[0], work, "alone"))
-                    with Readers(address, spans, options.readers) as readers:
+                    with Readers(address, spans, options) as readers:
                         phases["beside"].append(run(options, base, pids[0], work, "beside"))
                     failed += readers.failed()
                     rows.append((readers.answered.value / readers.took_s, readers.refused.value, readers.longest_us.value / 1e3))
@@ -183,7 +187,7 @@ def main():
                     )
                     print(f"round {number}/{options.rounds} p50/p99 us: {figures}; {rows[-1][0]:,.0f} reads/s", file=sys.stderr, flush=True)
                 drops = bench.dropped(base)
-    print(f"\n{options.rate:g} calls/s, {spans:,} spans, {options.readers} readers of pages of 300; medians of {options.rounds} rounds\n")
+    print(f"\n{options.rate:g} calls/s, {spans:,} spans, {options.readers} readers of pages of {options.limit}, a pause of {options.pause_ms:g} ms between them; medians of {options.rounds} rounds\n")
     print("| phase | p50 us | p99 us | p99.9 us | failed |\n|---|--:|--:|--:|--:|")
     for name, reports in phases.items():
         median = lambda key: statistics.median(report["latency"][key] for report in reports)
