@@ -235,11 +235,13 @@ impl Gateway {
 
     /// Processor time the process has used, in the kernel and out of it.
     pub(crate) fn cpu_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.child.id())).expect("our own child");
-        // Behind the name, which may hold blanks: utime and stime are the 12th and 13th, in ticks of 10 ms.
-        let fields = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace();
-        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
-        Duration::from_millis(ticks * 10)
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("our own child");
+        // By thread, in nanoseconds; /proc/PID/stat counts ticks of 10 ms, and bills a whole one to whom it finds running.
+        let spent = |thread: std::io::Result<std::fs::DirEntry>| {
+            let text = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(threads.filter_map(spent).sum())
     }
 
     /// Waits until a line of the log `matches`.
