@@ -23,6 +23,7 @@ mod error;
 mod keep;
 mod listeners;
 mod metrics;
+mod parts;
 mod run;
 mod takeover;
 mod validity;

@@ -1,51 +1,44 @@
 //! Start order and its reverse.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
-use weir_config::vocab::{Role, Timestamp};
-use weir_config::{Loaded, Settings};
-use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
+use weir_config::vocab::Timestamp;
+use weir_inference::{Analyser, Pool as InferencePool};
+use weir_storage::Store;
 use weir_storage::audit::AuditEvent;
-use weir_storage::{Backend, Store, StoreOptions};
 
 use super::StartError;
 use super::certificate::Certificate;
 use super::control::{Control, ControlThread};
-use super::core::{self, DrainOrder, Duty};
+use super::core::DrainOrder;
 use super::keep;
 use super::listeners::Claim;
 use super::metrics::MetricsThread;
+use super::parts::{
+    Seats, allow_descriptors, open_store, start_cores, start_inference, start_metrics, token_key_file,
+    warn_when_nobody_can_administer,
+};
 use super::takeover::{self, HandOver};
 use crate::admit::Guard;
-use crate::admit::directory::Directory;
 use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
 use crate::identity::Identities;
-use crate::meter::{QueueWatch, Registry};
+use crate::meter::Registry;
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
-use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::reload::Reloaders;
-use crate::ops::store::{self, PoisonedSpans, StoreWatch};
-use crate::rt::{self, CoreSeat, CoreThread, DriverMode, Heartbeats, TlsAcceptor};
-
-const STORAGE_QUEUE_ITEMS: usize = 65_536;
-const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
-const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
-const INFERENCE_QUEUE_JOBS: usize = 4_096;
-const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
+use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
 
 /// A running gateway.
 pub struct Gateway {
@@ -171,7 +164,8 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
     let metrics = metrics.map(|listener| start_metrics(listener, &process, &hand_over)).transpose()?;
-    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &cpus, &heartbeats)?;
+    let seats = Seats { cpus, heartbeats: Arc::clone(&heartbeats) };
+    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &seats)?;
     health.ready();
     Ok(Gateway {
         addr,
@@ -191,115 +185,6 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         reloaders,
         live,
     })
-}
-
-/// Where the key of tenant tokens is kept: beside the database, unless the settings say otherwise.
-fn token_key_file(settings: &Settings) -> Option<PathBuf> {
-    let beside = || {
-        let mut path = settings.storage.database_path.clone().into_os_string();
-        path.push(".key");
-        PathBuf::from(path)
-    };
-    let kept = settings.storage.profile != StorageProfile::Memory;
-    settings.auth.token_key_file.clone().or_else(|| kept.then(beside))
-}
-
-/// Takes as many descriptors as the process may have, and says so where they are too few for the settings.
-fn allow_descriptors(settings: &Settings) {
-    let need = DescriptorNeed::of(settings);
-    match rt::raise_descriptor_limit() {
-        Ok(have) if have < need.full() => tracing::warn!("{}", need.advice(have)),
-        Ok(_) => {}
-        Err(error) => tracing::warn!(%error, "the limit on descriptors cannot be raised or read (RLIMIT_NOFILE)"),
-    }
-}
-
-fn start_metrics(
-    listener: std::net::TcpListener,
-    process: &Process,
-    hand_over: &Arc<HandOver>,
-) -> Result<MetricsThread, StartError> {
-    let fail = |source| StartError::Thread { what: "the metrics thread", source };
-    let addr = listener.local_addr().map_err(fail)?;
-    let thread = MetricsThread::start(listener, Arc::clone(&process.parts.registry), Arc::clone(hand_over));
-    tracing::info!(metrics = %addr, "metrics are served without a key");
-    thread.map_err(fail)
-}
-
-fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {
-    if settings.auth.enabled && settings.auth.admin_key.is_none() && !directory.has_key_of(Role::Admin) {
-        tracing::warn!(
-            "authentication is on, `auth.admin_key` is not set and there is no admin key: nobody can create tenants or \
-             keys; set `auth.admin_key` (SERVICE_AUTH_ADMIN_KEY) for the first steps"
-        );
-    }
-}
-
-fn open_store(settings: &Settings, registry: &Registry, breakers: &Arc<Breakers>) -> Result<Store, StartError> {
-    let backend = match settings.storage.profile {
-        StorageProfile::Lite => Backend::Sqlite {
-            path: settings.storage.database_path.clone(),
-            auto_migrate: settings.storage.auto_migrate,
-        },
-        StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
-    };
-    let store = Store::open(StoreOptions {
-        backend,
-        batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
-        queue_items: STORAGE_QUEUE_ITEMS,
-        queue_bytes: STORAGE_QUEUE_BYTES,
-        observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
-    })?;
-    store.set_retention(store::retention(&settings.storage));
-    registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
-    registry.add_source(Box::new(PoisonedSpans(store.clone())));
-    Ok(store)
-}
-
-fn start_inference(cores: usize, analyser: &Arc<Analyser>, registry: &Registry) -> Result<InferencePool, StartError> {
-    let options = PoolOptions { threads: cores, queue_jobs: INFERENCE_QUEUE_JOBS, queue_bytes: INFERENCE_QUEUE_BYTES };
-    let pool = InferencePool::start(options, Arc::clone(analyser))
-        .map_err(|source| StartError::Thread { what: "the inference pool", source })?;
-    let watched = pool.handle();
-    registry.watch_queue(QueueWatch {
-        name: "inference",
-        capacity: INFERENCE_QUEUE_JOBS as u64,
-        depth: Box::new(move || watched.counters().queued_jobs as u64),
-    });
-    Ok(pool)
-}
-
-fn start_cores(
-    process: &Arc<Process>,
-    listeners: Vec<Vec<std::net::TcpListener>>,
-    tls: Option<&Arc<TlsAcceptor>>,
-    hand_over: &Arc<HandOver>,
-    cpus: &[usize],
-    heartbeats: &Arc<Heartbeats>,
-) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
-    let fail = |source: io::Error| StartError::Thread { what: "a core thread", source };
-    let pin = listeners.len() <= cpus.len();
-    let mut cores = Vec::with_capacity(listeners.len());
-    let mut listening = Vec::with_capacity(listeners.len());
-    for (index, listeners) in listeners.into_iter().enumerate() {
-        let (order, ordered) = oneshot::channel();
-        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
-        let process = Arc::clone(process);
-        let cpu = cpus.get(index).copied().filter(|_| pin);
-        let seat = CoreSeat { index, cpu, pulse: Arc::clone(heartbeats) };
-        let mode = process.parts.mode;
-        let (tls, hand_over) = (tls.cloned(), Arc::clone(hand_over));
-        let duty = Duty { process, index, listeners, tls, hand_over, order: ordered, listening: ready };
-        let thread = rt::start_core(seat, mode, move || Box::pin(core::run(duty))).map_err(fail)?;
-        cores.push((thread, order));
-        listening.push(is_ready);
-    }
-    for ready in listening {
-        if ready.recv().is_err() {
-            return Err(fail(io::Error::other("its event loop could not be set up")));
-        }
-    }
-    Ok(cores)
 }
 
 impl Gateway {

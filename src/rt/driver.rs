@@ -16,6 +16,7 @@ use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 use weir_config::settings::IoDriver;
 
 use super::Heartbeats;
+use super::schedule::pin_to;
 
 /// How a core thread waits for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,97 +200,4 @@ fn run(seat: &CoreSeat, mode: DriverMode, body: impl FnOnce() -> LocalFuture) ->
             .block_on(with_deadlines());
     }
     Ok(())
-}
-
-/// Niceness of threads in the background: about a tenth of a core thread's share of a contended CPU.
-const NICE_BACKGROUND: libc::c_int = 10;
-
-/// Pins the calling thread to one CPU. A refusal (a container without that CPU) is harmless: the thread floats.
-#[allow(unsafe_code)]
-fn pin_to(cpu: usize) {
-    // SAFETY: `set` is a plain bit mask on our stack; CPU_SET writes inside it because the index is checked, and
-    // sched_setaffinity only reads `size_of::<cpu_set_t>()` bytes from it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if cpu < 8 * size_of::<libc::cpu_set_t>() {
-            libc::CPU_SET(cpu, &mut set);
-            if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) != 0 {
-                tracing::debug!(cpu, "core thread could not be pinned");
-            }
-        }
-    }
-}
-
-/// Lets core threads go before the calling thread wherever both want the CPU: for threads whose work nobody's call waits
-/// for. A refusal is harmless: the thread competes as before.
-#[allow(unsafe_code)]
-pub(crate) fn give_way() {
-    // SAFETY: setpriority takes three numbers and touches no memory of ours; 0 names the calling thread on Linux.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE_BACKGROUND) } != 0 {
-        tracing::debug!("a background thread could not be given a lower priority");
-    }
-}
-
-/// Lets the calling thread run only while nothing else wants its CPU, and be put off at once when something does. Under the
-/// ordinary policy a thread that is running, however low its priority, may go on for some milliseconds before one that
-/// has just been woken gets its turn. A refusal is harmless: the thread gives way by niceness.
-#[allow(unsafe_code)]
-pub(crate) fn stand_back() {
-    give_way();
-    // SAFETY: `param` is a plain struct on our stack that sched_setscheduler only reads; 0 names the calling thread.
-    let refused = unsafe {
-        let param: libc::sched_param = std::mem::zeroed();
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &param) != 0
-    };
-    if refused {
-        tracing::debug!("a background thread could not be made to stand back");
-    }
-}
-
-/// The CPUs this process may run on, in ascending order.
-#[allow(unsafe_code)]
-pub(crate) fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: `set` is a plain bit mask that the kernel fills with at most its own size; CPU_ISSET reads inside it.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
-            return Vec::new();
-        }
-        (0..8 * size_of::<libc::cpu_set_t>()).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A number from the kernel's account of the calling thread (proc_pid_stat(5)).
-    fn account(field: usize) -> i32 {
-        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // Fields are counted behind the name, which is the second and may hold blanks.
-        let behind_name = stat.rsplit_once(')').unwrap().1;
-        behind_name.split_whitespace().nth(field - 3).unwrap().parse().unwrap()
-    }
-
-    #[test]
-    fn standing_back_concerns_the_calling_thread_only() {
-        let policy = || account(41);
-        let background = std::thread::spawn(move || {
-            stand_back();
-            policy()
-        });
-        assert_eq!((background.join().unwrap(), policy()), (libc::SCHED_IDLE, libc::SCHED_OTHER));
-    }
-
-    #[test]
-    fn giving_way_concerns_the_calling_thread_only() {
-        let niceness = || account(19);
-        let before = niceness();
-        let background = std::thread::spawn(move || {
-            give_way();
-            niceness()
-        });
-        assert_eq!(background.join().unwrap(), before.max(NICE_BACKGROUND));
-        assert_eq!(niceness(), before);
-    }
 }

@@ -19,6 +19,7 @@ pub(crate) mod handover;
 mod heartbeat;
 mod listen;
 mod listener;
+mod schedule;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -35,12 +36,13 @@ pub use call_off::CallOff;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
 pub(crate) use descriptors::raise_descriptor_limit;
-pub(crate) use driver::{CoreSeat, allowed_cpus, give_way, stand_back, start_core};
+pub(crate) use driver::{CoreSeat, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
 pub use listen::{Ear, Listen};
 pub use listener::{Accepted, Listener, Spare, is_out_of_descriptors};
+pub(crate) use schedule::{allowed_cpus, give_way, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 
 /// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task.
