@@ -3,6 +3,7 @@
 //! Invariant: reading and serialising happen on at most [`READERS_MAX`] blocking threads, so health and metrics never wait
 //! for a query; a panic costs one answer and is counted. Knows the store only as [`Records`].
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
+use weir_storage::courtesy;
 
 use super::costs::Costs;
 use super::error::Fault;
@@ -248,10 +250,38 @@ impl From<IdentityError> for Fault {
 
 /// The bytes of an answer.
 pub(super) fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>, Fault> {
-    serde_json::to_vec(value).map_err(|fault| {
+    let mut answer = Answering::default();
+    serde_json::to_writer(&mut answer, value).map_err(|fault| {
         tracing::error!(%fault, "an answer could not be serialised");
         Fault::internal()
-    })
+    })?;
+    Ok(answer.bytes)
+}
+
+/// Bytes of an answer between two places where the thread that writes it can be put off.
+const TURN_BYTES: usize = 16 * 1024;
+
+/// An answer being written, by a thread that lets others go first.
+#[derive(Default)]
+struct Answering {
+    bytes: Vec<u8>,
+    /// Length of `bytes` at which others are let go.
+    turn_at: usize,
+}
+
+impl io::Write for Answering {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= self.turn_at {
+            courtesy::turn();
+            self.turn_at = self.bytes.len() + TURN_BYTES;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An answer with a body. Nothing here may be cached: it is data of a tenant, or of this moment.

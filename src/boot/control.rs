@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 use weir_config::Settings;
 use weir_config::settings::HealthCheck;
+use weir_storage::courtesy;
 
 use super::keep;
 use crate::admit::Guard;
@@ -89,6 +90,7 @@ fn readers(store_waits_for_readers: bool) -> io::Result<tokio::runtime::Runtime>
                 crate::rt::give_way();
             } else {
                 crate::rt::stand_back();
+                courtesy::let_others_go_first();
             }
         })
         .build()

@@ -11,6 +11,7 @@
 pub mod actions;
 pub mod audit;
 mod compliance;
+pub mod courtesy;
 mod encode;
 mod error;
 pub mod identity;

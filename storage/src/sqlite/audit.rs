@@ -14,6 +14,7 @@ use super::pool::Stop;
 use super::tx::Tx;
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent, Line, Link, hex};
 use crate::compliance::Events;
+use crate::courtesy;
 use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged};
 use crate::store::{Store, effective};
@@ -273,6 +274,7 @@ impl Chain {
         let mut statement = conn.prepare_cached(&sql)?;
         let mut rows = statement.query((self.seq, lines))?;
         while let Some(row) = rows.next()? {
+            courtesy::turn();
             let expected = self.seq + 1;
             let target = row.get_ref(5)?;
             let line = Line {

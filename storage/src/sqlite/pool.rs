@@ -8,6 +8,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::identity::{self, Identity};
 use super::{Home, open};
+use crate::courtesy;
 use crate::error::ReadError;
 
 /// Connections at most, each with a page cache of about 2 MiB: twice as many as the API reads at once, because a read that got
@@ -68,7 +69,11 @@ impl Readers {
             None => open::reader(&self.home).map_err(unavailable)?,
         };
         let deadline = Instant::now() + READ_LIMIT;
-        conn.progress_handler(open::PROGRESS_STEPS, Some(move || Instant::now() >= deadline)).map_err(unavailable)?;
+        let over = move || {
+            courtesy::turn();
+            Instant::now() >= deadline
+        };
+        conn.progress_handler(open::PROGRESS_STEPS, Some(over)).map_err(unavailable)?;
         match read(&conn) {
             Ok(value) => {
                 place.keep = Some(conn);

@@ -11,6 +11,7 @@ use super::paging::List;
 use super::pool::{Readers, Stop};
 use super::tallies::Weight;
 use super::{action_sums, actions};
+use crate::courtesy;
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
@@ -114,6 +115,7 @@ impl<'a> Reading<'a> {
 
     /// Counts what was read; refuses what the answer has no room for.
     fn charge(&mut self, bytes: usize) -> Result<(), Stop> {
+        courtesy::turn();
         self.bytes += bytes;
         if self.bytes > ANSWER_BYTES_MAX {
             return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
