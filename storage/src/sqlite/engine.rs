@@ -114,10 +114,11 @@ impl SqliteEngine {
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CANTOPEN), None).into());
         };
         let mut tx = Tx { conn: open, encoder, interner, tallies };
-        let result = begin(open).and_then(|()| change(&mut tx)).and_then(|()| {
-            tx.tallies.store(open)?;
-            Ok(open.prepare_cached("COMMIT")?.execute([]).map(|_| ())?)
-        });
+        let result =
+            begin(open).and_then(|()| Ok(tx.interner.catch_up(open)?)).and_then(|()| change(&mut tx)).and_then(|()| {
+                tx.tallies.store(open)?;
+                Ok(open.prepare_cached("COMMIT")?.execute([]).map(|_| ())?)
+            });
         self.tallies.forget();
         let Err(error) = result else { return Ok(()) };
         // A name may have been added by the transaction that is now undone.
@@ -226,17 +227,13 @@ impl Engine for SqliteEngine {
                 return Ok(());
             }
             tx.conn.pragma_update(None, "user_version", stamp)?;
-            // Of an attempt that is not in the file.
-            tx.interner.unbury(0);
             for job in jobs {
-                let burials = tx.interner.burials();
                 tx.conn.prepare_cached("SAVEPOINT change")?.execute([])?;
                 match job.run(tx).and_then(|()| Ok(tx.tallies.store(tx.conn)?)) {
                     Ok(()) => {}
                     Err(WriteError::Row(_)) => {
                         tx.conn.prepare_cached("ROLLBACK TO change")?.execute([])?;
                         tx.interner.forget();
-                        tx.interner.unbury(burials);
                     }
                     Err(error) => return Err(error),
                 }
@@ -244,9 +241,7 @@ impl Engine for SqliteEngine {
                 tx.conn.prepare_cached("RELEASE change")?.execute([])?;
             }
             Ok(())
-        })?;
-        self.interner.settle();
-        Ok(())
+        })
     }
 
     /// Opens the file afresh, checks it after an I/O error, and proves that it takes writes. Where the log has no room

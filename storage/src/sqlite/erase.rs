@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{TenantId, Timestamp};
 
 use super::action_sums::{self, Removed};
 use super::intern::find_tenant;
@@ -152,8 +152,12 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Makes everything of a tenant unfindable and leaves it to be taken out. The integer is never given to another.
+    /// Makes everything of a tenant unfindable and leaves it to be taken out. The integer is never given to another. What
+    /// began before is not recorded any more, by whichever process.
     pub(crate) fn forget_tenant(&mut self, tenant: TenantId) -> Result<(), WriteError> {
+        let sql = "INSERT OR REPLACE INTO burials (id, tenant, at_us) \
+            VALUES (1 + ifnull((SELECT max(id) FROM burials), 0), ?1, ?2)";
+        self.conn.prepare_cached(sql)?.execute((tenant.as_bytes(), Timestamp::now().micros()))?;
         self.conn.prepare_cached("DELETE FROM spend WHERE tenant = ?1")?.execute([tenant.as_bytes().as_slice()])?;
         let found = find_tenant(self.conn, tenant)?;
         if let Some(found) = found {
@@ -161,8 +165,8 @@ impl Tx<'_> {
             let tombstone = [tenant.as_bytes().as_slice(), &found.to_be_bytes()].concat();
             self.conn.prepare_cached("UPDATE tenants SET uuid = ?2 WHERE id = ?1")?.execute((found, tombstone))?;
             self.conn.prepare_cached("INSERT INTO erasures (tenant) VALUES (?1)")?.execute([found])?;
-            self.interner.forget();
         }
+        self.interner.forget();
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! Small integers for tenants and names, remembered by the writer.
 //!
 //! What is remembered may be forgotten at any time (the tables are the truth), and must be when a transaction that may
-//! have added a row is rolled back. The memory is bounded because models are chosen by clients.
+//! have added a row is rolled back, or when a tenant was deleted, by this process or another one on the same file. The
+//! memory is bounded because models are chosen by clients.
 
 use std::collections::HashMap;
 
@@ -13,16 +14,18 @@ const REMEMBERED_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(super) struct Interner {
-    tenants: HashMap<TenantId, i64>,
+    tenants: HashMap<TenantId, Known>,
     names: HashMap<String, i64>,
-    /// Tenants deleted lately: what began before is not recorded any more.
-    buried: HashMap<TenantId, Timestamp>,
-    /// Those of the transaction under way: they count once it is committed.
-    burials: Vec<(TenantId, Timestamp)>,
+    /// The latest deletion of a tenant that `tenants` has taken in.
+    deletion: i64,
 }
 
-/// Deletions remembered. More are deleted while an exchange is in flight only by a script.
-const BURIED_MAX: usize = 1024;
+/// A tenant that the tables have.
+struct Known {
+    id: i64,
+    /// When a former tenant of this UUID was deleted; `i64::MIN` when none was.
+    deleted_us: i64,
+}
 
 impl Interner {
     pub(super) fn forget(&mut self) {
@@ -30,48 +33,48 @@ impl Interner {
         self.names.clear();
     }
 
-    /// Nothing is recorded that began before `at`, once the transaction is committed. Forgetting does not undo it: a commit
-    /// that was reported as failed may be in the file.
-    pub(super) fn bury(&mut self, tenant: TenantId, at: Timestamp) {
-        self.burials.push((tenant, at));
-    }
-
-    /// Deletions of the transaction under way, so far.
-    pub(super) fn burials(&self) -> usize {
-        self.burials.len()
-    }
-
-    /// Takes back all deletions of the transaction but the first ones.
-    pub(super) fn unbury(&mut self, but: usize) {
-        self.burials.truncate(but);
-    }
-
-    /// The transaction is committed.
-    pub(super) fn settle(&mut self) {
-        for (tenant, at) in self.burials.drain(..) {
-            if self.buried.len() >= BURIED_MAX {
-                self.buried.clear();
-            }
-            self.buried.insert(tenant, at);
+    /// To be called at the beginning of every transaction: a tenant may have been deleted by another process.
+    pub(super) fn catch_up(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let sql = "SELECT ifnull(max(id), 0) FROM burials";
+        let last = conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        if std::mem::replace(&mut self.deletion, last) != last {
+            self.tenants.clear();
         }
+        Ok(())
     }
 
-    /// Whether the tenant was deleted after `start`.
-    pub(super) fn is_buried(&self, tenant: TenantId, start: Timestamp) -> bool {
-        !self.buried.is_empty() && self.buried.get(&tenant).is_some_and(|at| start <= *at)
+    /// The integer of the tenant of something that began at `start`; `None` when the tenant was deleted after that.
+    pub(super) fn tenant_since(
+        &mut self,
+        conn: &Connection,
+        tenant: TenantId,
+        start: Timestamp,
+    ) -> rusqlite::Result<Option<i64>> {
+        let start_us = start.micros();
+        if let Some(known) = self.tenants.get(&tenant) {
+            return Ok((start_us > known.deleted_us).then_some(known.id));
+        }
+        let deleted_us = deleted_us(conn, tenant)?.unwrap_or(i64::MIN);
+        if start_us > deleted_us { self.meet(conn, tenant, deleted_us).map(Some) } else { Ok(None) }
     }
 
+    /// The tenant's integer; a tenant that is not there begins with it.
     pub(super) fn tenant(&mut self, conn: &Connection, tenant: TenantId) -> rusqlite::Result<i64> {
-        if let Some(id) = self.tenants.get(&tenant) {
-            return Ok(*id);
+        if let Some(known) = self.tenants.get(&tenant) {
+            return Ok(known.id);
         }
+        let deleted_us = deleted_us(conn, tenant)?.unwrap_or(i64::MIN);
+        self.meet(conn, tenant, deleted_us)
+    }
+
+    fn meet(&mut self, conn: &Connection, tenant: TenantId, deleted_us: i64) -> rusqlite::Result<i64> {
         let insert = "INSERT INTO tenants (uuid, created_us) \
             VALUES (?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ON CONFLICT DO NOTHING";
         let id = intern(conn, insert, TENANT, tenant.as_bytes())?;
         if self.tenants.len() >= REMEMBERED_MAX {
             self.tenants.clear();
         }
-        self.tenants.insert(tenant, id);
+        self.tenants.insert(tenant, Known { id, deleted_us });
         Ok(id)
     }
 
@@ -98,6 +101,12 @@ fn intern(conn: &Connection, insert: &str, select: &str, value: &dyn ToSql) -> r
     }
     conn.prepare_cached(insert)?.execute([value])?;
     find()?.ok_or(rusqlite::Error::QueryReturnedNoRows)
+}
+
+/// When the last tenant of this UUID was deleted; `None` when none was.
+pub(super) fn deleted_us(conn: &Connection, tenant: TenantId) -> rusqlite::Result<Option<i64>> {
+    let sql = "SELECT at_us FROM burials WHERE tenant = ?1";
+    conn.prepare_cached(sql)?.query_row([tenant.as_bytes()], |row| row.get(0)).optional()
 }
 
 /// The integer of a tenant, for a reader; `None` when it has no rows.

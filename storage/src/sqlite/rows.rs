@@ -20,12 +20,12 @@ pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanR
     let mut insert = conn.prepare_cached(INSERT)?;
     let mut left_out = 0;
     for span in spans {
-        if interner.is_buried(span.tenant_id, span.start_time) {
+        let Some(tenant) = interner.tenant_since(conn, span.tenant_id, span.start_time)? else {
             left_out += 1;
             continue;
-        }
+        };
         let key = Key {
-            tenant: interner.tenant(conn, span.tenant_id)?,
+            tenant,
             provider: interner.name(conn, &span.provider)?,
             model: span.model.as_deref().map_or(Ok(0), |model| interner.name(conn, model))?,
             operation: interner.name(conn, &span.operation_name)?,

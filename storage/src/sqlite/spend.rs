@@ -4,9 +4,9 @@
 //! overlap while one takes over from the other, the larger figure stays.
 
 use weir_config::settings::Window;
-use weir_config::vocab::{TenantId, Timestamp};
+use weir_config::vocab::TenantId;
 
-use super::intern::find_tenant;
+use super::intern::{deleted_us, find_tenant};
 use crate::error::{NotWritten, ReadError};
 use crate::store::Store;
 
@@ -29,8 +29,8 @@ pub struct SpendRow {
 }
 
 impl Store {
-    /// Keeps these rows. They are durable when this returns. Those of tenants that were deleted lately, and have not begun
-    /// anew, are left out: who counts may not have heard of it yet.
+    /// Keeps these rows. They are durable when this returns. Those of tenants that were deleted, and have not begun anew, are
+    /// left out: who counts may not have heard of it yet.
     ///
     /// # Errors
     /// [`NotWritten`].
@@ -43,8 +43,7 @@ impl Store {
                  period_start_s = excluded.period_start_s WHERE period_start_s <= excluded.period_start_s",
             )?;
             for row in &rows {
-                let deleted = tx.interner.is_buried(row.tenant, Timestamp::from_micros(0));
-                if deleted && find_tenant(tx.conn, row.tenant)?.is_none() {
+                if deleted_us(tx.conn, row.tenant)?.is_some() && find_tenant(tx.conn, row.tenant)?.is_none() {
                     continue;
                 }
                 let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);

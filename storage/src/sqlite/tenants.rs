@@ -132,7 +132,6 @@ impl Store {
             let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
             tx.conn.prepare_cached(sql)?.execute([tenant])?;
             tx.forget_tenant(id)?;
-            tx.interner.bury(id, Timestamp::now());
             tx.audit(&by)?;
             Ok(true)
         })

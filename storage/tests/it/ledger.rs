@@ -185,6 +185,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX api_keys_by_place; ALTER TABLE api_keys DROP COLUMN nth;
          CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
          DROP TABLE action_sums; CREATE INDEX actions_by_name ON actions (tenant, kind, name, success, span);
+         DROP TABLE burials;
          DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();
@@ -474,7 +475,8 @@ fn a_deleted_tenant_is_gone_at_once_and_can_begin_anew() {
         assert_eq!(store.trace(gone, trace_id), Ok(None));
         assert_eq!(store.list_audit(Some(gone), page(1, 0)).unwrap().total, 1, "the audit log stays");
         // The same tenant may begin again while its old rows are still being taken out, and be deleted again.
-        put(store, [SpanRecord { tenant_id: gone, trace_id, ..span(9) }]);
+        let later = SpanRecord { start_time: Timestamp::now(), tenant_id: gone, trace_id, ..span(9) };
+        put(store, [SpanRecord { tenant_id: gone, trace_id, ..span(9) }, later]);
         assert_eq!(shown(store, gone), (1, 1, 0, 0, 1));
         store.delete_tenant_data(gone).unwrap();
         store.delete_tenant_data(gone).unwrap();

@@ -6,8 +6,10 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::Retention;
+use weir_storage::identity::NewTenant;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
+use weir_storage::reports::ReportType;
 
 use crate::ledger::{action, event};
 use crate::support::{PATIENCE, on_both, open, page, put, span, tenant, total, wait_for};
@@ -107,4 +109,46 @@ fn two_stores_on_one_file_do_not_harm_each_other() {
     let conn = Connection::open(&path).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
+}
+
+#[test]
+fn what_another_process_still_writes_of_a_deleted_tenant_stays_out() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let (old, new) = (open(&path), open(&path));
+    let whose = tenant(1);
+    let began = Timestamp::now();
+    let of = |start_time| SpanRecord { tenant_id: whose, start_time, ..span(0) };
+    // The old process has the tenant at hand when the new one deletes it.
+    put(&old, [of(began), of(began)]);
+    put(&new, [of(began), span(1)]);
+    assert!(new.delete_tenant(whose, event("tenant.delete", Some(whose))).unwrap());
+    put(&old, [of(began)]);
+    assert_eq!(old.counters().dropped_tenant_deleted, 1);
+    assert_eq!(old.tenant(whose).unwrap(), None, "it is not brought back");
+
+    // The same UUID begins anew, with what came later alone, in the same place for both.
+    put(&old, [of(Timestamp::now()), of(began)]);
+    let asked = old.create_report(whose, ReportType::Soc2, Timestamp::from_micros(0), began).unwrap();
+    assert_eq!((total(&old, whose), total(&new, whose)), (1, 1));
+    assert_eq!(new.report(whose, asked.id).unwrap().map(|report| report.id), Some(asked.id));
+    assert!(new.delete_tenant(whose, event("tenant.delete", Some(whose))).unwrap());
+    let fresh = NewTenant { id: whose, name: "Anew".to_owned(), plan: None, config: serde_json::Map::new() };
+    new.create_tenant(fresh, event("tenant.create", Some(whose))).unwrap();
+    put(&old, [of(began)]);
+    assert_eq!((old.counters().dropped_tenant_deleted, total(&new, whose)), (3, 0));
+    assert!(old.close(PATIENCE) && new.close(PATIENCE));
+
+    // Nor does a restart forget it.
+    let again = open(&path);
+    put(&again, [of(began), of(Timestamp::now())]);
+    assert_eq!((again.counters().dropped_tenant_deleted, total(&again, whose)), (1, 1));
+    let conn = Connection::open(&path).unwrap();
+    let count = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    wait_for("the end of the erasure", || count("SELECT count(*) FROM erasures") == 0);
+    assert_eq!(
+        (count("SELECT count(*) FROM spans"), count("SELECT sum(spans) FROM tallies")),
+        (2, 2),
+        "none stays behind"
+    );
 }
