@@ -54,7 +54,12 @@ const MODEL: Parameter = parameter("model", Kind::Text, "Exact model name.");
 const OPERATION: Parameter = parameter("operation_name", Kind::Text, "Exact operation, e.g. `chat_completion`.");
 const SCORE_MIN: Parameter = parameter("security_score_min", Kind::Score, "Lowest score, inclusive.");
 const SCORE_MAX: Parameter = parameter("security_score_max", Kind::Score, "Highest score, inclusive.");
-const LIMIT: Parameter = parameter("limit", Kind::Limit, "Items of the page; more than 1000 means 1000.");
+const LIMIT: Parameter = parameter(
+    "limit",
+    Kind::Limit,
+    "Items of the page; more than 1000 means 1000. Left out, 50, or as many as 64 MiB hold where that is less: the answer's \
+     `limit` says how many.",
+);
 const OFFSET: Parameter = parameter("offset", Kind::Offset, "Items to skip.");
 
 /// Of the trace list.
@@ -193,9 +198,10 @@ impl Parameters {
         score.map(Some).ok_or_else(|| Fault::invalid(format!("`{name}` must be a whole number from 0 to 100")))
     }
 
-    /// The page; 50 items from the first one on when nothing else is said.
+    /// The page; 50 items from the first one on when nothing else is said, or fewer where an answer has no room for them.
     pub(super) fn page(&self) -> Result<Page, Fault> {
-        let limit = match self.get("limit").map(number) {
+        let asked = self.get("limit").map(number);
+        let limit = match asked {
             None => LIMIT_DEFAULT,
             Some(Some(limit)) if limit > 0 => u32::try_from(limit).unwrap_or(LIMIT_MAX).min(LIMIT_MAX),
             Some(_) => {
@@ -210,7 +216,7 @@ impl Parameters {
             Some(Some(offset)) if i64::try_from(offset).is_ok() => offset,
             Some(_) => return Err(Fault::invalid("`offset` must be a whole number of at least 0")),
         };
-        Ok(Page { limit, offset })
+        Ok(Page { limit, offset, or_fewer: asked.is_none() })
     }
 }
 

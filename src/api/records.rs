@@ -110,7 +110,7 @@ impl From<ReadError> for ReadFault {
     fn from(error: ReadError) -> Self {
         let message = error.to_string();
         match error {
-            ReadError::TooLarge { .. } => Self::TooLarge(message),
+            ReadError::TooLarge { .. } | ReadError::RecordTooLarge { .. } => Self::TooLarge(message),
             ReadError::Busy { .. } => Self::Busy(message),
             ReadError::TimedOut { .. } => Self::TimedOut(message),
             ReadError::Damaged { .. } | ReadError::NotWritable { .. } | ReadError::Unavailable { .. } => {

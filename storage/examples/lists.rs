@@ -56,7 +56,7 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
         ),
     ];
     let listed = |filter: &SpanFilter, offset: u64| {
-        store.list_spans(TENANT, filter, Page { limit: 100, offset }).map(|listed| listed.total)
+        store.list_spans(TENANT, filter, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total)
     };
     for (name, filter) in &span_filters {
         let total = listed(filter, 0)?;
@@ -64,7 +64,7 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
             time(&format!("spans, {name}, {place}"), || listed(filter, offset))?;
         }
     }
-    let newest = store.list_spans(TENANT, &any(), Page { limit: 1, offset: 0 })?.data;
+    let newest = store.list_spans(TENANT, &any(), Page { limit: 1, offset: 0, or_fewer: false })?.data;
     let end = newest.first().map_or(0, |span| span.start_time.micros());
     let before_end = |share: i64| Some(Timestamp::from_micros(end - count as i64 * 131 * share / 100));
     let any = TraceFilter::default;
@@ -87,7 +87,7 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
         ),
     ];
     let listed = |filter: &TraceFilter, offset: u64| {
-        store.list_traces(TENANT, filter, Page { limit: 100, offset }).map(|listed| listed.total)
+        store.list_traces(TENANT, filter, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total)
     };
     for (name, filter) in &trace_filters {
         let total = listed(filter, 0)?;
@@ -95,7 +95,8 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
             time(&format!("traces, {name}, {place}"), || listed(filter, offset))?;
         }
     }
-    let listed = |offset| store.list_findings(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    let listed =
+        |offset| store.list_findings(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
     for (place, offset) in places(listed(0)?) {
         time(&format!("findings, {place}"), || listed(offset))?;
     }
@@ -104,26 +105,29 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
 
 /// The lists that grow with administration and with what agents report.
 fn ask_the_ledger(store: &Store) -> Result<(), ReadError> {
-    let listed = |offset| store.list_reports(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    let listed =
+        |offset| store.list_reports(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
     for (place, offset) in places(listed(0)?) {
         time(&format!("reports, {place}"), || listed(offset))?;
     }
-    let listed = |offset| store.list_keys(TENANT, Page { limit: 100, offset }).map(|listed| listed.total);
+    let listed =
+        |offset| store.list_keys(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
     for (place, offset) in places(listed(0)?) {
         time(&format!("keys, {place}"), || listed(offset))?;
     }
-    let listed = |offset| store.list_tenants(Page { limit: 100, offset }).map(|listed| listed.total);
+    let listed = |offset| store.list_tenants(Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
     for (place, offset) in places(listed(0)?) {
         time(&format!("tenants, {place}"), || listed(offset))?;
     }
     for (name, whose) in [("audit, all", None), ("audit, tenant", Some(TENANT))] {
-        let listed = |offset| store.list_audit(whose, Page { limit: 100, offset }).map(|listed| listed.total);
+        let listed =
+            |offset| store.list_audit(whose, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
         for (place, offset) in places(listed(0)?) {
             time(&format!("{name}, {place}"), || listed(offset))?;
         }
     }
     time("audit, every line checked", || store.check_audit().map(|check| check.entries))?;
-    let newest = store.list_audit(None, Page { limit: 100, offset: 0 })?.data;
+    let newest = store.list_audit(None, Page { limit: 100, offset: 0, or_fewer: false })?.data;
     time("audit, checked since", || store.check_audit_since(&newest).map(|check| check.entries))?;
     let any = SpanFilter::default;
     let filters = [
@@ -262,7 +266,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ledger = (count / 10).max(1_000);
     let mut traces: Vec<TraceId> = Vec::new();
     for part in 0..20 {
-        let page = Page { limit: 1000, offset: part * count as u64 / 20 };
+        let page = Page { limit: 1000, offset: part * count as u64 / 20, or_fewer: false };
         traces
             .extend(store.list_traces(TENANT, &TraceFilter::default(), page)?.data.iter().map(|trace| trace.trace_id));
     }

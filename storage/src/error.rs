@@ -121,8 +121,16 @@ pub enum ReadError {
         readers: usize,
     },
     /// The page's records are larger than one answer may be.
-    #[error("the page holds more than {limit_bytes} bytes of records; ask for fewer items with `limit`")]
+    #[error("{}", too_large(*limit_bytes, *fit))]
     TooLarge {
+        /// The limit in bytes.
+        limit_bytes: usize,
+        /// Items of the page, from its first one on, for which there is room.
+        fit: usize,
+    },
+    /// The record alone is larger than one answer may be.
+    #[error("the record holds more than the {limit_bytes} bytes that one answer may hold")]
+    RecordTooLarge {
         /// The limit in bytes.
         limit_bytes: usize,
     },
@@ -144,6 +152,16 @@ pub enum ReadError {
         /// What SQLite said.
         reason: String,
     },
+}
+
+fn too_large(limit_bytes: usize, fit: usize) -> String {
+    if fit == 0 {
+        return format!(
+            "the first item of the page alone holds more than the {limit_bytes} bytes that one answer may hold; pass over it \
+             with `offset`"
+        );
+    }
+    format!("the page holds more than {limit_bytes} bytes of records; ask for fewer items: `limit={fit}` fits")
 }
 
 /// Why an acknowledged write was not made. None of it was applied.

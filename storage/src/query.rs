@@ -11,6 +11,9 @@ pub struct Page {
     pub limit: u32,
     /// Items to skip.
     pub offset: u64,
+    /// Where an answer has no room for so many: as many as it has room for, which the answer's `limit` then says, instead
+    /// of an error. For who named no number.
+    pub or_fewer: bool,
 }
 
 /// One page of a list, in the envelope the interface shows.
@@ -21,7 +24,7 @@ pub struct Paged<T> {
     pub data: Vec<T>,
     /// How many items match in all.
     pub total: u64,
-    /// Effective limit.
+    /// Effective limit: of the next page, items to skip further.
     pub limit: u32,
     /// Effective offset.
     pub offset: u64,

@@ -1,10 +1,11 @@
 //! Compliance reports: their records. What stands in them is `compliance`'s matter.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
 
@@ -76,8 +77,50 @@ impl ReportStatus {
     }
 }
 
+/// What stands in a report, as the JSON text it was stored as: as a tree of values it takes several times the room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportContent(String);
+
+impl ReportContent {
+    /// Takes a text that is JSON.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(text: String) -> Result<Self, serde_json::Error> {
+        serde_json::from_str::<serde::de::IgnoredAny>(&text)?;
+        Ok(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for ReportContent {
+    /// Made a tree for this moment alone, so that of all reports of an answer one is.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tree: serde_json::Value = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        tree.serialize(serializer)
+    }
+}
+
+impl JsonSchema for ReportContent {
+    fn schema_name() -> Cow<'static, str> {
+        serde_json::Value::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        serde_json::Value::json_schema(generator)
+    }
+}
+
 /// A report.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ReportRecord {
     /// Identifies it within its tenant.
     pub id: Uuid,
@@ -96,7 +139,7 @@ pub struct ReportRecord {
     /// When it was complete, or had failed.
     pub completed_at: Option<Timestamp>,
     /// The controls with their figures; `None` until complete.
-    pub content: Option<serde_json::Value>,
+    pub content: Option<ReportContent>,
     /// Why it failed.
     pub error: Option<String>,
 }

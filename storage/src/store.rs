@@ -287,7 +287,7 @@ impl Store {
 }
 
 pub(crate) fn effective(page: Page) -> Page {
-    Page { limit: page.limit.clamp(1, PAGE_MAX), offset: page.offset }
+    Page { limit: page.limit.clamp(1, PAGE_MAX), ..page }
 }
 
 impl Inner {

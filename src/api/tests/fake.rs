@@ -128,7 +128,7 @@ impl Records for Fake {
     }
 
     fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadFault> {
-        let page = Page { limit: 1, offset: 0 };
+        let page = Page { limit: 1, offset: 0, or_fewer: false };
         *self.asked.lock() = Asked::Spans(filter.clone(), page);
         Ok(ActionsSummary {
             total_spans: self.of(tenant)?.len() as u64,

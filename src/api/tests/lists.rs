@@ -103,7 +103,7 @@ fn filters_reach_the_store_typed() {
         provider: Some("openai".to_owned()),
         model: Some("org/name x".to_owned()),
     };
-    assert_eq!(*fake.asked.lock(), Asked::Traces(filter, Page { limit: 7, offset: 14 }));
+    assert_eq!(*fake.asked.lock(), Asked::Traces(filter, Page { limit: 7, offset: 14, or_fewer: false }));
 
     assert_eq!(
         world.get("/api/v1/spans?security_score_min=0&security_score_max=100&operation_name=chat&model=m").0,
@@ -115,7 +115,7 @@ fn filters_reach_the_store_typed() {
         operation_name: Some("chat".to_owned()),
         model: Some("m".to_owned()),
     };
-    assert_eq!(*fake.asked.lock(), Asked::Spans(filter, Page { limit: 50, offset: 0 }));
+    assert_eq!(*fake.asked.lock(), Asked::Spans(filter, Page { limit: 50, offset: 0, or_fewer: true }));
 }
 
 #[test]

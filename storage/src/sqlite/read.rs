@@ -20,8 +20,10 @@ use crate::record::{SpanRecord, TraceRecord};
 use crate::traces::assemble;
 use crate::writer::WriteError;
 
-/// Bytes of records one answer may hold.
-pub(crate) const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of records one answer may hold. As many answers as there are readers are made at a time.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of one record that is read for a report, of which one is built at a time.
+const REPORTED_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
 /// The columns [`Reading::span`] expects, of the row `s`.
 const SPAN: &str = "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body";
@@ -83,11 +85,13 @@ struct Reading<'a> {
     /// The tenant has reported actions to be joined.
     has_actions: bool,
     bytes: usize,
+    bytes_max: usize,
 }
 
 impl<'a> Reading<'a> {
     fn of(conn: &'a Connection, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
-        Ok(Self { conn, tenant, has_actions: action_sums::any(conn, tenant_int)?, bytes: 0 })
+        let has_actions = action_sums::any(conn, tenant_int)?;
+        Ok(Self { conn, tenant, has_actions, bytes: 0, bytes_max: ANSWER_BYTES_MAX })
     }
 
     /// The record and its row number.
@@ -117,27 +121,28 @@ impl<'a> Reading<'a> {
     fn charge(&mut self, bytes: usize) -> Result<(), Stop> {
         courtesy::turn();
         self.bytes += bytes;
-        if self.bytes > ANSWER_BYTES_MAX {
-            return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
+        if self.bytes > self.bytes_max {
+            return Err(Stop::Refused(ReadError::RecordTooLarge { limit_bytes: self.bytes_max }));
         }
         Ok(())
     }
 
     /// The records of these rows, in this order.
-    fn page(&mut self, ids: &[i64]) -> Result<Vec<SpanRecord>, Stop> {
+    fn page(&mut self, ids: &[i64], page: &mut Page) -> Result<Vec<SpanRecord>, Stop> {
         let mut statement = self.conn.prepare_cached(&format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.id = ?1"))?;
         let mut spans = Vec::with_capacity(ids.len());
         for id in ids {
             let mut rows = statement.query([id])?;
             if let Some(row) = rows.next()? {
-                spans.push(self.span(row)?.1);
+                let Some((_, span)) = unless_full(self.span(row), spans.len(), page)? else { break };
+                spans.push(span);
             }
         }
         Ok(spans)
     }
 
     /// The traces whose first spans are these rows, in this order.
-    fn traces(&mut self, ids: &[i64]) -> Result<Vec<TraceRecord>, Stop> {
+    fn traces(&mut self, ids: &[i64], page: &mut Page) -> Result<Vec<TraceRecord>, Stop> {
         let sql = format!(
             "SELECT {SPAN} FROM spans h CROSS JOIN spans s INDEXED BY spans_by_trace \
              ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES} WHERE h.id = ?1"
@@ -146,14 +151,33 @@ impl<'a> Reading<'a> {
         let mut traces = Vec::with_capacity(ids.len());
         for id in ids {
             let mut rows = statement.query([id])?;
-            let mut spans = Vec::new();
-            while let Some(row) = rows.next()? {
-                spans.push(self.span(row)?);
-            }
+            let mut all = || {
+                let mut spans = Vec::new();
+                while let Some(row) = rows.next()? {
+                    spans.push(self.span(row)?);
+                }
+                Ok(spans)
+            };
+            let Some(mut spans) = unless_full(all(), traces.len(), page)? else { break };
             spans.sort_by_key(|(id, _)| *id);
             traces.extend(assemble(spans.into_iter().map(|(_, span)| span).collect()));
         }
         Ok(traces)
+    }
+}
+
+/// What was read as item number `at` of a page, from 0; `None` when the answer has no room for it and the page may end before
+/// it, which `page` then says.
+pub(super) fn unless_full<T>(read: Result<T, Stop>, at: usize, page: &mut Page) -> Result<Option<T>, Stop> {
+    match read {
+        Err(Stop::Refused(ReadError::RecordTooLarge { .. })) if page.or_fewer && at > 0 => {
+            page.limit = u32::try_from(at).unwrap_or(page.limit);
+            Ok(None)
+        }
+        Err(Stop::Refused(ReadError::RecordTooLarge { limit_bytes })) => {
+            Err(Stop::Refused(ReadError::TooLarge { limit_bytes, fit: at }))
+        }
+        read => read.map(Some),
     }
 }
 
@@ -172,7 +196,7 @@ pub(super) fn spans_after(
          WHERE s.tenant = ?1 AND s.start_us >= ?2 AND s.start_us < ?4 AND (s.start_us, s.id) > (?2, ?3) \
          ORDER BY s.start_us, s.id"
     );
-    let mut reading = Reading::of(conn, tenant, tenant_int)?;
+    let mut reading = Reading { bytes_max: REPORTED_BYTES_MAX, ..Reading::of(conn, tenant, tenant_int)? };
     let mut statement = conn.prepare_cached(&sql)?;
     let mut rows = statement.query([tenant_int, after.0, after.1, end_us])?;
     while let Some(row) = rows.next()? {
@@ -283,7 +307,7 @@ impl Readers {
         &self,
         tenant: TenantId,
         asked: &TraceFilter,
-        page: Page,
+        mut page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
         self.with(|conn| {
             let snapshot = conn.unchecked_transaction()?;
@@ -306,7 +330,7 @@ impl Readers {
             let timed = asked.start_time.is_some() || asked.end_time.is_some();
             let total = if timed { list.count(from_us, to_us)? } else { filter.sum(&snapshot, "traces")? };
             let ids = list.page(from_us, to_us, page, total)?;
-            let data = Reading::of(&snapshot, tenant, tenant_int)?.traces(&ids)?;
+            let data = Reading::of(&snapshot, tenant, tenant_int)?.traces(&ids, &mut page)?;
             Ok(Paged { data, total, ..empty(page) })
         })
     }
@@ -317,11 +341,11 @@ fn spans_page(
     tenant: TenantId,
     filter: &Filter,
     index: &'static str,
-    page: Page,
+    mut page: Page,
 ) -> Result<Paged<SpanRecord>, Stop> {
     let total = filter.sum(conn, "spans")?;
     let list = List { conn, filter, counted: "spans", index, rows_only: "" };
     let ids = list.page(i64::MIN, i64::MAX, page, total)?;
-    let data = Reading::of(conn, tenant, filter.tenant)?.page(&ids)?;
+    let data = Reading::of(conn, tenant, filter.tenant)?.page(&ids, &mut page)?;
     Ok(Paged { data, total, ..empty(page) })
 }

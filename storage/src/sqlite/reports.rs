@@ -10,11 +10,11 @@ use weir_config::vocab::{TenantId, Timestamp};
 use super::intern::find_tenant;
 use super::paging::first_place;
 use super::pool::Stop;
-use super::read::ANSWER_BYTES_MAX;
+use super::read::{ANSWER_BYTES_MAX, unless_full};
 use super::tx::Tx;
 use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged};
-use crate::reports::{ReportRecord, ReportStatus, ReportType};
+use crate::reports::{ReportContent, ReportRecord, ReportStatus, ReportType};
 use crate::store::{Store, effective};
 
 /// Reports of one tenant that may wait to be built: they are built one after another, for all tenants.
@@ -23,8 +23,6 @@ const PENDING_MAX: i64 = 10;
 const KEPT_MAX: i64 = 1_000;
 /// Reports taken out in one transaction.
 const BATCH_REPORTS: i64 = 16;
-/// What a byte of a stored report takes in an answer: the text becomes a tree of values.
-const TREE_BYTES: usize = 8;
 const COLUMNS: &str =
     "report_id, report_type, status, period_start_us, period_end_us, created_us, completed_us, content, error";
 
@@ -48,7 +46,7 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<ReportRecord> 
         created_at: Timestamp::from_micros(row.get(5)?),
         completed_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
         content: content
-            .map(|text| serde_json::from_str(&text).map_err(|error| wrong(7, error.to_string())))
+            .map(|text| ReportContent::read(text).map_err(|error| wrong(7, error.to_string())))
             .transpose()?,
         error: row.get(8)?,
     })
@@ -172,7 +170,7 @@ impl Store {
     /// # Errors
     /// See [`ReadError`].
     pub fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
-        let page = effective(page);
+        let mut page = effective(page);
         self.ask("read_reports", |conn| {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(answer) };
@@ -187,12 +185,16 @@ impl Store {
             let mut bytes = 0;
             while let Some(row) = rows.next()? {
                 let content = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-                bytes += TREE_BYTES * content.map_or(0, str::len);
-                if bytes > ANSWER_BYTES_MAX {
-                    return Err(Stop::Refused(ReadError::TooLarge { limit_bytes: ANSWER_BYTES_MAX }));
-                }
-                answer.data.push(record(tenant, row)?);
+                bytes += content.map_or(0, str::len);
+                let read = if bytes > ANSWER_BYTES_MAX {
+                    Err(Stop::Refused(ReadError::RecordTooLarge { limit_bytes: ANSWER_BYTES_MAX }))
+                } else {
+                    record(tenant, row).map_err(Stop::Sql)
+                };
+                let Some(report) = unless_full(read, answer.data.len(), &mut page)? else { break };
+                answer.data.push(report);
             }
+            answer.limit = page.limit;
             Ok(answer)
         })
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::{TenantId, Timestamp};
-use weir_storage::query::SpanFilter;
+use weir_config::vocab::{SpanId, TenantId, Timestamp};
+use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::{Backend, ReadError, Retention, Store};
 
@@ -119,9 +119,44 @@ fn a_span_with_more_actions_than_an_answer_holds_is_refused_before_all_are_read(
              UPDATE actions SET body = x'ff' WHERE id = (SELECT max(id) FROM actions)",
         )
         .unwrap();
-    let too_large = ReadError::TooLarge { limit_bytes: 256 << 20 };
-    assert_eq!(store.span(TenantId::DEFAULT, target.span_id), Err(too_large.clone()));
-    assert_eq!(store.list_spans(TenantId::DEFAULT, &SpanFilter::default(), page(1, 0)), Err(too_large));
+    let too_large = ReadError::RecordTooLarge { limit_bytes: 64 << 20 };
+    assert_eq!(store.span(TenantId::DEFAULT, target.span_id), Err(too_large));
+    let listed = store.list_spans(TenantId::DEFAULT, &SpanFilter::default(), page(1, 0));
+    assert_eq!(listed, Err(ReadError::TooLarge { limit_bytes: 64 << 20, fit: 0 }));
+    assert!(listed.unwrap_err().to_string().contains("`offset`"));
+}
+
+#[test]
+fn a_page_without_a_limit_ends_where_an_answer_is_full_and_the_next_one_goes_on() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder.path().join("service.db"));
+    let text = Some(noise(7, 7 << 20));
+    let ids: Vec<SpanId> = (0..10)
+        .map(|at| {
+            let large = SpanRecord { prompt: text.clone(), ..span(at) };
+            let id = large.span_id;
+            put(&store, [large]);
+            id
+        })
+        .collect();
+    let (any, every) = (SpanFilter::default(), TraceFilter::default());
+    let next = |offset| Page { limit: 50, offset, or_fewer: true };
+    let (mut spans, mut traces) = (Vec::new(), Vec::new());
+    for (offset, limit) in [(0, 9), (9, 50)] {
+        let listed = store.list_spans(TenantId::DEFAULT, &any, next(offset)).unwrap();
+        assert_eq!((listed.total, listed.limit), (10, limit));
+        spans.extend(listed.data.iter().map(|span| span.span_id));
+        let listed = store.list_traces(TenantId::DEFAULT, &every, next(offset)).unwrap();
+        assert_eq!((listed.total, listed.limit), (10, limit));
+        traces.extend(listed.data.iter().map(|trace| trace.spans[0].span_id));
+    }
+    let newest_first: Vec<SpanId> = ids.into_iter().rev().collect();
+    assert_eq!((&spans, &traces), (&newest_first, &newest_first));
+    // Who names a number gets it, or an error that says which one fits.
+    let refused = store.list_spans(TenantId::DEFAULT, &any, page(10, 0)).unwrap_err();
+    assert_eq!(refused, ReadError::TooLarge { limit_bytes: 64 << 20, fit: 9 });
+    assert!(refused.to_string().contains("`limit=9` fits"), "{refused}");
+    assert_eq!(store.list_spans(TenantId::DEFAULT, &any, page(9, 0)).unwrap().data.len(), 9);
 }
 
 #[test]

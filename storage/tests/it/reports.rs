@@ -4,6 +4,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Severity, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
+use weir_storage::query::Page;
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::{ReportRecord, ReportStatus, ReportType};
 use weir_storage::{NotWritten, ReadError, Retention, Store};
@@ -13,6 +14,10 @@ use crate::support::{on_both, open, page, put, span, tenant, total, wait_for};
 
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
+}
+
+fn content(report: &ReportRecord) -> serde_json::Value {
+    serde_json::from_str(report.content.as_ref().unwrap().as_str()).unwrap()
 }
 
 fn built(store: &Store, tenant: TenantId, id: Uuid) -> ReportRecord {
@@ -39,20 +44,20 @@ fn a_report_counts_the_records_of_its_period_and_tenant() {
         let end = Timestamp::from_micros(Timestamp::now().micros() + 1_000_000_000);
         let asked = store.create_report(ours, ReportType::Soc2, at(1_000), at(2_000)).unwrap();
         let report = built(store, ours, asked.id);
-        assert_eq!((report.status, report.error), (ReportStatus::Complete, None));
+        assert_eq!((report.status, report.error.as_ref()), (ReportStatus::Complete, None));
         assert!(report.completed_at >= Some(report.created_at));
-        let content = report.content.unwrap();
-        assert_eq!(content["records"]["spans"], 1_001, "the start counts, the end does not");
-        assert_eq!(content["records"]["findings_by_type"]["prompt_injection"], 1);
-        assert_eq!(content["controls"][0]["audit_event_count"], 0, "the events came later than the period");
+        let part = content(&report);
+        assert_eq!(part["records"]["spans"], 1_001, "the start counts, the end does not");
+        assert_eq!(part["records"]["findings_by_type"]["prompt_injection"], 1);
+        assert_eq!(part["controls"][0]["audit_event_count"], 0, "the events came later than the period");
 
         let asked = store.create_report(ours, ReportType::Soc2, at(0), end).unwrap();
-        let whole = built(store, ours, asked.id).content.unwrap();
+        let whole = content(&built(store, ours, asked.id));
         assert_eq!(whole["records"]["spans"], 3_002);
         assert_eq!(whole["controls"][0]["audit_event_count"], 1, "another tenant's event is not ours");
         assert_eq!(whole["controls"][0]["audit_events"][0]["seq"], 1);
         assert_eq!(whole["audit_log"]["intact"], true);
-        assert_ne!(whole["controls"], content["controls"], "two histories, two reports");
+        assert_ne!(whole["controls"], part["controls"], "two histories, two reports");
     });
 }
 
@@ -71,7 +76,7 @@ fn a_report_that_was_pending_at_the_end_is_built_after_the_next_start() {
         .unwrap();
     let store = open(&path);
     let report = built(&store, tenant(1), asked.id);
-    assert_eq!(report.content.unwrap()["records"]["spans"], 1);
+    assert_eq!(content(&report)["records"]["spans"], 1);
 }
 
 #[test]
@@ -104,9 +109,16 @@ fn a_page_of_reports_is_bounded_in_bytes() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
     let store = open(&path);
-    stored(&store, &path, 40, 1 << 20);
-    assert_eq!(store.list_reports(tenant(1), page(10, 0)).unwrap().data.len(), 10);
-    assert_eq!(store.list_reports(tenant(1), page(40, 0)), Err(ReadError::TooLarge { limit_bytes: 256 << 20 }));
+    stored(&store, &path, 50, 2 << 20);
+    assert_eq!(store.list_reports(tenant(1), page(31, 0)).unwrap().data.len(), 31);
+    let limit_bytes = 64 << 20;
+    assert_eq!(store.list_reports(tenant(1), page(50, 0)), Err(ReadError::TooLarge { limit_bytes, fit: 31 }));
+    // Who names no number gets as many as there is room for, and goes on behind them.
+    let next = |offset| store.list_reports(tenant(1), Page { limit: 50, offset, or_fewer: true }).unwrap();
+    let (first, second) = (next(0), next(31));
+    assert_eq!((first.total, first.limit, first.data.len()), (50, 31, 31));
+    assert_eq!((second.total, second.limit, second.data.len()), (50, 50, 19));
+    assert_eq!(first.data[30].created_at.micros() - 1, second.data[0].created_at.micros());
 }
 
 #[test]
@@ -180,7 +192,7 @@ fn a_report_over_more_events_than_it_reads_says_so() {
     rusqlite::Connection::open(&path).unwrap().execute(sql, [tenant(1).as_bytes()]).unwrap();
     let events = |end| {
         let asked = store.create_report(tenant(1), ReportType::Soc2, at(0), at(end)).unwrap();
-        let content = built(&store, tenant(1), asked.id).content.unwrap();
+        let content = content(&built(&store, tenant(1), asked.id));
         (content["audit_events_read"].as_u64().unwrap(), content["audit_events_truncated"].as_bool().unwrap())
     };
     assert_eq!(events(10_001), (10_000, false), "of the tenant and of the service");

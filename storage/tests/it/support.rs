@@ -78,7 +78,7 @@ pub(crate) fn put(store: &Store, spans: impl IntoIterator<Item = SpanRecord>) {
 }
 
 pub(crate) fn page(limit: u32, offset: u64) -> Page {
-    Page { limit, offset }
+    Page { limit, offset, or_fewer: false }
 }
 
 pub(crate) fn total(store: &Store, tenant: TenantId) -> u64 {
