@@ -21,7 +21,7 @@ use weir_storage::courtesy;
 use super::costs::Costs;
 use super::error::Fault;
 use super::reading::Reading;
-use super::records::Records;
+use super::records::{ReadFault, Records};
 use crate::admit::Guard;
 use crate::identity::{Identities, IdentityError};
 use crate::meter::Registry;
@@ -237,14 +237,14 @@ pub(super) fn nothing() -> Response {
 
 impl From<IdentityError> for Fault {
     fn from(error: IdentityError) -> Self {
-        if !matches!(error, IdentityError::CallerGone) {
-            tracing::error!(%error, "tenants or keys could not be read or changed");
-        }
-        match error {
-            IdentityError::CallerGone => Self::unauthenticated(),
-            IdentityError::NotWritten(_) | IdentityError::NotRead(_) => Self::storage_unavailable(),
+        let fault = match &error {
+            IdentityError::CallerGone => return Self::unauthenticated(),
+            IdentityError::NotRead(read) => return ReadFault::from(read.clone()).into(),
+            IdentityError::NotWritten(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
-        }
+        };
+        tracing::error!(%error, "tenants or keys could not be read or changed");
+        fault
     }
 }
 

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 9] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -30,6 +30,7 @@ const MIGRATIONS: [Migration; 8] = [
     Migration { name: "action_sums", sql: include_str!("../schema/0006_action_sums.sql") },
     Migration { name: "service_audit", sql: include_str!("../schema/0007_service_audit.sql") },
     Migration { name: "burials", sql: include_str!("../schema/0008_burials.sql") },
+    Migration { name: "tenant_blocks", sql: include_str!("../schema/0009_tenant_blocks.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
+use super::pool::Stop;
+use super::read::{ANSWER_BYTES_MAX, unless_full};
 use super::tx::Tx;
 use crate::audit::AuditEvent;
 use crate::error::{NotWritten, ReadError};
@@ -17,6 +19,10 @@ use crate::query::{Page, Paged};
 use crate::store::{Store, effective};
 use crate::writer::WriteError;
 
+/// Integers that a row of `tenant_blocks` counts.
+const BLOCK_BITS: u32 = 9;
+/// What a byte of a stored configuration takes in an answer: the text becomes a tree of values.
+const TREE_BYTES: usize = 8;
 const COLUMNS: &str = "uuid, name, plan, config, created_us, updated_us";
 
 fn record(row: &Row<'_>) -> rusqlite::Result<TenantRecord> {
@@ -49,6 +55,22 @@ fn one(conn: &Connection, id: TenantId) -> rusqlite::Result<Option<TenantRecord>
         .optional()
 }
 
+/// How many tenants there are, and where the one after so many others stands, newest first: below this integer, after skipping
+/// some.
+fn place(conn: &Connection, offset: u64) -> rusqlite::Result<(u64, Option<(i64, i64)>)> {
+    let (mut total, mut place) = (0, None);
+    let mut statement = conn.prepare_cached("SELECT block, tenants FROM tenant_blocks ORDER BY block DESC")?;
+    let mut blocks = statement.query([])?;
+    while let Some(row) = blocks.next()? {
+        let (block, tenants) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.unsigned_abs());
+        if place.is_none() && offset < total + tenants {
+            place = Some(((block + 1) << BLOCK_BITS, (offset - total).cast_signed()));
+        }
+        total += tenants;
+    }
+    Ok((total, place))
+}
+
 impl Store {
     /// Puts a tenant in.
     ///
@@ -71,20 +93,30 @@ impl Store {
     /// # Errors
     /// See [`ReadError`].
     pub fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError> {
-        let page = effective(page);
+        let mut page = effective(page);
         self.ask("read_tenants", |conn| {
-            let total: i64 = conn
-                .prepare_cached("SELECT count(*) FROM tenants WHERE length(uuid) = 16")?
-                .query_row([], |row| row.get(0))?;
-            let sql = format!(
-                "SELECT {COLUMNS} FROM tenants WHERE length(uuid) = 16 ORDER BY created_us DESC, id DESC \
-                 LIMIT ?1 OFFSET ?2"
-            );
-            let mut statement = conn.prepare_cached(&sql)?;
-            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
-            let rows = statement.query_map((page.limit, offset), record)?;
-            let data = rows.collect::<Result<_, _>>()?;
-            Ok(Paged { data, total: total.unsigned_abs(), limit: page.limit, offset: page.offset })
+            let (total, place) = place(conn, page.offset)?;
+            let mut data = Vec::new();
+            if let Some((below, skip)) = place {
+                let sql = format!(
+                    "SELECT {COLUMNS} FROM tenants INDEXED BY tenants_there WHERE length(uuid) = 16 AND id < ?1 \
+                     ORDER BY id DESC LIMIT ?2 OFFSET ?3"
+                );
+                let mut statement = conn.prepare_cached(&sql)?;
+                let mut rows = statement.query((below, page.limit, skip))?;
+                let mut bytes = 0;
+                while let Some(row) = rows.next()? {
+                    bytes += TREE_BYTES * row.get_ref(3)?.as_str_or_null().ok().flatten().map_or(0, str::len);
+                    let read = if bytes > ANSWER_BYTES_MAX {
+                        Err(Stop::Refused(ReadError::RecordTooLarge { limit_bytes: ANSWER_BYTES_MAX }))
+                    } else {
+                        record(row).map_err(Stop::Sql)
+                    };
+                    let Some(tenant) = unless_full(read, data.len(), &mut page)? else { break };
+                    data.push(tenant);
+                }
+            }
+            Ok(Paged { data, total, limit: page.limit, offset: page.offset })
         })
     }
 

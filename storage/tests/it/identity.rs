@@ -6,10 +6,10 @@ use tempfile::TempDir;
 use weir_config::settings::Window;
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, TenantChange};
-use weir_storage::query::{SpanFilter, TraceFilter};
+use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
-use weir_storage::{SpendRow, Store};
+use weir_storage::{ReadError, SpendRow, Store};
 
 use crate::ledger::event;
 use crate::support::{on_both, open, page, put, span, tenant};
@@ -65,6 +65,64 @@ fn a_tenant_is_created_listed_changed_and_found() {
         assert_eq!(store.tenant(tenant(3)).unwrap(), None);
         assert_eq!(store.update_tenant(tenant(3), TenantChange::default(), event("x", None)).unwrap(), None);
         assert_eq!(store.list_audit(None, page(10, 0)).unwrap().total, 3, "what did nothing leaves no line");
+    });
+}
+
+/// All tenants as pages of this size list them, and whether each page says how many there are.
+fn paged(store: &Store, limit: u32) -> Vec<TenantId> {
+    let mut listed = Vec::new();
+    loop {
+        let next = store.list_tenants(page(limit, listed.len() as u64)).unwrap();
+        if next.data.is_empty() {
+            assert_eq!(next.total, listed.len() as u64);
+            return listed;
+        }
+        listed.extend(next.data.iter().map(|tenant| tenant.id));
+    }
+}
+
+#[test]
+fn pages_of_tenants_have_each_once_whichever_were_deleted() {
+    on_both(|store| {
+        let mut there: Vec<TenantId> = (0..1_400).map(|_| TenantId::fresh()).collect();
+        put(store, there.iter().map(|id| span_of(*id, 1)));
+        there.reverse();
+        let mut delete = |which: &dyn Fn(usize) -> bool| {
+            let gone: Vec<TenantId> = (0..there.len()).filter(|at| which(*at)).map(|at| there[at]).collect();
+            for id in &gone {
+                assert!(store.delete_tenant(*id, event("tenant.delete", Some(*id))).unwrap());
+            }
+            there.retain(|id| !gone.contains(id));
+            for limit in [1_000, 333, 97] {
+                assert_eq!(paged(store, limit), there, "pages of {limit}");
+            }
+        };
+        delete(&|_| false);
+        delete(&|at| at % 31 == 7);
+        delete(&|at| (100..160).contains(&at));
+        // One that comes back is the newest.
+        let back = there[900];
+        assert!(store.delete_tenant(back, event("tenant.delete", Some(back))).unwrap());
+        put(store, [SpanRecord { start_time: Timestamp::now(), ..span_of(back, 1) }]);
+        there.retain(|id| *id != back);
+        there.insert(0, back);
+        assert_eq!(paged(store, 500), there);
+        assert_eq!(store.list_tenants(page(10, u64::MAX)).unwrap().data, []);
+    });
+}
+
+#[test]
+fn a_page_of_tenants_is_bounded_in_bytes() {
+    on_both(|store| {
+        for at in 0..10 {
+            let config = Map::from_iter([("text".to_owned(), json!("x".repeat(1 << 20)))]);
+            let new = NewTenant { id: tenant(at), name: "large".to_owned(), plan: None, config };
+            store.create_tenant(new, event("tenant.create", None)).unwrap();
+        }
+        let refused = store.list_tenants(page(8, 0)).unwrap_err();
+        assert_eq!(refused, ReadError::TooLarge { limit_bytes: 64 << 20, fit: 7 });
+        let listed = store.list_tenants(Page { or_fewer: true, ..page(50, 0) }).unwrap();
+        assert_eq!((listed.data.len(), listed.limit, listed.total), (7, 7, 10));
     });
 }
 
