@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(path)?;
     let rows: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let began = Instant::now();
-    let analyser = Analyser::builtin()?;
+    let analyser = Analyser::builtin()?.without_memory();
     println!("rules loaded in {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
     let mut bench = Bench { scratch: analyser.scratch(), analyser, kind: PartKind::User };
     if args.iter().any(|arg| arg == "--tool") {

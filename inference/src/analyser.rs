@@ -1,14 +1,17 @@
 //! The analyser: runs every detector over every part and turns what they saw into findings.
 //!
-//! Immutable and shared by all threads; whatever changes lives in [`Scratch`], one per thread. Invariants: work is
-//! linear in the text and stops at the deadline; nothing is allocated for a text without matches once the scratch has
-//! grown; spans are byte offsets into the text that was given, at character boundaries.
+//! Shared by all threads; whatever changes lives in [`Scratch`], one per thread, but for what is known of texts
+//! (`clean`). Invariants: work is linear in the text and stops at the deadline; nothing is allocated for a text without
+//! matches once the scratch has grown; a text is reported on as if it were the first one; spans are byte offsets into the text that was given, at character boundaries.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use weir_config::vocab::{ByteSpan, Severity};
 
 use crate::candidate::{Candidate, Source};
+use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{Cipher, DEPTH_MAX, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
 use crate::engine::{Engine, Limits, Memory, Outcome, SLICE_BYTES};
 use crate::fold::{Folded, TEXT_MAX};
@@ -32,6 +35,7 @@ pub struct Analyser {
     engine: Engine,
     frame: Frame,
     vocabulary: Vocabulary,
+    clean: Clean,
 }
 
 /// Memory one thread works in; grows to the largest text it has seen.
@@ -43,6 +47,7 @@ pub struct Scratch {
     candidates: Vec<Candidate>,
     plain: Vec<Vec<u8>>,
     hidden: Vec<(usize, usize)>,
+    count: Arc<CachePadded<Count>>,
 }
 
 /// Texts that keep their buffers; larger ones are given back after use, in bytes.
@@ -57,12 +62,29 @@ impl Analyser {
     /// When a rule file is unreadable or a rule breaks the rules for rules; a test keeps that from being released.
     pub fn builtin() -> Result<Self, LoadError> {
         let loaded = rules::builtin()?;
-        Ok(Self { engine: Engine::new(loaded.rules)?, frame: Frame::new()?, vocabulary: loaded.vocabulary })
+        Ok(Self {
+            engine: Engine::new(loaded.rules)?,
+            frame: Frame::new()?,
+            vocabulary: loaded.vocabulary,
+            clean: Clean::new(),
+        })
+    }
+
+    /// The same, but every text is looked at, however often it comes: for measurements.
+    #[must_use]
+    pub fn without_memory(self) -> Self {
+        Self { clean: Clean::without_memory(), ..self }
+    }
+
+    /// Bytes of text met until now, by all threads.
+    pub fn text_bytes(&self) -> TextBytes {
+        self.clean.met()
     }
 
     /// Memory for one thread, warmed up with the examples of the rules; takes some tens of milliseconds.
     pub fn scratch(&self) -> Scratch {
-        let mut scratch = Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() };
+        let plain = vec![Vec::new(); DEPTH_MAX + 1];
+        let mut scratch = Scratch { plain, count: self.clean.counter(), ..Scratch::default() };
         self.engine.warm(&mut scratch.memory);
         scratch
     }
@@ -80,9 +102,18 @@ impl Analyser {
             if part.text.is_empty() {
                 continue;
             }
+            let name = self.clean.name(part, options);
+            if name.is_some_and(|name| self.clean.has(name)) {
+                scratch.count.known(part);
+                continue;
+            }
+            scratch.count.scanned(part);
             let outcome = self.analyse_part(scratch, part, options);
             ran.cut |= outcome.cut;
             ran.verify_cap_reached |= outcome.cap_reached;
+            if let Some(name) = name.filter(|_| scratch.candidates.is_empty() && !outcome.cut && !outcome.cap_reached) {
+                self.clean.add(name);
+            }
             self.report(scratch, index, part, out);
         }
         ran

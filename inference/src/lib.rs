@@ -17,6 +17,7 @@
 pub mod action;
 mod analyser;
 mod candidate;
+mod clean;
 mod decode;
 mod engine;
 mod evidence;
@@ -31,6 +32,7 @@ mod secret;
 mod shape;
 
 pub use analyser::{Analyser, Scratch};
+pub use clean::TextBytes;
 pub use part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
 pub use pool::{Counters, Job, Pool, PoolHandle, PoolOptions, Turn};
 pub use rules::LoadError;

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use weir_config::vocab::Finding;
+use weir_config::vocab::{Finding, TenantId};
 
 /// The role a text plays in an exchange. It decides which rules apply and how bad a match is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,13 +52,15 @@ pub struct Part<'a> {
 pub struct Options {
     /// Whether the jailbreak detector (and with it every decoder) runs.
     pub jailbreak: bool,
+    /// Whose texts these are: what is remembered of them is remembered for this tenant alone.
+    pub tenant: TenantId,
     /// Stop looking when this instant has passed; what was found until then is reported.
     pub deadline: Option<Instant>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { jailbreak: true, deadline: None }
+        Self { jailbreak: true, tenant: TenantId::DEFAULT, deadline: None }
     }
 }
 

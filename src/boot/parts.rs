@@ -19,6 +19,7 @@ use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::flow::Process;
 use crate::meter::{QueueWatch, Registry};
+use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
@@ -111,6 +112,7 @@ pub(super) fn start_inference(
         capacity: INFERENCE_QUEUE_JOBS as u64,
         depth: Box::new(move || watched.counters().queued_jobs as u64),
     });
+    registry.add_source(Box::new(AnalysedBytes(Arc::clone(analyser))));
     Ok(pool)
 }
 

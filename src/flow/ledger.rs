@@ -296,7 +296,8 @@ impl Ledger {
 
     /// How the rest of the analysis is to be done, and whether the request's part is done already.
     fn plan(&self, span: &mut SpanRecord) -> (Option<Options>, bool) {
-        let options = Options { jailbreak: self.settings.security_analysis.jailbreak_enabled, deadline: None };
+        let jailbreak = self.settings.security_analysis.jailbreak_enabled;
+        let options = Options { jailbreak, tenant: span.tenant_id, deadline: None };
         match self.analysis {
             Analysis::Ran => {
                 span.security_score = Some(score(&span.security_findings));

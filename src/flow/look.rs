@@ -111,6 +111,7 @@ async fn read_and_find(
         decoded_bytes_max: settings.security_analysis.max_analysis_text_bytes,
         options: analyse.then(|| Options {
             jailbreak: settings.security_analysis.jailbreak_enabled,
+            tenant: inspected.parsed.identity.tenant_id,
             deadline: Some(Instant::now() + Duration::from_millis(settings.enforcement.timeout_ms)),
         }),
     };

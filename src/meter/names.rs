@@ -35,6 +35,11 @@ pub const UNPRICED: Family = family(
 );
 /// Counter; `severity`, `finding_type`.
 pub const FINDINGS: Family = family("service_security_findings_total", "Security findings.");
+/// Counter, ours; `outcome`.
+pub const ANALYSED_BYTES: Family = family(
+    "service_security_text_bytes_total",
+    "Bytes of text by what the detectors did: scanned, or known to be clean from an earlier call and not scanned again.",
+);
 /// Histogram; `detector`.
 pub const DETECTOR_LATENCY: Family =
     family("service_security_detector_latency_seconds", "Time one detector took for one exchange.");

@@ -4,6 +4,7 @@
 //! Everything here is read or written from any thread without a lock on the data path. Knows the meter and the
 //! settings; knows neither the stages of a request nor the shape of the REST API.
 
+pub mod analysis;
 pub mod breaker;
 pub mod clock;
 pub mod cores;

@@ -1,0 +1,231 @@
+//! Texts in which nothing was found before.
+//!
+//! A conversation is sent again, whole, with every turn, and an agent takes many turns: all but the newest message has
+//! been looked at already. What a text holds depends on nothing but the text, its role and the options, so a text that
+//! was clean is clean, and need not be looked at again. Texts with findings are looked at each time.
+//!
+//! Kept are 128 bits of a hash with a secret key for each text, in a table of fixed size that all threads read and
+//! write without locks. Invariants: a tenant's texts are known to nobody else, not even by the time it takes; nothing
+//! of a text can be told from the table; a text that is not remembered is only looked at once more.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+
+use crate::part::{Options, Part, PartKind};
+
+/// Places in the table, as a power of two; 4 MiB.
+const SETS_BITS: u32 = 16;
+/// Texts one place has room for: a cache line full.
+const WAYS: usize = 4;
+/// Shorter texts are looked at faster than they are looked up, in bytes.
+const TEXT_MIN: usize = 64;
+
+/// The texts found clean.
+#[derive(Debug)]
+pub(crate) struct Clean {
+    sets: Box<[Set]>,
+    key: (u64, u64),
+    counts: Mutex<Vec<Arc<CachePadded<Count>>>>,
+}
+
+/// Texts whose hashes share their last bits.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set([Slot; WAYS]);
+
+/// The two halves of a text's hash; zero where there is none. Written one after the other, so a reader may see halves of
+/// two texts, which are no text's hash.
+#[derive(Debug, Default)]
+struct Slot(AtomicU64, AtomicU64);
+
+/// Bytes of text one thread has met; written by that thread alone.
+#[derive(Debug, Default)]
+pub(crate) struct Count {
+    scanned: AtomicU64,
+    known: AtomicU64,
+}
+
+/// Bytes of text that all threads have met.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TextBytes {
+    /// Looked at by the detectors.
+    pub scanned: u64,
+    /// Known to be clean, and not looked at again.
+    pub known: u64,
+}
+
+/// Names one text of one tenant in one role under one set of options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name(u64, u64);
+
+// === impl Clean ===
+
+impl Clean {
+    pub(crate) fn new() -> Self {
+        Self::with_sets(1 << SETS_BITS)
+    }
+
+    /// One that remembers nothing.
+    pub(crate) fn without_memory() -> Self {
+        Self::with_sets(0)
+    }
+
+    fn with_sets(sets: usize) -> Self {
+        // The keys of the standard library's hash maps are the system's random numbers.
+        let random = || RandomState::new().build_hasher().finish();
+        Self {
+            sets: (0..sets).map(|_| Set::default()).collect(),
+            key: (random(), random()),
+            counts: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The name of this text, if it is of a kind that is sent again.
+    pub(crate) fn name(&self, part: &Part<'_>, options: &Options) -> Option<Name> {
+        if self.sets.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
+            return None;
+        }
+        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        hasher.write(options.tenant.as_bytes());
+        hasher.write_u8(part.kind.bit());
+        hasher.write_u8(u8::from(options.jailbreak));
+        hasher.write(part.text.as_bytes());
+        let hash = hasher.finish128();
+        // Zero is nobody's.
+        Some(Name(hash.h1 | 1, hash.h2))
+    }
+
+    /// Whether the text was clean before.
+    pub(crate) fn has(&self, name: Name) -> bool {
+        self.set(name).is_some_and(|set| set.0.iter().any(|slot| slot.is(name)))
+    }
+
+    /// Remembers a text as clean, in the place of another one if need be.
+    pub(crate) fn add(&self, name: Name) {
+        let Some(set) = self.set(name) else { return };
+        let free = set.0.iter().position(|slot| slot.0.load(Ordering::Relaxed) == 0);
+        // Which one goes is left to the hash: to know which was asked for last would take a write for each question.
+        let place = free.unwrap_or((name.0 >> 32) as usize % WAYS);
+        if let Some(Slot(first, second)) = set.0.get(place) {
+            first.store(name.0, Ordering::Relaxed);
+            second.store(name.1, Ordering::Relaxed);
+        }
+    }
+
+    fn set(&self, name: Name) -> Option<&Set> {
+        self.sets.get(name.1 as usize & self.sets.len().checked_sub(1)?)
+    }
+
+    /// A place where a thread counts.
+    pub(crate) fn counter(&self) -> Arc<CachePadded<Count>> {
+        let count = Arc::default();
+        self.counts.lock().push(Arc::clone(&count));
+        count
+    }
+
+    /// What all threads have met until now.
+    pub(crate) fn met(&self) -> TextBytes {
+        let counts = self.counts.lock();
+        counts.iter().fold(TextBytes::default(), |sum, count| TextBytes {
+            scanned: sum.scanned + count.scanned.load(Ordering::Relaxed),
+            known: sum.known + count.known.load(Ordering::Relaxed),
+        })
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    fn is(&self, name: Name) -> bool {
+        self.0.load(Ordering::Relaxed) == name.0 && self.1.load(Ordering::Relaxed) == name.1
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    pub(crate) fn scanned(&self, part: &Part<'_>) {
+        Self::add(&self.scanned, part);
+    }
+
+    pub(crate) fn known(&self, part: &Part<'_>) {
+        Self::add(&self.known, part);
+    }
+
+    /// Only one thread writes, so this takes no locked instruction.
+    fn add(count: &AtomicU64, part: &Part<'_>) {
+        count.store(count.load(Ordering::Relaxed) + part.text.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::vocab::TenantId;
+
+    use super::*;
+
+    const TEXT: &str = "A message long enough to be worth looking up, sent again with every turn.";
+
+    fn part(kind: PartKind) -> Part<'static> {
+        Part { text: TEXT, kind }
+    }
+
+    #[test]
+    fn a_text_is_known_to_its_tenant_in_its_role_under_its_options_alone() {
+        let clean = Clean::with_sets(16);
+        let name = |kind, options: &Options| clean.name(&part(kind), options).unwrap();
+        let options = Options::default();
+        let other_tenant = Options { tenant: TenantId::from_bytes([7; 16]), ..options };
+        let without_jailbreak = Options { jailbreak: false, ..options };
+        clean.add(name(PartKind::User, &options));
+        assert!(clean.has(name(PartKind::User, &options)));
+        assert!(!clean.has(name(PartKind::Assistant, &options)));
+        assert!(!clean.has(name(PartKind::User, &other_tenant)));
+        assert!(!clean.has(name(PartKind::User, &without_jailbreak)));
+        let longer = format!("{TEXT} ");
+        let longer = Part { text: &longer, kind: PartKind::User };
+        assert!(!clean.has(clean.name(&longer, &options).unwrap()));
+    }
+
+    #[test]
+    fn answers_and_short_texts_are_not_looked_up() {
+        let clean = Clean::with_sets(16);
+        assert_eq!(clean.name(&part(PartKind::Output), &Options::default()), None);
+        let short = Part { text: "yes, please", kind: PartKind::User };
+        assert_eq!(clean.name(&short, &Options::default()), None);
+    }
+
+    #[test]
+    fn a_full_table_gives_places_away_and_knows_nothing_it_was_not_told() {
+        let clean = Clean::with_sets(4);
+        let names: Vec<Name> = (1..=1_000_u64).map(|n| Name(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, n)).collect();
+        let (told, untold) = names.split_at(500);
+        told.iter().for_each(|name| clean.add(*name));
+        let known = told.iter().filter(|name| clean.has(**name)).count();
+        assert_eq!(known, 4 * WAYS);
+        assert!(told.last().is_some_and(|name| clean.has(*name)));
+        assert!(!untold.iter().any(|name| clean.has(*name)));
+    }
+
+    #[test]
+    fn halves_of_two_texts_written_at_once_are_nobodys() {
+        let clean = Clean::with_sets(1);
+        // Every half is shared by many names, every pair by none of those told and those asked for.
+        let told = |thread: u64, n: u64| Name(thread * 2 + 1, n * 8 + thread);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let clean = &clean;
+                scope.spawn(move || (1..50_000).for_each(|n| clean.add(told(thread, n))));
+            }
+            for n in 1..50_000 {
+                assert!(!clean.has(Name(5, n * 8)), "only the first half was never told");
+                assert!(!clean.has(Name(1, n * 8 + 2)), "only the second half was never told");
+            }
+        });
+    }
+}
