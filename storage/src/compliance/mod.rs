@@ -23,6 +23,8 @@ const EVENTS_MAX: usize = 100;
 /// Administrative events of the period, oldest first.
 pub(crate) struct Events {
     pub(crate) lines: Vec<AuditEntry>,
+    /// The place of each in its tenant's log, from 1; 0 where it is the whole service's.
+    pub(crate) places: Vec<u64>,
     /// There are more, which were not read.
     pub(crate) truncated: bool,
 }
@@ -47,10 +49,27 @@ pub(crate) fn content(report: &ReportRecord, facts: &Facts, events: &Events, che
     })
 }
 
+/// An event as the report shows it: under its place in the tenant's own log. Its position in the log of all would tell how much
+/// is administered for others.
+fn shown(line: &AuditEntry, place: u64) -> Value {
+    json!({
+        "place": (place > 0).then_some(place),
+        "timestamp": line.timestamp,
+        "tenant_id": line.tenant_id,
+        "actor": line.actor,
+        "action": line.action,
+        "target": line.target,
+        "detail": line.detail,
+        "hash": line.hash,
+    })
+}
+
 fn section(control: &Control, facts: &Facts, events: &Events, check: &AuditCheck) -> Value {
-    let concerning = |event: &&AuditEntry| control.events.iter().any(|prefix| event.action.starts_with(prefix));
-    let event_count = events.lines.iter().filter(concerning).count();
-    let listed: Vec<&AuditEntry> = events.lines.iter().filter(concerning).take(EVENTS_MAX).collect();
+    let concerning =
+        |(line, _): &(&AuditEntry, &u64)| control.events.iter().any(|prefix| line.action.starts_with(prefix));
+    let placed = || events.lines.iter().zip(&events.places).filter(concerning);
+    let event_count = placed().count();
+    let listed: Vec<Value> = placed().take(EVENTS_MAX).map(|(line, place)| shown(line, *place)).collect();
     let records: Vec<Value> = control.records.iter().map(|kind| facts.shown(*kind)).collect();
     let record_count: u64 = control.records.iter().map(|kind| facts.count(*kind)).sum();
     let mut gaps: Vec<Value> =

@@ -100,24 +100,26 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
 pub(super) fn of_period(conn: &Connection, tenant: TenantId, start_us: i64, end_us: i64) -> Result<Events, Stop> {
     // Each has an index of its own.
     let of_tenant = format!(
-        "SELECT {COLUMNS} FROM audit INDEXED BY audit_by_tenant \
+        "SELECT {COLUMNS}, nth FROM audit INDEXED BY audit_by_tenant \
          WHERE tenant = ?3 AND at_us >= ?1 AND at_us < ?2 ORDER BY nth LIMIT {PERIOD_LINES} + 1"
     );
     let of_service = format!(
-        "SELECT {COLUMNS} FROM audit INDEXED BY audit_of_service \
+        "SELECT {COLUMNS}, 0 FROM audit INDEXED BY audit_of_service \
          WHERE tenant IS NULL AND at_us >= ?1 AND at_us < ?2 ORDER BY at_us, seq LIMIT {PERIOD_LINES} + 1"
     );
+    let placed = |row: &Row<'_>| Ok((entry(row)?, row.get::<_, i64>(8)?.unsigned_abs()));
     let mut statement = conn.prepare_cached(&of_tenant)?;
-    let rows = statement.query_map((start_us, end_us, tenant.as_bytes().as_slice()), entry)?;
-    let mut lines = rows.collect::<Result<Vec<_>, _>>()?;
+    let rows = statement.query_map((start_us, end_us, tenant.as_bytes().as_slice()), placed)?;
+    let mut read = rows.collect::<Result<Vec<_>, _>>()?;
     let mut statement = conn.prepare_cached(&of_service)?;
-    for line in statement.query_map((start_us, end_us), entry)? {
-        lines.push(line?);
+    for line in statement.query_map((start_us, end_us), placed)? {
+        read.push(line?);
     }
-    lines.sort_by_key(|line| line.seq);
-    let truncated = lines.len() > PERIOD_LINES;
-    lines.truncate(PERIOD_LINES);
-    Ok(Events { lines, truncated })
+    read.sort_by_key(|(line, _)| line.seq);
+    let truncated = read.len() > PERIOD_LINES;
+    read.truncate(PERIOD_LINES);
+    let (lines, places) = read.into_iter().unzip();
+    Ok(Events { lines, places, truncated })
 }
 
 impl Store {
