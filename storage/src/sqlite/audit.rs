@@ -169,8 +169,8 @@ impl Store {
     }
 
     /// The same, relying on the last check of the whole log where that is no older than ten minutes: what is younger than
-    /// it is checked, that it still ends where it ended, and the lines of `shown`, which somebody is about to see, with
-    /// those around them.
+    /// it is checked, that it still ends where it ended, that no line was taken out, and the lines of `shown`, which somebody
+    /// is about to see, with those around them.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -179,7 +179,9 @@ impl Store {
         let mut verified = self.inner.verified.lock();
         if let Some(known) = verified.as_mut()
             && known.relied_until.is_some_and(|until| Instant::now() < until)
-            && self.ask("check_audit", |conn| Ok(known.chain.stands(conn)? && are_linked(conn, shown)?))?
+            && self.ask("check_audit", |conn| {
+                Ok(known.chain.stands(conn)? && none_lacks(conn)? && are_linked(conn, shown)?)
+            })?
             && self.are_in_place(&known.chain, shown)?
         {
             let mut further = Chain { marks: Vec::new(), ..known.chain };
@@ -217,6 +219,10 @@ impl Store {
         let (until, whole_at) = (Instant::now() + WHOLE_EVERY, Timestamp::now());
         let mut chain = Chain { seq: 0, link: Link::default(), marks: Vec::new() };
         let mut bad = self.follow(&mut chain)?;
+        if bad.is_none() && !self.ask("check_audit", |conn| Ok(none_lacks(conn)?))? {
+            // All that is left for it is a line before the first.
+            bad = Some(1);
+        }
         if let (Some(known), None) = (verified.as_ref(), bad) {
             let stands = self.ask("check_audit", |conn| known.chain.stands(conn))?;
             bad = known.chain.departs(&chain, stands);
@@ -356,6 +362,16 @@ fn link_of(conn: &Connection, seq: i64) -> rusqlite::Result<Option<Link>> {
     conn.prepare_cached("SELECT hash FROM audit WHERE seq = ?1 AND length(hash) = 32")?
         .query_row([seq], |row| row.get(0))
         .optional()
+}
+
+/// Whether there are as many lines as the last one's number says, and so each that was ever written.
+fn none_lacks(conn: &Connection) -> rusqlite::Result<bool> {
+    let (last, _) = head(conn)?;
+    // By the narrowest index there is, of which whole pages are counted.
+    let lines: i64 = conn.prepare_cached("SELECT count(*) FROM audit")?.query_row([], |row| row.get(0))?;
+    let ends = "SELECT ifnull((SELECT min(seq) FROM audit), 1), ifnull((SELECT max(seq) FROM audit), 0)";
+    let ends: (i64, i64) = conn.prepare_cached(ends)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok((lines, ends) == (last, (1, last)))
 }
 
 /// Whether each of these lines carries the hash of what it says and of the line before it.

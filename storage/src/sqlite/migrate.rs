@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 9] = [
+const MIGRATIONS: [Migration; 10] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -31,6 +31,7 @@ const MIGRATIONS: [Migration; 9] = [
     Migration { name: "service_audit", sql: include_str!("../schema/0007_service_audit.sql") },
     Migration { name: "burials", sql: include_str!("../schema/0008_burials.sql") },
     Migration { name: "tenant_blocks", sql: include_str!("../schema/0009_tenant_blocks.sql") },
+    Migration { name: "audit_count", sql: include_str!("../schema/0010_audit_count.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

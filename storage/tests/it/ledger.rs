@@ -148,6 +148,14 @@ fn a_check_that_relies_on_a_former_one_sees_what_is_new_what_is_shown_and_the_en
         [None, Some(5), Some(5)],
         "beside what is shown"
     );
+    assert_eq!(tampered("DELETE FROM audit WHERE seq = 2"), [Some(2); 3], "a line that lacks shows whichever it is");
+    for moved in [-2, 12] {
+        let sql = format!("UPDATE audit SET seq = {moved} WHERE seq = 2");
+        assert_eq!(tampered(&sql), [Some(2); 3], "as many lines, and one in another place");
+    }
+    let before =
+        "INSERT INTO audit SELECT -1, at_us, NULL, actor, action, target, detail, hash, 0 FROM audit WHERE seq = 1";
+    assert_eq!(tampered(before), [Some(1); 3], "one line more");
     assert_eq!(tampered("UPDATE audit SET nth = 90 WHERE seq = 5"), [Some(5); 3], "hidden from its tenant");
 }
 
@@ -186,7 +194,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
          DROP TABLE action_sums; CREATE INDEX actions_by_name ON actions (tenant, kind, name, success, span);
          DROP TABLE burials; DROP TABLE tenant_blocks; DROP TRIGGER tenant_begins; DROP TRIGGER tenant_ends;
-         DROP INDEX tenants_there; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
+         DROP INDEX tenants_there; DROP INDEX audit_counted; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
          DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();
