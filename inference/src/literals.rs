@@ -1,27 +1,47 @@
 //! Finds every occurrence of many literals in one pass: each literal is found by the rarest four bytes in it.
 //!
-//! Every position of the text costs one load, one multiplication and one bit test, none of which waits for the one
+//! Every position of the text costs a few loads, two multiplications and one test, none of which waits for the one
 //! before, so a large set costs no more than a small one; an automaton of the same literals follows a chain of loads
-//! through memory and was measured at four times the cost. Letters match without regard to ASCII case. Invariant: what
+//! through memory and was measured at four times the cost. The test is of bytes, not of single bits, because shifting by a
+//! variable costs more than the table is larger. Letters match without regard to ASCII case. Invariant: what
 //! is reported is an occurrence, and every occurrence whose four bytes lie in the scanned range is reported.
 
 use std::collections::HashMap;
 
 /// Bytes that identify a literal.
 const GRAM: usize = 4;
-/// Size of each filter, as a power of two of bits; 8 KiB, so that both stay in the first-level cache.
-const FILTER_BITS: u32 = 16;
+/// Entries of the filters of grams of four and of three bytes, as powers of two; a byte each, so that both stay in the
+/// first-level cache.
+const FOUR_BITS: u32 = 15;
+const THREE_BITS: u32 = 12;
 /// Number of buckets, as a power of two.
 const BUCKET_BITS: u32 = 12;
 /// Odd constant that spreads the bytes over the upper bits (2^32 divided by the golden ratio).
 const SPREAD: u32 = 0x9E37_79B1;
 /// Bit that makes ASCII letters lower case; other bytes merely collide.
 const FOLD: u32 = 0x2020_2020;
+/// The same for a word.
+const FOLD_WORD: u64 = 0x2020_2020_2020_2020;
+/// Bytes compared at once.
+const WORD: usize = 8;
 /// The first three bytes of a gram.
 const THREE: u32 = 0x00FF_FFFF;
 
 /// Literals must have at least this many bytes.
 pub(crate) const LITERAL_BYTES_MIN: usize = 3;
+
+/// The class of each byte, as a bit. Upper and lower case letters have the same one.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < classes.len() {
+        classes[byte] = 1 << (byte & 7);
+        byte += 1;
+    }
+    classes
+};
+/// Stands for a byte of any class.
+const ANY_CLASS: u8 = u8::MAX;
 
 /// A literal and where its rarest bytes are.
 #[derive(Debug)]
@@ -31,22 +51,35 @@ struct Entry {
     gram_at: usize,
 }
 
-/// Grams of one length: a bit per hash, then buckets.
+/// Grams of one length: a filter, then buckets. The filter has for each hash a bit per class of the byte that follows the
+/// gram in a literal (see [`CLASSES`]), so that few positions of ordinary text get past it.
 #[derive(Debug)]
-struct Grams {
-    filter: Box<[u64; 1 << (FILTER_BITS - 6)]>,
+struct Grams<const BITS: u32> {
+    filter: Box<[u8]>,
     /// First and one past the last entry of each bucket in `order`.
     buckets: Box<[(u16, u16)]>,
-    /// Folded gram and number of the literal.
-    order: Box<[(u32, u16)]>,
+    order: Box<[Known]>,
+}
+
+/// A literal in a bucket, with what decides in one comparison for nearly all texts that it is not there.
+#[derive(Debug)]
+struct Known {
+    /// Folded bytes of the literal around its gram, zero where it has none.
+    word: u64,
+    /// Ones where `word` has a byte.
+    mask: u64,
+    /// Bytes of `word` before the gram.
+    before: u8,
+    /// Number of the literal.
+    literal: u16,
 }
 
 /// The literals, indexed.
 #[derive(Debug)]
 pub(crate) struct Literals {
-    four: Grams,
+    four: Grams<FOUR_BITS>,
     /// Literals of three bytes.
-    three: Grams,
+    three: Grams<THREE_BITS>,
     entries: Box<[Entry]>,
 }
 
@@ -80,73 +113,128 @@ impl Literals {
                 _ => {}
             }
         }
-        Self { four: Grams::new(four), three: Grams::new(three), entries }
+        Self { four: Grams::new(four, &entries), three: Grams::new(three, &entries), entries }
     }
 
     /// Calls `found` for every literal whose gram begins in `from..to`. A literal of three bytes at the very end of the
     /// text is not reported: nothing could follow it.
     pub(crate) fn scan(&self, text: &[u8], from: usize, to: usize, mut found: impl FnMut(Found)) {
-        let end = (to + GRAM - 1).min(text.len());
-        let Some(slice) = text.get(from..end) else { return };
-        for (offset, window) in slice.windows(GRAM).enumerate() {
-            let [a, b, c, d] = *window else { continue };
-            let gram = u32::from_le_bytes([a, b, c, d]) | FOLD;
-            if self.four.may_hold(gram) {
-                self.confirm(&self.four, gram, text, from + offset, &mut found);
+        let mut at = from;
+        // All positions with a byte after the gram, then the one at the end of the text.
+        while let Some(next) = self.next(text.get(at..(to + GRAM).min(text.len())).unwrap_or_default()) {
+            at += next;
+            self.confirm(text, at, &mut found);
+            at += 1;
+        }
+        if let Some(last) = text.len().checked_sub(GRAM).filter(|last| (from..to).contains(last)) {
+            self.confirm(text, last, &mut found);
+        }
+    }
+
+    /// The first position at which a gram may begin. A function of its own, so that its loop has all registers.
+    #[inline(never)]
+    fn next(&self, text: &[u8]) -> Option<usize> {
+        let (four, three) = (&*self.four.filter, &*self.three.filter);
+        let (Some(four), Some(three)) =
+            (four.first_chunk::<{ 1 << FOUR_BITS }>(), three.first_chunk::<{ 1 << THREE_BITS }>())
+        else {
+            return None;
+        };
+        text.array_windows().position(|[a, b, c, d, after]| {
+            let gram = u32::from_le_bytes([*a, *b, *c, *d]) | FOLD;
+            let four = four[(hash(gram) >> (32 - FOUR_BITS)) as usize] & CLASSES[usize::from(*after)];
+            four | three[(hash(gram & THREE) >> (32 - THREE_BITS)) as usize] != 0
+        })
+    }
+
+    fn confirm(&self, text: &[u8], at: usize, found: &mut impl FnMut(Found)) {
+        let Some([a, b, c, d]) = text.get(at..).and_then(|gram| gram.first_chunk::<GRAM>()).copied() else { return };
+        let gram = u32::from_le_bytes([a, b, c, d]) | FOLD;
+        for known in self.four.bucket(gram) {
+            if known.is_at(text, at) {
+                self.compare(known, text, at, found);
             }
-            if self.three.may_hold(gram & THREE) {
-                self.confirm(&self.three, gram & THREE, text, from + offset, &mut found);
+        }
+        // Rare: there are few literals of three bytes.
+        if self.three.may_hold(gram & THREE) {
+            for known in self.three.bucket(gram & THREE) {
+                self.compare(known, text, at, found);
             }
         }
     }
 
+    /// Compares the whole literal.
     #[inline(never)]
-    fn confirm(&self, grams: &Grams, gram: u32, text: &[u8], at: usize, found: &mut impl FnMut(Found)) {
-        for (known, literal) in grams.bucket(gram) {
-            if *known != gram {
-                continue;
-            }
-            let literal = usize::from(*literal);
-            let Some(entry) = self.entries.get(literal) else { continue };
-            let Some(start) = at.checked_sub(entry.gram_at) else { continue };
-            let end = start + entry.bytes.len();
-            if text.get(start..end).is_some_and(|here| is_same(here, &entry.bytes)) {
-                found(Found { literal, start, end });
-            }
+    fn compare(&self, known: &Known, text: &[u8], at: usize, found: &mut impl FnMut(Found)) {
+        let literal = usize::from(known.literal);
+        let Some(entry) = self.entries.get(literal) else { return };
+        let Some(start) = at.checked_sub(entry.gram_at) else { return };
+        let end = start + entry.bytes.len();
+        if text.get(start..end).is_some_and(|here| is_same(here, &entry.bytes)) {
+            found(Found { literal, start, end });
         }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Of the literal with this number and gram.
+    fn new(literal: u16, entry: &Entry) -> Self {
+        // The gram, then what precedes it as far as a word of the text goes, then what follows.
+        let before = entry.gram_at.min(WORD - GRAM);
+        let from = entry.gram_at - before;
+        let (mut word, mut mask) = ([0; WORD], [0; WORD]);
+        for (at, byte) in entry.bytes.iter().skip(from).take(WORD).enumerate() {
+            word[at] = byte | 0x20;
+            mask[at] = u8::MAX;
+        }
+        Self { word: u64::from_le_bytes(word), mask: u64::from_le_bytes(mask), before: before as u8, literal }
+    }
+
+    /// Whether the text around the gram at `at` may be the literal's. True where the text ends within a word: that is
+    /// left to the comparison.
+    fn is_at(&self, text: &[u8], at: usize) -> bool {
+        let Some(from) = at.checked_sub(usize::from(self.before)) else { return false };
+        let Some(here) = text.get(from..from + WORD).and_then(|here| <[u8; WORD]>::try_from(here).ok()) else {
+            return true;
+        };
+        (u64::from_le_bytes(here) | FOLD_WORD) & self.mask == self.word
     }
 }
 
 // === impl Grams ===
 
-impl Grams {
-    fn new(mut grams: Vec<(u32, u16)>) -> Self {
+impl<const BITS: u32> Grams<BITS> {
+    /// Of folded grams and the numbers of their literals.
+    fn new(mut grams: Vec<(u32, u16)>, entries: &[Entry]) -> Self {
         let bucket_of = |gram: u32| (hash(gram) >> (32 - BUCKET_BITS)) as usize;
         grams.sort_unstable_by_key(|(gram, literal)| (bucket_of(*gram), *gram, *literal));
-        let mut filter = Box::new([0u64; 1 << (FILTER_BITS - 6)]);
+        let mut filter = vec![0; 1 << BITS].into_boxed_slice();
         let mut buckets = vec![(0u16, 0u16); 1 << BUCKET_BITS].into_boxed_slice();
-        for (at, (gram, _)) in (0u16..).zip(&grams) {
-            let bit = hash(*gram) >> (32 - FILTER_BITS);
-            if let Some(word) = filter.get_mut((bit >> 6) as usize) {
-                *word |= 1 << (bit & 63);
+        let mut order = Vec::with_capacity(grams.len());
+        for (at, (gram, literal)) in (0u16..).zip(grams) {
+            let Some(entry) = entries.get(usize::from(literal)) else { continue };
+            let after = entry.bytes.get(entry.gram_at + GRAM).map_or(ANY_CLASS, |byte| CLASSES[usize::from(*byte)]);
+            if let Some(classes) = filter.get_mut((hash(gram) >> (32 - BITS)) as usize) {
+                *classes |= after;
             }
-            if let Some(range) = buckets.get_mut(bucket_of(*gram)) {
+            if let Some(range) = buckets.get_mut(bucket_of(gram)) {
                 if range.1 == 0 {
                     range.0 = at;
                 }
                 range.1 = at + 1;
             }
+            order.push(Known::new(literal, entry));
         }
-        Self { filter, buckets, order: grams.into_boxed_slice() }
+        Self { filter, buckets, order: order.into_boxed_slice() }
     }
 
     fn may_hold(&self, gram: u32) -> bool {
-        let bit = hash(gram) >> (32 - FILTER_BITS);
-        let word = self.filter.get((bit >> 6) as usize).copied().unwrap_or(0);
-        word & (1 << (bit & 63)) != 0
+        self.filter.get((hash(gram) >> (32 - BITS)) as usize).is_some_and(|classes| *classes != 0)
     }
 
-    fn bucket(&self, gram: u32) -> &[(u32, u16)] {
+    fn bucket(&self, gram: u32) -> &[Known] {
         let (first, last) = self.buckets.get((hash(gram) >> (32 - BUCKET_BITS)) as usize).copied().unwrap_or_default();
         self.order.get(usize::from(first)..usize::from(last)).unwrap_or_default()
     }
@@ -174,6 +262,8 @@ fn commonness() -> HashMap<u32, usize> {
 
 /// Where the four bytes begin that ordinary text holds least often.
 fn rarest_gram(bytes: &[u8], common: &HashMap<u32, usize>) -> usize {
+    // One that another byte follows, if there is one: that byte tells more.
+    let bytes = bytes.split_last().filter(|(_, before)| before.len() >= GRAM).map_or(bytes, |(_, before)| before);
     let weight = |window: &[u8]| match *window {
         [a, b, c, d] => common.get(&(u32::from_le_bytes([a, b, c, d]) | FOLD)).copied().unwrap_or(0),
         _ => usize::MAX,
