@@ -73,6 +73,18 @@ pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &D
     }
 }
 
+/// Nobody waits for a report. In memory the writer waits for readers, so one that never got a CPU would hold up the record.
+fn let_reports_wait(store_waits_for_readers: bool) -> fn() {
+    if store_waits_for_readers {
+        rt::give_way
+    } else {
+        || {
+            rt::stand_back();
+            weir_storage::courtesy::let_others_go_first();
+        }
+    }
+}
+
 pub(super) fn open_store(
     settings: &Settings,
     registry: &Registry,
@@ -85,12 +97,14 @@ pub(super) fn open_store(
         },
         StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
     };
+    let on_report_thread = let_reports_wait(settings.storage.profile == StorageProfile::Memory);
     let store = Store::open(StoreOptions {
         backend,
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
         queue_bytes: STORAGE_QUEUE_BYTES,
         observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
+        on_report_thread,
     })?;
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
@@ -153,4 +167,26 @@ pub(super) fn start_cores(
         }
     }
     Ok(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_built_while_nothing_else_wants_the_cpu_and_in_memory_at_low_priority() {
+        // Niceness and policy as proc_pid_stat(5) numbers them, counted behind the name, which may hold blanks.
+        let account = |field: usize| -> i32 {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat.rsplit_once(')').unwrap().1.split_whitespace().nth(field - 3).unwrap().parse().unwrap()
+        };
+        let starting = |waited_for: bool| {
+            std::thread::spawn(move || {
+                let_reports_wait(waited_for)();
+                (account(19) > 0, account(41))
+            })
+        };
+        let threads = [starting(false), starting(true)].map(|thread| thread.join().unwrap());
+        assert_eq!(threads, [(true, libc::SCHED_IDLE), (true, libc::SCHED_OTHER)]);
+    }
 }

@@ -53,6 +53,9 @@ pub struct StoreOptions {
     pub queue_bytes: usize,
     /// Told of every batch and read.
     pub observer: Arc<dyn StoreObserver>,
+    /// Called first on the thread that builds reports: its work can wait, and how a thread is made to give way is not the
+    /// store's matter.
+    pub on_report_thread: fn(),
 }
 
 /// Watches the store, for metrics and the circuit breaker. Called on the storage thread and on readers' threads.
@@ -117,6 +120,7 @@ pub(crate) struct Inner {
     lost_before_close: AtomicU64,
     /// A thread builds reports.
     pub(crate) building: Mutex<bool>,
+    pub(crate) on_report_thread: fn(),
     policy: Arc<Policy>,
     /// No further report is begun.
     pub(crate) closing: AtomicBool,
@@ -162,6 +166,7 @@ impl Store {
             give_up_at,
             lost_before_close,
             building: Mutex::new(false),
+            on_report_thread: options.on_report_thread,
             closing: AtomicBool::new(false),
             verified: Mutex::new(None),
             policy,

@@ -181,16 +181,16 @@ pub(super) fn unless_full<T>(read: Result<T, Stop>, at: usize, page: &mut Page) 
     }
 }
 
-/// Gives a tenant's spans to `take`, in order of start and arrival, from behind `after` to before `end_us`, until it has
-/// had enough. The place of the last one, or `None` when there are no more.
+/// Gives a tenant's spans to `take` with their places, in order of start and arrival, from behind `after` to before `end_us`,
+/// until it has had enough. Whether there may be more.
 pub(super) fn spans_after(
     conn: &Connection,
     tenant: TenantId,
     after: (i64, i64),
     end_us: i64,
-    mut take: impl FnMut(SpanRecord) -> bool,
-) -> Result<Option<(i64, i64)>, Stop> {
-    let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(None) };
+    mut take: impl FnMut((i64, i64), SpanRecord) -> bool,
+) -> Result<bool, Stop> {
+    let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(false) };
     let sql = format!(
         "SELECT {SPAN} FROM spans s INDEXED BY spans_by_start {NAMES} \
          WHERE s.tenant = ?1 AND s.start_us >= ?2 AND s.start_us < ?4 AND (s.start_us, s.id) > (?2, ?3) \
@@ -203,12 +203,11 @@ pub(super) fn spans_after(
         // Each is given away at once.
         reading.bytes = 0;
         let (id, span) = reading.span(row)?;
-        let place = (span.start_time.micros(), id);
-        if !take(span) {
-            return Ok(Some(place));
+        if !take((span.start_time.micros(), id), span) {
+            return Ok(true);
         }
     }
-    Ok(None)
+    Ok(false)
 }
 
 /// What a row counts for in the running sums, its actions left out.

@@ -1,7 +1,8 @@
 //! Builds pending reports, one at a time, on a thread that lives while there are any.
 //!
 //! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
-//! long nor takes more memory than one span at a time. A report that was pending when the process ended is built after
+//! long nor takes more memory than one span at a time. The thread may get little CPU: a read that ran out of time is gone on
+//! with where it ended. A report that was pending when the process ended is built after
 //! the next start.
 
 use std::sync::Weak;
@@ -40,8 +41,11 @@ impl Store {
         if *building {
             return;
         }
-        let store = std::sync::Arc::downgrade(&self.inner);
-        match std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || build_all(&store)) {
+        let (store, start) = (std::sync::Arc::downgrade(&self.inner), self.inner.on_report_thread);
+        match std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || {
+            start();
+            build_all(&store);
+        }) {
             Ok(_) => *building = true,
             // The report stays pending; the next one asked for, or the next start, tries again.
             Err(error) => tracing::error!(%error, "no thread could be started to build a report"),
@@ -58,23 +62,38 @@ impl Store {
         })
     }
 
-    /// Builds a report; an error is the report's, not the caller's.
-    fn build(&self, report: &ReportRecord) -> Result<serde_json::Value, ReadError> {
+    /// The oldest report that waits; where none does, the next one asked for gets a thread of its own.
+    fn last_look(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        let mut building = self.inner.building.lock();
+        let next = self.pending()?;
+        *building = next.is_some();
+        Ok(next)
+    }
+
+    /// Builds a report; an error is the report's, not the caller's. `None` when the store is being closed meanwhile.
+    fn build(&self, report: &ReportRecord) -> Result<Option<serde_json::Value>, ReadError> {
+        let closing = &self.inner.closing;
         let mut facts = Facts::default();
         let mut after = (report.period_start.micros(), i64::MIN);
         let tenant = report.tenant_id;
-        while let Some(next) = self.ask("read_report_spans", |conn| {
-            let until = Instant::now() + READ_SLICE;
-            spans_after(conn, tenant, after, report.period_end.micros(), |span| {
-                facts.take(&span);
-                Instant::now() < until
+        while patiently(closing, ATTEMPT_WAIT, || {
+            self.ask("read_report_spans", |conn| {
+                let until = Instant::now() + READ_SLICE;
+                spans_after(conn, tenant, after, report.period_end.micros(), |place, span| {
+                    facts.take(&span);
+                    after = place;
+                    Instant::now() < until
+                })
             })
         })? {
-            after = next;
+            if closing.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
         }
-        let events = self.events_of(tenant, report.period_start, report.period_end)?;
-        let check = self.check_audit_since(&events.lines)?;
-        Ok(compliance::content(report, &facts, &events, &check))
+        let events =
+            patiently(closing, ATTEMPT_WAIT, || self.events_of(tenant, report.period_start, report.period_end))?;
+        let check = patiently(closing, ATTEMPT_WAIT, || self.check_audit_since(&events.lines))?;
+        Ok(Some(compliance::content(report, &facts, &events, &check)))
     }
 
     /// Administrative events of a period that concern a tenant, oldest first.
@@ -134,33 +153,30 @@ fn build_all(store: &Weak<Inner>) {
         // Held for one report only: a store that is dropped meanwhile is closed after it.
         let Some(store) = store.upgrade().map(|inner| Store { inner }) else { return };
         let closing = &store.inner.closing;
-        // Asked before the lock, too: who asks for a report must not wait for a busy store.
-        if let Err(error) = patiently(closing, ATTEMPT_WAIT, || store.pending()) {
-            return give_up(&store, &error.to_string());
-        }
-        let mut building = store.inner.building.lock();
-        let next = match store.pending() {
+        let next = match patiently(closing, ATTEMPT_WAIT, || store.pending()) {
+            Ok(Some(next)) => Ok(Some(next)),
+            // Asked again under the lock, so that none is missed; not always, because who asks for a report waits for it.
+            Ok(None) => store.last_look(),
+            Err(error) => Err(error),
+        };
+        let next = match next {
             Ok(next) => next,
-            Err(error) => {
-                drop(building);
-                return give_up(&store, &error.to_string());
-            }
+            Err(error) => return give_up(&store, &error.to_string()),
         };
-        let Some((tenant, id)) = next.filter(|_| !closing.load(Ordering::Relaxed)) else {
-            *building = false;
+        let Some((tenant, id)) = next else { return };
+        if closing.load(Ordering::Relaxed) {
+            *store.inner.building.lock() = false;
             return;
-        };
-        drop(building);
+        }
         let report = match patiently(closing, ATTEMPT_WAIT, || store.report(tenant, id)) {
             Ok(Some(report)) => report,
             Ok(None) => continue,
             Err(error) => return give_up(&store, &error.to_string()),
         };
-        let built = patiently(closing, ATTEMPT_WAIT, || store.build(&report));
-        if is_transient(&built) && closing.load(Ordering::Relaxed) {
-            // It is built after the next start.
-            return give_up(&store, "the store is being closed");
-        }
+        let built = store.build(&report).transpose();
+        let built = built.filter(|built| !is_transient(built) || !closing.load(Ordering::Relaxed));
+        // It is built after the next start.
+        let Some(built) = built else { return give_up(&store, "the store is being closed") };
         if let Err(error) = store.complete(&report, built) {
             return give_up(&store, &error.to_string());
         }

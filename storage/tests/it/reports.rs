@@ -1,5 +1,7 @@
 //! Reports are built in the background over the records of their period, on both profiles and across restarts.
 
+use std::sync::Mutex;
+
 use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Severity, TenantId, Timestamp};
@@ -7,10 +9,10 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::query::Page;
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::{ReportRecord, ReportStatus, ReportType};
-use weir_storage::{NotWritten, ReadError, Retention, Store};
+use weir_storage::{Backend, NotWritten, ReadError, Retention, Store, StoreOptions};
 
 use crate::ledger::event;
-use crate::support::{on_both, open, page, put, span, tenant, total, wait_for};
+use crate::support::{ROOMY, on_both, open, options, page, put, span, tenant, total, wait_for};
 
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
@@ -81,6 +83,22 @@ fn a_report_that_was_pending_at_the_end_is_built_after_the_next_start() {
     let store = open(&path);
     let report = built(&store, tenant(1), asked.id);
     assert_eq!(content(&report)["records"]["spans"], 1);
+}
+
+static STARTED: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
+
+fn note_thread() {
+    STARTED.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
+}
+
+#[test]
+fn the_thread_that_builds_reports_is_told_how_to_give_way_before_it_begins() {
+    let memory = options(Backend::Memory { max_bytes: ROOMY });
+    let store = Store::open(StoreOptions { on_report_thread: note_thread, ..memory }).unwrap();
+    assert_eq!(STARTED.lock().unwrap().len(), 0, "there is none without a report");
+    let asked = store.create_report(tenant(1), ReportType::Gdpr, at(0), at(10)).unwrap();
+    built(&store, tenant(1), asked.id);
+    assert_eq!(*STARTED.lock().unwrap(), [Some("weir-reports".to_owned())]);
 }
 
 #[test]
