@@ -71,6 +71,7 @@ impl SqliteEngine {
         let path = home.path();
         let mut conn = open::writer(home)?;
         let report = migrate::apply(&mut conn, path, auto_migrate)?;
+        conn.busy_timeout(open::BUSY_TIMEOUT).map_err(|error| open::explain(path, "opening the database", error))?;
         if !report.applied.is_empty() && home.is_file() {
             tracing::info!(path = %path.display(), from = report.from, to = report.to, "the database was migrated");
         }
@@ -257,7 +258,7 @@ impl Engine for SqliteEngine {
         if moved {
             open::touch(self.home.path()).map_err(failed)?;
         }
-        let mut conn = open::connect(&self.home)?;
+        let mut conn = open::connect(&self.home, open::BUSY_TIMEOUT)?;
         if self.suspect {
             open::check(&mut conn, self.home.path()).map_err(failed)?;
         }

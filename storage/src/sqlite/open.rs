@@ -16,6 +16,8 @@ use crate::error::OpenError;
 
 /// How long one statement waits for another process's lock.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same at the start, when a former process may be writing its last and this one has no work to hold up yet.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// The check after an unclean stop ends here on a large file: a restart must not take long.
 const CHECK_BUDGET: Duration = Duration::from_millis(300);
 /// The writer's page cache.
@@ -29,8 +31,8 @@ pub(super) const PROGRESS_STEPS: i32 = 2_000;
 /// Before this version a race between a checkpoint and a writer could lose the log.
 const SQLITE_MIN: i32 = 3_051_003;
 
-/// Opens the file for writing, creating it when absent; sets the connection up, and checks the file when the last stop
-/// was not clean.
+/// Opens the file for writing, creating it when absent; sets the connection up for the start, and checks the file when the
+/// last stop was not clean.
 pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
     if rusqlite::version_number() < SQLITE_MIN {
         return Err(OpenError::OldSqlite { found: rusqlite::version().to_owned() });
@@ -41,7 +43,7 @@ pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
         touch(path)?;
         unclean = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
     }
-    let mut conn = connect(home).map_err(|error| explain(path, "opening the database", error))?;
+    let mut conn = connect(home, START_TIMEOUT).map_err(|error| explain(path, "opening the database", error))?;
     if unclean {
         tracing::info!(path = %path.display(), "the last stop was not clean: the log was replayed, checking the file");
         check(&mut conn, path)?;
@@ -49,10 +51,10 @@ pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Opens an existing, migrated database for writing again after a failure.
-pub(super) fn connect(home: &Home) -> rusqlite::Result<Connection> {
+/// Opens an existing database for writing; one statement waits so long for another process's lock.
+pub(super) fn connect(home: &Home, busy_timeout: Duration) -> rusqlite::Result<Connection> {
     let conn = home.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    conn.busy_timeout(BUSY_TIMEOUT)?;
+    conn.busy_timeout(busy_timeout)?;
     // Count for a new file only, and must come before the journal mode.
     conn.pragma_update(None, "page_size", PAGE_BYTES)?;
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
@@ -75,6 +76,22 @@ fn refuses_a_migration_that_was_altered() {
     assert!(open(&path).close(PATIENCE));
     Connection::open(&path).unwrap().execute("UPDATE migrations SET sha256 = x'00'", []).unwrap();
     assert_eq!(refusal(&path), OpenError::ChangedMigration { path: path.clone(), version: 1 });
+}
+
+#[test]
+fn a_start_waits_for_another_process_s_last_write() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    assert!(open(&path).close(PATIENCE));
+    let other = Connection::open(&path).unwrap();
+    // What keeps everybody else from the file, as closing and recovering a log do.
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE migrations SET name = name").unwrap();
+    let start = std::thread::spawn(move || Store::open(options(file(&path))).map(|store| store.close(PATIENCE)));
+    // Longer than a statement waits later.
+    std::thread::sleep(Duration::from_millis(1_300));
+    assert!(!start.is_finished(), "{:?}", start.join());
+    drop(other);
+    assert!(start.join().unwrap().unwrap());
 }
 
 #[test]
