@@ -1,73 +1,149 @@
 //! Rows of spans: putting them in, keeping `ord` 0 on the earliest of each trace.
 //!
-//! The common span is the first of its trace and costs one INSERT. Only when a unique index objects does the row take
-//! the long way: it is either a replay (nothing to do) or a further span of a known trace.
+//! The common span is the first of its trace and is put in together with its neighbours by one statement, whose cursors
+//! stay where the last row went. Only when a unique index objects does a row take the long way: it is either a replay
+//! (nothing to do) or a further span of a known trace.
+
+use std::ops::Range;
+use std::sync::LazyLock;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, ffi};
 
 use super::tallies::{Key, Tallies, Weight};
 use super::tx::Tx;
+use crate::encode::Encoder;
 use crate::record::SpanRecord;
 use crate::writer::WriteError;
 
-const INSERT: &str = "INSERT INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
-    body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+/// Rows that one statement puts in, most first.
+const TOGETHER: [usize; 3] = [32, 8, 1];
+/// Values of a row.
+const COLUMNS: usize = 10;
+
+/// The statements, in the order of [`TOGETHER`]. A row that is refused ends a statement and leaves those before it in place,
+/// so that nothing has to be noted for an undo.
+static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
+    TOGETHER.map(|rows| {
+        format!(
+            "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
+             body) VALUES {}",
+            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
+        )
+    })
+});
+
+/// A row on its way.
+struct Row<'a> {
+    span: &'a SpanRecord,
+    key: Key,
+    /// Where its body lies among the bodies of its group.
+    body: Range<usize>,
+}
 
 /// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
 /// was deleted after they began.
 pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
-    let Tx { conn, encoder, interner, tallies } = tx;
-    let mut insert = conn.prepare_cached(INSERT)?;
     let mut left_out = 0;
+    let mut rows: Vec<Row<'a>> = Vec::with_capacity(spans.size_hint().0);
     for span in spans {
-        let Some(tenant) = interner.tenant_since(conn, span.tenant_id, span.start_time)? else {
-            left_out += 1;
-            continue;
-        };
-        let key = Key {
-            tenant,
-            provider: interner.name(conn, &span.provider)?,
-            model: span.model.as_deref().map_or(Ok(0), |model| interner.name(conn, model))?,
-            operation: interner.name(conn, &span.operation_name)?,
-            score: span.security_score.map_or(-1, i64::from),
-        };
-        let body = encoder.encode(span).map_err(|too_large| {
-            WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
-        })?;
-        let weight = Weight::of(span, body.len());
-        match put(&mut insert, span, key, 0, body) {
-            Ok(()) => tallies.add(key, span.start_time.micros(), 1, &weight),
-            Err(error) if is_duplicate(&error) => put_further(conn, &mut insert, tallies, span, key, body)?,
-            Err(error) => return Err(error.into()),
+        match tx.interner.tenant_since(tx.conn, span.tenant_id, span.start_time)? {
+            Some(tenant) => rows.push(Row { span, key: key_of(tx, tenant, span, rows.last())?, body: 0..0 }),
+            None => left_out += 1,
         }
+    }
+    let mut bodies = Vec::new();
+    let mut waiting = rows.as_mut_slice();
+    let mut all_new = true;
+    while !waiting.is_empty() {
+        // Where one span belongs to a known trace others will: no more groups are tried.
+        let fits = |&at: &usize| TOGETHER[at] <= waiting.len() && (all_new || TOGETHER[at] == 1);
+        let at = (0..TOGETHER.len()).find(fits).unwrap_or(TOGETHER.len() - 1);
+        let (group, rest) = waiting.split_at_mut(TOGETHER[at]);
+        waiting = rest;
+        bodies.clear();
+        for row in group.iter_mut() {
+            row.body = append_body(tx.encoder, row.span, &mut bodies)?;
+        }
+        all_new &= put_group(tx.conn, tx.tallies, at, group, &bodies)?;
     }
     Ok(left_out)
 }
 
-fn put(insert: &mut CachedStatement<'_>, span: &SpanRecord, key: Key, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
-    insert.raw_bind_parameter(1, key.tenant)?;
-    insert.raw_bind_parameter(2, span.trace_id.as_bytes().as_slice())?;
-    insert.raw_bind_parameter(3, span.span_id.as_bytes().as_slice())?;
-    insert.raw_bind_parameter(4, span.start_time.micros())?;
-    insert.raw_bind_parameter(5, ord)?;
-    insert.raw_bind_parameter(6, key.provider)?;
-    insert.raw_bind_parameter(7, key.model)?;
-    insert.raw_bind_parameter(8, key.operation)?;
-    insert.raw_bind_parameter(9, span.security_score)?;
-    insert.raw_bind_parameter(10, body)?;
-    insert.raw_execute().map(|_| ())
+/// The small integers of a span's filter values; the names of the span before it mostly serve.
+fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'_>>) -> rusqlite::Result<Key> {
+    let score = span.security_score.map_or(-1, i64::from);
+    if let Some(Row { span: like, key, .. }) = former
+        && (&like.provider, &like.model, &like.operation_name) == (&span.provider, &span.model, &span.operation_name)
+    {
+        return Ok(Key { tenant, score, ..*key });
+    }
+    Ok(Key {
+        tenant,
+        provider: tx.interner.name(tx.conn, &span.provider)?,
+        model: span.model.as_deref().map_or(Ok(0), |model| tx.interner.name(tx.conn, model))?,
+        operation: tx.interner.name(tx.conn, &span.operation_name)?,
+        score,
+    })
+}
+
+fn append_body(encoder: &mut Encoder, span: &SpanRecord, bodies: &mut Vec<u8>) -> Result<Range<usize>, WriteError> {
+    let body = encoder.encode(span).map_err(|too_large| {
+        WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
+    })?;
+    let from = bodies.len();
+    bodies.extend_from_slice(body);
+    Ok(from..bodies.len())
+}
+
+/// Puts rows in by the statement for as many; false when not all of them were the first of their traces.
+fn put_group(
+    conn: &Connection,
+    tallies: &mut Tallies,
+    statement: usize,
+    rows: &[Row<'_>],
+    bodies: &[u8],
+) -> Result<bool, WriteError> {
+    let mut insert = conn.prepare_cached(&INSERTS[statement])?;
+    for (at, row) in rows.iter().enumerate() {
+        bind(&mut insert, at, row, 0, &bodies[row.body.clone()])?;
+    }
+    let put = match insert.raw_execute() {
+        Ok(put) => put,
+        Err(error) if is_duplicate(&error) => usize::try_from(conn.changes()).unwrap_or(0),
+        Err(error) => return Err(error.into()),
+    };
+    drop(insert);
+    let (first, others) = rows.split_at(put.min(rows.len()));
+    for row in first {
+        tallies.add(row.key, row.span.start_time.micros(), 1, &Weight::of(row.span, row.body.len()));
+    }
+    let Some((refused, others)) = others.split_first() else { return Ok(true) };
+    put_further(conn, tallies, refused, &bodies[refused.body.clone()])?;
+    for row in others {
+        put_group(conn, tallies, TOGETHER.len() - 1, std::slice::from_ref(row), bodies)?;
+    }
+    Ok(false)
+}
+
+fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
+    let Row { span, key, .. } = row;
+    let at = at * COLUMNS;
+    insert.raw_bind_parameter(at + 1, key.tenant)?;
+    insert.raw_bind_parameter(at + 2, span.trace_id.as_bytes().as_slice())?;
+    insert.raw_bind_parameter(at + 3, span.span_id.as_bytes().as_slice())?;
+    insert.raw_bind_parameter(at + 4, span.start_time.micros())?;
+    insert.raw_bind_parameter(at + 5, ord)?;
+    insert.raw_bind_parameter(at + 6, key.provider)?;
+    insert.raw_bind_parameter(at + 7, key.model)?;
+    insert.raw_bind_parameter(at + 8, key.operation)?;
+    insert.raw_bind_parameter(at + 9, span.security_score)?;
+    insert.raw_bind_parameter(at + COLUMNS, body)
 }
 
 /// A row that a unique index refused: known already, or a further span of a known trace. `ord` 0 stays with the
 /// earliest span; the others are numbered as they come.
-fn put_further(
-    conn: &Connection,
-    insert: &mut CachedStatement<'_>,
-    tallies: &mut Tallies,
-    span: &SpanRecord,
-    key: Key,
-    body: &[u8],
-) -> rusqlite::Result<()> {
+fn put_further(conn: &Connection, tallies: &mut Tallies, row: &Row<'_>, body: &[u8]) -> rusqlite::Result<()> {
+    let Row { span, key, .. } = *row;
     let known = conn
         .prepare_cached("SELECT 1 FROM spans WHERE tenant = ?1 AND span_id = ?2")?
         .exists((key.tenant, span.span_id.as_bytes().as_slice()))?;
@@ -101,7 +177,9 @@ fn put_further(
         tallies.add_traces(former, start_us, -1);
         ord = 0;
     }
-    put(insert, span, key, ord, body)?;
+    let mut insert = conn.prepare_cached(&INSERTS[TOGETHER.len() - 1])?;
+    bind(&mut insert, 0, row, ord, body)?;
+    insert.raw_execute()?;
     tallies.add(key, span.start_time.micros(), i64::from(ord == 0), &Weight::of(span, body.len()));
     Ok(())
 }

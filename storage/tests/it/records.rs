@@ -11,10 +11,10 @@ use uuid::Uuid;
 use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::Backend;
 use weir_storage::Store;
-use weir_storage::query::SpanFilter;
+use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanEvent, SpanRecord};
 
-use crate::support::{PATIENCE, ROOMY, file, open, options, page, put};
+use crate::support::{PATIENCE, ROOMY, file, on_both, open, options, page, put, span, tenant, total};
 
 fn uuid() -> impl Strategy<Value = Uuid> {
     any::<[u8; 16]>().prop_map(Uuid::from_bytes)
@@ -189,4 +189,50 @@ fn the_interface_shows_unset_fields_as_null_and_times_in_utc() {
     assert!(["parent_span_id", "error_type", "agent_id"].iter().all(|name| fields[*name].is_null()));
     assert_eq!(fields["start_time"], "2023-11-14T22:13:20.000001Z");
     assert_eq!(serde_json::from_value::<SpanRecord>(shown).unwrap(), record);
+}
+
+/// Sixty traces of one to four spans that begin in any order, by three tenants and two models, in one commit.
+fn interwoven() -> Vec<SpanRecord> {
+    let mut spans = Vec::new();
+    for trace in 0..60u8 {
+        for turn in 0..=trace % 4 {
+            // The earliest span of a trace comes second.
+            let start_us = 1_000_000 * i64::from(trace) + i64::from(turn ^ 1) * 1_000;
+            spans.push(SpanRecord {
+                trace_id: TraceId::from_bytes([trace; 16]),
+                tenant_id: tenant(trace % 3),
+                model: Some(if trace < 20 { "small" } else { "large" }.to_owned()),
+                ..span(start_us)
+            });
+        }
+    }
+    // Neighbours belong to different traces, and some to the same: 37 has no divisor in common with 150.
+    (0..spans.len()).map(|at| spans[at * 37 % spans.len()].clone()).collect()
+}
+
+#[test]
+fn spans_of_known_and_new_traces_in_one_commit_are_each_kept_once() {
+    on_both(|store| {
+        let spans = interwoven();
+        for _ in 0..2 {
+            // The second time everything is a replay, which adds nothing.
+            put(store, spans.iter().chain(&spans).cloned());
+            for number in 0..3 {
+                let of_tenant: Vec<&SpanRecord> =
+                    spans.iter().filter(|span| span.tenant_id == tenant(number)).collect();
+                assert_eq!(total(store, tenant(number)), of_tenant.len() as u64);
+                let small = SpanFilter { model: Some("small".to_owned()), ..SpanFilter::default() };
+                let expected = of_tenant.iter().filter(|span| span.model.as_deref() == Some("small")).count();
+                let listed = store.list_spans(tenant(number), &small, page(100, 0)).unwrap();
+                assert_eq!((listed.total, listed.data.len()), (expected as u64, expected));
+                let traces = store.list_traces(tenant(number), &TraceFilter::default(), page(100, 0)).unwrap();
+                assert_eq!((traces.total, traces.data.len()), (20, 20));
+                for trace in traces.data {
+                    let of_trace = of_tenant.iter().filter(|span| span.trace_id == trace.trace_id);
+                    assert_eq!(trace.spans.len(), of_trace.clone().count());
+                    assert_eq!(Some(trace.created_at), of_trace.map(|span| span.start_time).min());
+                }
+            }
+        }
+    });
 }
