@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rusqlite::{Connection, OpenFlags};
 
+use super::log_file;
+
 /// Tells the databases of one process apart.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -39,7 +41,10 @@ impl Home {
     pub(super) fn connect(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
         let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match self {
-            Self::File(path) => Connection::open_with_flags(path, flags),
+            Self::File(path) => match log_file::name().filter(|_| flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE)) {
+                Some(name) => Connection::open_with_flags_and_vfs(path, flags, name),
+                None => Connection::open_with_flags(path, flags),
+            },
             Self::Memory(shared) => {
                 let flags = flags | OpenFlags::SQLITE_OPEN_URI;
                 let mut anchor = shared.anchor.lock();

@@ -15,6 +15,7 @@ mod identity;
 mod intern;
 mod keeper;
 mod keys;
+mod log_file;
 mod migrate;
 mod open;
 mod paging;
