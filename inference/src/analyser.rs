@@ -83,8 +83,17 @@ impl Analyser {
 
     /// Memory for one thread, warmed up with the examples of the rules; takes some tens of milliseconds.
     pub fn scratch(&self) -> Scratch {
-        let plain = vec![Vec::new(); DEPTH_MAX + 1];
-        let mut scratch = Scratch { plain, count: self.clean.counter(), ..Scratch::default() };
+        Scratch { count: self.clean.counter(), ..self.warm_scratch() }
+    }
+
+    /// Puts the memory of a thread whose analysis panicked in order; what it counted stays.
+    pub fn renew(&self, scratch: &mut Scratch) {
+        let count = std::mem::take(&mut scratch.count);
+        *scratch = Scratch { count, ..self.warm_scratch() };
+    }
+
+    fn warm_scratch(&self) -> Scratch {
+        let mut scratch = Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() };
         self.engine.warm(&mut scratch.memory);
         scratch
     }
@@ -94,8 +103,7 @@ impl Analyser {
         let detectors = if options.jailbreak { ALL } else { WITHOUT_JAILBREAK };
         let mut ran = Ran { detectors, cut: false, verify_cap_reached: false };
         for (index, part) in parts.iter().enumerate() {
-            let late = options.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if late || out.len() >= HITS_MAX {
+            if options.is_late() || out.len() >= HITS_MAX {
                 ran.cut = true;
                 break;
             }
@@ -111,7 +119,8 @@ impl Analyser {
             let outcome = self.analyse_part(scratch, part, options);
             ran.cut |= outcome.cut;
             ran.verify_cap_reached |= outcome.cap_reached;
-            if let Some(name) = name.filter(|_| scratch.candidates.is_empty() && !outcome.cut && !outcome.cap_reached) {
+            let whole = !outcome.cut && !outcome.cap_reached && !options.is_late();
+            if let Some(name) = name.filter(|_| whole && scratch.candidates.is_empty()) {
                 self.clean.add(name);
             }
             self.report(scratch, index, part, out);
@@ -138,11 +147,11 @@ impl Analyser {
             }
             if decodes && !outcome.cut {
                 let window = bytes.get(run.start..run.end).unwrap_or_default();
-                self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates);
+                outcome.join(&self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates));
             }
         }
         if decodes && outcome.ciphers.iter().any(Option::is_some) {
-            self.decipher(bytes, &outcome, limits, plain, inner, candidates);
+            outcome.join(&self.decipher(bytes, &outcome, limits, plain, inner, candidates));
         }
         if hears_orders {
             shapes(bytes, candidates);
@@ -183,7 +192,7 @@ impl Analyser {
         sums.report(kind, out);
     }
 
-    /// Decodes one run and scans what comes out; follows encodings inside it.
+    /// Decodes one run and scans what comes out; follows encodings inside it. Gives how those scans ended.
     #[allow(clippy::too_many_arguments)]
     fn decode_run(
         &self,
@@ -194,16 +203,20 @@ impl Analyser {
         plain: &mut [Vec<u8>],
         memory: &mut Memory,
         out: &mut Vec<Candidate>,
-    ) {
-        let Some((buffer, deeper)) = plain.split_first_mut() else { return };
-        let Some(encoding) = decode_run(run, buffer) else { return };
-        self.scan_plain(buffer, span, encoding, limits, memory, out);
+    ) -> Outcome {
+        let Some((buffer, deeper)) = plain.split_first_mut() else { return Outcome::default() };
+        let Some(encoding) = decode_run(run, buffer) else { return Outcome::default() };
+        let mut outcome = self.scan_plain(buffer, span, encoding, limits, memory, out);
         if depth + 1 < DEPTH_MAX {
             for run in Runs::new(buffer) {
+                if outcome.cut {
+                    break;
+                }
                 let window = buffer.get(run.start..run.end).unwrap_or_default();
-                self.decode_run(window, span, limits, depth + 1, deeper, memory, out);
+                outcome.join(&self.decode_run(window, span, limits, depth + 1, deeper, memory, out));
             }
         }
+        outcome
     }
 
     fn decipher(
@@ -214,15 +227,17 @@ impl Analyser {
         plain: &mut [Vec<u8>],
         memory: &mut Memory,
         out: &mut Vec<Candidate>,
-    ) {
-        let Some(buffer) = plain.first_mut() else { return };
+    ) -> Outcome {
+        let mut inner = Outcome::default();
+        let Some(buffer) = plain.first_mut() else { return inner };
         for (cipher, seen) in Cipher::ALL.into_iter().zip(outcome.ciphers) {
             let Some(at) = seen else { continue };
             let from = at.saturating_sub(WINDOW_BEFORE);
             let to = (at + WINDOW_AFTER).min(text.len());
             cipher.decipher(text.get(from..to).unwrap_or_default(), &self.vocabulary, buffer);
-            self.scan_plain(buffer, (from, to), cipher.name(), limits, memory, out);
+            inner.join(&self.scan_plain(buffer, (from, to), cipher.name(), limits, memory, out));
         }
+        inner
     }
 
     /// Scans deciphered text; an order in it is an evasion, harmless text is nothing.
@@ -234,8 +249,8 @@ impl Analyser {
         limits: Limits,
         memory: &mut Memory,
         out: &mut Vec<Candidate>,
-    ) {
-        self.engine.scan(plain, limits, memory);
+    ) -> Outcome {
+        let outcome = self.engine.scan(plain, limits, memory);
         let mut found = Vec::new();
         self.judge_matches(plain, PartKind::User, false, memory, &mut found);
         let worst = found
@@ -249,6 +264,7 @@ impl Analyser {
             };
             out.push(Candidate::evasion(span.0, span.1, worst.severity, encoding, rule));
         }
+        outcome
     }
 
     /// Turns candidates into findings, keeping the worst of those of one type that overlap.

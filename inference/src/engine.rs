@@ -51,6 +51,14 @@ pub(crate) struct Outcome {
     pub(crate) ciphers: [Option<usize>; Cipher::ALL.len()],
 }
 
+impl Outcome {
+    /// Takes over what kept a scan of decoded text from being whole.
+    pub(crate) fn join(&mut self, inner: &Self) {
+        self.cut |= inner.cut;
+        self.cap_reached |= inner.cap_reached;
+    }
+}
+
 /// A literal and who waits for it.
 #[derive(Debug, Default)]
 struct Owners {

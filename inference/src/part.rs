@@ -58,6 +58,13 @@ pub struct Options {
     pub deadline: Option<Instant>,
 }
 
+impl Options {
+    /// Whether the time for looking is over.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self { jailbreak: true, tenant: TenantId::DEFAULT, deadline: None }

@@ -287,7 +287,7 @@ impl Shared {
         self.run.fetch_add(1, Ordering::Relaxed);
         if ran.is_err() {
             self.panicked.fetch_add(1, Ordering::Relaxed);
-            *scratch = analyser.scratch();
+            analyser.renew(scratch);
         }
     }
 

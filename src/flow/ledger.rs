@@ -278,7 +278,7 @@ impl Ledger {
             let finished = complete(&process.parts.analyser, &mut scratch, &process.parts.prices, finish);
             if analysed && finished.span.security_score.is_none() {
                 // A detector failed half way; its scratch memory is not to be trusted.
-                *scratch = process.parts.analyser.scratch();
+                process.parts.analyser.renew(&mut scratch);
             }
             if analysed {
                 self.core.meter.detector("rules", micros(started.elapsed()));

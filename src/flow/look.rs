@@ -121,7 +121,7 @@ async fn read_and_find(
         let mut scratch = core.scratch.borrow_mut();
         let looked = survive(|| job.run(&core.process.parts.analyser, &mut scratch));
         if looked.is_none() {
-            *scratch = core.process.parts.analyser.scratch();
+            core.process.parts.analyser.renew(&mut scratch);
         }
         looked.ok_or(Skip::Error)
     } else {
