@@ -9,7 +9,6 @@ byte, and each frame's way from the provider to the client). Reported: medians o
 direct call's median is taken off. Exit code: 0 all answered, 1 something failed, 2 it could not be done.
 """
 
-import argparse
 import contextlib
 import copy
 import json
@@ -58,33 +57,15 @@ bench.TARGETS["haproxy"] = haproxy
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loadtest", required=True, help="path of the weir-loadtest binary (release build)")
-    parser.add_argument("--weir", required=True, help="path of the weir binary (release build)")
-    parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
-    parser.add_argument("--targets", default="direct,nginx,haproxy,weir-pass,weir")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = bench.base_arguments(__doc__, rounds=5, duration="10s", warmup="2s")
+    bench.target_arguments(parser, "direct,nginx,haproxy,weir-pass,weir")
+    bench.call_arguments(parser, connections=256)
     parser.add_argument("--rate", type=float, default=1000, help="whole answers per second (default: %(default)s)")
     parser.add_argument("--stream-rate", type=float, default=50, help="streams per second (default: %(default)s)")
-    parser.add_argument("--connections", type=int, default=256)
-    parser.add_argument("--body-bytes", type=int, default=1000)
-    parser.add_argument("--answer-bytes", type=int, default=1024)
     parser.add_argument("--frames", type=int, default=50)
     parser.add_argument("--frame-ms", type=int, default=20)
-    parser.add_argument("--duration", default="10s", help="of each measurement (default: %(default)s)")
-    parser.add_argument("--warmup", default="2s")
     parser.add_argument("--gzip", action="store_true", help="compressed streams; frames carry no time of sending then")
-    parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
-    parser.add_argument("--core-threads", type=int, default=1)
-    parser.add_argument("--proxy-core", type=int, default=0)
-    parser.add_argument("--load-core", type=int, default=1)
-    parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
-    parser.add_argument("--json", help="where the full result goes")
-    options = parser.parse_args()
-    options.names = options.targets.split(",")
-    unknown = [name for name in options.names if name not in bench.TARGETS]
-    if unknown:
-        parser.error(f"--targets: unknown {', '.join(unknown)}; accepted are {', '.join(bench.TARGETS)}")
+    options = bench.parse(parser)
     options.mode, options.arrivals, options.dialect, options.run_extra = "open", "poisson", "chat", []
     return options
 

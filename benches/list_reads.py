@@ -11,7 +11,6 @@ is the gateway's delay and not that of a generator which waits for a reader.
 Exit code: 0 all answered, 1 something failed, 2 it could not be done.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -108,27 +107,14 @@ class Readers:
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loadtest", required=True, help="path of the weir-loadtest binary (release build)")
-    parser.add_argument("--weir", required=True, help="path of the weir binary (release build)")
+    parser = bench.base_arguments(__doc__, 3, "10s", "1s", duration_help="of each phase (default: %(default)s)")
+    bench.call_arguments(parser, connections=64)
     parser.add_argument("--spans", type=int, default=100_000, help="spans in the database at least (default: %(default)s)")
     parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--limit", type=int, default=300, help="records of a page (default: %(default)s)")
     parser.add_argument("--pause-ms", type=float, default=0, help="between two pages of a reader (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=500, help="proxied calls per second (default: %(default)s)")
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--body-bytes", type=int, default=1000)
-    parser.add_argument("--answer-bytes", type=int, default=1024)
-    parser.add_argument("--duration", default="10s", help="of each phase (default: %(default)s)")
-    parser.add_argument("--warmup", default="1s")
-    parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
-    parser.add_argument("--core-threads", type=int, default=1)
-    parser.add_argument("--proxy-core", type=int, default=0)
-    parser.add_argument("--load-core", type=int, default=1)
-    parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
-    parser.add_argument("--json", help="where the full result goes")
-    options = parser.parse_args()
+    options = bench.parse(parser)
     options.arrivals, options.dialect, options.stream = "poisson", "chat", False
     options.run_extra = ["--header", TENANT]
     options.frames, options.frame_ms = 50, 10

@@ -308,43 +308,69 @@ def markdown(summaries, options):
     return "\n".join([title, ""] + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def base_arguments(doc, rounds, duration, warmup, duration_help="of each measurement (default: %(default)s)"):
+    """What every comparison here can be told, with its own defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loadtest", required=True, help="path of the weir-loadtest binary (release build)")
-    parser.add_argument("--weir", help="path of the weir binary (release build); needed for the weir targets")
-    parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="comma-separated, in order (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--duration", default="10s", help="of each measurement (default: %(default)s)")
-    parser.add_argument("--warmup", default="2s")
-    parser.add_argument("--connections", type=int, default=64)
-    parser.add_argument("--mode", choices=["closed", "open"], default="closed")
-    parser.add_argument("--rate", type=float, help="requests per second, open mode")
-    parser.add_argument("--arrivals", choices=["constant", "poisson"], default="constant")
-    parser.add_argument("--dialect", choices=["chat", "messages", "local"], default="chat")
-    parser.add_argument("--body-bytes", type=int, default=1000)
-    parser.add_argument("--answer-bytes", type=int, default=1024)
-    parser.add_argument("--stream", action="store_true", help="streamed answers")
-    parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
-    parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
+    parser.add_argument("--weir", help="path of the weir binary (release build)")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--duration", default=duration, help=duration_help)
+    parser.add_argument("--warmup", default=warmup)
     parser.add_argument("--proxy-core", type=int, default=0)
     parser.add_argument("--load-core", type=int, default=1, help="core of provider and generator")
     parser.add_argument("--core-threads", type=int, default=1, help="weir's server.core_threads")
     parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
     parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
     parser.add_argument("--json", help="where the full result goes")
-    parser.add_argument("--markdown", help="where the table goes besides standard output")
+    return parser
+
+
+def call_arguments(parser, connections):
+    """How large calls are and how many at once."""
+    parser.add_argument("--connections", type=int, default=connections)
+    parser.add_argument("--body-bytes", type=int, default=1000)
+    parser.add_argument("--answer-bytes", type=int, default=1024)
+
+
+def target_arguments(parser, targets):
+    """What is compared."""
+    parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
+    parser.add_argument("--targets", default=targets, help="comma-separated, in order (default: %(default)s)")
+
+
+def parse(parser):
+    """The options, once they fit together."""
     options = parser.parse_args()
+    if "targets" not in options:
+        if not options.weir:
+            parser.error("--weir is needed")
+        return options
     options.names = [name for name in options.targets.split(",") if name]
     unknown = [name for name in options.names if name not in TARGETS]
     if unknown or not options.names:
         parser.error(f"--targets: unknown {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
     if options.rounds < 1:
         parser.error("--rounds: accepted is 1 or more")
-    if (options.mode == "open") != (options.rate is not None):
-        parser.error("--mode open and --rate belong together")
     if any(name.startswith("weir") for name in options.names) and not options.weir:
         parser.error("--weir is needed for the weir targets; leave them out with --targets direct,nginx")
+    return options
+
+
+def arguments():
+    parser = base_arguments(__doc__, rounds=5, duration="10s", warmup="2s")
+    target_arguments(parser, ",".join(TARGETS))
+    call_arguments(parser, connections=64)
+    parser.add_argument("--mode", choices=["closed", "open"], default="closed")
+    parser.add_argument("--rate", type=float, help="requests per second, open mode")
+    parser.add_argument("--arrivals", choices=["constant", "poisson"], default="constant")
+    parser.add_argument("--dialect", choices=["chat", "messages", "local"], default="chat")
+    parser.add_argument("--stream", action="store_true", help="streamed answers")
+    parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
+    parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
+    parser.add_argument("--markdown", help="where the table goes besides standard output")
+    options = parse(parser)
+    if (options.mode == "open") != (options.rate is not None):
+        parser.error("--mode open and --rate belong together")
     return options
 
 

@@ -9,7 +9,6 @@ merged when the client gets it in one read with the frame before it; since a bus
 against the same client's direct run. Exit code: 0 nothing lost or cut, 1 something was, 2 it could not be done.
 """
 
-import argparse
 import json
 import pathlib
 import resource
@@ -20,27 +19,14 @@ import side_by_side as bench
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--loadtest", required=True, help="path of the weir-loadtest binary (release build)")
-    parser.add_argument("--weir", required=True, help="path of the weir binary (release build)")
-    parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
-    parser.add_argument("--targets", default="direct,nginx,weir-pass,weir")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = bench.base_arguments(__doc__, 3, "30s", "1s", duration_help="streams begun within this time are measured")
+    bench.target_arguments(parser, "direct,nginx,weir-pass,weir")
     parser.add_argument("--streams", type=int, default=5000, help="at once (default: %(default)s)")
     parser.add_argument("--frames", type=int, default=100, help="of a stream (default: %(default)s)")
     parser.add_argument("--frame-ms", type=int, default=200, help="between two frames (default: %(default)s)")
-    parser.add_argument("--duration", default="30s", help="streams begun within this time are measured")
-    parser.add_argument("--warmup", default="1s")
     parser.add_argument("--gzip", action="store_true", help="compressed answers, as the official clients ask for")
-    parser.add_argument("--io-driver", default="auto", help="weir's server.io_driver")
-    parser.add_argument("--core-threads", type=int, default=1)
-    parser.add_argument("--proxy-core", type=int, default=0)
-    parser.add_argument("--load-core", type=int, default=1)
-    parser.add_argument("--weir-extra", help="file with further YAML for weir's configuration")
-    parser.add_argument("--json", help="where the full result goes")
-    options = parser.parse_args()
+    options = bench.parse(parser)
     # What side_by_side's parts ask for.
-    options.names = options.targets.split(",")
     options.stream, options.mode, options.rate, options.arrivals = True, "closed", None, "constant"
     options.connections, options.dialect, options.body_bytes, options.answer_bytes = options.streams, "chat", 1000, 1024
     options.run_extra = ["--timeout", "60s"]
