@@ -90,14 +90,10 @@ fn start_with_one_connection(driver: Driver, upstream: &Upstream) -> Gateway {
 
 on_both_drivers! {
     fn a_client_that_leaves_the_queue_for_a_connection_is_recorded_and_never_forwarded(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                while peer.request().is_some() {
-                    gate.pass();
-                    peer.say(OK);
-                }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() {
+                gate.pass();
+                peer.say(OK);
             }
         });
         let gateway = start_with_one_connection(driver, &upstream);

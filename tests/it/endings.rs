@@ -16,16 +16,11 @@ const OLD_CALL: &str = "GET /v1/files/x HTTP/1.0\r\nHost: x\r\n\r\n";
 
 /// A provider that says the beginning of an answer and, when the gate opens, closes.
 fn cutting_provider() -> (Upstream, Gate) {
-    let gate = Gate::new();
-    let upstream = Upstream::play({
-        let gate = gate.clone();
-        move |peer| {
-            peer.request();
-            peer.say(ENDLESS);
-            gate.pass();
-        }
-    });
-    (upstream, gate)
+    Upstream::gated(|peer, gate| {
+        peer.request();
+        peer.say(ENDLESS);
+        gate.pass();
+    })
 }
 
 on_both_drivers! {
@@ -64,14 +59,10 @@ on_both_drivers! {
 
     fn an_answer_survives_what_was_pipelined_behind_it(driver) {
         const BYTES: usize = 400_000;
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                while peer.request().is_some() {
-                    gate.pass();
-                    peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n{}", "x".repeat(BYTES)));
-                }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() {
+                gate.pass();
+                peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {BYTES}\r\n\r\n{}", "x".repeat(BYTES)));
             }
         });
         let gateway = Setup::new(driver).upstream(upstream.url()).start();

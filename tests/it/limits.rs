@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Call, Client, Gate, Setup, Upstream, call, chat_call, on_both_drivers, provider};
+use crate::support::{Call, Client, Setup, Upstream, call, chat_call, on_both_drivers, provider};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -170,15 +170,11 @@ on_both_drivers! {
     }
 
     fn who_waits_too_long_for_a_connection_is_told_so(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                while peer.request().is_some() {
-                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
-                    gate.pass();
-                    peer.say("{}");
-                }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() {
+                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n");
+                gate.pass();
+                peer.say("{}");
             }
         });
         let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 1\ntimeout_ms: 300");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::support::{Call, Client, Gate, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
+use crate::support::{Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
 
 /// A provider that resets its first connection in the middle of the body. Tells whether `path` was ever asked for, and
 /// whether the reset has happened.
@@ -72,15 +72,11 @@ on_both_drivers! {
     }
 
     fn what_a_stop_cuts_is_recorded(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                peer.request();
-                peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
-                peer.say("9\r\ndata: a\n\n\r\n");
-                gate.pass();
-            }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            peer.request();
+            peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+            peer.say("9\r\ndata: a\n\n\r\n");
+            gate.pass();
         });
         let mut gateway = Setup::new(driver).upstream(upstream.url()).with("shutdown: {timeout_seconds: 1}").start();
         let mut client = Client::connect(gateway.addr);

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Answer, Call, Client, Gate, Setup, Upstream, chat_body, chat_call, eventually, on_both_drivers, provider,
-    with_stream,
+    Answer, Call, Client, Setup, Upstream, chat_body, chat_call, eventually, on_both_drivers, provider, with_stream,
 };
 
 /// What became of one request.
@@ -84,17 +83,13 @@ on_both_drivers! {
     }
 
     fn a_stream_in_flight_ends_as_the_provider_ends_it(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                peer.request();
-                peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
-                peer.say("9\r\ndata: a\n\n\r\n");
-                gate.pass();
-                peer.say("9\r\ndata: b\n\n\r\n0\r\n\r\n");
-                peer.wait_closed();
-            }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            peer.request();
+            peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+            peer.say("9\r\ndata: a\n\n\r\n");
+            gate.pass();
+            peer.say("9\r\ndata: b\n\n\r\n0\r\n\r\n");
+            peer.wait_closed();
         });
         let mut gateway = Setup::new(driver).upstream(upstream.url()).start();
         let idle = Client::connect(gateway.addr);

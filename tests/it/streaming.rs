@@ -34,23 +34,18 @@ fn streaming_call() -> Vec<u8> {
 
 /// A provider that says `frames`, each only after the gate has been opened once more.
 fn gated(head: &'static str, frames: Vec<String>) -> (Upstream, Gate) {
-    let gate = Gate::new();
-    let upstream = Upstream::play({
-        let gate = gate.clone();
-        move |peer| {
-            while peer.request().is_some() {
-                peer.say(head);
-                for frame in &frames {
-                    if !gate.pass() {
-                        return;
-                    }
-                    peer.say(chunk(frame));
+    Upstream::gated(move |peer, gate| {
+        while peer.request().is_some() {
+            peer.say(head);
+            for frame in &frames {
+                if !gate.pass() {
+                    return;
                 }
-                peer.say("0\r\n\r\n");
+                peer.say(chunk(frame));
             }
+            peer.say("0\r\n\r\n");
         }
-    });
-    (upstream, gate)
+    })
 }
 
 /// Asserts that each frame reaches the client before the provider may say the next.

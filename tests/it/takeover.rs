@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{
-    Client, Driver, Gate, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
-};
+use crate::support::{Client, Driver, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir};
 
 /// Ends the load however the test ends.
 struct Ending<'a>(&'a AtomicBool);
@@ -66,16 +64,12 @@ on_both_drivers! {
     }
 
     fn what_the_old_process_has_begun_it_ends(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                while let Some(request) = peer.request() {
-                    if request.path.ends_with("slow") {
-                        gate.pass();
-                    }
-                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while let Some(request) = peer.request() {
+                if request.path.ends_with("slow") {
+                    gate.pass();
                 }
+                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
             }
         });
         let mut old = Setup::new(driver).upstream(upstream.url()).start();
@@ -95,18 +89,14 @@ on_both_drivers! {
 
 on_both_drivers! {
     fn a_successor_of_a_process_that_is_stopping_already_serves_the_port(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                while let Some(request) = peer.request() {
-                    if request.path.ends_with("slow") {
-                        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe");
-                        gate.pass();
-                        peer.say("gu");
-                    } else {
-                        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-                    }
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while let Some(request) = peer.request() {
+                if request.path.ends_with("slow") {
+                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbe");
+                    gate.pass();
+                    peer.say("gu");
+                } else {
+                    peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
                 }
             }
         });

@@ -15,7 +15,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::support::{
-    Call, Client, Driver, Gate, Gateway, Setup, Upstream, chat_body, chat_call, eventually, on_both_drivers, weir,
+    Call, Client, Driver, Gateway, Setup, Upstream, chat_body, chat_call, eventually, on_both_drivers, weir,
     with_stream,
 };
 
@@ -171,18 +171,14 @@ on_both_drivers! {
     }
 
     fn a_stream_arrives_frame_by_frame_and_survives_a_drain(driver) {
-        let gate = Gate::new();
-        let upstream = Upstream::play({
-            let gate = gate.clone();
-            move |peer| {
-                peer.request();
-                peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
-                for text in ["a", "b", "c"] {
-                    peer.say(format!("9\r\ndata: {text}\n\n\r\n"));
-                    gate.pass();
-                }
-                peer.say("0\r\n\r\n");
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            peer.request();
+            peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
+            for text in ["a", "b", "c"] {
+                peer.say(format!("9\r\ndata: {text}\n\n\r\n"));
+                gate.pass();
             }
+            peer.say("0\r\n\r\n");
         });
         let (mut gateway, _pair) = start(driver, &upstream);
         let mut client = connect(&gateway);

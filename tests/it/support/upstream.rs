@@ -49,6 +49,13 @@ impl Upstream {
         Self { addr, shared }
     }
 
+    /// Plays `script` on each connection; what it waits for at the gate, the test lets pass.
+    pub(crate) fn gated(script: impl Fn(&mut Peer, &Gate) + Send + Sync + 'static) -> (Self, Gate) {
+        let gate = Gate::new();
+        let held = gate.clone();
+        (Self::play(move |peer| script(peer, &held)), gate)
+    }
+
     /// Answers every request with the same bytes.
     pub(crate) fn always(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
