@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Client, Driver, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir};
+use crate::support::{
+    Call, Client, Driver, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
+};
 
 /// Ends the load however the test ends.
 struct Ending<'a>(&'a AtomicBool);
@@ -116,6 +118,32 @@ on_both_drivers! {
         assert_eq!(client.rest(), b"gu");
         assert_eq!(old.wait().code(), Some(0), "nothing was cut, and no signal killed it");
         assert_eq!(call(newest.addr, chat_call("hello").bytes()).status, 200);
+    }
+}
+
+on_both_drivers! {
+    fn a_tenant_deleted_at_the_successor_is_not_brought_back_by_what_the_old_process_ends(driver) {
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() {
+                gate.pass();
+                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+            }
+        });
+        let mut old = Setup::new(driver).upstream(upstream.url()).start();
+        let made = call(old.addr, Call::post("/api/v1/tenants", "{\"name\": \"leaves\"}").bytes());
+        let id = made.json()["id"].as_str().unwrap().to_owned();
+        let path = format!("/api/v1/tenants/{id}");
+        let mut client = Client::connect(old.addr);
+        client.say(chat_call("its only call").field("X-Service-Tenant-ID", &id).bytes());
+        upstream.wait_for_requests(1);
+        let new = old.successor(driver);
+        assert_eq!(call(new.addr, Call::with_method("DELETE", &path, "").bytes()).status, 204);
+        gate.open();
+        assert_eq!(client.answer().status, 200);
+        assert_eq!(old.wait().code(), Some(0), "what was left out is not lost");
+        assert_eq!(call(new.addr, Call::get(&path).bytes()).status, 404);
+        let listed = call(new.addr, Call::get("/api/v1/traces").field("X-Service-Tenant-ID", &id).bytes());
+        assert_eq!(listed.json()["total"], 0);
     }
 }
 
