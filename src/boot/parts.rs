@@ -73,15 +73,19 @@ pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &D
     }
 }
 
-/// Nobody waits for a report. In memory the writer waits for readers, so one that never got a CPU would hold up the record.
-fn let_reports_wait(store_waits_for_readers: bool) -> fn() {
-    if store_waits_for_readers {
-        rt::give_way
-    } else {
-        || {
-            rt::stand_back();
+/// Nobody waits for a report: the thread that builds it runs while nothing else wants the CPU, and at low priority where that
+/// was not enough. In memory at once, because there the writer waits for readers.
+fn let_reports_wait(profile: StorageProfile) -> fn(bool) {
+    match profile {
+        StorageProfile::Memory => |_| rt::give_way(),
+        StorageProfile::Lite => |starved| {
+            if starved {
+                rt::give_way();
+            } else {
+                rt::stand_back();
+            }
             weir_storage::courtesy::let_others_go_first();
-        }
+        },
     }
 }
 
@@ -97,14 +101,13 @@ pub(super) fn open_store(
         },
         StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
     };
-    let on_report_thread = let_reports_wait(settings.storage.profile == StorageProfile::Memory);
     let store = Store::open(StoreOptions {
         backend,
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
         queue_bytes: STORAGE_QUEUE_BYTES,
         observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
-        on_report_thread,
+        on_report_thread: let_reports_wait(settings.storage.profile),
     })?;
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
@@ -180,13 +183,15 @@ mod tests {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             stat.rsplit_once(')').unwrap().1.split_whitespace().nth(field - 3).unwrap().parse().unwrap()
         };
-        let starting = |waited_for: bool| {
+        let starting = |profile, starved| {
             std::thread::spawn(move || {
-                let_reports_wait(waited_for)();
+                let_reports_wait(profile)(starved);
                 (account(19) > 0, account(41))
             })
         };
-        let threads = [starting(false), starting(true)].map(|thread| thread.join().unwrap());
-        assert_eq!(threads, [(true, libc::SCHED_IDLE), (true, libc::SCHED_OTHER)]);
+        let (lite, memory) = (StorageProfile::Lite, StorageProfile::Memory);
+        let threads = [starting(lite, false), starting(lite, true), starting(memory, false)];
+        let policies = [libc::SCHED_IDLE, libc::SCHED_OTHER, libc::SCHED_OTHER];
+        assert_eq!(threads.map(|thread| thread.join().unwrap()), policies.map(|policy| (true, policy)));
     }
 }

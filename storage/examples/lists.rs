@@ -251,7 +251,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         queue_items: 65_536,
         queue_bytes: 64 * 1024 * 1024,
         observer: Arc::new(corpus::Unobserved),
-        on_report_thread: || {},
+        on_report_thread: |_| {},
     })?;
     let sink = store.sink();
     for (at, span) in corpus::spans(count).into_iter().enumerate() {

@@ -58,7 +58,7 @@ fn through_the_store(
         queue_items: 65_536,
         queue_bytes: 64 * 1024 * 1024,
         observer: Arc::new(Unobserved),
-        on_report_thread: || {},
+        on_report_thread: |_| {},
     })?;
     let sink = store.sink();
     let started = Instant::now();

@@ -53,9 +53,9 @@ pub struct StoreOptions {
     pub queue_bytes: usize,
     /// Told of every batch and read.
     pub observer: Arc<dyn StoreObserver>,
-    /// Called first on the thread that builds reports: its work can wait, and how a thread is made to give way is not the
-    /// store's matter.
-    pub on_report_thread: fn(),
+    /// Called first on a thread that builds reports: its work can wait, and how a thread is made to give way is not the store's
+    /// matter. `true` when one that gave way got too little CPU, and this one goes on for it.
+    pub on_report_thread: fn(bool),
 }
 
 /// Watches the store, for metrics and the circuit breaker. Called on the storage thread and on readers' threads.
@@ -120,7 +120,7 @@ pub(crate) struct Inner {
     lost_before_close: AtomicU64,
     /// A thread builds reports.
     pub(crate) building: Mutex<bool>,
-    pub(crate) on_report_thread: fn(),
+    pub(crate) on_report_thread: fn(bool),
     policy: Arc<Policy>,
     /// No further report is begun.
     pub(crate) closing: AtomicBool,

@@ -31,7 +31,7 @@ fn two_tenants() -> (World, Own, Own) {
         queue_items: 16,
         queue_bytes: 1 << 20,
         observer: Arc::new(observer),
-        on_report_thread: || {},
+        on_report_thread: |_| {},
     })
     .unwrap();
     let own = |credential: &[u8]| {

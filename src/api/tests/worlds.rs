@@ -94,7 +94,7 @@ impl Side {
             queue_items: 65_536,
             queue_bytes: 1 << 26,
             observer: Arc::new(observer),
-            on_report_thread: || {},
+            on_report_thread: |_| {},
         })
         .unwrap();
         let identities = Arc::new(Identities::load(store.clone(), None).unwrap());

@@ -1,12 +1,12 @@
 //! Builds pending reports, one at a time, on a thread that lives while there are any.
 //!
 //! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
-//! long nor takes more memory than one span at a time. The thread may get little CPU: a read that ran out of time is gone on
-//! with where it ended. A report that was pending when the process ended is built after
+//! long nor takes more memory than one span at a time. The thread stands back for everything else; where that leaves it
+//! too little CPU, another one that does so less goes on where it ended. A report that was pending when the process ended is built after
 //! the next start.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rusqlite::OptionalExtension;
@@ -26,6 +26,23 @@ const ATTEMPTS: u32 = 20;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(500);
 /// How long one read of spans goes on; well below what a read may take.
 const READ_SLICE: Duration = Duration::from_millis(200);
+/// How long a report is built by a thread that stands back. Longer than a million spans take on a machine with a free CPU.
+const STANDING_BACK_MAX: Duration = Duration::from_secs(10);
+
+/// A report being built.
+struct Begun {
+    report: ReportRecord,
+    facts: Facts,
+    /// The place of the last span that was taken in.
+    after: (i64, i64),
+}
+
+impl Begun {
+    fn of(report: ReportRecord) -> Self {
+        let after = (report.period_start.micros(), i64::MIN);
+        Self { report, facts: Facts::default(), after }
+    }
+}
 
 impl Store {
     /// Goes on with the reports a former run left pending.
@@ -41,15 +58,21 @@ impl Store {
         if *building {
             return;
         }
-        let (store, start) = (std::sync::Arc::downgrade(&self.inner), self.inner.on_report_thread);
-        match std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || {
-            start();
-            build_all(&store);
-        }) {
-            Ok(_) => *building = true,
-            // The report stays pending; the next one asked for, or the next start, tries again.
-            Err(error) => tracing::error!(%error, "no thread could be started to build a report"),
+        *building = self.start_builder(None);
+    }
+
+    /// Starts a thread that builds what is pending; one that goes on with what another has begun stands back less. False when
+    /// there is none: the report stays pending, and the next one asked for, or the next start, tries again.
+    fn start_builder(&self, begun: Option<Begun>) -> bool {
+        let (store, start) = (Arc::downgrade(&self.inner), self.inner.on_report_thread);
+        let started = std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || {
+            start(begun.is_some());
+            build_all(&store, begun, STANDING_BACK_MAX);
+        });
+        if let Err(error) = &started {
+            tracing::error!(%error, "no thread could be started to build a report");
         }
+        started.is_ok()
     }
 
     /// The oldest report that waits.
@@ -62,38 +85,57 @@ impl Store {
         })
     }
 
-    /// The oldest report that waits; where none does, the next one asked for gets a thread of its own.
-    fn last_look(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
-        let mut building = self.inner.building.lock();
-        let next = self.pending()?;
-        *building = next.is_some();
-        Ok(next)
+    /// The report to be built next; where none is, the next one asked for gets a thread of its own.
+    fn next_report(&self) -> Result<Option<Begun>, ReadError> {
+        let closing = &self.inner.closing;
+        loop {
+            let mut next = patiently(closing, ATTEMPTS, ATTEMPT_WAIT, || self.pending())?;
+            // Asked again under the lock, so that none is missed; not always, because who asks for a report waits for it.
+            if next.is_none() || closing.load(Ordering::Relaxed) {
+                let mut building = self.inner.building.lock();
+                next = self.pending()?.filter(|_| !closing.load(Ordering::Relaxed));
+                *building = next.is_some();
+            }
+            let Some((tenant, id)) = next else { return Ok(None) };
+            // It may have gone with its tenant.
+            if let Some(report) = patiently(closing, ATTEMPTS, ATTEMPT_WAIT, || self.report(tenant, id))? {
+                return Ok(Some(Begun::of(report)));
+            }
+        }
     }
 
-    /// Builds a report; an error is the report's, not the caller's. `None` when the store is being closed meanwhile.
-    fn build(&self, report: &ReportRecord) -> Result<Option<serde_json::Value>, ReadError> {
+    /// Builds a report, with a `limit` of time on a thread that stands back; an error is the report's, not the caller's. `None`
+    /// when the store is being closed meanwhile.
+    fn build(&self, begun: &mut Begun, limit: Option<Duration>) -> Result<Option<serde_json::Value>, ReadError> {
         let closing = &self.inner.closing;
-        let mut facts = Facts::default();
-        let mut after = (report.period_start.micros(), i64::MIN);
-        let tenant = report.tenant_id;
-        while patiently(closing, ATTEMPT_WAIT, || {
-            self.ask("read_report_spans", |conn| {
-                let until = Instant::now() + READ_SLICE;
-                spans_after(conn, tenant, after, report.period_end.micros(), |place, span| {
-                    facts.take(&span);
-                    after = place;
-                    Instant::now() < until
+        let attempts = if limit.is_some() { 1 } else { ATTEMPTS };
+        let started = Instant::now();
+        let Begun { report, facts, after } = begun;
+        let (tenant, start, end) = (report.tenant_id, report.period_start, report.period_end);
+        loop {
+            if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
+                return Err(ReadError::TimedOut { limit_ms: limit.as_millis() as u64 });
+            }
+            let more = patiently(closing, attempts, ATTEMPT_WAIT, || {
+                self.ask("read_report_spans", |conn| {
+                    let until = Instant::now() + READ_SLICE;
+                    spans_after(conn, tenant, *after, end.micros(), |place, span| {
+                        facts.take(&span);
+                        *after = place;
+                        Instant::now() < until
+                    })
                 })
-            })
-        })? {
+            })?;
+            if !more {
+                break;
+            }
             if closing.load(Ordering::Relaxed) {
                 return Ok(None);
             }
         }
-        let events =
-            patiently(closing, ATTEMPT_WAIT, || self.events_of(tenant, report.period_start, report.period_end))?;
-        let check = patiently(closing, ATTEMPT_WAIT, || self.check_audit_since(&events.lines))?;
-        Ok(Some(compliance::content(report, &facts, &events, &check)))
+        let events = patiently(closing, attempts, ATTEMPT_WAIT, || self.events_of(tenant, start, end))?;
+        let check = patiently(closing, attempts, ATTEMPT_WAIT, || self.check_audit_since(&events.lines))?;
+        Ok(Some(compliance::content(report, facts, &events, &check)))
     }
 
     /// Administrative events of a period that concern a tenant, oldest first.
@@ -130,10 +172,11 @@ impl Store {
 /// Tries again while the store is busy, and not being closed.
 fn patiently<T>(
     closing: &AtomicBool,
+    attempts: u32,
     wait: Duration,
     mut attempt: impl FnMut() -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
-    let mut left = ATTEMPTS;
+    let mut left = attempts;
     loop {
         let result = attempt();
         left -= 1;
@@ -148,36 +191,30 @@ fn is_transient<T>(result: &Result<T, ReadError>) -> bool {
     matches!(result, Err(ReadError::Busy { .. } | ReadError::TimedOut { .. }))
 }
 
-fn build_all(store: &Weak<Inner>) {
+/// Builds what is pending, one after another, beginning with what another thread has begun.
+fn build_all(store: &Weak<Inner>, mut begun: Option<Begun>, standing_back_max: Duration) {
+    let limit = begun.is_none().then_some(standing_back_max);
     loop {
         // Held for one report only: a store that is dropped meanwhile is closed after it.
         let Some(store) = store.upgrade().map(|inner| Store { inner }) else { return };
         let closing = &store.inner.closing;
-        let next = match patiently(closing, ATTEMPT_WAIT, || store.pending()) {
-            Ok(Some(next)) => Ok(Some(next)),
-            // Asked again under the lock, so that none is missed; not always, because who asks for a report waits for it.
-            Ok(None) => store.last_look(),
-            Err(error) => Err(error),
-        };
-        let next = match next {
-            Ok(next) => next,
+        let next = begun.take().map_or_else(|| store.next_report(), |begun| Ok(Some(begun)));
+        let mut this = match next {
+            Ok(Some(this)) => this,
+            Ok(None) => return,
             Err(error) => return give_up(&store, &error.to_string()),
         };
-        let Some((tenant, id)) = next else { return };
-        if closing.load(Ordering::Relaxed) {
-            *store.inner.building.lock() = false;
-            return;
-        }
-        let report = match patiently(closing, ATTEMPT_WAIT, || store.report(tenant, id)) {
-            Ok(Some(report)) => report,
-            Ok(None) => continue,
-            Err(error) => return give_up(&store, &error.to_string()),
-        };
-        let built = store.build(&report).transpose();
+        let built = store.build(&mut this, limit).transpose();
         let built = built.filter(|built| !is_transient(built) || !closing.load(Ordering::Relaxed));
         // It is built after the next start.
         let Some(built) = built else { return give_up(&store, "the store is being closed") };
-        if let Err(error) = store.complete(&report, built) {
+        if is_transient(&built) && limit.is_some() {
+            if !store.start_builder(Some(this)) {
+                give_up(&store, "no thread could be started");
+            }
+            return;
+        }
+        if let Err(error) = store.complete(&this.report, built) {
             return give_up(&store, &error.to_string());
         }
     }
@@ -191,13 +228,17 @@ fn give_up(store: &Store, reason: &str) {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
+    use crate::reports::ReportType;
+    use crate::store::{Backend, BatchOutcome, StoreObserver, StoreOptions};
 
     #[test]
     fn a_busy_store_is_asked_again_unless_it_is_being_closed() {
         let attempts = |closing: bool, outcome: fn(u32) -> Result<u32, ReadError>| {
             let mut made = 0;
-            let result = patiently(&AtomicBool::new(closing), Duration::ZERO, || {
+            let result = patiently(&AtomicBool::new(closing), ATTEMPTS, Duration::ZERO, || {
                 made += 1;
                 outcome(made)
             });
@@ -209,5 +250,40 @@ mod tests {
         assert_eq!(attempts(false, |_| Err(ReadError::Busy { readers: 8 })), (ATTEMPTS, Err(busy())));
         assert_eq!(attempts(true, |_| Err(ReadError::Busy { readers: 8 })), (1, Err(busy())));
         assert_eq!(attempts(false, |_| Err(ReadError::Damaged { row: 1 })), (1, Err(damaged())));
+    }
+
+    struct Unobserved;
+
+    impl StoreObserver for Unobserved {
+        fn batch(&self, _rows: usize, _took: Duration, _outcome: BatchOutcome) {}
+        fn read(&self, _operation: &'static str, _took: Duration, _ok: bool) {}
+    }
+
+    static STARVED: Mutex<Vec<bool>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn what_a_thread_that_stands_back_cannot_end_another_one_does() {
+        let store = Store::open(StoreOptions {
+            backend: Backend::Memory { max_bytes: 1 << 26 },
+            batch_timeout: Duration::from_secs(10),
+            queue_items: 10,
+            queue_bytes: 1 << 20,
+            observer: Arc::new(Unobserved),
+            on_report_thread: |starved| STARVED.lock().push(starved),
+        })
+        .unwrap();
+        // Nobody is to build but who is called here.
+        *store.inner.building.lock() = true;
+        let (tenant, at) = (TenantId::DEFAULT, Timestamp::from_micros);
+        let asked = [1, 2].map(|end| store.create_report(tenant, ReportType::Soc2, at(0), at(end)).unwrap());
+        build_all(&Arc::downgrade(&store.inner), None, Duration::ZERO);
+        let started = Instant::now();
+        for report in asked {
+            while store.report(tenant, report.id).unwrap().unwrap().status != ReportStatus::Complete {
+                assert!(started.elapsed() < Duration::from_secs(30), "it is not built");
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(*STARVED.lock(), [true]);
     }
 }

@@ -85,10 +85,10 @@ fn a_report_that_was_pending_at_the_end_is_built_after_the_next_start() {
     assert_eq!(content(&report)["records"]["spans"], 1);
 }
 
-static STARTED: Mutex<Vec<Option<String>>> = Mutex::new(Vec::new());
+static STARTED: Mutex<Vec<(Option<String>, bool)>> = Mutex::new(Vec::new());
 
-fn note_thread() {
-    STARTED.lock().unwrap().push(std::thread::current().name().map(str::to_owned));
+fn note_thread(starved: bool) {
+    STARTED.lock().unwrap().push((std::thread::current().name().map(str::to_owned), starved));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn the_thread_that_builds_reports_is_told_how_to_give_way_before_it_begins() {
     assert_eq!(STARTED.lock().unwrap().len(), 0, "there is none without a report");
     let asked = store.create_report(tenant(1), ReportType::Gdpr, at(0), at(10)).unwrap();
     built(&store, tenant(1), asked.id);
-    assert_eq!(*STARTED.lock().unwrap(), [Some("weir-reports".to_owned())]);
+    assert_eq!(*STARTED.lock().unwrap(), [(Some("weir-reports".to_owned()), false)]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(crate) fn watched(backend: Backend, observer: Arc<Watch>) -> StoreOptions {
         queue_items: 100_000,
         queue_bytes: 64 * 1024 * 1024,
         observer,
-        on_report_thread: || {},
+        on_report_thread: |_| {},
     }
 }
 
