@@ -208,6 +208,8 @@ def run_command(options, base, pids, json_path):
         command += ["--rate", options.rate, "--arrivals", options.arrivals]
     if options.stream:
         command.append("--stream")
+    if getattr(options, "repeat_bodies", False):
+        command.append("--repeat-bodies")
     command += getattr(options, "run_extra", [])
     for pid in pids:
         command += ["--pid", pid]
@@ -367,6 +369,7 @@ def arguments():
     parser.add_argument("--stream", action="store_true", help="streamed answers")
     parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
     parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
+    parser.add_argument("--repeat-bodies", action="store_true", help="the same 512 bodies again and again, as the history of a conversation comes back")
     parser.add_argument("--markdown", help="where the table goes besides standard output")
     options = parse(parser)
     if (options.mode == "open") != (options.rate is not None):
