@@ -16,7 +16,7 @@ use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::retention::{Policy, Retention};
-use crate::sqlite::{self, Home, MigrationReport, Readers, SqliteEngine, Verified};
+use crate::sqlite::{self, Builder, Home, MigrationReport, Readers, SqliteEngine, Verified};
 use crate::writer::{Tally, Writer};
 
 /// Items of one page at most; a larger limit is taken as this one.
@@ -118,14 +118,16 @@ pub(crate) struct Inner {
     give_up_at: Arc<Mutex<Option<Instant>>>,
     /// Spans lost until the first `close` was called.
     lost_before_close: AtomicU64,
-    /// A thread builds reports.
-    pub(crate) building: Mutex<bool>,
+    /// The thread that builds reports. Held for a moment, never while the database is read.
+    pub(crate) building: Mutex<Builder>,
     pub(crate) on_report_thread: fn(bool),
     policy: Arc<Policy>,
     /// No further report is begun.
     pub(crate) closing: AtomicBool,
-    /// How far the audit log was found whole.
-    pub(crate) verified: Mutex<Option<Verified>>,
+    /// How far the audit log was found whole. Held for a moment, never while the database is read.
+    pub(crate) verified: Mutex<Verified>,
+    /// Held while the log is checked for somebody; nobody waits for it for long.
+    pub(crate) checking: Mutex<()>,
 }
 
 impl Store {
@@ -165,10 +167,11 @@ impl Store {
             readers,
             give_up_at,
             lost_before_close,
-            building: Mutex::new(false),
+            building: Mutex::default(),
             on_report_thread: options.on_report_thread,
             closing: AtomicBool::new(false),
-            verified: Mutex::new(None),
+            verified: Mutex::default(),
+            checking: Mutex::default(),
             policy,
         };
         let store = Self { inner: Arc::new(inner) };

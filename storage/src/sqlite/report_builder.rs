@@ -2,7 +2,7 @@
 //!
 //! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
 //! long nor takes more memory than one span at a time. The thread stands back for everything else; where that leaves it
-//! too little CPU, another one that does so less goes on where it ended. A report that was pending when the process ended is built after
+//! too little CPU, another one that does so less goes on where it ended. No lock is held while the database is read. A report that was pending when the process ended is built after
 //! the next start.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,8 @@ use rusqlite::OptionalExtension;
 use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
 
-use super::audit;
+use super::audit::Period;
+use super::chain::in_time;
 use super::intern::find_tenant;
 use super::read::spans_after;
 use crate::compliance::{self, Events, Facts};
@@ -35,13 +36,25 @@ struct Begun {
     facts: Facts,
     /// The place of the last span that was taken in.
     after: (i64, i64),
+    period: Period,
+    /// What was read of the period, to the end.
+    events: Option<Events>,
 }
 
 impl Begun {
     fn of(report: ReportRecord) -> Self {
-        let after = (report.period_start.micros(), i64::MIN);
-        Self { report, facts: Facts::default(), after }
+        let (start_us, end_us) = (report.period_start.micros(), report.period_end.micros());
+        let period = Period::new(report.tenant_id, start_us, end_us);
+        Self { report, facts: Facts::default(), after: (start_us, i64::MIN), period, events: None }
     }
+}
+
+/// What is known of the thread that builds reports.
+#[derive(Default)]
+pub(crate) struct Builder {
+    running: bool,
+    /// A report was asked for since the thread began to look for the next one.
+    asked: bool,
 }
 
 impl Store {
@@ -55,10 +68,11 @@ impl Store {
     /// Sees to it that pending reports are being built.
     pub(crate) fn build_reports(&self) {
         let mut building = self.inner.building.lock();
-        if *building {
+        if building.running {
+            building.asked = true;
             return;
         }
-        *building = self.start_builder(None);
+        building.running = self.start_builder(None);
     }
 
     /// Starts a thread that builds what is pending; one that goes on with what another has begun stands back less. False when
@@ -89,14 +103,17 @@ impl Store {
     fn next_report(&self) -> Result<Option<Begun>, ReadError> {
         let closing = &self.inner.closing;
         loop {
-            let mut next = patiently(closing, ATTEMPTS, ATTEMPT_WAIT, || self.pending())?;
-            // Asked again under the lock, so that none is missed; not always, because who asks for a report waits for it.
-            if next.is_none() || closing.load(Ordering::Relaxed) {
+            self.inner.building.lock().asked = false;
+            let next = patiently(closing, ATTEMPTS, ATTEMPT_WAIT, || self.pending())?;
+            let Some((tenant, id)) = next.filter(|_| !closing.load(Ordering::Relaxed)) else {
                 let mut building = self.inner.building.lock();
-                next = self.pending()?.filter(|_| !closing.load(Ordering::Relaxed));
-                *building = next.is_some();
-            }
-            let Some((tenant, id)) = next else { return Ok(None) };
+                // What was asked for meanwhile may have missed this look.
+                if building.asked && !closing.load(Ordering::Relaxed) {
+                    continue;
+                }
+                building.running = false;
+                return Ok(None);
+            };
             // It may have gone with its tenant.
             if let Some(report) = patiently(closing, ATTEMPTS, ATTEMPT_WAIT, || self.report(tenant, id))? {
                 return Ok(Some(Begun::of(report)));
@@ -109,38 +126,37 @@ impl Store {
     fn build(&self, begun: &mut Begun, limit: Option<Duration>) -> Result<Option<serde_json::Value>, ReadError> {
         let closing = &self.inner.closing;
         let attempts = if limit.is_some() { 1 } else { ATTEMPTS };
-        let started = Instant::now();
-        let Begun { report, facts, after } = begun;
-        let (tenant, start, end) = (report.tenant_id, report.period_start, report.period_end);
-        loop {
-            if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
-                return Err(ReadError::TimedOut { limit_ms: limit.as_millis() as u64 });
-            }
-            let more = patiently(closing, attempts, ATTEMPT_WAIT, || {
-                self.ask("read_report_spans", |conn| {
-                    let until = Instant::now() + READ_SLICE;
-                    spans_after(conn, tenant, *after, end.micros(), |place, span| {
-                        facts.take(&span);
-                        *after = place;
-                        Instant::now() < until
-                    })
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let Begun { report, facts, after, period, events } = begun;
+        let (tenant, end_us) = (report.tenant_id, report.period_end.micros());
+        while patiently(closing, attempts, ATTEMPT_WAIT, || {
+            in_time(deadline)?;
+            self.ask("read_report_spans", |conn| {
+                let until = Instant::now() + READ_SLICE;
+                spans_after(conn, tenant, *after, end_us, |place, span| {
+                    facts.take(&span);
+                    *after = place;
+                    Instant::now() < until
                 })
-            })?;
-            if !more {
-                break;
-            }
+            })
+        })? {
             if closing.load(Ordering::Relaxed) {
                 return Ok(None);
             }
         }
-        let events = patiently(closing, attempts, ATTEMPT_WAIT, || self.events_of(tenant, start, end))?;
-        let check = patiently(closing, attempts, ATTEMPT_WAIT, || self.check_audit_since(&events.lines))?;
-        Ok(Some(compliance::content(report, facts, &events, &check)))
-    }
-
-    /// Administrative events of a period that concern a tenant, oldest first.
-    fn events_of(&self, tenant: TenantId, start: Timestamp, end: Timestamp) -> Result<Events, ReadError> {
-        self.ask("read_audit", |conn| audit::of_period(conn, tenant, start.micros(), end.micros()))
+        while events.is_none() {
+            let more = patiently(closing, attempts, ATTEMPT_WAIT, || {
+                in_time(deadline)?;
+                self.ask("read_audit", |conn| period.go_on(conn, Instant::now() + READ_SLICE))
+            })?;
+            if closing.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            *events = (!more).then(|| period.hand_over());
+        }
+        let events = events.get_or_insert_with(|| period.hand_over());
+        let check = patiently(closing, attempts, ATTEMPT_WAIT, || self.check_audit_meanwhile(&events.lines, deadline))?;
+        Ok(Some(compliance::content(report, facts, events, &check)))
     }
 
     fn complete(&self, report: &ReportRecord, built: Result<serde_json::Value, ReadError>) -> Result<(), NotWritten> {
@@ -222,7 +238,7 @@ fn build_all(store: &Weak<Inner>, mut begun: Option<Begun>, standing_back_max: D
 
 /// The report stays pending.
 fn give_up(store: &Store, reason: &str) {
-    *store.inner.building.lock() = false;
+    store.inner.building.lock().running = false;
     tracing::warn!(reason, "a compliance report could not be stored; it stays pending until the next one or a restart");
 }
 
@@ -273,7 +289,7 @@ mod tests {
         })
         .unwrap();
         // Nobody is to build but who is called here.
-        *store.inner.building.lock() = true;
+        store.inner.building.lock().running = true;
         let (tenant, at) = (TenantId::DEFAULT, Timestamp::from_micros);
         let asked = [1, 2].map(|end| store.create_report(tenant, ReportType::Soc2, at(0), at(end)).unwrap());
         build_all(&Arc::downgrade(&store.inner), None, Duration::ZERO);

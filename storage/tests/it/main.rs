@@ -10,6 +10,7 @@ mod faults;
 mod identity;
 mod ledger;
 mod lists;
+mod meanwhile;
 mod opening;
 mod paging;
 mod records;
