@@ -21,14 +21,18 @@ pub(super) fn restore(spend: &Spend, store: &Store) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Writes down what changed. Blocks until it is durable; what could not be written is tried again the next time.
+/// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could not be written is tried again the next time.
 pub(super) fn save(spend: &Spend, store: &Store) -> bool {
     let rows = spend.take_dirty();
     if rows.is_empty() {
         return true;
     }
     match store.save_spend(rows.clone()) {
-        Ok(()) => true,
+        Ok(deleted) => {
+            let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+            deleted.into_iter().for_each(|(tenant, deleted_s)| spend.erase_until(tenant, deleted_s, now_s));
+            true
+        }
         Err(error) => {
             tracing::warn!(%error, accounts = rows.len(), "spend could not be written down; it is kept in memory and tried again");
             spend.not_kept(&rows);

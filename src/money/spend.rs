@@ -49,6 +49,8 @@ const COUNTERS: usize = 4_096;
 /// One window's spend in one period.
 struct Cell {
     period: Period,
+    /// The second since which it counts. What a tenant's account holds from before its deletion is not kept.
+    since_s: i64,
     /// Spent and reserved, nanodollars.
     committed: AtomicU64,
     /// Nanodollars of settled calls.
@@ -123,9 +125,9 @@ pub struct Reservation {
 // === impl Cell ===
 
 impl Cell {
-    fn new(period: Period, spent: u64) -> Arc<Self> {
+    fn new(period: Period, since_s: i64, spent: u64) -> Arc<Self> {
         let (committed, spent) = (AtomicU64::new(spent), AtomicU64::new(spent));
-        Arc::new(Self { period, committed, spent, warned: AtomicBool::new(false) })
+        Arc::new(Self { period, since_s, committed, spent, warned: AtomicBool::new(false) })
     }
 
     /// Adds `amount` unless that exceeds `limit`.
@@ -164,7 +166,7 @@ impl Cell {
 
 impl Account {
     fn new(tenant: TenantId, agent: &str, now_s: i64) -> Self {
-        let cell = |window| ArcSwap::new(Cell::new(Period::of(window, now_s), 0));
+        let cell = |window| ArcSwap::new(Cell::new(Period::of(window, now_s), now_s, 0));
         Self { tenant, agent: agent.into(), windows: Window::ALL.map(cell), dirty: AtomicBool::new(false) }
     }
 
@@ -181,7 +183,11 @@ impl Account {
                 return Arc::clone(&seen);
             }
             slot.rcu(|seen| {
-                if now_s < seen.period.end_s { Arc::clone(seen) } else { Cell::new(Period::of(window, now_s), 0) }
+                if now_s < seen.period.end_s {
+                    Arc::clone(seen)
+                } else {
+                    Cell::new(Period::of(window, now_s), now_s, 0)
+                }
             });
             slot.load_full()
         };
@@ -253,11 +259,22 @@ impl Spend {
 
     /// Forgets what a tenant has spent, for its deletion.
     pub fn erase(&self, tenant: TenantId, now_s: i64) {
+        self.begin_anew(tenant, i64::MAX, now_s, now_s + 1);
+    }
+
+    /// The same for a deletion by another process in the second `deleted_s`; what was counted since then stays.
+    pub fn erase_until(&self, tenant: TenantId, deleted_s: i64, now_s: i64) {
+        self.begin_anew(tenant, deleted_s, now_s, now_s.max(deleted_s) + 1);
+    }
+
+    /// Those of a tenant's cells that count since `until_s` or earlier give way to ones that count since `since_s`.
+    fn begin_anew(&self, tenant: TenantId, until_s: i64, now_s: i64, since_s: i64) {
         for account in self.accounts().filter(|account| account.tenant == tenant) {
             for (slot, window) in account.windows.iter().zip(Window::ALL) {
-                slot.store(Cell::new(Period::of(window, now_s), 0));
+                if slot.load().since_s <= until_s {
+                    slot.store(Cell::new(Period::of(window, now_s), since_s, 0));
+                }
             }
-            account.dirty.store(false, Ordering::Release);
         }
     }
 
@@ -275,11 +292,13 @@ impl Spend {
                     agent: account.agent.to_string(),
                     window,
                     period_start_s: cell.period.start_s,
+                    since_s: cell.since_s,
                     spent_nano_usd: cell.spent.load(Ordering::Acquire),
                 }
             })
         });
-        rows.collect()
+        // Of a deleted tenant a call that was under way leaves nothing.
+        rows.filter(|row| row.spent_nano_usd > 0).collect()
     }
 
     /// Marks rows that could not be kept, so that they are handed out again.
@@ -301,7 +320,7 @@ impl Spend {
             }
             let (_, account) = self.account(row.tenant, &row.agent, now_s);
             if let Some(at) = Window::ALL.iter().position(|window| *window == row.window) {
-                account.windows[at].store(Cell::new(period, row.spent_nano_usd));
+                account.windows[at].store(Cell::new(period, now_s, row.spent_nano_usd));
             }
         }
     }

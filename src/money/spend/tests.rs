@@ -151,6 +151,25 @@ fn what_was_spent_survives_a_restart_and_what_is_over_does_not() {
 }
 
 #[test]
+fn of_a_deleted_tenant_nothing_is_handed_out_but_what_was_counted_since() {
+    let spend = Arc::new(Spend::new());
+    let (who, limits) = (tenant("a"), budgets(None, None));
+    let since = |rows: Vec<SpendRow>| rows.iter().map(|row| (row.since_s, row.spent_nano_usd)).collect::<Vec<_>>();
+    let open = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
+    spend.erase(who, NOON);
+    drop(open);
+    assert_eq!(spend.take_dirty(), [], "a call that was under way counts for the former one");
+    spend.reserve(who, "bot", &limits, 9, NOON).unwrap().settle(9);
+    assert_eq!(since(spend.take_dirty()), [(NOON + 1, 9); 4], "later than the deletion, if in the same second");
+    // Another process deletes it.
+    spend.erase_until(who, NOON, NOON + 9);
+    assert_eq!(spent(&spend, who, "bot", NOON + 9), [9; 4], "it was heard of before");
+    spend.erase_until(who, NOON + 8, NOON + 9);
+    spend.reserve(who, "bot", &limits, 5, NOON + 9).unwrap().settle(5);
+    assert_eq!(since(spend.take_dirty()), [(NOON + 10, 5); 4]);
+}
+
+#[test]
 fn agents_beyond_the_bound_share_one_account() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);

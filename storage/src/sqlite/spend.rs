@@ -1,17 +1,19 @@
 //! Spend per agent and calendar window, kept so that a restart does not hand out budgets anew.
 //!
 //! Rows are absolute, so writing one twice changes nothing, and within a period a row never falls: of two processes that
-//! overlap while one takes over from the other, the larger figure stays.
+//! overlap while one takes over from the other, the larger figure stays. What was counted since before a tenant's deletion is not
+//! kept, by whichever process; what was counted since then is, whether or not the tenant has a record again.
 
 use weir_config::settings::Window;
 use weir_config::vocab::TenantId;
 
-use super::intern::{deleted_us, find_tenant};
+use super::intern::deleted_us;
 use crate::error::{NotWritten, ReadError};
 use crate::store::Store;
 
 /// Periods that began longer ago are over, whatever their window.
 const OVER_S: i64 = 32 * 86_400;
+const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// One window of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,17 +26,19 @@ pub struct SpendRow {
     pub window: Window,
     /// The period's first second, since 1970.
     pub period_start_s: i64,
+    /// The second since which this process counts it; of a row that was read, when it was read.
+    pub since_s: i64,
     /// Nanodollars spent in it.
     pub spent_nano_usd: u64,
 }
 
 impl Store {
-    /// Keeps these rows. They are durable when this returns. Those of tenants that were deleted, and have not begun anew, are
-    /// left out: who counts may not have heard of it yet.
+    /// Keeps these rows. They are durable when this returns. Those that count since before their tenant's deletion are left out:
+    /// who counts may not have heard of it yet. Gives these tenants, each with the second of its deletion.
     ///
     /// # Errors
     /// [`NotWritten`].
-    pub fn save_spend(&self, rows: Vec<SpendRow>) -> Result<(), NotWritten> {
+    pub fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten> {
         self.write("write_spend", move |tx| {
             let mut statement = tx.conn.prepare_cached(
                 "INSERT INTO spend (tenant, agent, span, period_start_s, nano_usd) VALUES (?1, ?2, ?3, ?4, ?5) \
@@ -42,15 +46,20 @@ impl Store {
                  THEN max(nano_usd, excluded.nano_usd) ELSE excluded.nano_usd END, \
                  period_start_s = excluded.period_start_s WHERE period_start_s <= excluded.period_start_s",
             )?;
+            let mut left_out: Vec<(TenantId, i64)> = Vec::new();
             for row in &rows {
-                if deleted_us(tx.conn, row.tenant)?.is_some() && find_tenant(tx.conn, row.tenant)?.is_none() {
+                let deleted_s = deleted_us(tx.conn, row.tenant)?.map(|at_us| at_us.div_euclid(MICROS_PER_SECOND));
+                if let Some(deleted_s) = deleted_s.filter(|deleted_s| row.since_s <= *deleted_s) {
+                    if !left_out.contains(&(row.tenant, deleted_s)) {
+                        left_out.push((row.tenant, deleted_s));
+                    }
                     continue;
                 }
                 let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
                 let id = row.tenant.as_bytes().as_slice();
                 statement.execute((id, &row.agent, row.window as i64, row.period_start_s, nano_usd))?;
             }
-            Ok(())
+            Ok(left_out)
         })
     }
 
@@ -70,6 +79,7 @@ impl Store {
                     // The table holds what `save_spend` wrote, so there is no other number.
                     window: window.unwrap_or(Window::Hourly),
                     period_start_s: row.get(3)?,
+                    since_s: now_s,
                     spent_nano_usd: row.get::<_, i64>(4)?.unsigned_abs(),
                 })
             })?;

@@ -246,25 +246,35 @@ fn a_report_asked_for_too_late_does_not_bring_a_deleted_tenant_back() {
 }
 
 #[test]
-fn what_a_deleted_tenant_has_spent_is_not_written_down_anew() {
+fn what_a_tenant_has_spent_since_before_its_deletion_is_not_written_down_and_what_came_later_is() {
     on_both(|store| {
-        let row = |tenant| SpendRow {
+        let row = |tenant, since_s, spent_nano_usd| SpendRow {
             tenant,
             agent: "a".to_owned(),
             window: Window::Daily,
             period_start_s: 1_000_000,
-            spent_nano_usd: 5,
+            since_s,
+            spent_nano_usd,
         };
-        let saved = || {
-            store.save_spend(vec![row(tenant(1)), row(tenant(2))]).unwrap();
+        let kept = || {
             let rows = store.load_spend(1_000_000).unwrap();
-            rows.into_iter().map(|row| row.tenant).collect::<Vec<_>>()
+            rows.into_iter().map(|row| (row.tenant, row.spent_nano_usd)).collect::<Vec<_>>()
         };
+        let before_s = Timestamp::now().micros() / 1_000_000;
+        let save =
+            |since_s, spent| store.save_spend(vec![row(tenant(1), since_s, spent), row(tenant(2), 0, 5)]).unwrap();
+        assert_eq!(save(before_s, 7), []);
+        assert_eq!(kept(), [(tenant(1), 7), (tenant(2), 5)], "a budget needs no record");
         create(store, tenant(1), "First");
-        assert_eq!(saved(), [tenant(1), tenant(2)], "a budget needs no record");
         assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
-        assert_eq!(saved(), [tenant(2)]);
+        let (after_s, left_out) = (Timestamp::now().micros() / 1_000_000 + 1, save(before_s, 8));
+        assert_eq!(left_out.iter().map(|(tenant, _)| *tenant).collect::<Vec<_>>(), [tenant(1)]);
+        assert!((before_s..after_s).contains(&left_out[0].1));
+        assert_eq!(kept(), [(tenant(2), 5)]);
+        assert_eq!(save(after_s, 2), [], "it has begun anew, with a budget and no record");
+        assert_eq!(kept(), [(tenant(1), 2), (tenant(2), 5)]);
         create(store, tenant(1), "First");
-        assert_eq!(saved(), [tenant(1), tenant(2)], "it has begun anew");
+        assert_eq!(save(before_s, 8).len(), 1, "who drains still counts what the former one has spent");
+        assert_eq!(kept(), [(tenant(1), 2), (tenant(2), 5)]);
     });
 }
