@@ -11,6 +11,8 @@ use weir_config::vocab::{TenantId, Timestamp};
 
 /// Remembered entries per kind.
 const REMEMBERED_MAX: usize = 4096;
+/// How far ahead a deletion may lie: clocks of a machine are set by less while it runs.
+const AHEAD_MAX_US: i64 = 60_000_000;
 
 #[derive(Default)]
 pub(super) struct Interner {
@@ -103,10 +105,18 @@ fn intern(conn: &Connection, insert: &str, select: &str, value: &dyn ToSql) -> r
     find()?.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }
 
-/// When the last tenant of this UUID was deleted; `None` when none was.
+/// When the last tenant of this UUID was deleted; `None` when none was. For the writer: a deletion that was written while the
+/// clock was ahead would keep out what begins until then, so it is taken as now, once.
 pub(super) fn deleted_us(conn: &Connection, tenant: TenantId) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT at_us FROM burials WHERE tenant = ?1";
-    conn.prepare_cached(sql)?.query_row([tenant.as_bytes()], |row| row.get(0)).optional()
+    let at_us: Option<i64> = conn.prepare_cached(sql)?.query_row([tenant.as_bytes()], |row| row.get(0)).optional()?;
+    let now_us = Timestamp::now().micros();
+    if at_us.is_some_and(|at_us| at_us > now_us.saturating_add(AHEAD_MAX_US)) {
+        tracing::warn!(%tenant, "a tenant was deleted while the clock was ahead: its deletion is taken as made now");
+        conn.prepare_cached("UPDATE burials SET at_us = ?2 WHERE tenant = ?1")?.execute((tenant.as_bytes(), now_us))?;
+        return Ok(Some(now_us));
+    }
+    Ok(at_us)
 }
 
 /// The integer of a tenant, for a reader; `None` when it has no rows.

@@ -152,3 +152,24 @@ fn what_another_process_still_writes_of_a_deleted_tenant_stays_out() {
         "none stays behind"
     );
 }
+
+#[test]
+fn a_deletion_written_while_the_clock_was_ahead_keeps_nothing_out_that_begins_later() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let now = || Timestamp::now().micros();
+    let began = |start| SpanRecord { tenant_id: tenant(1), ..span(start) };
+    let deleted_in = |seconds: i64| {
+        store.delete_tenant_data(tenant(1)).unwrap();
+        let sql = "UPDATE burials SET at_us = at_us + ?1";
+        assert_eq!(Connection::open(&path).unwrap().execute(sql, [seconds * 1_000_000]).unwrap(), 1);
+    };
+    deleted_in(3_600);
+    put(&store, [began(now())]);
+    put(&store, [began(now()), began(now())]);
+    assert_eq!(total(&store, tenant(1)), 2, "the first one began before the deletion was looked at");
+    deleted_in(50);
+    put(&store, [began(now())]);
+    assert_eq!(total(&store, tenant(1)), 0, "a clock may be set by that much");
+}
