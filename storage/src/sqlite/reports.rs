@@ -12,6 +12,7 @@ use super::paging::first_place;
 use super::pool::Stop;
 use super::read::{ANSWER_BYTES_MAX, unless_full};
 use super::tx::Tx;
+use crate::courtesy;
 use crate::error::{NotWritten, ReadError};
 use crate::query::{Page, Paged};
 use crate::reports::{ReportContent, ReportRecord, ReportStatus, ReportType};
@@ -186,6 +187,7 @@ impl Store {
             let mut rows = statement.query((tenant_int, first_place(last, page), page.limit))?;
             let mut bytes = 0;
             while let Some(row) = rows.next()? {
+                courtesy::turn();
                 let content = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
                 bytes += content.map_or(0, str::len);
                 let read = if bytes > ANSWER_BYTES_MAX {
