@@ -71,7 +71,9 @@ impl SqliteEngine {
         let path = home.path();
         let mut conn = open::writer(home)?;
         let report = migrate::apply(&mut conn, path, auto_migrate)?;
-        conn.busy_timeout(open::BUSY_TIMEOUT).map_err(|error| open::explain(path, "opening the database", error))?;
+        conn.busy_timeout(open::BUSY_TIMEOUT)
+            .and_then(|()| open::keep_changes(&conn))
+            .map_err(|error| open::explain(path, "opening the database", error))?;
         if !report.applied.is_empty() && home.is_file() {
             tracing::info!(path = %path.display(), from = report.from, to = report.to, "the database was migrated");
         }
@@ -268,6 +270,7 @@ impl Engine for SqliteEngine {
             let path = self.home.path().display();
             tracing::warn!(%path, "the database file was removed or replaced: the one that is there now is used");
         }
+        open::keep_changes(&conn)?;
         self.conn = Some(conn);
         let mut proof = self.prove();
         if matches!(proof, Err(WriteError::Full(_))) {

@@ -4,8 +4,9 @@
 //! the largest part of what a span costs (PERF.md). This is a layer over SQLite's own file system that changes one thing:
 //! it holds back what is written to the log while the writes follow one another.
 //!
-//! Invariant: any other call on the file (a read, a sync, a truncation, its size, closing it) first writes what is held, in
-//! order. With `synchronous = FULL` a commit is synced before other connections are told of it, so neither they nor a crash
+//! Invariant: any other call on the file (a read, a sync, a truncation, its size) first writes what is held, in
+//! order. The writer's cache does not spill once it writes records, so what is held belongs to a commit that ends in a sync;
+//! what is held when the file is closed belongs to none and is dropped. With `synchronous = FULL` a commit is synced before other connections are told of it, so neither they nor a crash
 //! can tell the difference. A write that failed is reported by the call that needed it, and once more by the next write or
 //! sync when that call was neither, so that no commit can pass it by. The database itself is not touched, nor is anything
 //! here aware of pages. `unsafe` stands here because SQLite is told of a file system by a table of C functions.
@@ -128,11 +129,11 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     // SAFETY: see above; `held` came from a box, and SQLite closes a file once.
     unsafe {
         let (held, inner) = halves(file);
-        let written = held.write_out(inner);
+        // What was not synced was never committed, and the lock it was written under is gone: another process may have
+        // written there since.
         drop(Box::from_raw(held));
         (*file).pMethods = std::ptr::null();
-        let closed = call!(inner, xClose);
-        if written == ffi::SQLITE_OK { closed } else { written }
+        call!(inner, xClose)
     }
 }
 
@@ -282,6 +283,25 @@ mod tests {
         assert_eq!(seen(&Connection::open(&path).unwrap()), all);
         conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
         assert_eq!(seen(&Connection::open(&path).unwrap()), all);
+    }
+
+    #[test]
+    fn what_a_transaction_that_was_undone_left_is_not_written_over_anothers_commit() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("db");
+        let conn = writer(&path, 5);
+        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+        conn.execute_batch("BEGIN").unwrap();
+        insert(&conn, 60, "a");
+        conn.execute_batch("ROLLBACK").unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN").unwrap();
+        insert(&other, 60, "b");
+        other.execute_batch("COMMIT").unwrap();
+        drop(conn);
+        assert_eq!(seen(&Connection::open(&path).unwrap()), [of("b", 60)]);
+        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        assert_eq!(seen(&other), [of("b", 60)]);
     }
 
     #[test]

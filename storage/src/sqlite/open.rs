@@ -68,6 +68,12 @@ pub(super) fn connect(home: &Home, busy_timeout: Duration) -> rusqlite::Result<C
     Ok(conn)
 }
 
+/// To be called before records are written, behind migrations: what a transaction changes stays in memory until its commit,
+/// so that the log never has what may be undone (see `log_file`). Batches and pieces of housekeeping are bounded.
+pub(super) fn keep_changes(conn: &Connection) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "cache_spill", false)
+}
+
 fn log_ahead(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
