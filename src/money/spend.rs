@@ -320,7 +320,7 @@ impl Spend {
             }
             let (_, account) = self.account(row.tenant, &row.agent, now_s);
             if let Some(at) = Window::ALL.iter().position(|window| *window == row.window) {
-                account.windows[at].store(Cell::new(period, now_s, row.spent_nano_usd));
+                account.windows[at].store(Cell::new(period, row.since_s, row.spent_nano_usd));
             }
         }
     }

@@ -26,7 +26,8 @@ pub struct SpendRow {
     pub window: Window,
     /// The period's first second, since 1970.
     pub period_start_s: i64,
-    /// The second since which this process counts it; of a row that was read, when it was read.
+    /// The second since which this process counts it; of a row that was read, when it was read, and
+    /// behind any deletion: rows that are there were written since.
     pub since_s: i64,
     /// Nanodollars spent in it.
     pub spent_nano_usd: u64,
@@ -69,9 +70,11 @@ impl Store {
     /// See [`ReadError`].
     pub fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
         self.ask("read_spend", |conn| {
-            let sql = "SELECT tenant, agent, span, period_start_s, nano_usd FROM spend WHERE period_start_s > ?1";
+            let sql = "SELECT s.tenant, agent, span, period_start_s, nano_usd, b.at_us FROM spend s \
+                LEFT JOIN burials b ON b.tenant = s.tenant WHERE period_start_s > ?1";
             let mut statement = conn.prepare_cached(sql)?;
             let rows = statement.query_map([now_s.saturating_sub(OVER_S)], |row| {
+                let deleted_s = row.get::<_, Option<i64>>(5)?.map(|at_us| at_us.div_euclid(MICROS_PER_SECOND));
                 let window = Window::ALL.get(usize::from(row.get::<_, u8>(2)?)).copied();
                 Ok(SpendRow {
                     tenant: TenantId::from_bytes(row.get(0)?),
@@ -79,7 +82,7 @@ impl Store {
                     // The table holds what `save_spend` wrote, so there is no other number.
                     window: window.unwrap_or(Window::Hourly),
                     period_start_s: row.get(3)?,
-                    since_s: now_s,
+                    since_s: deleted_s.map_or(now_s, |deleted_s| now_s.max(deleted_s + 1)),
                     spent_nano_usd: row.get::<_, i64>(4)?.unsigned_abs(),
                 })
             })?;

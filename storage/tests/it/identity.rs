@@ -273,6 +273,9 @@ fn what_a_tenant_has_spent_since_before_its_deletion_is_not_written_down_and_wha
         assert_eq!(kept(), [(tenant(2), 5)]);
         assert_eq!(save(after_s, 2), [], "it has begun anew, with a budget and no record");
         assert_eq!(kept(), [(tenant(1), 2), (tenant(2), 5)]);
+        // Whatever the clock says at a restart: what is there was written since the deletion.
+        let restored = store.load_spend(1_000_000).unwrap();
+        assert_eq!(store.save_spend(restored).unwrap(), []);
         create(store, tenant(1), "First");
         assert_eq!(save(before_s, 8).len(), 1, "who drains still counts what the former one has spent");
         assert_eq!(kept(), [(tenant(1), 2), (tenant(2), 5)]);
