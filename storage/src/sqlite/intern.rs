@@ -54,7 +54,13 @@ impl Interner {
     ) -> rusqlite::Result<Option<i64>> {
         let start_us = start.micros();
         if let Some(known) = self.tenants.get(&tenant) {
-            return Ok((start_us > known.deleted_us).then_some(known.id));
+            if start_us > known.deleted_us {
+                return Ok(Some(known.id));
+            }
+            if !is_ahead(known.deleted_us) {
+                return Ok(None);
+            }
+            self.tenants.remove(&tenant);
         }
         let deleted_us = deleted_us(conn, tenant)?.unwrap_or(i64::MIN);
         if start_us > deleted_us { self.meet(conn, tenant, deleted_us).map(Some) } else { Ok(None) }
@@ -110,13 +116,18 @@ fn intern(conn: &Connection, insert: &str, select: &str, value: &dyn ToSql) -> r
 pub(super) fn deleted_us(conn: &Connection, tenant: TenantId) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT at_us FROM burials WHERE tenant = ?1";
     let at_us: Option<i64> = conn.prepare_cached(sql)?.query_row([tenant.as_bytes()], |row| row.get(0)).optional()?;
-    let now_us = Timestamp::now().micros();
-    if at_us.is_some_and(|at_us| at_us > now_us.saturating_add(AHEAD_MAX_US)) {
+    if at_us.is_some_and(is_ahead) {
+        let now_us = Timestamp::now().micros();
         tracing::warn!(%tenant, "a tenant was deleted while the clock was ahead: its deletion is taken as made now");
         conn.prepare_cached("UPDATE burials SET at_us = ?2 WHERE tenant = ?1")?.execute((tenant.as_bytes(), now_us))?;
         return Ok(Some(now_us));
     }
     Ok(at_us)
+}
+
+/// Whether a deletion was written by a clock that was ahead of this one.
+fn is_ahead(deleted_us: i64) -> bool {
+    deleted_us > Timestamp::now().micros().saturating_add(AHEAD_MAX_US)
 }
 
 /// The integer of a tenant, for a reader; `None` when it has no rows.
