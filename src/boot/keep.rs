@@ -21,7 +21,8 @@ pub(super) fn restore(spend: &Spend, store: &Store) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could not be written is tried again the next time.
+/// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could
+/// not be written is tried again the next time.
 pub(super) fn save(spend: &Spend, store: &Store) -> bool {
     let rows = spend.take_dirty();
     if rows.is_empty() {

@@ -2,8 +2,8 @@
 //!
 //! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
 //! long nor takes more memory than one span at a time. The thread stands back for everything else; where that leaves it
-//! too little CPU, another one that does so less goes on where it ended. No lock is held while the database is read. A report that was pending when the process ended is built after
-//! the next start.
+//! too little CPU, another one that does so less goes on where it ended. No lock is held while the database is read. A
+//! report that was pending when the process ended is built after the next start.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
