@@ -10,10 +10,10 @@ use std::collections::HashMap;
 
 /// Bytes that identify a literal.
 const GRAM: usize = 4;
-/// Entries of the filters of grams of four and of three bytes, as powers of two; a byte each, so that both stay in the
+/// Entries of the filters of grams of four and of three bytes, powers of two; a byte each, so that both stay in the
 /// first-level cache.
-const FOUR_BITS: u32 = 15;
-const THREE_BITS: u32 = 12;
+const FOUR_ENTRIES: usize = 1 << 15;
+const THREE_ENTRIES: usize = 1 << 12;
 /// Number of buckets, as a power of two.
 const BUCKET_BITS: u32 = 12;
 /// Odd constant that spreads the bytes over the upper bits (2^32 divided by the golden ratio).
@@ -54,8 +54,8 @@ struct Entry {
 /// Grams of one length: a filter, then buckets. The filter has for each hash a bit per class of the byte that follows the
 /// gram in a literal (see [`CLASSES`]), so that few positions of ordinary text get past it.
 #[derive(Debug)]
-struct Grams<const BITS: u32> {
-    filter: Box<[u8]>,
+struct Grams<const ENTRIES: usize> {
+    filter: Box<[u8; ENTRIES]>,
     /// First and one past the last entry of each bucket in `order`.
     buckets: Box<[(u16, u16)]>,
     order: Box<[Known]>,
@@ -77,9 +77,9 @@ struct Known {
 /// The literals, indexed.
 #[derive(Debug)]
 pub(crate) struct Literals {
-    four: Grams<FOUR_BITS>,
+    four: Grams<FOUR_ENTRIES>,
     /// Literals of three bytes.
-    three: Grams<THREE_BITS>,
+    three: Grams<THREE_ENTRIES>,
     entries: Box<[Entry]>,
 }
 
@@ -134,16 +134,10 @@ impl Literals {
     /// The first position at which a gram may begin. A function of its own, so that its loop has all registers.
     #[inline(never)]
     fn next(&self, text: &[u8]) -> Option<usize> {
-        let (four, three) = (&*self.four.filter, &*self.three.filter);
-        let (Some(four), Some(three)) =
-            (four.first_chunk::<{ 1 << FOUR_BITS }>(), three.first_chunk::<{ 1 << THREE_BITS }>())
-        else {
-            return None;
-        };
+        let (four, three) = (&self.four, &self.three);
         text.array_windows().position(|[a, b, c, d, after]| {
             let gram = u32::from_le_bytes([*a, *b, *c, *d]) | FOLD;
-            let four = four[(hash(gram) >> (32 - FOUR_BITS)) as usize] & CLASSES[usize::from(*after)];
-            four | three[(hash(gram & THREE) >> (32 - THREE_BITS)) as usize] != 0
+            four.classes(gram) & CLASSES[usize::from(*after)] | three.classes(gram & THREE) != 0
         })
     }
 
@@ -156,7 +150,7 @@ impl Literals {
             }
         }
         // Rare: there are few literals of three bytes.
-        if self.three.may_hold(gram & THREE) {
+        if self.three.classes(gram & THREE) != 0 {
             for known in self.three.bucket(gram & THREE) {
                 self.compare(known, text, at, found);
             }
@@ -205,20 +199,18 @@ impl Known {
 
 // === impl Grams ===
 
-impl<const BITS: u32> Grams<BITS> {
+impl<const ENTRIES: usize> Grams<ENTRIES> {
     /// Of folded grams and the numbers of their literals.
     fn new(mut grams: Vec<(u32, u16)>, entries: &[Entry]) -> Self {
         let bucket_of = |gram: u32| (hash(gram) >> (32 - BUCKET_BITS)) as usize;
         grams.sort_unstable_by_key(|(gram, literal)| (bucket_of(*gram), *gram, *literal));
-        let mut filter = vec![0; 1 << BITS].into_boxed_slice();
+        let mut filter = Box::new([0; ENTRIES]);
         let mut buckets = vec![(0u16, 0u16); 1 << BUCKET_BITS].into_boxed_slice();
         let mut order = Vec::with_capacity(grams.len());
         for (at, (gram, literal)) in (0u16..).zip(grams) {
             let Some(entry) = entries.get(usize::from(literal)) else { continue };
             let after = entry.bytes.get(entry.gram_at + GRAM).map_or(ANY_CLASS, |byte| CLASSES[usize::from(*byte)]);
-            if let Some(classes) = filter.get_mut((hash(gram) >> (32 - BITS)) as usize) {
-                *classes |= after;
-            }
+            filter[Self::entry(gram)] |= after;
             if let Some(range) = buckets.get_mut(bucket_of(gram)) {
                 if range.1 == 0 {
                     range.0 = at;
@@ -230,8 +222,14 @@ impl<const BITS: u32> Grams<BITS> {
         Self { filter, buckets, order: order.into_boxed_slice() }
     }
 
-    fn may_hold(&self, gram: u32) -> bool {
-        self.filter.get((hash(gram) >> (32 - BITS)) as usize).is_some_and(|classes| *classes != 0)
+    /// Classes of the bytes that follow this gram, or one with the same hash, in a literal.
+    fn classes(&self, gram: u32) -> u8 {
+        self.filter[Self::entry(gram)]
+    }
+
+    /// Where the filter has a gram.
+    const fn entry(gram: u32) -> usize {
+        (hash(gram) >> (u32::BITS - ENTRIES.ilog2())) as usize
     }
 
     fn bucket(&self, gram: u32) -> &[Known] {
@@ -240,7 +238,7 @@ impl<const BITS: u32> Grams<BITS> {
     }
 }
 
-fn hash(gram: u32) -> u32 {
+const fn hash(gram: u32) -> u32 {
     gram.wrapping_mul(SPREAD)
 }
 
