@@ -1,13 +1,11 @@
 //! Promise: what is stored is bounded, described where it is no text, and a disk that fills up costs records, never
 //! answers; when there is room again recording goes on by itself.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use serde_json::json;
-use tempfile::TempDir;
 
-use crate::support::{Call, Driver, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
+use crate::support::{
+    Call, Driver, Setup, SmallDisk, Upstream, call, chat_call, eventually, on_both_drivers, provider,
+};
 
 /// A picture of one red point.
 const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
@@ -54,47 +52,6 @@ on_both_drivers! {
     }
 }
 
-/// A small file system of our own, gone with the test.
-struct SmallDisk {
-    folder: TempDir,
-}
-
-impl SmallDisk {
-    /// `None` where this user may not mount one.
-    fn of_mib(size: u32) -> Option<Self> {
-        let folder = TempDir::new().unwrap();
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}m"), "tmpfs"])
-            .arg(folder.path())
-            .output()
-            .ok()?;
-        mount.status.success().then_some(Self { folder })
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.path().join("filler")
-    }
-
-    fn fill(&self) {
-        std::fs::write(self.filler(), vec![7u8; 64 << 20]).unwrap_err();
-    }
-
-    fn free(&self) {
-        std::fs::remove_file(self.filler()).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily, because a failing test may leave a gateway behind that still has the file open.
-        drop(Command::new("umount").arg("-l").arg(self.folder.path()).status());
-    }
-}
-
 /// Text that does not compress well, different each time.
 fn noise(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -110,10 +67,7 @@ fn noise(seed: u64) -> String {
 
 #[test]
 fn a_disk_filled_and_freed_fifty_times_costs_no_client_an_error() {
-    let Some(disk) = SmallDisk::of_mib(8) else {
-        eprintln!("skipped: this user cannot mount a small file system");
-        return;
-    };
+    let Some(disk) = SmallDisk::of_mib(8) else { return };
     let provider = provider();
     let gateway = Setup::new(Driver::Auto)
         .upstream(provider.url())

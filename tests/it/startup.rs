@@ -36,7 +36,7 @@ fn a_file_that_is_no_yaml_is_named_with_its_line() {
     let place = format!("{}:3:", config.display());
     assert_refused(
         start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: [lite\n: x"),
-        &["service.yaml"],
+        &[&format!("{}:4:1", config.display()), "YAML"],
     );
     assert_refused(
         start(folder.path(), "listen_addr: 127.0.0.1:0\nstorage:\n  profile: paper\n"),

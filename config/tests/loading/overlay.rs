@@ -7,7 +7,7 @@ use weir_config::{Origin, Settings, catalogue};
 use crate::Bench;
 
 const FULL: &str = "analyzer_jailbreak_enabled: false\nenforcement_mode: block\nrate_limiting_enabled: false\n\
-                    llm_advisory_injection_enabled: false\n";
+                    cost_caps_enabled: true\nllm_advisory_injection_enabled: false\n";
 
 #[test]
 fn the_wire_flags_are_those_of_the_interface() {
@@ -41,6 +41,7 @@ fn the_overlay_beats_the_file() {
     assert_eq!(loaded.settings.enforcement.mode, EnforcementMode::Block);
     assert!(!loaded.settings.rate_limiting.enabled);
     assert!(!loaded.settings.security_analysis.jailbreak_enabled);
+    assert!(loaded.settings.cost_caps.enabled);
     assert!(!loaded.settings.llm_advisory_injection_enabled);
     assert_eq!(loaded.origins["enforcement.mode"], Origin::Overlay);
     assert_eq!(loaded.origins["enforcement.min_severity"], Origin::Default);
@@ -111,6 +112,7 @@ fn an_overlay_cut_at_any_byte_never_stops_a_start_nor_invents_a_value() {
         if !loaded.warnings.iter().any(|warning| warning.contains("cannot be read as YAML")) {
             expected.security_analysis.jailbreak_enabled = !cut.contains("analyzer_jailbreak_enabled: false");
             expected.rate_limiting.enabled = !cut.contains("rate_limiting_enabled: false");
+            expected.cost_caps.enabled = cut.contains("cost_caps_enabled: true");
             expected.llm_advisory_injection_enabled = !cut.contains("llm_advisory_injection_enabled: false");
             if cut.contains("enforcement_mode: block") {
                 expected.enforcement.mode = EnforcementMode::Block;

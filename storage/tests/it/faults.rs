@@ -13,7 +13,7 @@ use weir_storage::record::SpanRecord;
 use weir_storage::{Dropped, ReadError, Store};
 
 use crate::ledger::event;
-use crate::support::{PATIENCE, Watch, file, open, options, put, span, total, wait_for, watched};
+use crate::support::{PATIENCE, Watch, do_without, file, open, options, put, span, total, wait_for, watched};
 
 #[test]
 fn a_locked_database_delays_spans_but_loses_none() {
@@ -120,8 +120,7 @@ fn a_read_only_database_recovers_without_a_restart() {
     let store = open(&path);
     put(&store, [span(1)]);
     if !immutable(&log, true) {
-        eprintln!("skipped: this user or file system cannot make a file immutable");
-        return;
+        return do_without("chattr", "this user or file system cannot make a file immutable");
     }
     let pushed = store.sink().push(Box::new(span(2)));
     let deadline = Instant::now() + PATIENCE;
@@ -149,14 +148,10 @@ fn a_full_disk_is_survived_and_recovered_from_alone() {
         .arg(std::env::current_exe().unwrap())
         .env("FULL_DISK_FOLDER", folder.path())
         .output();
-    let Ok(output) = output else {
-        eprintln!("skipped: no unshare command here");
-        return;
-    };
+    let Ok(output) = output else { return do_without("unshare", "there is no such command") };
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && !said.contains("running 1 test") {
-        eprintln!("skipped: no namespace of our own here: {said}");
-        return;
+        return do_without("unshare", &format!("no namespace of our own here: {said}"));
     }
     assert!(output.status.success(), "{said}");
     assert!(said.contains("1 passed"), "{said}");

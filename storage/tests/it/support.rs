@@ -16,6 +16,17 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A bound no test comes near.
 pub(crate) const ROOMY: usize = 1 << 30;
 
+/// Passes a test over that needs `tool`, if `WEIR_TESTS_WITHOUT` (a list with commas) names it; fails the test otherwise.
+#[track_caller]
+pub(crate) fn do_without(tool: &str, because: &str) {
+    let without = std::env::var("WEIR_TESTS_WITHOUT").unwrap_or_default();
+    assert!(
+        without.split(',').any(|name| name.trim() == tool),
+        "this test needs `{tool}`: {because}. Where that cannot be had, set WEIR_TESTS_WITHOUT={tool} to leave such tests out"
+    );
+    eprintln!("left out, because WEIR_TESTS_WITHOUT names `{tool}`: {because}");
+}
+
 /// Counts what the store reports.
 #[derive(Default)]
 pub(crate) struct Watch {

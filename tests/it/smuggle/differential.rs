@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::recorder::Recorder;
 use super::{assert_balanced, assert_no_faults, seeded_corpus, send_all, setting};
-use crate::support::{Driver, Setup, eventually};
+use crate::support::{Driver, Setup, do_without, eventually};
 
 /// A running server; ended by its own id when the handle goes.
 struct Origin {
@@ -94,8 +94,7 @@ fn compare(name: &str, start: impl Fn(SocketAddr) -> Option<Origin>) {
     for driver in [Driver::ring(), Some(Driver::Epoll)].into_iter().flatten() {
         let recorder = Recorder::start();
         let Some(origin) = start(recorder.addr) else {
-            eprintln!("{name} is not installed: passed over (Debian: apt-get install nginx-light haproxy)");
-            return;
+            return do_without(name, "it is not installed (Debian: apt-get install nginx-light haproxy)");
         };
         let upstream = format!("http://{}", origin.addr);
         let gateway = Setup::new(driver).upstream(upstream).unlimited().storage("{profile: memory}").start();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{PATIENCE, call, eventually};
+use super::{PATIENCE, call, do_without, eventually};
 
 /// `server.io_driver`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,7 @@ impl Driver {
         match chosen.as_str() {
             "io_uring" => Some(Self::Ring),
             "epoll" => {
-                eprintln!(
-                    "this kernel gives no io_uring; /health of an `auto` gateway says epoll: ring half passed over"
-                );
+                do_without("io_uring", "this kernel gives none: /health of an `auto` gateway says epoll");
                 None
             }
             other => panic!("/health names no known driver: `{other}`"),

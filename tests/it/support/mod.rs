@@ -2,6 +2,7 @@
 //! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its bugs.
 
 mod calls;
+mod disk;
 mod gateway;
 mod http;
 mod identity;
@@ -12,6 +13,7 @@ mod upstream;
 use std::time::{Duration, Instant};
 
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
+pub(crate) use disk::{ReadOnly, SmallDisk, do_without};
 pub(crate) use gateway::{Driver, Gateway, Setup, weir};
 pub(crate) use http::{Answer, Client, call};
 pub(crate) use identity::{AUTH, BOOTSTRAP, text};
@@ -40,7 +42,7 @@ pub(crate) fn provider() -> ServerHandle {
 }
 
 /// Makes two tests of each function, one per I/O driver: `name::ring` and `name::epoll`. Where the kernel has no
-/// io_uring the ring half passes only if a gateway left to choose says that it runs on epoll.
+/// io_uring the ring half fails, unless `WEIR_TESTS_WITHOUT` names `io_uring`.
 macro_rules! on_both_drivers {
     ($(fn $name:ident($driver:ident) $body:block)+) => { $(
         mod $name {
