@@ -1,7 +1,8 @@
 //! Promise: nobody spends more than the budget allows, whatever happens to the calls and however many come at once; and
 //! what was spent survives a restart.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -49,7 +50,13 @@ on_both_drivers! {
     fn a_budget_is_spent_to_the_cent_and_then_refused_per_agent(driver) {
         let upstream = Upstream::always(answer_using(1));
         let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 0.02)).start();
-        let answers: Vec<Answer> = (0..4).map(|_| call(gateway.addr, ask(""))).collect();
+        let mut answers: Vec<Answer> = (0..3).map(|_| call(gateway.addr, ask(""))).collect();
+        // A call settles when its answer has left, which is a moment after the client has it.
+        eventually("all three have settled", || {
+            let windows = gateway.json("/api/v1/costs/current")["windows"].clone();
+            (windows[0]["current_spend_usd"] == json!(0.03)).then_some(())
+        });
+        answers.push(call(gateway.addr, ask("")));
         assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 200, 429]);
         let error = refused(&answers[3]);
         assert_eq!(
@@ -280,5 +287,37 @@ on_both_drivers! {
         assert!(served + capped <= 500 + refilled, "{served} + {capped} passed the rate limit in {refilled} s");
         assert_eq!(served + capped + limited, 640);
         assert_eq!(gateway.metric("service_cost_usd_total", "model=\"cent\""), 1e6);
+    }
+
+    fn a_restart_in_the_middle_of_the_rush_costs_no_cent_of_the_budget(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let mut gateway =
+            Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(1.0, 9.0)).unlimited().start();
+        let addr = Mutex::new(gateway.addr);
+        let (refused, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let to = *addr.lock().unwrap();
+                        // Between the two processes nobody listens.
+                        let Some(mut client) = Client::try_connect(to) else { continue };
+                        if client.try_say(ask("a")) && client.answer_to("POST").is_ok_and(|answer| answer.status == 429) {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            eventually("a part of the budget is spent", || (upstream.requests().len() > 30).then_some(()));
+            gateway.terminate();
+            assert!(gateway.wait().success());
+            assert!(upstream.requests().len() < 100, "there is something left for the second process");
+            refused.store(0, Ordering::Relaxed);
+            gateway.restart();
+            *addr.lock().unwrap() = gateway.addr;
+            eventually("the rest is spent", || (refused.load(Ordering::Relaxed) > 100).then_some(()));
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(upstream.requests().len(), 100, "one dollar is a hundred calls of a cent, before and after");
     }
 }
