@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, score};
+use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, UnreadSet, score};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Hit, Options, Part, PartKind, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
@@ -46,6 +46,8 @@ pub(crate) struct Finished {
     /// What the answer said beside its text.
     bill: Bill,
     priced: bool,
+    /// What was relayed of the answer without having been read.
+    pub(crate) unread_answer: UnreadSet,
 }
 
 impl Finished {
@@ -152,9 +154,13 @@ fn fill(
     if span.model.is_none() {
         span.model = path_model;
     }
+    let unread_answer = answer.as_ref().map(|answer| answer.unread).unwrap_or_default();
+    if !unread_answer.is_empty() {
+        span.tags.insert(Cow::Borrowed("unscanned_response"), unread_answer.to_string());
+    }
     let bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
     let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices), Counter::Estimate);
-    Finished { span, cost_nano_usd, bill, priced }
+    Finished { span, cost_nano_usd, bill, priced, unread_answer }
 }
 
 /// Runs the detectors over what has not been looked at and sets the score.

@@ -12,7 +12,7 @@ use super::Process;
 use super::capped::dollars;
 use super::charge::UNPRICED;
 use super::complete::Finished;
-use crate::meter::CoreMeter;
+use crate::meter::{CoreMeter, Direction};
 use crate::money::{DEFAULT_AGENT, Reservation, Warning, excess_used};
 
 /// What the last step needs beside the completed record.
@@ -29,7 +29,8 @@ pub(crate) struct Publish {
 
 impl Publish {
     pub(crate) fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
-        let Finished { mut span, cost_nano_usd, .. } = finished;
+        let Finished { mut span, cost_nano_usd, unread_answer, .. } = finished;
+        meter.unread(Direction::Response, unread_answer);
         process.parts.guard.mask_record(&mut span);
         if let Some(reservation) = self.reservation {
             let agent = span.agent_id.clone();

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
-use weir_config::vocab::{Severity, TenantId};
+use weir_config::vocab::{Severity, TenantId, Unread, UnreadSet};
 
 use super::cell::{Counter, Gauge, Histogram};
 use super::cost::{CoreCosts, CostSeries};
@@ -109,6 +109,8 @@ pub(super) struct CoreCells {
     pub(super) folded_finding_types: Counter,
     pub(super) folded_statuses: Counter,
     pub(super) overhead_us: Histogram<18>,
+    /// By direction and reason.
+    pub(super) unread: [[Counter; Unread::ALL.len()]; Direction::ALL.len()],
 }
 
 /// A series some core has just begun, on its way to the registry.
@@ -130,6 +132,28 @@ pub enum UpstreamState {
     Active,
     /// Waiting in the pool.
     Idle,
+}
+
+/// Which half of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the provider.
+    Request,
+    /// Back.
+    Response,
+}
+
+impl Direction {
+    /// Both, in the order of their counters.
+    pub(super) const ALL: [Self; 2] = [Self::Request, Self::Response];
+
+    /// The value of the label `direction`.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
 }
 
 /// What became of a client connection before a request was read from it.
@@ -203,6 +227,7 @@ impl CoreMeter {
             folded_finding_types: Counter::default(),
             folded_statuses: Counter::default(),
             overhead_us: Histogram::new(&OVERHEAD_BOUNDS_US),
+            unread: Default::default(),
         });
         fresh.push(Fresh::Core(cells.clone()));
         Self {
@@ -335,6 +360,18 @@ impl CoreMeter {
             series.count.add(1);
             self.fresh.push(Fresh::Drop(series.clone()));
             known.push(series);
+        }
+    }
+
+    /// Counts a request or an answer that was not read whole, once for each reason.
+    pub fn unread(&self, direction: Direction, reasons: UnreadSet) {
+        if reasons.is_empty() {
+            return;
+        }
+        for reason in reasons.iter() {
+            if let Some(count) = self.cells.unread.get(direction as usize).and_then(|row| row.get(reason as usize)) {
+                count.add(1);
+            }
         }
     }
 

@@ -65,6 +65,11 @@ pub const OVERHEAD: Family =
     family("service_overhead_microseconds", "Time the gateway added to one exchange, waits for both peers excluded.");
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
+/// Counter, ours; `direction`, `reason`.
+pub const UNREAD: Family = family(
+    "service_unread_total",
+    "Requests and answers that were passed on without having been read whole, by what kept them from it.",
+);
 /// Gauge, ours; `queue`.
 pub const QUEUE_DEPTH: Family = family("service_queue_depth", "Items waiting in a bounded queue now.");
 /// Gauge, ours; `queue`.

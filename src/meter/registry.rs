@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
+use weir_config::vocab::Unread;
 
 use super::cell::{Counter, HistogramSum};
 use super::core::{
-    ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, DropSeries,
+    ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, Direction, DropSeries,
     FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
 use super::cost::KnownCosts;
@@ -270,6 +271,16 @@ impl Known {
         out.gauge(names::UPSTREAM_CONNECTIONS, &[("state", "active")], level(|core| core.upstream_active.get()));
         out.gauge(names::UPSTREAM_CONNECTIONS, &[("state", "idle")], level(|core| core.upstream_idle.get()));
         out.counter(names::PANICS, &[], total(|core| &core.panics) + shared.panics.get());
+
+        for direction in Direction::ALL {
+            for reason in Unread::ALL {
+                let cell =
+                    |core: &CoreCells| core.unread.get(direction as usize)?.get(reason as usize).map(Counter::get);
+                let count = self.cores.iter().filter_map(|core| cell(core)).sum();
+                let labels = [("direction", direction.label()), ("reason", reason.as_str())];
+                out.counter(names::UNREAD, &labels, count);
+            }
+        }
 
         let mut overhead = HistogramSum::empty(&OVERHEAD_BOUNDS_US);
         self.cores.iter().for_each(|core| overhead.add(&core.overhead_us));

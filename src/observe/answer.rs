@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use weir_config::vocab::UnreadSet;
 use weir_inference::PartKind;
 
 use crate::json::{Location, Text};
@@ -38,6 +39,8 @@ pub struct Answer {
     pub complete: bool,
     /// Whether text was left out because of a bound.
     pub truncated: bool,
+    /// What was relayed without having been read.
+    pub unread: UnreadSet,
     /// Why the answer could not be read.
     pub unreadable: Option<&'static str>,
     /// Whether any text, reasoning or tool call was seen.

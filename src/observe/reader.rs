@@ -1,11 +1,11 @@
 //! The reader: content coding, then framing, then messages.
 
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, Unread};
 
 use super::absorb;
 use super::answer::{Answer, Channel, Collector, Piece, Slot};
 use super::frames::{EventStream, JsonLines};
-use crate::codec::ContentDecoder;
+use crate::codec::{ContentDecoder, DecodeFault};
 use crate::json::{Event, FaultKind, Location, Walker};
 
 /// Most output per input byte of a compressed answer.
@@ -145,7 +145,7 @@ impl AnswerReader {
         self.decoded = decoded;
         if let Err(fault) = outcome {
             self.failed = true;
-            self.messages.collector.answer.unreadable = Some(fault.as_str());
+            self.messages.collector.undecodable(fault);
         }
     }
 
@@ -166,7 +166,7 @@ impl AnswerReader {
             let outcome = self.decoder.finish(&mut rest);
             self.take(&rest);
             if let Err(fault) = outcome {
-                self.messages.collector.answer.unreadable = Some(fault.as_str());
+                self.messages.collector.undecodable(fault);
             }
         }
         let messages = &mut self.messages;
@@ -181,13 +181,20 @@ impl AnswerReader {
                 lines.finish(|data| messages.take(data));
                 dropped = lines.dropped();
             }
-            Frames::Unknown | Frames::Ignored => {}
+            Frames::Unknown => {}
+            Frames::Ignored => messages.collector.answer.unread.insert(Unread::MediaType),
         }
         let answer = &mut messages.collector.answer;
         answer.skipped_events = messages.broken.saturating_add(dropped);
         answer.truncated |= dropped > 0;
         if messages.read == 0 && answer.unreadable.is_none() {
             answer.unreadable = messages.fault.map(FaultKind::as_str);
+        }
+        if messages.broken > 0 {
+            answer.unread.insert(Unread::UnreadableBody);
+        }
+        if answer.truncated {
+            answer.unread.insert(Unread::Truncated);
         }
         self.messages.collector.finish()
     }
@@ -215,6 +222,16 @@ impl AnswerReader {
                 self.take(rest);
             }
             Frames::Ignored => {}
+        }
+    }
+}
+
+impl Collector {
+    /// Notes why the answer's content coding could not be undone. One that only ends early has given all it had.
+    fn undecodable(&mut self, fault: DecodeFault) {
+        self.answer.unreadable = Some(fault.as_str());
+        if fault != DecodeFault::Truncated {
+            self.answer.unread.insert(Unread::UnreadableBody);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use proptest::prelude::*;
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, Unread, UnreadSet};
 use weir_inference::PartKind::{self, Output, ToolCall as Call};
 
 use super::*;
@@ -382,7 +382,21 @@ fn says_when_it_cannot_read() {
     assert_eq!(read(AnswerKind::Json, "<html>").unreadable, Some("invalid JSON"));
     assert_eq!(read(AnswerKind::EventStream, "data: {]\n\n").unreadable, Some("invalid JSON"));
     assert_eq!(read(AnswerKind::Json, ""), Answer::default());
-    assert_eq!(read(AnswerKind::Other, "<html>{}"), Answer::default());
+    let mut unread = UnreadSet::default();
+    unread.insert(Unread::MediaType);
+    assert_eq!(read(AnswerKind::Other, "<html>{}"), Answer { unread, ..Answer::default() });
+    let unread = |kind, body: &str| read(kind, body).unread.to_string();
+    assert_eq!(unread(AnswerKind::Json, "{\"a\":"), "unreadable_body");
+    assert_eq!(unread(AnswerKind::EventStream, "data: {}\n\ndata: {]\n\n"), "unreadable_body", "one event of two");
+    assert_eq!(unread(AnswerKind::Json, CHAT), "");
+    let coded = |coding: &[u8]| {
+        let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::Json, Some(coding), usize::MAX);
+        reader.feed(CHAT.as_bytes());
+        reader.finish().unread.to_string()
+    };
+    for coding in [&b"gzip"[..], b"gzip, br", b"compress"] {
+        assert_eq!(coded(coding), "unreadable_body");
+    }
     let partial = read(AnswerKind::Json, r#"{"choices":[{"message":{"content":"got this far"},"#);
     assert_eq!((partial.text.as_str(), partial.complete), ("got this far", false));
 }

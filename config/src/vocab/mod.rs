@@ -1,4 +1,5 @@
-//! The small vocabulary every crate of Weir shares: identifiers, severities, findings, providers, secrets, time.
+//! The small vocabulary every crate of Weir shares: identifiers, severities, findings, providers, secrets, time, and why
+//! something was not read.
 //!
 //! Nothing here does I/O, and nothing here knows HTTP or SQL. Names of the interface (`finding_type`, provider
 //! identifiers, severities) are spelled here once.
@@ -10,6 +11,7 @@ mod role;
 mod secret;
 mod severity;
 mod time;
+mod unread;
 
 pub use finding::{ByteSpan, Finding, score};
 pub use ids::{InvalidId, KeyId, SpanId, TenantId, TraceId, fresh_uuid};
@@ -18,3 +20,4 @@ pub use role::{InvalidRole, Role};
 pub use secret::{Secret, SharedSecret, same_bytes};
 pub use severity::{InvalidSeverity, Severity};
 pub use time::{InvalidTimestamp, Timestamp};
+pub use unread::{Unread, UnreadSet};
