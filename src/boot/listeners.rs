@@ -70,6 +70,14 @@ impl Claim {
         matches!(self.source, Source::Passed(_))
     }
 
+    /// The sockets this process has bound itself, on which nobody else answers meanwhile.
+    pub(super) fn bound(&self) -> Vec<TcpListener> {
+        match &self.source {
+            Source::Bound(sockets) => sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect(),
+            Source::Passed(_) | Source::Inherited(_) => Vec::new(),
+        }
+    }
+
     /// The listener for metrics: the one handed over or passed, where that is the address that is wanted, else a new one.
     pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
         let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);

@@ -2,7 +2,7 @@
 //! again without losing a request or a record. The only folder that starts threads for the gateway.
 //!
 //! ```text
-//! settings ─▶ driver probe ─▶ listeners ─▶ store ─▶ inference pool ─▶ control thread ─▶ cores ─▶ ready
+//! settings ─▶ driver probe ─▶ listeners (`starting` is answered) ─▶ store ─▶ inference pool ─▶ control thread ─▶ cores ─▶ ready
 //! signal ─▶ not ready, drain cores ─▶ inference queue ─▶ store ─▶ control thread ─▶ exit
 //! ```
 //!
@@ -25,8 +25,10 @@ mod listeners;
 mod metrics;
 mod parts;
 mod run;
+mod starting;
 mod takeover;
 mod validity;
+mod visitors;
 
 pub(crate) use certificate::check_certificate;
 pub use error::StartError;

@@ -24,6 +24,7 @@ use super::parts::{
     Seats, allow_descriptors, open_store, start_cores, start_inference, start_metrics, token_key_file,
     warn_when_nobody_can_administer,
 };
+use super::starting::Starting;
 use super::takeover::{self, HandOver};
 use crate::admit::Guard;
 use crate::api;
@@ -96,6 +97,16 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let metrics = settings.server.metrics_addr.map(|addr| claim.metrics(addr)).transpose()?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION"),
+        storage_profile: settings.storage.profile,
+        judge_enabled_at_startup: false,
+        retries: settings.health_check.retries,
+    };
+    let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
+    health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
+    let starting = Starting::answer(claim.bound(), Arc::clone(&settings), Arc::clone(&health), tls.clone())
+        .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })?;
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
     reloaders.add("prices", {
         let prices = Arc::clone(&prices);
@@ -116,14 +127,6 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
     let (handle, calls) = api::channel(api::QUEUE_CALLS);
     registry.watch_queue(handle.watch());
-    let facts = Facts {
-        version: env!("CARGO_PKG_VERSION"),
-        storage_profile: settings.storage.profile,
-        judge_enabled_at_startup: false,
-        retries: settings.health_check.retries,
-    };
-    let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
-    health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let control = ControlThread::start(Control {
         store: store.clone(),
@@ -160,6 +163,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
     let hand_over = Arc::new(HandOver::new(claim.is_lent()));
+    drop(starting);
     let listeners = claim.open(cores, mode)?;
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();

@@ -51,6 +51,7 @@ pub use client::ClientConn;
 pub use core::{Core, Process, ProcessParts};
 pub use greet::greet;
 pub use guest::{Guest, evict, make_room};
+pub(crate) use request::fault_refusal;
 pub(crate) use session::serve_connection;
 pub use turn_away::{say_no_room, turn_away};
 

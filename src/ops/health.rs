@@ -201,7 +201,8 @@ impl Health {
     /// The report of this moment, and whether `/health` answers 200 (else 503).
     pub fn report(&self) -> (bool, Report) {
         let phase = self.phase();
-        let is_connected = !self.is_too_many(self.misses.load(Ordering::Relaxed));
+        // Nobody has asked the store before the gateway is ready; it may be the very thing that is waited for.
+        let is_connected = phase != Phase::Starting && !self.is_too_many(self.misses.load(Ordering::Relaxed));
         let breaker = self.breakers.worst();
         let status = match phase {
             Phase::Starting => "starting",
@@ -296,6 +297,7 @@ mod tests {
     fn a_phase_never_goes_back() {
         let health = health();
         assert_eq!((health.report().0, health.report().1.status), (false, "starting"));
+        assert_eq!(health.report().1.storage.status, "unavailable");
         health.ready();
         assert_eq!((health.report().0, health.report().1.status), (true, "healthy"));
         health.drain();

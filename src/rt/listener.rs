@@ -201,6 +201,26 @@ impl Listener {
     }
 }
 
+/// The next connection queued at any of `listeners`, for as long as `patience`, ready for blocking reads and writes. For a
+/// thread that accepts while no core does yet.
+#[allow(unsafe_code)]
+pub fn accept_any(listeners: &[std::net::TcpListener], patience: Duration) -> Option<std::net::TcpStream> {
+    let watched =
+        |socket: &std::net::TcpListener| libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut queued: Vec<_> = listeners.iter().map(watched).collect();
+    let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the pointer and the length are those of one vector, which outlives the call.
+    let some = unsafe { libc::poll(queued.as_mut_ptr(), queued.len() as libc::nfds_t, patience_ms) } > 0;
+    let ready = queued.iter().filter(|queue| some && queue.revents & libc::POLLIN != 0);
+    // A driver that waits by itself wants blocking sockets, and so does a plain thread.
+    let accepted = ready.map(|queue| queue.fd).find_map(|fd| accept_now(fd, DriverMode::UringPlain));
+    if some && accepted.is_none() {
+        // Out of descriptors, or somebody else has just taken it: poll would say the same again at once.
+        std::thread::sleep(patience);
+    }
+    accepted.map(|(stream, _)| stream)
+}
+
 /// accept4 without waiting. Connections that have ended in the queue are passed over.
 #[allow(unsafe_code)]
 fn accept_now(listener: RawFd, mode: DriverMode) -> Option<(std::net::TcpStream, SocketAddr)> {

@@ -41,7 +41,7 @@ pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
 pub use listen::{Ear, Listen};
-pub use listener::{Accepted, Listener, Spare, is_out_of_descriptors};
+pub use listener::{Accepted, Listener, Spare, accept_any, is_out_of_descriptors};
 pub(crate) use schedule::{allowed_cpus, give_way, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 

@@ -84,6 +84,14 @@ impl TlsAcceptor {
         self.config.store(config);
     }
 
+    /// A session under the present certificate, for a thread that drives it with blocking reads and writes.
+    ///
+    /// # Errors
+    /// When the configuration does not fit itself.
+    pub fn session(&self) -> io::Result<ServerConnection> {
+        ServerConnection::new(self.config.load_full()).map_err(io::Error::other)
+    }
+
     /// Shakes hands over `conn` within `limit`.
     pub async fn accept(&self, conn: Conn, limit: Duration) -> Greeting {
         let session = match ServerConnection::new(self.config.load_full()) {

@@ -1,11 +1,13 @@
 //! Promise: a start that cannot succeed ends at once with a message that names the setting or path and what to do.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{ClosedPort, weir};
+use crate::support::{Answer, Call, ClosedPort, call, chat_call, eventually, weir};
 
 /// Runs `weir` with this configuration and returns its exit code and standard error.
 fn start(folder: &Path, config: &str) -> (i32, String) {
@@ -155,4 +157,81 @@ fn check_says_ok_or_what_a_start_would_say() {
     std::fs::write(&path, "listen_addr: 127.0.0.1\n").unwrap();
     assert_refused(run(&args, &[]), &["`listen_addr`", "host:port"]);
     assert_eq!(run(&["version"], &[]).0, 0);
+}
+
+/// Another process that holds the database, until it is told to let go; ended with its handle.
+struct Holder(Child);
+
+impl Holder {
+    fn lock(database: &Path) -> Self {
+        let script = "import sqlite3, sys\n\
+                      held = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
+                      held.execute('BEGIN EXCLUSIVE')\n\
+                      print('held', flush=True)\n\
+                      sys.stdin.read()\n";
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).arg(database).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = Self(command.spawn().expect("python3 with sqlite3"));
+        let mut said = String::new();
+        BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        holder
+    }
+
+    fn let_go(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+/// A gateway that may not get ready; ended with its handle.
+struct Starting(Child);
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn the_listener_says_starting_from_the_first_moment_on() {
+    for driver in ["auto", "epoll"] {
+        let folder = TempDir::new().unwrap();
+        let database = folder.path().join("weir.db");
+        let holder = Holder::lock(&database);
+        let addr = free_port();
+        let config = folder.path().join("service.yaml");
+        let settings = format!(
+            "listen_addr: {addr}\nstorage: {{database_path: '{}'}}\nserver: {{io_driver: {driver}}}\n\
+             upstream_url: 'http://127.0.0.1:1'\n",
+            database.display()
+        );
+        std::fs::write(&config, settings).unwrap();
+        let _gateway = Starting(weir(&["--config", config.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap());
+        eventually("it listens", || TcpStream::connect(addr).ok());
+
+        let ask = |path: &str| -> Answer { call(addr, Call::get(path).bytes()) };
+        let health = ask("/health");
+        assert_eq!((health.status, health.json()["status"].as_str()), (503, Some("starting")));
+        assert_eq!(health.json()["storage"]["status"], "unavailable");
+        assert_eq!((ask("/livez").status, ask("/readyz").status), (200, 503));
+        assert_eq!(ask("/readyz").json()["status"], "starting");
+        let refused = call(addr, chat_call("hello").bytes());
+        assert_eq!((refused.status, refused.header("retry-after").as_deref()), (503, Some("1")));
+        assert_eq!(refused.json()["error"]["type"], "service_starting");
+        assert_eq!(ask("/api/v1/traces").json()["error"]["type"], "service_starting");
+
+        holder.let_go();
+        eventually("it is ready", || (ask("/readyz").status == 200).then_some(()));
+        let health = ask("/health");
+        assert_eq!((health.status, health.json()["status"].as_str()), (200, Some("healthy")));
+        assert_eq!(health.json()["storage"]["status"], "connected");
+        assert_eq!(call(addr, chat_call("hello").bytes()).status, 502, "the provider is asked now");
+    }
 }
