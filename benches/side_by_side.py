@@ -2,7 +2,8 @@
 """Weir beside nginx, under the same load, in interleaved rounds.
 
 Each round measures every target once, in a fixed order: direct (no proxy), nginx as a plain reverse proxy, weir as a
-pass-through (no analysis, no storage), weir with its defaults. The proxy is pinned to one core, the fake provider and
+pass-through (no analysis, no storage, no cost estimation), weir with its defaults; with --before the same two of another
+build in between, so that a change is measured in one run. The proxy is pinned to one core, the fake provider and
 the load generator to another, and every proxy is started anew for each measurement. Reported are medians over the
 rounds: CPU microseconds per request, requests per second, latencies, and what weir says it dropped.
 
@@ -156,21 +157,22 @@ def weir_settings(options, provider_url, port, work, passthrough):
         f"  io_driver: {options.io_driver}",
     ]
     if passthrough:
-        lines += ["enable_security_analysis: false", "enable_trace_storage: false"]
+        lines += ["enable_security_analysis: false", "enable_trace_storage: false", "cost_estimation: {enabled: false}"]
     if options.weir_extra:
         lines.append(pathlib.Path(options.weir_extra).read_text())
     return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
-def weir(options, provider_url, work, passthrough):
-    if not options.weir:
-        raise SetupError("--weir is needed for this target: the path of the gateway's binary")
+def weir(options, provider_url, work, passthrough, binary="weir"):
+    path = getattr(options, binary)
+    if not path:
+        raise SetupError(f"--{binary} is needed for this target: the path of the gateway's binary")
     port = free_port()
     config, log = work / "weir.yaml", work / "weir.log"
     config.write_text(weir_settings(options, provider_url, port, work, passthrough))
     base = f"http://127.0.0.1:{port}"
-    with process(pinned(options.proxy_core, [options.weir, "--config", config]), log) as child:
+    with process(pinned(options.proxy_core, [path, "--config", config]), log) as child:
         wait_ready(child, f"{base}/health", log)
         yield base, [child.pid]
 
@@ -178,7 +180,9 @@ def weir(options, provider_url, work, passthrough):
 TARGETS = {
     "direct": direct,
     "nginx": nginx,
+    "before-pass": lambda options, url, work: weir(options, url, work, passthrough=True, binary="before"),
     "weir-pass": lambda options, url, work: weir(options, url, work, passthrough=True),
+    "before": lambda options, url, work: weir(options, url, work, passthrough=False, binary="before"),
     "weir": lambda options, url, work: weir(options, url, work, passthrough=False),
 }
 
@@ -227,7 +231,7 @@ def measure(name, options, provider_url, work):
             raise SetupError(f"{name}: the load generator ended with {code}\n{tail(log_path)}")
         report = json.loads(json_path.read_text())
         report["exit_code"] = code
-        report["drops"] = dropped(base) if name.startswith("weir") else {}
+        report["drops"] = dropped(base) if name.startswith(("weir", "before")) else {}
     return report
 
 
@@ -337,6 +341,7 @@ def call_arguments(parser, connections):
 def target_arguments(parser, targets):
     """What is compared."""
     parser.add_argument("--nginx", default="nginx", help="nginx binary (default: from PATH)")
+    parser.add_argument("--before", help="path of another build of the weir binary to compare with")
     parser.add_argument("--targets", default=targets, help="comma-separated, in order (default: %(default)s)")
 
 
@@ -348,6 +353,8 @@ def parse(parser):
             parser.error("--weir is needed")
         return options
     options.names = [name for name in options.targets.split(",") if name]
+    if options.before and options.targets == parser.get_default("targets"):
+        options.names = ["direct", "nginx", "before-pass", "weir-pass", "before", "weir"]
     unknown = [name for name in options.names if name not in TARGETS]
     if unknown or not options.names:
         parser.error(f"--targets: unknown {', '.join(unknown)}; accepted are {', '.join(TARGETS)}")
@@ -360,7 +367,7 @@ def parse(parser):
 
 def arguments():
     parser = base_arguments(__doc__, rounds=5, duration="10s", warmup="2s")
-    target_arguments(parser, ",".join(TARGETS))
+    target_arguments(parser, "direct,nginx,weir-pass,weir")
     call_arguments(parser, connections=64)
     parser.add_argument("--mode", choices=["closed", "open"], default="closed")
     parser.add_argument("--rate", type=float, help="requests per second, open mode")
