@@ -55,6 +55,8 @@ const STATIC_SERIES_MAX: usize = 64;
 pub(super) struct RequestSeries {
     pub(super) provider: &'static str,
     pub(super) model: Box<str>,
+    /// Who brought the model.
+    pub(super) tenant: TenantId,
     pub(super) duration_us: Histogram<17>,
     pub(super) prompt_tokens: Counter,
     pub(super) completion_tokens: Counter,
@@ -197,6 +199,25 @@ impl ClientEvent {
     }
 }
 
+/// The model a call named, and whether it may become a label.
+#[derive(Debug, Clone, Copy)]
+pub struct Model<'a> {
+    /// The name; `None` when the call named none.
+    pub name: Option<&'a str>,
+    /// Who named it.
+    pub tenant: TenantId,
+    /// It has a price or has answered. Any other name counts as `other` unless it is shown already: strangers to every
+    /// provider would otherwise use up the labels.
+    pub vouched: bool,
+}
+
+impl<'a> From<Option<&'a str>> for Model<'a> {
+    /// A name that needs nobody's word, or none.
+    fn from(name: Option<&'a str>) -> Self {
+        Self { name, tenant: TenantId::DEFAULT, vouched: true }
+    }
+}
+
 /// A core's entry for one provider and model.
 struct Requests {
     series: Arc<RequestSeries>,
@@ -245,10 +266,10 @@ impl CoreMeter {
     /// Counts one finished exchange. `status` is what the client was sent, 0 when it was sent no head; durations are
     /// microseconds; token counts are `None` when nobody knows them. `provider_label` is `Provider::label()`.
     #[allow(clippy::too_many_arguments)] // One flat call on the hot path; every argument is a column of the record.
-    pub fn request(
+    pub fn request<'a>(
         &self,
         provider_label: &'static str,
-        model: Option<&str>,
+        model: impl Into<Model<'a>>,
         status: u16,
         duration_us: u64,
         overhead_us: u64,
@@ -256,8 +277,9 @@ impl CoreMeter {
         completion_tokens: Option<u64>,
     ) {
         self.cells.overhead_us.observe(overhead_us);
+        let model = model.into();
         let mut table = self.requests.borrow_mut();
-        let at = self.locate(&mut table, provider_label, model.unwrap_or(NO_MODEL));
+        let at = self.locate(&mut table, provider_label, model.name.unwrap_or(NO_MODEL), &model);
         let Some(entry) = table.get_mut(at) else { return };
         entry.series.duration_us.observe(duration_us);
         if let Some(tokens) = prompt_tokens {
@@ -275,9 +297,9 @@ impl CoreMeter {
     }
 
     /// Counts one call whose model has no known price.
-    pub fn unpriced(&self, provider_label: &'static str, model: Option<&str>) {
+    pub fn unpriced(&self, provider_label: &'static str, model: Model<'_>) {
         let mut table = self.requests.borrow_mut();
-        let at = self.locate(&mut table, provider_label, model.unwrap_or(NO_MODEL));
+        let at = self.locate(&mut table, provider_label, model.name.unwrap_or(NO_MODEL), &model);
         if let Some(entry) = table.get_mut(at) {
             entry.series.unpriced.add(1);
         }
@@ -377,23 +399,34 @@ impl CoreMeter {
 
     /// The position of the entry for a provider and model, begun if need be; folds models that are malformed or too many.
     #[inline]
-    fn locate(&self, table: &mut Table<Requests>, provider: &'static str, model: &str) -> usize {
-        let hash = table.hash(model, provider.as_ptr() as u64);
-        match table.find(hash, |known| same(&known.series, provider, model)) {
+    fn locate(&self, table: &mut Table<Requests>, provider: &'static str, name: &str, model: &Model<'_>) -> usize {
+        let hash = table.hash(name, provider.as_ptr() as u64);
+        match table.find(hash, |known| same(&known.series, provider, name)) {
             Some(at) => at,
-            None => self.begin(table, provider, model, hash),
+            None => self.begin(table, provider, name, model, hash),
         }
     }
 
     #[cold]
-    fn begin(&self, table: &mut Table<Requests>, provider: &'static str, model: &str, hash: u64) -> usize {
-        if model != OTHER && (!is_legal(model) || self.models.borrow_mut().admit(model).1) {
+    fn begin(
+        &self,
+        table: &mut Table<Requests>,
+        provider: &'static str,
+        name: &str,
+        model: &Model<'_>,
+        hash: u64,
+    ) -> usize {
+        let mut models = self.models.borrow_mut();
+        let fits = is_legal(name) && (models.knows(name) || model.vouched && !models.admit_from(model.tenant, name).1);
+        drop(models);
+        if name != OTHER && !fits {
             self.cells.folded_models.add(1);
-            return self.locate(table, provider, OTHER);
+            return self.locate(table, provider, OTHER, model);
         }
         let series = Arc::new(RequestSeries {
             provider,
-            model: model.into(),
+            model: name.into(),
+            tenant: model.tenant,
             duration_us: Histogram::new(&DURATION_BOUNDS_US),
             prompt_tokens: Counter::default(),
             completion_tokens: Counter::default(),

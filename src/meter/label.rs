@@ -1,10 +1,13 @@
 //! Which label values may appear in the exposition: bounded in alphabet, length and number.
 //!
 //! Invariant: whatever clients send, a label takes at most [`MODELS_MAX`] (or [`FINDING_TYPES_MAX`]) different values,
-//! [`NO_MODEL`], and [`OTHER`], into which everything else folds. Knows neither cells nor exposition.
+//! [`NO_MODEL`], and [`OTHER`], into which everything else folds. One tenant can use up at most half of what the others have
+//! left of it. Knows neither cells nor exposition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use weir_config::vocab::TenantId;
 
 /// What a label value becomes that is malformed or one too many.
 pub const OTHER: &str = "other";
@@ -32,12 +35,32 @@ pub fn is_legal(value: &str) -> bool {
 pub(super) struct Admitted {
     max: usize,
     values: BTreeSet<Arc<str>>,
+    /// How many of the values each tenant brought.
+    brought: BTreeMap<TenantId, usize>,
     other: Arc<str>,
 }
 
 impl Admitted {
     pub(super) fn new(max: usize) -> Self {
-        Self { max, values: RESERVED.into_iter().map(Arc::from).collect(), other: Arc::from(OTHER) }
+        let values = RESERVED.into_iter().map(Arc::from).collect();
+        Self { max, values, brought: BTreeMap::new(), other: Arc::from(OTHER) }
+    }
+
+    pub(super) fn knows(&self, value: &str) -> bool {
+        self.values.contains(value)
+    }
+
+    /// The same for a value that a tenant brings, who has to leave room for the values of others.
+    pub(super) fn admit_from(&mut self, tenant: TenantId, value: &str) -> (Arc<str>, bool) {
+        if !self.knows(value) {
+            let own = self.brought.get(&tenant).copied().unwrap_or(0);
+            let of_others = self.values.len() - RESERVED.len() - own;
+            if own >= self.max.saturating_sub(of_others).div_ceil(2) {
+                return (self.other.clone(), true);
+            }
+            self.brought.insert(tenant, own + 1);
+        }
+        self.admit(value)
     }
 
     /// The value to show for `value`, and whether it was folded.
@@ -78,5 +101,19 @@ mod tests {
         assert_eq!(admitted.admit("c"), (Arc::from(OTHER), true));
         assert_eq!(admitted.admit(OTHER), (Arc::from(OTHER), false));
         assert_eq!(admitted.admit(NO_MODEL), (Arc::from(NO_MODEL), false));
+    }
+
+    #[test]
+    fn a_tenant_takes_half_of_what_the_others_have_left() {
+        let mut admitted = Admitted::new(200);
+        let mut shown = |tenant: &str| {
+            let tenant = TenantId::from_credential(tenant.as_bytes());
+            (0..300).filter(|n| !admitted.admit_from(tenant, &format!("{tenant}-{n}")).1).count()
+        };
+        let firsts: Vec<usize> = ["a", "b", "c", "d"].map(&mut shown).to_vec();
+        assert_eq!(firsts, [100, 50, 25, 13]);
+        assert_eq!(shown("a"), 100, "what was shown stays shown, and nothing is added");
+        let rest: usize = (0..300).map(|n| shown(&format!("late-{n}"))).sum();
+        assert_eq!(rest, 200 - 188, "all of them are used in the end");
     }
 }

@@ -25,7 +25,7 @@ mod table;
 mod tests;
 
 pub use cell::HistogramSum;
-pub use core::{ClientEvent, CoreMeter, Direction, UpstreamState};
+pub use core::{ClientEvent, CoreMeter, Direction, Model, UpstreamState};
 pub use cost::TENANTS_MAX;
 pub use expose::{CONTENT_TYPE, Exposition, Labels};
 pub use label::{FINDING_TYPES_MAX, LABEL_BYTES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};

@@ -180,11 +180,11 @@ impl Known {
             match series {
                 Fresh::Core(cells) => self.cores.push(cells),
                 Fresh::Request(cells) => {
-                    let (label, folded) = self.models.admit(&cells.model);
+                    let (label, folded) = self.models.admit_from(cells.tenant, &cells.model);
                     self.requests.push(Labelled { cells, label, folded });
                 }
                 Fresh::Status(cells) => {
-                    let (label, folded) = self.models.admit(&cells.of.model);
+                    let (label, folded) = self.models.admit_from(cells.of.tenant, &cells.of.model);
                     self.statuses.push(Labelled { cells, label, folded });
                 }
                 Fresh::Finding(cells) => {
@@ -291,7 +291,10 @@ impl Known {
         let folded_here = self.findings.iter().filter(|series| series.folded).map(|series| series.cells.count.get());
         let finding_types = total(|core| &core.folded_finding_types) + folded_here.sum::<u64>();
         let statuses = total(|core| &core.folded_statuses);
-        for (label, count) in [("model", models), ("finding_type", finding_types), ("status_code", statuses)] {
+        let tenants = self.costs.folded_tenants();
+        let folds =
+            [("model", models), ("finding_type", finding_types), ("status_code", statuses), ("tenant", tenants)];
+        for (label, count) in folds {
             out.counter(names::LABEL_FOLDS, &[("label", label)], count);
         }
 

@@ -1,6 +1,6 @@
 //! The meter as a whole: what is written on cores and elsewhere is what a strict reader of the exposition finds.
 
-use weir_config::vocab::Severity;
+use weir_config::vocab::{Severity, TenantId};
 
 use super::*;
 
@@ -38,6 +38,11 @@ fn read_strictly(text: &str) -> Vec<(String, f64)> {
     names.dedup();
     assert_eq!(names.len(), count, "no series appears twice");
     samples
+}
+
+/// A model that a tenant of its own names.
+fn from_somebody(model: &str, vouched: bool) -> Model<'_> {
+    Model { name: Some(model), tenant: TenantId::from_credential(model.as_bytes()), vouched }
 }
 
 #[test]
@@ -142,7 +147,7 @@ fn one_core_shows_two_hundred_models_and_folds_the_rest() {
     let core = registry.core();
     for round in 0..2 {
         for n in 0..MODELS_MAX + 50 {
-            core.request("openai", Some(&format!("m{n}")), 200, 1, 1, None, None);
+            core.request("openai", from_somebody(&format!("m{n}"), true), 200, 1, 1, None, None);
         }
         let text = registry.render().unwrap();
         let models = text.lines().filter(|line| line.starts_with("service_requests_total{")).count();
@@ -157,8 +162,8 @@ fn two_cores_together_show_two_hundred_models_and_no_request_is_lost() {
     let registry = Registry::new();
     let (one, two) = (registry.core(), registry.core());
     for n in 0..MODELS_MAX {
-        one.request("openai", Some(&format!("one-{n}")), 200, 1, 1, None, None);
-        two.request("openai", Some(&format!("two-{n}")), 200, 1, 1, None, None);
+        one.request("openai", from_somebody(&format!("one-{n}"), true), 200, 1, 1, None, None);
+        two.request("openai", from_somebody(&format!("two-{n}"), true), 200, 1, 1, None, None);
     }
     for _ in 0..2 {
         let samples = read_strictly(&registry.render().unwrap());
@@ -169,6 +174,58 @@ fn two_cores_together_show_two_hundred_models_and_no_request_is_lost() {
         let folds = samples.iter().find(|(name, _)| name == r#"service_label_folds_total{label="model"}"#).unwrap().1;
         assert_eq!(folds, MODELS_MAX as f64);
     }
+}
+
+#[test]
+fn a_name_nobody_vouches_for_is_shown_only_where_it_is_known() {
+    let registry = Registry::new();
+    let core = registry.core();
+    core.request("openai", from_somebody("junk", false), 404, 1, 1, None, None);
+    core.request("openai", from_somebody("own-model", true), 200, 1, 1, None, None);
+    core.request("openai", from_somebody("own-model", false), 500, 1, 1, None, None);
+    let text = registry.render().unwrap();
+    let count = |model: &str, status: u16| {
+        value_of(
+            &text,
+            &format!(r#"service_requests_total{{provider="openai",model="{model}",status_code="{status}"}}"#),
+        )
+    };
+    assert_eq!((count("other", 404), count("junk", 404)), (Some(1.0), None));
+    assert_eq!((count("own-model", 200), count("own-model", 500)), (Some(1.0), Some(1.0)));
+}
+
+#[test]
+fn one_tenant_leaves_labels_and_series_of_costs_to_the_others() {
+    let registry = Registry::new();
+    let core = registry.core();
+    let [greedy, modest] = ["greedy", "modest"].map(|name| TenantId::from_credential(name.as_bytes()));
+    for n in 0..11_000 {
+        let name = format!("gpt-4o-{n}");
+        core.request("openai", Model { name: Some(&name), tenant: greedy, vouched: true }, 200, 1, 1, None, None);
+        core.cost(greedy, Some(&name), 1_000);
+    }
+    core.request("openai", Model { name: Some("mine"), tenant: modest, vouched: true }, 200, 1, 1, None, None);
+    core.cost(modest, Some("mine"), 7_000);
+    let text = registry.render().unwrap();
+    let served = r#"service_requests_total{provider="openai",model="mine",status_code="200"}"#;
+    assert_eq!(value_of(&text, served), Some(1.0));
+    assert_eq!(value_of(&text, &format!(r#"service_cost_usd_total{{tenant="{modest}",model="mine"}}"#)), Some(7.0));
+    let of_greedy = |line: &&str| line.starts_with(&format!(r#"service_cost_usd_total{{tenant="{greedy}""#));
+    assert_eq!(text.lines().filter(of_greedy).count(), 101, "a hundred models and `other`");
+}
+
+#[test]
+fn tenants_beyond_the_bound_are_counted_as_folded() {
+    let registry = Registry::new();
+    let core = registry.core();
+    for n in 0..TENANTS_MAX + 5 {
+        let tenant = TenantId::from_credential(n.to_string().as_bytes());
+        core.cost(tenant, Some("gpt-4o"), 2_000);
+        core.cost(tenant, Some("gpt-4o"), 2_000);
+    }
+    let text = registry.render().unwrap();
+    assert_eq!(value_of(&text, r#"service_cost_usd_total{tenant="other",model="gpt-4o"}"#), Some(20.0));
+    assert_eq!(value_of(&text, r#"service_label_folds_total{label="tenant"}"#), Some(10.0));
 }
 
 #[test]
@@ -235,13 +292,21 @@ fn cost_of_one_request() {
     let start = std::time::Instant::now();
     for n in 0..rounds {
         let model = &models[(n % 8) as usize];
-        core.request("openai", Some(std::hint::black_box(model)), 200, n & 0xff_ffff, n & 0xfff, Some(100), Some(20));
+        core.request(
+            "openai",
+            Some(std::hint::black_box(model.as_str())),
+            200,
+            n & 0xff_ffff,
+            n & 0xfff,
+            Some(100),
+            Some(20),
+        );
     }
     println!("request(): {:.1} ns", start.elapsed().as_nanos() as f64 / rounds as f64);
 
     for provider in ["openai", "anthropic", "ollama", "vllm", "tgi"] {
         for n in 0..180 {
-            core.request(provider, Some(&format!("m{n}")), 200, n, n, Some(1), Some(1));
+            core.request(provider, Some(format!("m{n}").as_str()), 200, n, n, Some(1), Some(1));
         }
     }
     let start = std::time::Instant::now();
