@@ -76,7 +76,9 @@ fn caps(bench: &mut Criterion) {
     let budget = Some(Budget { hard_nano_usd: u64::MAX / 2, soft_nano_usd: Some(u64::MAX / 4) });
     let budgets: Budgets = [budget; 4];
     let tenants: Vec<TenantId> = (0..TENANTS).map(tenant).collect();
-    let call = |tenant: TenantId| spend.reserve(tenant, "_default", &budgets, 1_000, NOON).map(|held| held.settle(900));
+    let call = |tenant: TenantId| {
+        spend.reserve(tenant, "_default", &budgets, &[None; 4], 1_000, NOON).map(|held| held.settle(900))
+    };
     for tenant in &tenants {
         assert!(call(*tenant).is_ok());
     }

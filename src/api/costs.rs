@@ -1,4 +1,4 @@
-//! `GET /api/v1/costs/current`: what an agent has spent in the windows it has budgets for.
+//! `GET /api/v1/costs/current`: what an agent, and its tenant, has spent in the windows they have budgets for.
 //!
 //! Answered from memory, so it is as exact as the caps themselves. Knows no prices.
 
@@ -9,14 +9,14 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::Settings;
-use weir_config::settings::{TokenCap, Window};
+use weir_config::settings::{Budgets, TokenCap, Window};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::ask::Ask;
 use super::error::Fault;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
-use crate::money::{DEFAULT_AGENT, Spend, WindowSpend};
+use crate::money::{DEFAULT_AGENT, Spend, WHOLE_TENANT, WindowSpend};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const NANO_PER_USD: f64 = 1e9;
@@ -43,6 +43,8 @@ pub(super) struct SpendSnapshot {
     agent_id: String,
     /// The windows the agent has budgets for, shortest first.
     windows: Vec<WindowSnapshot>,
+    /// The windows the tenant has budgets for, over all its agents.
+    tenant_windows: Vec<WindowSnapshot>,
     /// The cap on each request of the agent.
     token_cap: Option<TokenCapShown>,
 }
@@ -80,15 +82,18 @@ pub(super) async fn current(api: Api, ask: Ask) -> Answer {
         return Err(disabled());
     }
     let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
-    let spent = costs.spend.snapshot(tenant_id, &agent_id, now_s);
-    let budgets = caps.budgets(&agent_id);
-    let windows = Window::ALL.iter().zip(spent).zip(budgets).filter_map(|((window, spent), budget)| {
-        let budget = budget.as_ref()?;
-        Some(shown(*window, &spent, budget.hard_nano_usd, budget.soft_nano_usd))
-    });
-    let windows = windows.collect();
+    let windows_of = |agent: &str, budgets: &Budgets| {
+        let spent = costs.spend.snapshot(tenant_id, agent, now_s);
+        let windows = Window::ALL.iter().zip(spent).zip(budgets).filter_map(|((window, spent), budget)| {
+            let budget = budget.as_ref()?;
+            Some(shown(*window, &spent, budget.hard_nano_usd, budget.soft_nano_usd))
+        });
+        windows.collect()
+    };
+    let windows = windows_of(&agent_id, caps.budgets(&agent_id));
+    let tenant_windows = windows_of(WHOLE_TENANT, &caps.tenant_budgets);
     let token_cap = caps.tokens(&agent_id).map(TokenCapShown::from);
-    let snapshot = SpendSnapshot { tenant_id, agent_id, windows, token_cap };
+    let snapshot = SpendSnapshot { tenant_id, agent_id, windows, tenant_windows, token_cap };
     Ok(answer(StatusCode::OK, to_json(&snapshot)?, "application/json"))
 }
 

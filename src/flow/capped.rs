@@ -6,13 +6,14 @@
 
 use weir_config::Settings;
 use weir_config::settings::CostCaps;
-use weir_config::vocab::{Operation, Timestamp};
+use weir_config::vocab::{Operation, TenantId, Timestamp};
 
 use super::Core;
 use super::ledger::Ledger;
 use crate::exchange::{Enforced, Inspected, Payload, Refusal, RequestText};
-use crate::money::{Ask, DEFAULT_AGENT, Exceeded, TokenExcess, estimate_nano_usd, excess_asked};
+use crate::money::{Ask, DEFAULT_AGENT, Exceeded, Holder, TokenExcess, estimate_nano_usd, excess_asked};
 use crate::observe::estimate_tokens;
+use crate::record::Identity;
 
 /// Text looked at to estimate its tokens; of a longer one the rest is taken to be like the beginning.
 const SAMPLE_BYTES: usize = 64 * 1024;
@@ -20,19 +21,33 @@ const SAMPLE_BYTES: usize = 64 * 1024;
 const TOKENS_PER_PART: u64 = 4;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// Lets the request through with its estimate reserved, or says which cap does not.
+/// Lets the request through with its estimate reserved, or says which cap does not. What was refused keeps its text: who hit
+/// the cap, and with what, is the first question.
 pub(super) fn hold_to_caps(
     core: &Core,
     settings: &Settings,
-    enforced: &Enforced,
+    enforced: Enforced,
     ledger: &mut Ledger,
-) -> Result<(), Refusal> {
-    let (caps, inspected) = (&settings.cost_caps, &enforced.inspected);
-    if !applies(caps, inspected) {
-        return Ok(());
+) -> Result<Enforced, Refusal> {
+    let caps = &settings.cost_caps;
+    if caps.enabled && enforced.inspected.parsed.head.upgrade_websocket {
+        return refuse_tunnel_over_budget(core, caps, &enforced.inspected).map(|()| enforced);
     }
+    if !applies(caps, &enforced.inspected) {
+        return Ok(enforced);
+    }
+    match reserve(core, caps, &enforced.inspected, ledger) {
+        Ok(()) => Ok(enforced),
+        Err(refusal) => {
+            ledger.text = enforced.inspected.text;
+            Err(refusal)
+        }
+    }
+}
+
+fn reserve(core: &Core, caps: &CostCaps, inspected: &Inspected, ledger: &mut Ledger) -> Result<(), Refusal> {
     let identity = &inspected.parsed.identity;
-    let agent = identity.agent_id.as_deref().filter(|agent| !agent.is_empty()).unwrap_or(DEFAULT_AGENT);
+    let agent = agent_of(identity);
     let ask = ask(inspected);
     if let Some(cap) = caps.tokens(agent) {
         if let Some(excess) = excess_asked(&cap, ask) {
@@ -45,19 +60,44 @@ pub(super) fn hold_to_caps(
         RequestText::None | RequestText::Raw { .. } => None,
     };
     let model = model.or(identity.path_model.as_deref());
-    let price = model.and_then(|model| core.process.parts.prices.find(identity.provider.as_str(), model));
+    let price = model.and_then(|model| core.process.parts.prices.find(identity.priced_as().as_str(), model));
     let output_tokens =
         if identity.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens.0) };
     let estimate = price.map_or(0, |price| estimate_nano_usd(&price, ask, output_tokens));
     let now_s = identity.start_time.micros() / MICROS_PER_SECOND;
     let spend = &core.process.parts.spend;
-    match spend.reserve(identity.tenant_id, agent, caps.budgets(agent), estimate, now_s) {
+    let reservation = spend
+        .reserve(identity.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, estimate, now_s)
+        .map_err(|exceeded| {
+            let cost = format!("this request may cost ${}", dollars(estimate));
+            over_budget((identity.tenant_id, agent), &exceeded, &cost, now_s)
+        })?;
+    ledger.reserved(reservation);
+    Ok(())
+}
+
+/// A tunnel's frames are not read, so what it costs is counted nowhere; but none is opened once a budget is used up.
+fn refuse_tunnel_over_budget(core: &Core, caps: &CostCaps, inspected: &Inspected) -> Result<(), Refusal> {
+    let identity = &inspected.parsed.identity;
+    let agent = agent_of(identity);
+    let now_s = identity.start_time.micros() / MICROS_PER_SECOND;
+    let spend = &core.process.parts.spend;
+    // The smallest amount finds room in every budget that has any left.
+    let probe = spend.reserve(identity.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, 1, now_s);
+    match probe {
         Ok(reservation) => {
-            ledger.reserved(reservation);
+            reservation.settle(0);
             Ok(())
         }
-        Err(exceeded) => Err(over_budget(agent, &exceeded, estimate, now_s)),
+        Err(exceeded) => {
+            let cost = "nobody can say what a WebSocket costs";
+            Err(over_budget((identity.tenant_id, agent), &exceeded, cost, now_s))
+        }
     }
+}
+
+fn agent_of(identity: &Identity) -> &str {
+    identity.agent_id.as_deref().filter(|agent| !agent.is_empty()).unwrap_or(DEFAULT_AGENT)
 }
 
 /// Whether this request can cost anything: providers charge for what is posted.
@@ -105,24 +145,30 @@ fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
         .with("agent_id", agent)
 }
 
-fn over_budget(agent: &str, exceeded: &Exceeded, estimate: u64, now_s: i64) -> Refusal {
+fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, cost: &str, now_s: i64) -> Refusal {
     let window = exceeded.window.as_str();
     let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
-    let [limit, current, reserved, estimate] =
-        [exceeded.limit_nano_usd, exceeded.spent_nano_usd, exceeded.reserved_nano_usd, estimate].map(dollars);
+    let [limit, current, reserved] =
+        [exceeded.limit_nano_usd, exceeded.spent_nano_usd, exceeded.reserved_nano_usd].map(dollars);
+    let (who, setting) = match exceeded.holder {
+        Holder::Agent => (format!("agent `{agent}`"), "cost_caps"),
+        Holder::Tenant => (format!("tenant {tenant}, over all its agents,"), "cost_caps.tenant_budget_caps"),
+    };
     let message = format!(
-        "agent `{agent}` has spent ${current} of its {window} budget of ${limit} (${reserved} more is reserved by requests \
-         under way), and this request may cost ${estimate}; wait until {resets_at}, or raise `cost_caps`"
+        "{who} has spent ${current} of its {window} budget of ${limit} (${reserved} more is reserved by requests under \
+         way), and {cost}; wait until {resets_at}, or raise `{setting}`"
     );
     Refusal::new(429, "cost_cap_exceeded", message)
         .header("Retry-After", (exceeded.resets_at_s - now_s).max(1))
         .header("x-should-retry", false)
         .with("scope", "budget")
+        .with("budget_of", exceeded.holder.as_str())
         .with("window", window)
         .with("limit", limit)
         .with("current", current)
         .with("reserved", reserved)
         .with("agent_id", agent)
+        .with("tenant_id", tenant.to_string())
         .with("resets_at", resets_at.to_string())
 }
 

@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 
+use weir_config::vocab::Provider;
 use weir_storage::record::SpanRecord;
 
 use crate::money::{Counted, Family, Prices, cost_nano_usd};
@@ -40,6 +41,8 @@ pub(crate) struct Bill {
     pub(crate) model: Option<String>,
     /// Whether the answer was seen to its end.
     pub(crate) complete: bool,
+    /// Whose prices hold, where that is not the span's provider: a client's header names a provider, never a price.
+    pub(crate) priced_as: Option<Provider>,
 }
 
 /// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars. May be done again with a better
@@ -65,8 +68,9 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     }
     let used = span.prompt_tokens.is_some() || span.completion_tokens.is_some();
     let prices = prices.filter(|_| answered && used)?;
-    let asked = span.model.as_deref().and_then(|model| prices.find(&span.provider, model));
-    let Some(price) = asked.or_else(|| prices.find(&span.provider, bill.model.as_deref()?)) else {
+    let provider = bill.priced_as.as_ref().map_or(&*span.provider, Provider::as_str);
+    let asked = span.model.as_deref().and_then(|model| prices.find(provider, model));
+    let Some(price) = asked.or_else(|| prices.find(provider, bill.model.as_deref()?)) else {
         span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
         return None;
     };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, UnreadSet, score};
+use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, UnreadSet, score};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Hit, Options, Part, PartKind, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
@@ -33,6 +33,8 @@ pub(crate) struct Finish {
     pub(crate) decoded_bytes_max: usize,
     /// The model the request's path named.
     pub(crate) path_model: Option<String>,
+    /// Whose prices hold, where that is not the span's provider.
+    pub(crate) priced_as: Option<Provider>,
     /// Whether the call is to be priced.
     pub(crate) priced: bool,
 }
@@ -129,6 +131,7 @@ fn fill(
         analyse: options,
         decoded_bytes_max,
         path_model,
+        priced_as,
         priced,
         ..
     } = finish;
@@ -158,7 +161,8 @@ fn fill(
     if !unread_answer.is_empty() {
         span.tags.insert(Cow::Borrowed("unscanned_response"), unread_answer.to_string());
     }
-    let bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
+    let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
+    bill.priced_as = priced_as;
     let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices), Counter::Estimate);
     Finished { span, cost_nano_usd, bill, priced, unread_answer }
 }
@@ -276,7 +280,12 @@ fn take_request(span: &mut SpanRecord, view: RequestView) {
 }
 
 fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
-    let mut bill = Bill { usage: answer.usage.unwrap_or_default(), model: answer.model, complete: answer.complete };
+    let mut bill = Bill {
+        usage: answer.usage.unwrap_or_default(),
+        model: answer.model,
+        complete: answer.complete,
+        priced_as: None,
+    };
     if span.model.is_none() {
         span.model = bill.model.take();
     }

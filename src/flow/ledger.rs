@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weir_config::Settings;
 use weir_config::settings::{TokenCap, Tokenizer};
-use weir_config::vocab::{Dialect, Finding, Timestamp, TraceId, score};
+use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, TraceId, score};
 use weir_inference::{Job, Options, Turn};
 use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
@@ -49,6 +49,8 @@ pub(crate) struct Ledger {
     answer_permit: Permit,
     /// The model the request's path named.
     path_model: Option<String>,
+    /// Whose prices hold, where that is not the span's provider.
+    priced_as: Option<Provider>,
     /// Whether the provider charges for requests like this one.
     pub(crate) billable: bool,
     reservation: Option<Reservation>,
@@ -89,6 +91,7 @@ impl Ledger {
             permit: None,
             answer_permit: core.process.bodies.permit(),
             path_model: identity.path_model.clone(),
+            priced_as: identity.priced_as.clone(),
             billable: false,
             reservation: None,
             token_cap: None,
@@ -260,6 +263,7 @@ impl Ledger {
             analyse,
             decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
             path_model: self.path_model.take(),
+            priced_as: self.priced_as.take(),
             priced: self.billable && (self.settings.cost_estimation.enabled || self.reservation.is_some()),
         };
         let publish = Publish {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use weir_config::prices::Price;
 use weir_config::settings::TokenCap;
 use weir_config::vocab::{Finding, Severity, score};
 use weir_storage::Dropped;
@@ -12,8 +13,8 @@ use super::Process;
 use super::capped::dollars;
 use super::charge::UNPRICED;
 use super::complete::Finished;
-use crate::meter::{CoreMeter, Direction};
-use crate::money::{DEFAULT_AGENT, Reservation, Warning, excess_used};
+use crate::meter::{CoreMeter, Direction, Model};
+use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, excess_used};
 
 /// What the last step needs beside the completed record.
 pub(crate) struct Publish {
@@ -44,14 +45,16 @@ impl Publish {
         if !self.show_cost {
             span.estimated_cost_usd = None;
             span.tags.remove(UNPRICED);
-        } else if let Some(nano_usd) = cost_nano_usd {
+        }
+        let model = model_of(process, &span);
+        if let Some(nano_usd) = cost_nano_usd.filter(|_| self.show_cost) {
             meter.cost(span.tenant_id, span.model.as_deref(), nano_usd);
         } else if span.tags.contains_key(UNPRICED) {
-            meter.unpriced(self.provider_label, span.model.as_deref());
+            meter.unpriced(self.provider_label, model);
         }
         meter.request(
             self.provider_label,
-            span.model.as_deref(),
+            model,
             span.status_code.unwrap_or(0),
             u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
             span.overhead_us.unwrap_or(0),
@@ -73,6 +76,16 @@ impl Publish {
     }
 }
 
+/// The model as a label: a name that has answered, or has a price, may become one. Ollama's price of nothing is no sign that
+/// a model exists.
+fn model_of<'a>(process: &Process, span: &'a SpanRecord) -> Model<'a> {
+    let name = span.model.as_deref();
+    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
+    let priced = || name.and_then(|name| process.parts.prices.find(&span.provider, name));
+    let vouched = answered || priced().is_some_and(|price| price != Price::default());
+    Model { name, tenant: span.tenant_id, vouched }
+}
+
 /// Flags an answer that used more than its request was allowed to ask for.
 fn hold_to_tokens(span: &mut SpanRecord, cap: &TokenCap) {
     let Some(excess) = excess_used(cap, span.prompt_tokens, span.completion_tokens) else { return };
@@ -86,8 +99,12 @@ fn hold_to_tokens(span: &mut SpanRecord, cap: &TokenCap) {
 }
 
 fn soft_limit(agent: &str, reached: &Warning) -> Finding {
-    let mut finding = warning("the agent's spend has reached the soft limit of its budget");
+    let mut finding = warning(match reached.holder {
+        Holder::Agent => "the agent's spend has reached the soft limit of its budget",
+        Holder::Tenant => "the spend of all agents of the tenant has reached the soft limit of its budget",
+    });
     finding.metadata.insert("scope".to_owned(), "budget".to_owned());
+    finding.metadata.insert("budget_of".to_owned(), reached.holder.as_str().to_owned());
     finding.metadata.insert("agent_id".to_owned(), agent.to_owned());
     finding.metadata.insert("window".to_owned(), reached.window.as_str().to_owned());
     finding.metadata.insert("limit".to_owned(), dollars(reached.limit_nano_usd).to_string());

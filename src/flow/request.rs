@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, Role, SpanId, Timestamp, TraceId};
+use weir_config::vocab::{Dialect, Provider, Role, SpanId, Timestamp, TraceId};
 
 use super::act::{enforce, rewrite};
 use super::capped::hold_to_caps;
@@ -121,8 +121,8 @@ async fn run(
     }
     let inspected = inspect(session, settings, admitted, ledger).await?;
     let enforced = enforce(settings, inspected, ledger)?;
-    hold_to_caps(&core, settings, &enforced, ledger)?;
-    let ready = rewrite(settings, enforced, ledger);
+    let affordable = hold_to_caps(&core, settings, enforced, ledger)?;
+    let ready = rewrite(settings, affordable, ledger);
     forward(session, settings, ready, ledger).await
 }
 
@@ -140,6 +140,7 @@ fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: Reque
         parent_span_id: trace.map(|trace| trace.parent),
         agent_id: head.get("x-service-agent-id").map(|value| bounded_text(value, 256)),
         provider: route.provider.clone(),
+        priced_as: priced_as(settings, &head),
         operation: route.operation,
         path_model: inspect::model_in_path(head.path()),
         start_time,
@@ -151,6 +152,13 @@ fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: Reque
 fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {
     let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
     inspect::route(forced, head.path(), &settings.upstream.host)
+}
+
+/// Whose prices hold where that is not the route's provider: a client with a credential says who answers, not what it costs.
+fn priced_as(settings: &Settings, head: &RequestHead) -> Option<Provider> {
+    let trusted = !settings.auth.enabled || settings.cost_estimation.trust_provider_header;
+    (!trusted && head.get("x-service-provider").is_some())
+        .then(|| inspect::route(None, head.path(), &settings.upstream.host).provider)
 }
 
 fn fresh_w3c_span() -> SpanId {

@@ -24,5 +24,5 @@ pub use book::{PriceBook, Prices};
 pub use calendar::Period;
 pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
 pub use cost::{Counted, cost_nano_usd};
-pub use spend::{DEFAULT_AGENT, Exceeded, OTHER_AGENT, Reservation, Spend, Warning, WindowSpend};
+pub use spend::{DEFAULT_AGENT, Exceeded, Holder, OTHER_AGENT, Reservation, Spend, WHOLE_TENANT, Warning, WindowSpend};
 pub use tokenizer::Family;

@@ -1,4 +1,5 @@
-//! What each agent of each tenant has spent in its hour, day, week and month, exact across cores and without a lock.
+//! What each agent of each tenant, and each tenant over all its agents, has spent in its hour, day, week and month, exact
+//! across cores and without a lock.
 //!
 //! A request reserves an estimate before it is forwarded and settles with its real cost after. Each window's period is a
 //! cell of its own behind an atomic pointer: who first sees that a period is over puts a fresh cell in its place, and a
@@ -15,19 +16,27 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use once_cell::race::OnceBox;
-use smallvec::SmallVec;
-use weir_config::settings::{Budget, Budgets, Window};
+use weir_config::settings::{Budgets, Window};
 use weir_config::vocab::TenantId;
 use weir_storage::SpendRow;
 
+use self::cell::Cell;
+use self::hold::Hold;
 use super::calendar::Period;
+
+mod cell;
+mod hold;
+
+pub use hold::{Exceeded, Holder, Reservation, Warning};
 
 /// The agent of a request that names none.
 pub const DEFAULT_AGENT: &str = "_default";
+/// Stands for the tenant over all its agents. No request can name it: an empty agent name is taken as none.
+pub const WHOLE_TENANT: &str = "";
 /// The agent whose account later agents of a tenant share.
 pub const OTHER_AGENT: &str = "_other";
 /// Accounts kept apart; a quarter of a mebibyte of pointers.
@@ -36,28 +45,10 @@ pub(super) const ACCOUNTS_MAX: usize = 1 << 15;
 pub(super) const AGENTS_PER_TENANT_MAX: u32 = 1_000;
 /// How far an account may stand from its hash.
 const PROBES: usize = 32;
-/// Accounts shared when the table has no room left.
+/// Accounts of agents shared when the table has no room left, and as many of tenants.
 const SHARED: usize = 64;
-/// What a sum of spend stands still at, nanodollars: far beyond any real one, and far enough from where it would wrap for
-/// as many calls at once as there are threads.
-const SPENT_MAX: u64 = 1 << 62;
-/// What one call counts at most, nanodollars (72 million dollars).
-const CALL_MAX: u64 = 1 << 56;
 /// Counters of agents per tenant; tenants that share one only reach the bound earlier.
 const COUNTERS: usize = 4_096;
-
-/// One window's spend in one period.
-struct Cell {
-    period: Period,
-    /// The second since which it counts. What a tenant's account holds from before its deletion is not kept.
-    since_s: i64,
-    /// Spent and reserved, nanodollars.
-    committed: AtomicU64,
-    /// Nanodollars of settled calls.
-    spent: AtomicU64,
-    /// Whether reaching the soft limit has been reported.
-    warned: AtomicBool,
-}
 
 struct Account {
     tenant: TenantId,
@@ -75,32 +66,6 @@ pub struct Spend {
     dirty: AtomicBool,
 }
 
-/// A hard limit that a request would exceed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exceeded {
-    /// Which window.
-    pub window: Window,
-    /// Its hard limit, nanodollars.
-    pub limit_nano_usd: u64,
-    /// Spent so far.
-    pub spent_nano_usd: u64,
-    /// Reserved by requests that are under way.
-    pub reserved_nano_usd: u64,
-    /// When the next period begins, seconds since 1970.
-    pub resets_at_s: i64,
-}
-
-/// A soft limit that has just been reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Warning {
-    /// Which window.
-    pub window: Window,
-    /// Its soft limit, nanodollars.
-    pub limit_nano_usd: u64,
-    /// Spent, the settled call included.
-    pub spent_nano_usd: u64,
-}
-
 /// One window of an account at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSpend {
@@ -110,56 +75,6 @@ pub struct WindowSpend {
     pub spent_nano_usd: u64,
     /// Nanodollars reserved by calls under way.
     pub reserved_nano_usd: u64,
-}
-
-/// What a request has reserved. Dropping it settles with the estimate: a call whose end nobody saw may have cost it.
-pub struct Reservation {
-    spend: Arc<Spend>,
-    at: usize,
-    cells: [Arc<Cell>; 4],
-    soft: [Option<u64>; 4],
-    estimate: u64,
-    settled: bool,
-}
-
-// === impl Cell ===
-
-impl Cell {
-    fn new(period: Period, since_s: i64, spent: u64) -> Arc<Self> {
-        let (committed, spent) = (AtomicU64::new(spent), AtomicU64::new(spent));
-        Arc::new(Self { period, since_s, committed, spent, warned: AtomicBool::new(false) })
-    }
-
-    /// Adds `amount` unless that exceeds `limit`.
-    fn commit(&self, amount: u64, limit: u64) -> bool {
-        let fits = |committed: u64| committed.checked_add(amount).filter(|sum| *sum <= limit);
-        self.committed.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
-    }
-
-    /// Adds `amount` where nothing limits it. Wrapping, so that absurd estimates refuse nobody: what is taken off again is
-    /// the same number.
-    fn note(&self, amount: u64) {
-        self.committed.fetch_add(amount, Ordering::AcqRel);
-    }
-
-    fn release(&self, amount: u64) {
-        self.committed.fetch_sub(amount, Ordering::AcqRel);
-    }
-
-    /// Turns a reservation into spend; gives the spend after it. Stands still at [`SPENT_MAX`]: a provider that reports
-    /// absurd numbers of tokens must not carry a sum past its end and so free the budget.
-    fn settle(&self, reserved: u64, actual: u64) -> u64 {
-        let actual = actual.min(CALL_MAX).min(SPENT_MAX.saturating_sub(self.spent.load(Ordering::Acquire)));
-        // One step, wrapping where the call was cheaper than its estimate: the sum is exact at every moment.
-        self.committed.fetch_add(actual.wrapping_sub(reserved), Ordering::AcqRel);
-        self.spent.fetch_add(actual, Ordering::AcqRel).saturating_add(actual)
-    }
-
-    fn read(&self) -> WindowSpend {
-        let spent_nano_usd = self.spent.load(Ordering::Acquire);
-        let reserved_nano_usd = self.committed.load(Ordering::Acquire).saturating_sub(spent_nano_usd);
-        WindowSpend { period: self.period, spent_nano_usd, reserved_nano_usd }
-    }
 }
 
 // === impl Account ===
@@ -209,40 +124,38 @@ impl Spend {
     pub fn new() -> Self {
         Self {
             slots: (0..ACCOUNTS_MAX).map(|_| OnceBox::new()).collect(),
-            shared: (0..SHARED).map(|_| OnceBox::new()).collect(),
+            shared: (0..2 * SHARED).map(|_| OnceBox::new()).collect(),
             agents: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
             dirty: AtomicBool::new(false),
         }
     }
 
-    /// Reserves `estimate` nanodollars in all windows, or says which hard limit does not allow it.
+    /// Reserves `estimate` nanodollars in all windows of the agent, and of the tenant where `over_all` bounds all its agents
+    /// together, or says which hard limit does not allow it.
     ///
     /// # Errors
-    /// The first window, shortest first, whose limit would be exceeded; then nothing is reserved.
+    /// The first window whose limit would be exceeded, the agent's before the tenant's and shortest first; then nothing is
+    /// reserved.
     pub fn reserve(
         self: &Arc<Self>,
         tenant: TenantId,
         agent: &str,
         budgets: &Budgets,
+        over_all: &Budgets,
         estimate: u64,
         now_s: i64,
     ) -> Result<Reservation, Exceeded> {
         let (at, account) = self.account(tenant, agent, now_s);
-        let cells = account.cells(now_s);
-        for (index, (cell, window)) in cells.iter().zip(Window::ALL).enumerate() {
-            let limit = budgets[index].map_or(u64::MAX, |budget| budget.hard_nano_usd);
-            if limit == u64::MAX {
-                cell.note(estimate);
-            } else if !cell.commit(estimate, limit) {
-                cells.iter().take(index).for_each(|cell| cell.release(estimate));
-                let WindowSpend { period, spent_nano_usd, reserved_nano_usd } = cell.read();
-                let resets_at_s = period.end_s;
-                return Err(Exceeded { window, limit_nano_usd: limit, spent_nano_usd, reserved_nano_usd, resets_at_s });
-            }
-        }
-        let soft = budgets.map(|budget: Option<Budget>| budget.and_then(|budget| budget.soft_nano_usd));
-        Ok(Reservation { spend: Arc::clone(self), at, cells, soft, estimate, settled: false })
+        let own = Hold::of(Holder::Agent, at, account.cells(now_s), budgets, estimate)?;
+        let shared = if over_all.iter().any(Option::is_some) {
+            let (at, account) = self.account(tenant, WHOLE_TENANT, now_s);
+            let hold = Hold::of(Holder::Tenant, at, account.cells(now_s), over_all, estimate);
+            Some(hold.inspect_err(|_| own.undo(estimate))?)
+        } else {
+            None
+        };
+        Ok(Reservation { spend: Arc::clone(self), agent: own, tenant: shared, estimate, settled: false })
     }
 
     /// The running windows of an agent, in the order of [`Window::ALL`].
@@ -331,7 +244,9 @@ impl Spend {
             return known;
         }
         let counter = &self.agents[self.hasher.hash_one(tenant) as usize % COUNTERS];
-        if counter.fetch_add(1, Ordering::Relaxed) >= AGENTS_PER_TENANT_MAX && agent != OTHER_AGENT {
+        // However many agents a tenant invents, its own account and the one they share are kept apart.
+        let bounded = !matches!(agent, OTHER_AGENT | WHOLE_TENANT);
+        if counter.fetch_add(1, Ordering::Relaxed) >= AGENTS_PER_TENANT_MAX && bounded {
             counter.fetch_sub(1, Ordering::Relaxed);
             return self.account(tenant, OTHER_AGENT, now_s);
         }
@@ -345,12 +260,22 @@ impl Spend {
             }
         }
         counter.fetch_sub(1, Ordering::Relaxed);
-        let at = self.hasher.hash_one(tenant) as usize % SHARED;
-        (ACCOUNTS_MAX + at, self.shared[at].get_or_init(|| Box::new(Account::new(tenant, OTHER_AGENT, now_s))))
+        let (first, name) = if agent == WHOLE_TENANT { (SHARED, WHOLE_TENANT) } else { (0, OTHER_AGENT) };
+        let at = first + self.hasher.hash_one(tenant) as usize % SHARED;
+        (ACCOUNTS_MAX + at, self.shared[at].get_or_init(|| Box::new(Account::new(tenant, name, now_s))))
+    }
+
+    /// What this account holds differs from what was kept.
+    fn changed(&self, at: usize) {
+        if let Some(account) = self.at(at) {
+            account.dirty.store(true, Ordering::Release);
+        }
+        self.dirty.store(true, Ordering::Release);
     }
 
     fn find(&self, tenant: TenantId, agent: &str) -> Option<&Account> {
-        self.position(tenant, agent).or_else(|| self.position(tenant, OTHER_AGENT)).map(|(_, account)| account)
+        let shared = || self.position(tenant, OTHER_AGENT).filter(|_| agent != WHOLE_TENANT);
+        self.position(tenant, agent).or_else(shared).map(|(_, account)| account)
     }
 
     fn position(&self, tenant: TenantId, agent: &str) -> Option<(usize, &Account)> {
@@ -373,46 +298,6 @@ impl Spend {
 
     fn accounts(&self) -> impl Iterator<Item = &Account> {
         self.slots.iter().chain(&self.shared).filter_map(OnceBox::get)
-    }
-}
-
-// === impl Reservation ===
-
-impl Reservation {
-    /// Replaces the estimate by what the call really cost; says which soft limits that reached.
-    pub fn settle(mut self, actual_nano_usd: u64) -> SmallVec<[Warning; 2]> {
-        self.end(actual_nano_usd)
-    }
-
-    fn end(&mut self, actual: u64) -> SmallVec<[Warning; 2]> {
-        let mut warnings = SmallVec::new();
-        if std::mem::replace(&mut self.settled, true) {
-            return warnings;
-        }
-        for ((cell, soft), window) in self.cells.iter().zip(self.soft).zip(Window::ALL) {
-            let spent = cell.settle(self.estimate, actual);
-            if let Some(limit) = soft
-                && spent >= limit
-                && actual > 0
-                && !cell.warned.load(Ordering::Relaxed)
-                && !cell.warned.swap(true, Ordering::AcqRel)
-            {
-                warnings.push(Warning { window, limit_nano_usd: limit, spent_nano_usd: spent });
-            }
-        }
-        if actual > 0 {
-            if let Some(account) = self.spend.at(self.at) {
-                account.dirty.store(true, Ordering::Release);
-            }
-            self.spend.dirty.store(true, Ordering::Release);
-        }
-        warnings
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.end(self.estimate);
     }
 }
 

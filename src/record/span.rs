@@ -21,12 +21,21 @@ pub struct Identity {
     pub agent_id: Option<String>,
     /// Who answers.
     pub provider: Provider,
+    /// Whose prices hold, where that is not `provider`.
+    pub priced_as: Option<Provider>,
     /// What is asked for.
     pub operation: Operation,
     /// The model the path names.
     pub path_model: Option<String>,
     /// When the head had been read.
     pub start_time: Timestamp,
+}
+
+impl Identity {
+    /// Whose prices hold.
+    pub fn priced_as(&self) -> &Provider {
+        self.priced_as.as_ref().unwrap_or(&self.provider)
+    }
 }
 
 /// A span that has only begun: no text, no counts, no status, nothing found, no detector run.

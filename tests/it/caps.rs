@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
+use crate::support::{
+    AUTH, Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers,
+};
 
 /// Each call of `cent` costs one cent: one output token at 10,000 dollars per million, nothing for the input.
 const PRICES: &str = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
@@ -67,8 +69,9 @@ on_both_drivers! {
         let seconds: u64 = answers[3].header("retry-after").unwrap().parse().unwrap();
         assert!((1..=31 * 86_400).contains(&seconds), "{seconds}");
         assert_eq!(upstream.requests().len(), 3, "what is refused is not sent");
-        // The refused call is recorded like any other.
+        // The refused call is recorded like any other: who hit the cap, and with what.
         let span = gateway.span_of(&answers[3]);
+        assert_eq!((&span["model"], &span["prompt"]), (&json!("cent"), &json!("hi")));
         assert_eq!((&span["status_code"], &span["error_type"]), (&json!(429), &json!("cost_cap_exceeded")));
         assert_eq!(span["estimated_cost_usd"], Value::Null);
 
@@ -80,7 +83,7 @@ on_both_drivers! {
         };
         assert_eq!(warned(&answers[0]), None);
         let warning = warned(&answers[1]).unwrap();
-        assert_eq!(warning["metadata"], json!({ "scope": "budget", "agent_id": "_default", "window": "monthly", "limit": "0.02", "current": "0.02" }));
+        assert_eq!(warning["metadata"], json!({ "scope": "budget", "budget_of": "agent", "agent_id": "_default", "window": "monthly", "limit": "0.02", "current": "0.02" }));
         assert_eq!(warned(&answers[2]), None);
 
         // Others have budgets of their own.
@@ -111,6 +114,7 @@ on_both_drivers! {
                 { "window": "monthly", "current_spend_usd": 0.03, "reserved_usd": 0.0, "hard_limit_usd": 0.08,
                     "soft_limit_usd": 0.04, "utilization_pct": 37.5, "resets_at": resets[1] },
             ],
+            "tenant_windows": [],
             "token_cap": { "max_prompt_tokens": null, "max_completion_tokens": null, "max_total_tokens": 9000 },
         }));
         assert!(resets[0].as_str().unwrap().ends_with("T00:00:00.000000Z"), "{resets:?}");
@@ -223,7 +227,10 @@ on_both_drivers! {
             call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).field("X-Service-Agent-ID", agent).bytes())
         };
         let long = "words ".repeat(200);
-        let error = refused(&asked(&long, json!(10), "a"));
+        let answer = asked(&long, json!(10), "a");
+        let error = refused(&answer);
+        let span = gateway.span_of(&answer);
+        assert_eq!((&span["model"], &span["prompt"]), (&json!("m"), &json!(long)));
         assert_eq!((&error["scope"], &error["cap"], &error["limit"]), (&json!("tokens"), &json!("max_prompt_tokens"), &json!(100)));
         let error = refused(&asked("hi", json!(51), "a"));
         assert_eq!((&error["cap"], &error["limit"], &error["current"]), (&json!("max_completion_tokens"), &json!(50), &json!(51)));
@@ -319,5 +326,90 @@ on_both_drivers! {
             done.store(true, Ordering::Relaxed);
         });
         assert_eq!(upstream.requests().len(), 100, "one dollar is a hundred calls of a cent, before and after");
+    }
+
+    fn fresh_agent_names_buy_nothing_from_the_tenant_s_budget(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let caps = "cost_caps:\n  enabled: true\n  tenant_budget_caps:\n    \
+                    - {window: monthly, hard_limit_usd: 0.03, soft_limit_usd: 0.02}\n";
+        let mut gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(caps).start();
+        let fresh = |gateway: &Gateway, from: usize, to: usize| -> Vec<Answer> {
+            (from..to).map(|at| call(gateway.addr, ask(&format!("agent-{at}")))).collect()
+        };
+        let first = fresh(&gateway, 0, 2);
+        assert_eq!(first.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200]);
+        let span = gateway.span_of(&first[1]);
+        assert_eq!(span["security_findings"][0]["metadata"]["budget_of"], "tenant", "the soft limit is the tenant's");
+        gateway.terminate();
+        assert!(gateway.wait().success());
+        gateway.restart();
+        let later = fresh(&gateway, 2, 5);
+        assert_eq!(later.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 429, 429]);
+        let error = refused(&later[2]);
+        let tenant = "00000000-0000-0000-0000-000000000000";
+        assert_eq!(
+            (&error["scope"], &error["budget_of"], &error["tenant_id"], &error["limit"], &error["current"]),
+            (&json!("budget"), &json!("tenant"), &json!(tenant), &json!(0.03), &json!(0.03)),
+        );
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("over all its agents, has spent $0.03") && message.contains("tenant_budget_caps"), "{message}");
+        let shown = gateway.json("/api/v1/costs/current?agent_id=agent-0");
+        assert_eq!((&shown["windows"], &shown["tenant_windows"][0]["current_spend_usd"]), (&json!([]), &json!(0.03)));
+        let elsewhere = "X-Service-Tenant-ID: 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10\r\n";
+        let elsewhere = String::from_utf8(ask("a")).unwrap().replacen("Host:", &format!("{elsewhere}Host:"), 1);
+        assert_eq!(call(gateway.addr, elsewhere).status, 200, "another tenant has a budget of its own");
+
+        let gone = call(gateway.addr, Call::delete(&format!("/api/v1/tenants/{tenant}")).bytes());
+        assert_eq!(gone.status, 204, "{}", gone.text());
+        assert_eq!(call(gateway.addr, ask("agent-9")).status, 200, "its spend went with the tenant");
+    }
+
+    fn a_client_s_provider_header_changes_the_label_and_no_price(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        // Each call is expected to cost 22.5 millionths of a dollar, and costs 12.5.
+        let caps = "cost_caps: {enabled: true, default_budget_caps: [{window: monthly, hard_limit_usd: 0.00004}]}";
+        let statuses = |trusted: bool, provider: &str| {
+            let trust = format!("cost_estimation: {{trust_provider_header: {trusted}}}");
+            let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).with(caps).with(&trust).start();
+            let body = json!({ "model": "gpt-4o", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
+            let asked = Call::post("/v1/chat/completions", body.to_string());
+            let asked = if provider.is_empty() { asked } else { asked.field("X-Service-Provider", provider) };
+            let answers: Vec<Answer> = (0..4).map(|_| gateway.admin(asked.clone())).collect();
+            let path = format!("/api/v1/traces/{}", answers[0].trace_id());
+            let span = eventually("the call is recorded", || {
+                let answer = gateway.admin(Call::get(&path));
+                (answer.status == 200).then(|| answer.json()["spans"][0].clone())
+            });
+            (answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), span["provider"].clone(), span["estimated_cost_usd"].clone())
+        };
+        let held = vec![200, 200, 429, 429];
+        for (provider, label) in [("", "openai"), ("ollama", "ollama"), ("vllm", "vllm"), ("my-own", "my-own")] {
+            assert_eq!(statuses(false, provider), (held.clone(), json!(label), json!(0.0000125)), "{provider}");
+        }
+        assert_eq!(statuses(true, "ollama"), (vec![200; 4], json!("ollama"), json!(0.0)));
+    }
+
+    fn a_tunnel_is_not_opened_once_the_budget_is_used_up(driver) {
+        let upstream = Upstream::play(|peer| {
+            while let Some(request) = peer.request() {
+                if request.header("upgrade").is_some() {
+                    let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+                    return peer.say(format!("{switched}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"));
+                }
+                peer.say(answer_using(1));
+            }
+        });
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0)).start();
+        let handshake = "GET /v1/realtime HTTP/1.1\r\nHost: weir\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        assert_eq!(served(&gateway, "", 1), 1);
+        let mut tunnel = Client::connect(gateway.addr);
+        tunnel.say(handshake);
+        let head = tunnel.read_until(|bytes| bytes.ends_with(b"\r\n\r\n"));
+        assert!(head.starts_with(b"HTTP/1.1 101 "), "half of the budget is left: {}", String::from_utf8_lossy(&head));
+        assert_eq!(served(&gateway, "", 2), 1);
+        let error = refused(&call(gateway.addr, handshake));
+        assert_eq!((&error["scope"], &error["current"]), (&json!("budget"), &json!(0.02)));
+        assert_eq!(served(&gateway, "rich", 1), 1, "another agent's budget is its own");
     }
 }

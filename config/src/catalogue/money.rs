@@ -70,6 +70,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         "auto: where a provider counted no tokens, count with the family's public vocabulary, loaded when first needed.",
         set!(cost_estimation.tokenizer, |v| one_of(v, &[("auto", Tokenizer::Auto), ("estimate", Tokenizer::Estimate)])),
     ),
+    Setting::built(
+        "cost_estimation.trust_provider_header",
+        Kind::Bool,
+        Literal::Bool(false),
+        "With authentication on, let a client's X-Service-Provider choose the price too, not the label only. Ours.",
+        set!(cost_estimation.trust_provider_header, flag),
+    ),
     // --- cost_caps ---
     Setting::built(
         "cost_caps.enabled",
@@ -85,6 +92,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         Literal::EmptyList,
         "Budgets of each agent of each tenant: window (hourly, daily, weekly, monthly), hard_limit_usd, soft_limit_usd.",
         set!(cost_caps.default_budgets, budgets),
+    ),
+    Setting::built(
+        "cost_caps.tenant_budget_caps",
+        Kind::Records(BUDGET_CAP),
+        Literal::EmptyList,
+        "Budgets of each tenant over all its agents, in the same form; they hold beside those of the agent. Ours.",
+        set!(cost_caps.tenant_budgets, budgets),
     ),
     Setting::built(
         "cost_caps.default_token_cap",

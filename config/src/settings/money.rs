@@ -18,6 +18,8 @@ pub struct CostEstimation {
     pub custom_models: HashMap<String, Price>,
     /// `tokenizer` (ours): how tokens are counted where the provider did not.
     pub tokenizer: Tokenizer,
+    /// `trust_provider_header` (ours): a client's `X-Service-Provider` chooses the price, also with authentication on.
+    pub trust_provider_header: bool,
 }
 
 /// `cost_estimation.tokenizer` values.
@@ -36,6 +38,8 @@ pub struct CostCaps {
     pub enabled: bool,
     /// `default_budget_caps`: what each agent without caps of its own may spend.
     pub default_budgets: Budgets,
+    /// `tenant_budget_caps` (ours): what all agents of a tenant may spend together.
+    pub tenant_budgets: Budgets,
     /// `default_token_cap`.
     pub default_tokens: Option<TokenCap>,
     /// `agents[]`, by agent id.
@@ -124,7 +128,13 @@ impl CostCaps {
 
 impl Default for CostEstimation {
     fn default() -> Self {
-        Self { enabled: true, pricing_file: None, custom_models: HashMap::new(), tokenizer: Tokenizer::Auto }
+        Self {
+            enabled: true,
+            pricing_file: None,
+            custom_models: HashMap::new(),
+            tokenizer: Tokenizer::Auto,
+            trust_provider_header: false,
+        }
     }
 }
 

@@ -98,6 +98,7 @@ fn samples() -> Vec<Sample> {
             },
         ),
         sample("cost_estimation.tokenizer", "estimate", |s| s.cost_estimation.tokenizer = Tokenizer::Estimate),
+        sample("cost_estimation.trust_provider_header", "true", |s| s.cost_estimation.trust_provider_header = true),
         sample("cost_caps.enabled", "true", |s| s.cost_caps.enabled = true),
         sample(
             "cost_caps.default_budget_caps",
@@ -107,6 +108,10 @@ fn samples() -> Vec<Sample> {
                 s.cost_caps.default_budgets = [None, Some(budget), None, None];
             },
         ),
+        sample("cost_caps.tenant_budget_caps", "[{window: hourly, hard_limit_usd: 0.5}]", |s| {
+            let budget = Budget { hard_nano_usd: 500_000_000, soft_nano_usd: None };
+            s.cost_caps.tenant_budgets = [Some(budget), None, None, None];
+        }),
         sample("cost_caps.default_token_cap", "{max_total_tokens: 4096}", |s| {
             s.cost_caps.default_tokens = Some(TokenCap { max_total_tokens: Some(4_096), ..TokenCap::default() });
         }),

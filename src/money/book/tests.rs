@@ -2,14 +2,12 @@
 
 use std::io::Write as _;
 
-use weir_config::settings::Tokenizer;
-
 use super::*;
 
 fn prices(host: &str, custom: &[(&str, u64)], file: Option<PathBuf>) -> Prices {
     let custom_models =
         custom.iter().map(|(name, input)| ((*name).to_owned(), Price { input: *input, ..Price::default() })).collect();
-    let settings = CostEstimation { enabled: true, pricing_file: file, custom_models, tokenizer: Tokenizer::Auto };
+    let settings = CostEstimation { pricing_file: file, custom_models, ..CostEstimation::default() };
     Prices::open(&settings, host).unwrap()
 }
 

@@ -3,11 +3,16 @@
 use std::sync::atomic::AtomicI64;
 
 use proptest::prelude::*;
+use weir_config::settings::Budget;
 
+use super::cell::SPENT_MAX;
 use super::*;
 
 /// 2026-11-21T12:00:00Z, a Saturday.
 const NOON: i64 = 1_795_262_400;
+
+/// No budget at all.
+const FREE: Budgets = [None; 4];
 
 fn tenant(name: &str) -> TenantId {
     TenantId::from_credential(name.as_bytes())
@@ -26,9 +31,10 @@ fn spent(spend: &Spend, who: TenantId, agent: &str, now_s: i64) -> [u64; 4] {
 fn a_reservation_counts_until_it_is_settled_and_then_its_real_cost() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(Some(100), None));
-    let first = spend.reserve(who, "bot", &limits, 60, NOON).unwrap();
-    let refused = spend.reserve(who, "bot", &limits, 41, NOON).map(drop).unwrap_err();
+    let first = spend.reserve(who, "bot", &limits, &FREE, 60, NOON).unwrap();
+    let refused = spend.reserve(who, "bot", &limits, &FREE, 41, NOON).map(drop).unwrap_err();
     let expected = Exceeded {
+        holder: Holder::Agent,
         window: Window::Hourly,
         limit_nano_usd: 100,
         spent_nano_usd: 0,
@@ -36,20 +42,20 @@ fn a_reservation_counts_until_it_is_settled_and_then_its_real_cost() {
         resets_at_s: NOON + 3_600,
     };
     assert_eq!(refused, expected);
-    let second = spend.reserve(who, "bot", &limits, 40, NOON).unwrap();
+    let second = spend.reserve(who, "bot", &limits, &FREE, 40, NOON).unwrap();
     assert!(first.settle(5).is_empty());
     assert_eq!(spend.snapshot(who, "bot", NOON).map(|window| window.reserved_nano_usd), [40; 4]);
     drop(second);
     assert_eq!(spent(&spend, who, "bot", NOON), [45; 4], "what was dropped without an end costs its estimate");
-    assert!(spend.reserve(who, "bot", &limits, 56, NOON).is_err());
-    assert!(spend.reserve(who, "bot", &limits, 55, NOON).is_ok());
+    assert!(spend.reserve(who, "bot", &limits, &FREE, 56, NOON).is_err());
+    assert!(spend.reserve(who, "bot", &limits, &FREE, 55, NOON).is_ok());
 }
 
 #[test]
 fn a_refused_reservation_leaves_nothing_in_the_windows_that_had_room() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(100), Some(50));
-    let refused = spend.reserve(tenant("a"), "bot", &limits, 60, NOON).map(drop).unwrap_err();
+    let refused = spend.reserve(tenant("a"), "bot", &limits, &FREE, 60, NOON).map(drop).unwrap_err();
     assert_eq!((refused.window, refused.limit_nano_usd), (Window::Monthly, 50));
     assert_eq!(spend.snapshot(tenant("a"), "bot", NOON).map(|window| window.reserved_nano_usd), [0; 4]);
 }
@@ -58,8 +64,8 @@ fn a_refused_reservation_leaves_nothing_in_the_windows_that_had_room() {
 fn an_absurd_estimate_refuses_nobody_where_no_limit_stands() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(None, None));
-    let absurd = spend.reserve(who, "bot", &limits, u64::MAX, NOON).unwrap();
-    let modest = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
+    let absurd = spend.reserve(who, "bot", &limits, &FREE, u64::MAX, NOON).unwrap();
+    let modest = spend.reserve(who, "bot", &limits, &FREE, 7, NOON).unwrap();
     absurd.settle(2);
     modest.settle(3);
     assert_eq!(spent(&spend, who, "bot", NOON), [5; 4]);
@@ -73,12 +79,12 @@ fn absurd_costs_never_carry_a_sum_past_its_end() {
     let mut former = 0;
     for _ in 0..200 {
         // Admitted where nothing limits it, as while budgets are being set up.
-        let free = spend.reserve(who, "bot", &budgets(None, None), 1, NOON).unwrap();
+        let free = spend.reserve(who, "bot", &budgets(None, None), &FREE, 1, NOON).unwrap();
         free.settle(u64::MAX);
         let [hourly, ..] = spent(&spend, who, "bot", NOON);
         assert!(hourly >= former, "{hourly} after {former}");
         former = hourly;
-        assert!(spend.reserve(who, "bot", &limits, 1, NOON).is_err(), "the budget is spent and stays spent");
+        assert!(spend.reserve(who, "bot", &limits, &FREE, 1, NOON).is_err(), "the budget is spent and stays spent");
     }
     assert_eq!(spent(&spend, who, "bot", NOON), [SPENT_MAX; 4]);
     assert_eq!(spend.snapshot(who, "bot", NOON).map(|window| window.reserved_nano_usd), [0; 4]);
@@ -89,8 +95,8 @@ fn agents_and_tenants_have_budgets_of_their_own() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);
     for (who, agent) in [("a", "x"), ("a", "y"), ("b", "x")] {
-        spend.reserve(tenant(who), agent, &limits, 10, NOON).unwrap().settle(10);
-        assert!(spend.reserve(tenant(who), agent, &limits, 1, NOON).is_err(), "{who} {agent}");
+        spend.reserve(tenant(who), agent, &limits, &FREE, 10, NOON).unwrap().settle(10);
+        assert!(spend.reserve(tenant(who), agent, &limits, &FREE, 1, NOON).is_err(), "{who} {agent}");
     }
 }
 
@@ -98,15 +104,15 @@ fn agents_and_tenants_have_budgets_of_their_own() {
 fn a_call_counts_in_the_period_in_which_it_was_admitted() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(Some(100), None));
-    let late = spend.reserve(who, "bot", &limits, 90, NOON + 3_599).unwrap();
-    let fresh = spend.reserve(who, "bot", &limits, 100, NOON + 3_600).unwrap();
+    let late = spend.reserve(who, "bot", &limits, &FREE, 90, NOON + 3_599).unwrap();
+    let fresh = spend.reserve(who, "bot", &limits, &FREE, 100, NOON + 3_600).unwrap();
     late.settle(90);
     fresh.settle(30);
     let now = NOON + 3_600;
     assert_eq!(spent(&spend, who, "bot", now), [30, 120, 120, 120]);
     assert_eq!(spend.snapshot(who, "bot", now)[0].reserved_nano_usd, 0);
     // A clock that is set back stays in the period it has seen: nobody gets a second budget.
-    assert!(spend.reserve(who, "bot", &limits, 71, NOON).is_err());
+    assert!(spend.reserve(who, "bot", &limits, &FREE, 71, NOON).is_err());
     // Two months on, everything is new.
     assert_eq!(spent(&spend, who, "bot", NOON + 62 * 86_400), [0; 4]);
 }
@@ -115,9 +121,9 @@ fn a_call_counts_in_the_period_in_which_it_was_admitted() {
 fn a_soft_limit_is_reported_once_per_period() {
     let spend = Arc::new(Spend::new());
     let limits: Budgets = [None, Some(Budget { hard_nano_usd: 1_000, soft_nano_usd: Some(50) }), None, None];
-    let call = |cost, now| spend.reserve(tenant("a"), "bot", &limits, cost, now).unwrap().settle(cost).to_vec();
+    let call = |cost, now| spend.reserve(tenant("a"), "bot", &limits, &FREE, cost, now).unwrap().settle(cost).to_vec();
     assert_eq!(call(49, NOON), []);
-    let warning = Warning { window: Window::Daily, limit_nano_usd: 50, spent_nano_usd: 52 };
+    let warning = Warning { holder: Holder::Agent, window: Window::Daily, limit_nano_usd: 50, spent_nano_usd: 52 };
     assert_eq!(call(3, NOON), [warning]);
     assert_eq!(call(3, NOON), []);
     assert_eq!(call(60, NOON + 86_400), [Warning { spent_nano_usd: 60, ..warning }]);
@@ -128,8 +134,8 @@ fn what_was_spent_survives_a_restart_and_what_is_over_does_not() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(None, None));
     assert_eq!(spend.take_dirty(), []);
-    let open = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
-    spend.reserve(who, "bot", &limits, 100, NOON).unwrap().settle(80);
+    let open = spend.reserve(who, "bot", &limits, &FREE, 7, NOON).unwrap();
+    spend.reserve(who, "bot", &limits, &FREE, 100, NOON).unwrap().settle(80);
     let rows = spend.take_dirty();
     assert_eq!(rows.iter().map(|row| row.spent_nano_usd).collect::<Vec<_>>(), [80; 4]);
     assert_eq!(spend.take_dirty(), [], "nothing changed since");
@@ -141,7 +147,7 @@ fn what_was_spent_survives_a_restart_and_what_is_over_does_not() {
     let after = Arc::new(Spend::new());
     after.restore(rows.clone(), NOON + 10);
     assert_eq!(spent(&after, who, "bot", NOON + 10), [80; 4]);
-    assert!(after.reserve(who, "bot", &budgets(Some(100), None), 21, NOON + 10).is_err());
+    assert!(after.reserve(who, "bot", &budgets(Some(100), None), &FREE, 21, NOON + 10).is_err());
     // The next morning is Sunday: a new day, the same week and month.
     let tomorrow = Spend::new();
     tomorrow.restore(rows, NOON + 86_400);
@@ -155,17 +161,17 @@ fn of_a_deleted_tenant_nothing_is_handed_out_but_what_was_counted_since() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(None, None));
     let since = |rows: Vec<SpendRow>| rows.iter().map(|row| (row.since_s, row.spent_nano_usd)).collect::<Vec<_>>();
-    let open = spend.reserve(who, "bot", &limits, 7, NOON).unwrap();
+    let open = spend.reserve(who, "bot", &limits, &FREE, 7, NOON).unwrap();
     spend.erase(who, NOON);
     drop(open);
     assert_eq!(spend.take_dirty(), [], "a call that was under way counts for the former one");
-    spend.reserve(who, "bot", &limits, 9, NOON).unwrap().settle(9);
+    spend.reserve(who, "bot", &limits, &FREE, 9, NOON).unwrap().settle(9);
     assert_eq!(since(spend.take_dirty()), [(NOON + 1, 9); 4], "later than the deletion, if in the same second");
     // Another process deletes it.
     spend.erase_until(who, NOON, NOON + 9);
     assert_eq!(spent(&spend, who, "bot", NOON + 9), [9; 4], "it was heard of before");
     spend.erase_until(who, NOON + 8, NOON + 9);
-    spend.reserve(who, "bot", &limits, 5, NOON + 9).unwrap().settle(5);
+    spend.reserve(who, "bot", &limits, &FREE, 5, NOON + 9).unwrap().settle(5);
     assert_eq!(since(spend.take_dirty()), [(NOON + 10, 5); 4]);
 }
 
@@ -174,12 +180,12 @@ fn agents_beyond_the_bound_share_one_account() {
     let spend = Arc::new(Spend::new());
     let limits = budgets(Some(10), None);
     for agent in 0..AGENTS_PER_TENANT_MAX + 50 {
-        drop(spend.reserve(tenant("a"), &format!("agent-{agent}"), &limits, 0, NOON));
+        drop(spend.reserve(tenant("a"), &format!("agent-{agent}"), &limits, &FREE, 0, NOON));
     }
     assert!(spend.accounts().count() <= AGENTS_PER_TENANT_MAX as usize + 1);
-    spend.reserve(tenant("a"), "late-1", &limits, 10, NOON).unwrap().settle(10);
-    assert!(spend.reserve(tenant("a"), "late-2", &limits, 1, NOON).is_err());
-    assert!(spend.reserve(tenant("b"), "late-1", &limits, 10, NOON).is_ok(), "another tenant is not concerned");
+    spend.reserve(tenant("a"), "late-1", &limits, &FREE, 10, NOON).unwrap().settle(10);
+    assert!(spend.reserve(tenant("a"), "late-2", &limits, &FREE, 1, NOON).is_err());
+    assert!(spend.reserve(tenant("b"), "late-1", &limits, &FREE, 10, NOON).is_ok(), "another tenant is not concerned");
 }
 
 /// 1,000,000 decisions on four threads around the edges of hours, against limits that bite. Estimates are never below the
@@ -207,18 +213,18 @@ fn a_million_decisions_on_all_threads_never_exceed_a_limit() {
                             clock.load(Ordering::Relaxed)
                         };
                         let (estimate, actual) = (1 + (seed >> 40) % 1_000, (seed >> 20) % 1_000);
-                        if let Ok(reservation) = spend.reserve(TenantId::DEFAULT, "bot", limits, estimate, now) {
+                        if let Ok(reservation) = spend.reserve(TenantId::DEFAULT, "bot", limits, &FREE, estimate, now) {
                             held.push((reservation, actual.min(estimate)));
                         }
                         if held.len() > 16 || seed.is_multiple_of(3) {
                             for (reservation, actual) in held.drain(..) {
-                                *charged.entry(reservation.cells[0].period.start_s).or_insert(0) += actual;
+                                *charged.entry(reservation.agent.cells[0].period.start_s).or_insert(0) += actual;
                                 reservation.settle(actual);
                             }
                         }
                     }
                     for (reservation, actual) in held {
-                        *charged.entry(reservation.cells[0].period.start_s).or_insert(0) += actual;
+                        *charged.entry(reservation.agent.cells[0].period.start_s).or_insert(0) += actual;
                         reservation.settle(actual);
                     }
                     charged
@@ -276,7 +282,7 @@ proptest! {
                         calls.iter().filter(counts).map(|call| call.2).sum::<u64>()
                     };
                     let allowed = sum(Window::Hourly) + estimate <= 500 && sum(Window::Monthly) + estimate <= 1_500;
-                    let reserved = spend.reserve(TenantId::DEFAULT, &agent.to_string(), &limits, estimate, now);
+                    let reserved = spend.reserve(TenantId::DEFAULT, &agent.to_string(), &limits, &FREE, estimate, now);
                     prop_assert_eq!(reserved.is_ok(), allowed);
                     if let Ok(reservation) = reserved {
                         open.push((calls.len(), reservation));
@@ -294,4 +300,51 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn all_agents_of_a_tenant_together_stay_within_its_own_budget() {
+    let spend = Arc::new(Spend::new());
+    let (who, over_all) = (tenant("a"), budgets(None, Some(100)));
+    let limits = budgets(None, Some(60));
+    let take = |agent: &str, estimate| spend.reserve(who, agent, &limits, &over_all, estimate, NOON);
+    take("one", 50).unwrap().settle(50);
+    let open = take("two", 40).unwrap();
+    let refused = take("three", 11).map(drop).unwrap_err();
+    let expected = Exceeded {
+        holder: Holder::Tenant,
+        window: Window::Monthly,
+        limit_nano_usd: 100,
+        spent_nano_usd: 50,
+        reserved_nano_usd: 40,
+        resets_at_s: Period::of(Window::Monthly, NOON).end_s,
+    };
+    assert_eq!(refused, expected);
+    let untouched = spend.snapshot(who, "three", NOON).map(|window| window.reserved_nano_usd);
+    assert_eq!(untouched, [0; 4], "what the tenant's budget refuses is not reserved in the agent's");
+    assert_eq!(take("two", 30).map(drop).unwrap_err().holder, Holder::Agent, "the agent's own budget comes first");
+    drop(open);
+    assert_eq!(spent(&spend, who, WHOLE_TENANT, NOON), [90; 4], "an end nobody saw costs both their estimate");
+    assert!(spend.reserve(tenant("b"), "one", &limits, &over_all, 60, NOON).is_ok(), "another tenant is not concerned");
+
+    // A restart, a deletion: the tenant's account is kept and forgotten as the agents' are.
+    let after = Arc::new(Spend::new());
+    after.restore(spend.take_dirty(), NOON + 5);
+    let later = |agent: &str, estimate| after.reserve(who, agent, &FREE, &over_all, estimate, NOON + 10).map(drop);
+    assert_eq!(later("four", 11).unwrap_err().spent_nano_usd, 90);
+    after.erase(who, NOON + 20);
+    assert!(after.reserve(who, "four", &FREE, &over_all, 100, NOON + 21).is_ok());
+}
+
+#[test]
+fn a_thousand_agents_do_not_take_the_tenant_s_own_account_away() {
+    let spend = Arc::new(Spend::new());
+    let (who, over_all) = (tenant("a"), budgets(None, Some(100)));
+    for agent in 0..AGENTS_PER_TENANT_MAX + 10 {
+        drop(spend.reserve(who, &format!("agent-{agent}"), &FREE, &FREE, 0, NOON));
+    }
+    spend.reserve(who, "late", &FREE, &over_all, 60, NOON).unwrap().settle(60);
+    assert_eq!(spent(&spend, who, WHOLE_TENANT, NOON), [60; 4]);
+    assert_eq!(spent(&spend, who, "late", NOON), [60; 4], "once, in the account that late agents share");
+    assert!(spend.reserve(who, "later", &FREE, &over_all, 41, NOON).is_err());
 }

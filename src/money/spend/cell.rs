@@ -1,0 +1,66 @@
+//! One window's spend in one period: a pair of sums that cores add to without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::WindowSpend;
+use crate::money::calendar::Period;
+
+/// What a sum of spend stands still at, nanodollars: far beyond any real one, and far enough from where it would wrap for
+/// as many calls at once as there are threads.
+pub(super) const SPENT_MAX: u64 = 1 << 62;
+/// What one call counts at most, nanodollars (72 million dollars).
+const CALL_MAX: u64 = 1 << 56;
+
+/// One window's spend in one period.
+pub(super) struct Cell {
+    pub(super) period: Period,
+    /// The second since which it counts. What a tenant's account holds from before its deletion is not kept.
+    pub(super) since_s: i64,
+    /// Spent and reserved, nanodollars.
+    committed: AtomicU64,
+    /// Nanodollars of settled calls.
+    pub(super) spent: AtomicU64,
+    /// Whether reaching the soft limit has been reported.
+    pub(super) warned: AtomicBool,
+}
+
+// === impl Cell ===
+
+impl Cell {
+    pub(super) fn new(period: Period, since_s: i64, spent: u64) -> Arc<Self> {
+        let (committed, spent) = (AtomicU64::new(spent), AtomicU64::new(spent));
+        Arc::new(Self { period, since_s, committed, spent, warned: AtomicBool::new(false) })
+    }
+
+    /// Adds `amount` unless that exceeds `limit`.
+    pub(super) fn commit(&self, amount: u64, limit: u64) -> bool {
+        let fits = |committed: u64| committed.checked_add(amount).filter(|sum| *sum <= limit);
+        self.committed.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// Adds `amount` where nothing limits it. Wrapping, so that absurd estimates refuse nobody: what is taken off again is
+    /// the same number.
+    pub(super) fn note(&self, amount: u64) {
+        self.committed.fetch_add(amount, Ordering::AcqRel);
+    }
+
+    pub(super) fn release(&self, amount: u64) {
+        self.committed.fetch_sub(amount, Ordering::AcqRel);
+    }
+
+    /// Turns a reservation into spend; gives the spend after it. Stands still at [`SPENT_MAX`]: a provider that reports
+    /// absurd numbers of tokens must not carry a sum past its end and so free the budget.
+    pub(super) fn settle(&self, reserved: u64, actual: u64) -> u64 {
+        let actual = actual.min(CALL_MAX).min(SPENT_MAX.saturating_sub(self.spent.load(Ordering::Acquire)));
+        // One step, wrapping where the call was cheaper than its estimate: the sum is exact at every moment.
+        self.committed.fetch_add(actual.wrapping_sub(reserved), Ordering::AcqRel);
+        self.spent.fetch_add(actual, Ordering::AcqRel).saturating_add(actual)
+    }
+
+    pub(super) fn read(&self) -> WindowSpend {
+        let spent_nano_usd = self.spent.load(Ordering::Acquire);
+        let reserved_nano_usd = self.committed.load(Ordering::Acquire).saturating_sub(spent_nano_usd);
+        WindowSpend { period: self.period, spent_nano_usd, reserved_nano_usd }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a request holds of one or two accounts until it is known what it cost.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use weir_config::settings::{Budgets, Window};
+
+use super::cell::Cell;
+use super::{Spend, WindowSpend};
+
+/// Whose budget it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// One agent's of a tenant.
+    Agent,
+    /// The tenant's, over all its agents.
+    Tenant,
+}
+
+/// A hard limit that a request would exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exceeded {
+    /// Whose.
+    pub holder: Holder,
+    /// Which window.
+    pub window: Window,
+    /// Its hard limit, nanodollars.
+    pub limit_nano_usd: u64,
+    /// Spent so far.
+    pub spent_nano_usd: u64,
+    /// Reserved by requests that are under way.
+    pub reserved_nano_usd: u64,
+    /// When the next period begins, seconds since 1970.
+    pub resets_at_s: i64,
+}
+
+/// A soft limit that has just been reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Warning {
+    /// Whose.
+    pub holder: Holder,
+    /// Which window.
+    pub window: Window,
+    /// Its soft limit, nanodollars.
+    pub limit_nano_usd: u64,
+    /// Spent, the settled call included.
+    pub spent_nano_usd: u64,
+}
+
+/// The running cells of one account, with the estimate in each of them.
+pub(super) struct Hold {
+    holder: Holder,
+    at: usize,
+    pub(super) cells: [Arc<Cell>; 4],
+    soft: [Option<u64>; 4],
+}
+
+/// What a request has reserved. Dropping it settles with the estimate: a call whose end nobody saw may have cost it.
+pub struct Reservation {
+    pub(super) spend: Arc<Spend>,
+    pub(super) agent: Hold,
+    pub(super) tenant: Option<Hold>,
+    pub(super) estimate: u64,
+    pub(super) settled: bool,
+}
+
+// === impl Holder ===
+
+impl Holder {
+    /// The name in answers and findings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Tenant => "tenant",
+        }
+    }
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// Adds `estimate` to all cells, or to none and says which limit does not allow it.
+    pub(super) fn of(
+        holder: Holder,
+        at: usize,
+        cells: [Arc<Cell>; 4],
+        budgets: &Budgets,
+        estimate: u64,
+    ) -> Result<Self, Exceeded> {
+        for (index, ((cell, budget), window)) in cells.iter().zip(budgets).zip(Window::ALL).enumerate() {
+            let limit = budget.map_or(u64::MAX, |budget| budget.hard_nano_usd);
+            if limit == u64::MAX {
+                cell.note(estimate);
+            } else if !cell.commit(estimate, limit) {
+                cells.iter().take(index).for_each(|cell| cell.release(estimate));
+                let WindowSpend { period, spent_nano_usd, reserved_nano_usd } = cell.read();
+                return Err(Exceeded {
+                    holder,
+                    window,
+                    limit_nano_usd: limit,
+                    spent_nano_usd,
+                    reserved_nano_usd,
+                    resets_at_s: period.end_s,
+                });
+            }
+        }
+        let soft = budgets.map(|budget| budget.and_then(|budget| budget.soft_nano_usd));
+        Ok(Self { holder, at, cells, soft })
+    }
+
+    /// Takes the estimate off again, as if it had never been there.
+    pub(super) fn undo(&self, estimate: u64) {
+        self.cells.iter().for_each(|cell| cell.release(estimate));
+    }
+
+    fn settle(&self, spend: &Spend, estimate: u64, actual: u64, warnings: &mut SmallVec<[Warning; 2]>) {
+        for ((cell, soft), window) in self.cells.iter().zip(self.soft).zip(Window::ALL) {
+            let spent = cell.settle(estimate, actual);
+            if let Some(limit) = soft
+                && spent >= limit
+                && actual > 0
+                && !cell.warned.load(Ordering::Relaxed)
+                && !cell.warned.swap(true, Ordering::AcqRel)
+            {
+                warnings.push(Warning { holder: self.holder, window, limit_nano_usd: limit, spent_nano_usd: spent });
+            }
+        }
+        if actual > 0 {
+            spend.changed(self.at);
+        }
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    /// Replaces the estimate by what the call really cost; says which soft limits that reached.
+    pub fn settle(mut self, actual_nano_usd: u64) -> SmallVec<[Warning; 2]> {
+        self.end(actual_nano_usd)
+    }
+
+    fn end(&mut self, actual: u64) -> SmallVec<[Warning; 2]> {
+        let mut warnings = SmallVec::new();
+        if std::mem::replace(&mut self.settled, true) {
+            return warnings;
+        }
+        for hold in std::iter::once(&self.agent).chain(&self.tenant) {
+            hold.settle(&self.spend, self.estimate, actual, &mut warnings);
+        }
+        warnings
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.end(self.estimate);
+    }
+}
