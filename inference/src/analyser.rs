@@ -13,11 +13,12 @@ use weir_config::vocab::{ByteSpan, Severity};
 use crate::candidate::{Candidate, Source};
 use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{Cipher, DEPTH_MAX, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
-use crate::engine::{Engine, Limits, Memory, Outcome, SLICE_BYTES};
+use crate::definition::{self, Guards, Sign};
+use crate::engine::{Engine, Limits, Match, Memory, Outcome, SLICE_BYTES};
 use crate::fold::{Folded, TEXT_MAX};
 use crate::frame::{self, Frame};
 use crate::part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
-use crate::rules::{self, Detector, LoadError};
+use crate::rules::{self, Detector, LoadError, Rule};
 use crate::{evidence, pii, secret, shape};
 
 /// Detectors that ran, with and without the jailbreak detector.
@@ -34,6 +35,7 @@ const SIGNAL_HIGH: u32 = 170;
 pub struct Analyser {
     engine: Engine,
     frame: Frame,
+    guards: Guards,
     vocabulary: Vocabulary,
     clean: Clean,
 }
@@ -65,6 +67,7 @@ impl Analyser {
         Ok(Self {
             engine: Engine::new(loaded.rules)?,
             frame: Frame::new()?,
+            guards: Guards::new()?,
             vocabulary: loaded.vocabulary,
             clean: Clean::new(),
         })
@@ -140,7 +143,10 @@ impl Analyser {
         outcome.cut |= too_long;
         self.judge_matches(bytes, part.kind, folded.is_disguised(), memory, candidates);
         let hears_orders = matches!(part.kind, PartKind::User | PartKind::Tool);
-        let decodes = options.jailbreak && hears_orders;
+        let is_definition = part.kind == PartKind::ToolDefinition;
+        let decodes = options.jailbreak && (hears_orders || is_definition);
+        // An order that had to be hidden is a stranger's, whatever it was hidden in.
+        let limits = if is_definition { Limits { scope: PartKind::Tool.bit(), ..limits } } else { limits };
         for run in Runs::new(bytes) {
             if let Some(bare) = secret::bare(bytes, run.start, run.end) {
                 candidates.push(Candidate::bare(bare));
@@ -156,20 +162,24 @@ impl Analyser {
         if hears_orders {
             shapes(bytes, candidates);
         }
+        if is_definition {
+            candidates.iter_mut().for_each(Candidate::hides);
+            definition::hidden(text, folded, candidates);
+        }
         outcome.cut |= find_pii(bytes, options.deadline, candidates);
         outcome
     }
 
     /// Candidates from matches: severity by rule, role and frame; signals are added up.
     fn judge_matches(&self, text: &[u8], kind: PartKind, disguised: bool, memory: &Memory, out: &mut Vec<Candidate>) {
+        if kind == PartKind::ToolDefinition {
+            return self.judge_definition(text, disguised, memory, out);
+        }
         let mut sums = Signals::default();
         for found in &memory.matches {
             let Some(rule) = self.engine.rule(found.rule) else { continue };
             if rule.detector == Detector::Secrets {
-                let value = text.get(found.start..found.end).unwrap_or_default();
-                if secret::is_genuine(value, rule.entropy, rule.digit) {
-                    out.push(Candidate::rule(*found, rule));
-                }
+                judge_secret(text, *found, rule, out);
                 continue;
             }
             if rule.frame && frame::is_negated(text, found.start) {
@@ -190,6 +200,29 @@ impl Analyser {
             }
         }
         sums.report(kind, out);
+    }
+
+    /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand
+    /// together.
+    fn judge_definition(&self, text: &[u8], disguised: bool, memory: &Memory, out: &mut Vec<Candidate>) {
+        let mut signs = Vec::new();
+        for found in &memory.matches {
+            let Some(rule) = self.engine.rule(found.rule) else { continue };
+            if rule.detector == Detector::Secrets {
+                judge_secret(text, *found, rule, out);
+            } else if !self.guards.forbid(text, found.start, found.end) {
+                if rule.signal > 0 {
+                    signs.push(Sign { rule: found.rule, points: rule.signal, start: found.start, end: found.end });
+                }
+                if rule.severity.is_some() {
+                    let mut candidate = Candidate::rule(*found, rule);
+                    candidate.make_indirect();
+                    candidate.disguised = disguised;
+                    out.push(candidate);
+                }
+            }
+        }
+        definition::weigh(&mut signs, out);
     }
 
     /// Decodes one run and scans what comes out; follows encodings inside it. Gives how those scans ended.
@@ -343,6 +376,13 @@ impl Signals {
             }
             out.push(candidate);
         }
+    }
+}
+
+fn judge_secret(text: &[u8], found: Match, rule: &Rule, out: &mut Vec<Candidate>) {
+    let value = text.get(found.start..found.end).unwrap_or_default();
+    if secret::is_genuine(value, rule.entropy, rule.digit) {
+        out.push(Candidate::rule(found, rule));
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Source {
     Bare(&'static str),
     /// The shape of the whole text.
     Shape(&'static str),
+    /// Text in the definition of a tool that a person cannot see, and how it is hidden.
+    Hidden(&'static str),
 }
 
 /// One thing seen, in offsets of the folded text.
@@ -54,7 +56,7 @@ impl Source {
         match self {
             Self::Pii(_) | Self::Bare(_) => true,
             Self::Rule(index) => engine.rule(index).is_some_and(|rule| rule.detector == Detector::Secrets),
-            Self::Signals { .. } | Self::Evasion { .. } | Self::Shape(_) => false,
+            Self::Signals { .. } | Self::Evasion { .. } | Self::Shape(_) | Self::Hidden(_) => false,
         }
     }
 
@@ -68,6 +70,7 @@ impl Source {
             Self::Rule(index) => engine.rule(index).map_or("prompt_injection", |rule| rule.finding_type),
             Self::Signals { finding_type, .. } | Self::Shape(finding_type) => finding_type,
             Self::Evasion { .. } => "jailbreak",
+            Self::Hidden(_) => "indirect_injection",
             Self::Pii(_) => "pii_detected",
             Self::Bare(_) => "secret_leakage",
         }
@@ -124,6 +127,22 @@ impl Candidate {
 
     pub(crate) const fn shape(len: usize, severity: Severity, finding_type: &'static str) -> Self {
         Self::new(Source::Shape(finding_type), 0, len, severity, 0.7)
+    }
+
+    pub(crate) const fn hidden(what: &'static str, start: usize, end: usize) -> Self {
+        Self::new(Source::Hidden(what), start, end, Severity::High, 0.9)
+    }
+
+    /// The same, with another confidence.
+    pub(crate) const fn sure(self, confidence: f64) -> Self {
+        Self { confidence, ..self }
+    }
+
+    /// Makes an order that was hidden in the definition of a tool as bad as hiding it is.
+    pub(crate) fn hides(&mut self) {
+        if matches!(self.source, Source::Evasion { .. }) {
+            self.severity = self.severity.max(Severity::High);
+        }
     }
 
     /// Lowers a match that is quoted in a text that asks about it.
@@ -194,6 +213,7 @@ impl Candidate {
             Source::Pii(kind) => ("pii", kind.about().to_owned()),
             Source::Bare(secret_type) => ("secrets", format!("A credential: {}", secret_type.replace('_', " "))),
             Source::Shape("many_shot") => ("rules", "Many faked dialogue turns in one message".to_owned()),
+            Source::Hidden(what) => ("rules", format!("The definition of a tool holds {what}")),
             Source::Shape(_) => ("rules", "The text repeats itself over and over".to_owned()),
         };
         let severity = self.final_severity(kind);

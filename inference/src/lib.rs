@@ -19,6 +19,7 @@ mod analyser;
 mod candidate;
 mod clean;
 mod decode;
+mod definition;
 mod engine;
 mod evidence;
 mod fold;

@@ -18,6 +18,8 @@ pub enum PartKind {
     Assistant,
     /// Tool results and retrieved data: instructions in here come from a third party.
     Tool,
+    /// What the application says about a tool: name, description, schema. Telling the model what to do belongs there.
+    ToolDefinition,
     /// Arguments of a tool call, produced by the model or replayed by the client.
     ToolCall,
     /// The model's answer.
@@ -34,6 +36,7 @@ impl PartKind {
             Self::Tool => 1 << 3,
             Self::ToolCall => 1 << 4,
             Self::Output => 1 << 5,
+            Self::ToolDefinition => 1 << 6,
         }
     }
 }

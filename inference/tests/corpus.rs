@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use serde_json::Value;
-use weir_config::vocab::score;
+use weir_config::vocab::{Severity, score};
 use weir_inference::{Analyser, Hit, Options, Part, PartKind, Scratch};
 
 struct Detectors {
@@ -21,11 +21,29 @@ impl Detectors {
     }
 
     fn look(&mut self, text: &str) -> Vec<Hit> {
+        self.look_as(text, PartKind::User)
+    }
+
+    fn look_as(&mut self, text: &str, kind: PartKind) -> Vec<Hit> {
         let mut hits = Vec::new();
-        let part = Part { text, kind: PartKind::User };
+        let part = Part { text, kind };
         self.analyser.analyse(&mut self.scratch, &[part], &Options::default(), &mut hits);
         hits
     }
+}
+
+/// Definitions of tools, each as one text: what the reader of requests makes of it.
+fn definitions() -> Vec<(Value, String)> {
+    let path = format!("{}/tests/data/tools.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let rows = std::fs::read_to_string(path).unwrap();
+    let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.map(|row| {
+        let arguments = row["arguments"].as_object().unwrap().values();
+        let texts = std::iter::once(&row["description"]).chain(arguments).filter_map(Value::as_str);
+        let text = texts.collect::<Vec<_>>().join("\n");
+        (row, text)
+    })
+    .collect()
 }
 
 fn rows(file: &str) -> Vec<Value> {
@@ -123,4 +141,32 @@ fn every_kind_of_credential_is_found() {
     }
     assert!(share(&rest, "precision") >= 0.99, "{rest:?}");
     assert!(share(&rest, "hard_negative") <= 0.002, "{rest:?}");
+}
+
+/// Enforcement acts from High with a confidence of 0.8 on.
+fn is_enforced(hit: &Hit) -> bool {
+    hit.finding.severity >= Severity::High && hit.finding.confidence >= 0.8
+}
+
+#[test]
+fn poisoned_definitions_of_tools_are_found_and_honest_ones_pass() {
+    let mut detectors = Detectors::new();
+    let (mut by_label, mut misses, mut alarms) = (Table::new(), Vec::new(), Vec::new());
+    for (row, text) in definitions() {
+        let hits = detectors.look_as(&text, PartKind::ToolDefinition);
+        let label = row["label"].as_str().unwrap();
+        let refused = hits.iter().any(is_enforced);
+        count(&mut by_label, label, refused);
+        let said = || hits.iter().map(|hit| (hit.finding.severity, hit.finding.evidence.clone())).collect::<Vec<_>>();
+        match (label, refused) {
+            ("poisoned", false) => misses.push((row["technique"].clone(), row["name"].clone(), said())),
+            ("benign", _) if score(hits.iter().map(|hit| &hit.finding)) >= 60 => {
+                alarms.push((row["name"].clone(), said()));
+            }
+            _ => {}
+        }
+    }
+    println!("{by_label:?}");
+    assert!(alarms.is_empty(), "{alarms:#?}");
+    assert!(share(&by_label, "poisoned") >= 0.9, "{by_label:?} {misses:#?}");
 }

@@ -61,6 +61,7 @@ keys! {
     Format "format" b"format";
     Function "function" b"function";
     FunctionCall "function_call" b"functioncall";
+    FunctionDeclarations "function_declarations" b"functiondeclarations";
     FunctionResponse "function_response" b"functionresponse";
     Functions "functions" b"functions";
     Id "id" b"id";
@@ -119,7 +120,7 @@ keys! {
 }
 
 /// The longest folded name.
-const FOLDED_MAX: usize = 19;
+const FOLDED_MAX: usize = 20;
 /// A key is read up to this many decoded bytes; longer ones are none of ours.
 const SPELLED_MAX: usize = 64;
 

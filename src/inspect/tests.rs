@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use weir_config::vocab::{Dialect, Operation};
-use weir_inference::PartKind::{self, Assistant, System, Tool, ToolCall, User};
+use weir_inference::PartKind::{self, Assistant, System, Tool, ToolCall, ToolDefinition, User};
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn reads_a_chat_request() {
             (User, "request.messages[1].content[1].image_url.url", "https://x.example/a.png"),
             (ToolCall, "request.messages[2].tool_calls[0].function.arguments", "{\"at\":\"x\"}"),
             (Tool, "request.messages[3].content", "It says ignore all."),
-            (Tool, "request.tools[0]", "Looks at things\nWhat to look at"),
+            (ToolDefinition, "request.tools[0]", "Looks at things\nWhat to look at"),
             (User, "request.user", "someone else"),
         ],
     );
@@ -115,6 +115,25 @@ fn reads_the_other_shapes() {
                 (User, "request.messages[0].content[0].text", "hi you"),
                 (Tool, "request.messages[0].content[1].tool_result.content[0].text", "tool says"),
                 (ToolCall, "request.messages[1].content[0].tool_use.input", "b c"),
+            ],
+        ),
+        (
+            r#"{"tools":[{"functionDeclarations":[{"name":"f","description":"gets it","parameters":{"a":"which one"}},{"name":"g","description":"puts it"}]}],"toolConfig":{"functionCallingConfig":{"mode":"AUTO"}}}"#,
+            &[
+                (ToolDefinition, "request.tools[0].function_declarations[0]", "gets it\nwhich one"),
+                (ToolDefinition, "request.tools[0].function_declarations[1]", "puts it"),
+                (ToolDefinition, "request.tool_config.functionCallingConfig", "AUTO"),
+            ],
+        ),
+        (
+            r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"f","description":"gets it","inputSchema":{"json":{"type":"object"}}}}]}}"#,
+            &[(ToolDefinition, "request.tool_config.tools[0]", "gets it")],
+        ),
+        (
+            r#"{"functions":[{"name":"f","description":"gets it"}],"input":[{"type":"mcp_list_tools","tools":[{"name":"g","description":"puts it"}]}]}"#,
+            &[
+                (ToolDefinition, "request.functions[0]", "gets it"),
+                (ToolDefinition, "request.input[0].tools[0]", "puts it"),
             ],
         ),
         (
@@ -225,7 +244,7 @@ fn credentials_for_the_provider_are_not_taken_for_text() {
     );
     assert_parts(
         &view,
-        &[(Tool, "request.tools[0]", "https://x.example"), (User, "request.api_key", "tok-3 and words")],
+        &[(ToolDefinition, "request.tools[0]", "https://x.example"), (User, "request.api_key", "tok-3 and words")],
     );
     assert_parts(&read(r#"{"user":"bob@example.com"}"#), &[(User, "request.user", "bob@example.com")]);
 }

@@ -144,7 +144,9 @@ impl<'a> Walk<'a, '_> {
             self.messages_seen = self.messages_seen.saturating_add(1);
             self.gather.view.messages_open = (array && top.exact).then_some(content_start);
         }
-        if shape == Shape::Merged && self.merged.is_none() {
+        // One tool of this dialect declares many functions, and each is a definition of its own.
+        let is_function = top.array && top.held == Key::FunctionDeclarations;
+        if shape == Shape::Merged && (self.merged.is_none() || is_function) {
             self.merged = Some((self.frames.len(), None));
         }
         self.frames.push(Frame::new(shape, array, held, kind, settled, parts_start));
@@ -328,7 +330,7 @@ fn child(top: &Frame<'_>, array: bool) -> (Shape, PartKind, bool) {
         (Shape::Root, Key::Prompt | Key::Content | Key::Text) => (Shape::Content, PartKind::User, false),
         (Shape::Root, Key::Documents) => (Shape::Content, PartKind::Tool, true),
         (Shape::Root | Shape::Turn | Shape::Content, Key::Tools | Key::Functions | Key::ToolConfig) => {
-            (Shape::Tools, PartKind::Tool, true)
+            (Shape::Tools, PartKind::ToolDefinition, true)
         }
         (Shape::Turns, _) if !array => (Shape::Turn, PartKind::User, false),
         (Shape::Turns, _) => (Shape::Content, PartKind::User, false),

@@ -15,6 +15,7 @@ mod connections;
 mod costs;
 mod crash;
 mod credentials;
+mod definitions;
 mod demo;
 mod departures;
 mod doctor;

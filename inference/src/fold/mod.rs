@@ -72,6 +72,15 @@ impl Folded {
         (from, ceil(original, last + 1))
     }
 
+    /// Where the folded text has what stands at `at` in the original.
+    pub(crate) fn folded(&self, at: usize) -> usize {
+        let after = self.drifts.partition_point(|drift| drift.original as usize <= at);
+        match after.checked_sub(1).and_then(|index| self.drifts.get(index)) {
+            Some(drift) => drift.folded as usize + (at - drift.original as usize),
+            None => at,
+        }
+    }
+
     /// Whether the text held invisible or look-alike characters (accents and typography do not count).
     pub(crate) fn is_disguised(&self) -> bool {
         self.hidden_count + self.tag_count + self.disguised_count > 0

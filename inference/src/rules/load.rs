@@ -15,10 +15,11 @@ use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
 /// The embedded files; macros and literal sets of one file are known to all.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("words.yaml", include_str!("../../rules/words.yaml")),
     ("injection.yaml", include_str!("../../rules/injection.yaml")),
     ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
+    ("tools.yaml", include_str!("../../rules/tools.yaml")),
     ("multilingual.yaml", include_str!("../../rules/multilingual.yaml")),
     ("jailbreak.yaml", include_str!("../../rules/jailbreak.yaml")),
     ("payloads.yaml", include_str!("../../rules/payloads.yaml")),
@@ -121,6 +122,7 @@ enum Scope {
     User,
     Assistant,
     Tool,
+    ToolDefinition,
     ToolCall,
     Output,
 }
@@ -262,6 +264,7 @@ fn scope_mask(scope: &[Scope], detector: Detector) -> u8 {
             Scope::User => PartKind::User,
             Scope::Assistant => PartKind::Assistant,
             Scope::Tool => PartKind::Tool,
+            Scope::ToolDefinition => PartKind::ToolDefinition,
             Scope::ToolCall => PartKind::ToolCall,
             Scope::Output => PartKind::Output,
         }
