@@ -84,21 +84,20 @@ impl Analyser {
         self.clean.met()
     }
 
-    /// Memory for one thread, warmed up with the examples of the rules; takes some tens of milliseconds.
+    /// Memory for one thread. What a rule's pattern needs is built when its literal is first seen: microseconds then, and
+    /// 12 MB per thread that an idle process does not have.
     pub fn scratch(&self) -> Scratch {
-        Scratch { count: self.clean.counter(), ..self.warm_scratch() }
+        Scratch { count: self.clean.counter(), ..Self::fresh_scratch() }
     }
 
     /// Puts the memory of a thread whose analysis panicked in order; what it counted stays.
     pub fn renew(&self, scratch: &mut Scratch) {
         let count = std::mem::take(&mut scratch.count);
-        *scratch = Scratch { count, ..self.warm_scratch() };
+        *scratch = Scratch { count, ..Self::fresh_scratch() };
     }
 
-    fn warm_scratch(&self) -> Scratch {
-        let mut scratch = Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() };
-        self.engine.warm(&mut scratch.memory);
-        scratch
+    fn fresh_scratch() -> Scratch {
+        Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() }
     }
 
     /// Looks at every part and appends what it finds to `out`, part by part in the order of the text.

@@ -121,14 +121,6 @@ impl Engine {
         &self.rules
     }
 
-    /// Runs the examples of all rules, so that the states their patterns need most are built before the first request.
-    pub(crate) fn warm(&self, memory: &mut Memory) {
-        let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
-        for example in self.rules.iter().flat_map(|rule| rule.hits.iter().chain(&rule.misses)) {
-            self.scan(example.as_bytes(), limits, memory);
-        }
-    }
-
     /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
     pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut Memory) -> Outcome {
         memory.matches.clear();

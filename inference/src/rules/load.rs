@@ -226,7 +226,9 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         digit: raw.digit,
         literals,
         pattern: regex,
+        #[cfg(test)]
         hits: raw.hits,
+        #[cfg(test)]
         misses: raw.misses,
     })
 }

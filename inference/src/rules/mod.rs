@@ -81,8 +81,10 @@ pub(crate) struct Rule {
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Regex,
-    /// Texts the rule must match; the tests check them and every thread warms up with them.
+    /// Texts the rule must match.
+    #[cfg(test)]
     pub(crate) hits: Vec<String>,
     /// Texts close to a match that the rule must not match.
+    #[cfg(test)]
     pub(crate) misses: Vec<String>,
 }
