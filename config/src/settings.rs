@@ -297,6 +297,8 @@ pub struct Server {
     pub max_client_connections: u32,
     /// `server.max_client_connections_per_address`: `None` means half of them.
     pub max_client_connections_per_address: Option<u32>,
+    /// `server.max_body_memory_bytes` (ours): `None` means a part of the memory there is.
+    pub max_body_memory_bytes: Option<u64>,
     /// `server.timing_header`: add `Server-Timing: weir;dur=<ms>` to proxied answers.
     pub timing_header: bool,
     /// `server.metrics_addr`: second listener for `/metrics` alone.
@@ -379,6 +381,7 @@ impl Default for Settings {
                 io_driver: IoDriver::Auto,
                 max_client_connections: 10_000,
                 max_client_connections_per_address: None,
+                max_body_memory_bytes: None,
                 timing_header: false,
                 metrics_addr: None,
             },

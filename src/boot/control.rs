@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
@@ -20,10 +20,15 @@ use crate::meter::Registry;
 use crate::money::Spend;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
+use crate::ops::memory::GivingBack;
 use crate::ops::probe::{self, Schedule};
+use crate::rt;
 
 /// How often the last uses of keys are written down.
 const USES_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often memory is looked at.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the control thread works with.
 pub(super) struct Control {
@@ -105,6 +110,7 @@ impl Control {
         let api = api.with_costs(costs).reading_on(readers);
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_guard(guard));
         tokio::spawn(keep_uses_written(identities));
+        tokio::spawn(keep_memory_small());
         tokio::spawn(keep::keep(spend, store.clone()));
         if probing.enabled {
             let schedule = Schedule {
@@ -129,6 +135,20 @@ async fn keep_uses_written(identities: Arc<Identities>) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the last uses of keys could not be written down; trying on"),
             Err(_) => return,
+        }
+    }
+}
+
+/// Gives memory back that large bodies and pages have left behind: the allocator keeps it otherwise.
+async fn keep_memory_small() {
+    let mut giving = GivingBack::default();
+    loop {
+        tokio::time::sleep(MEMORY_INTERVAL).await;
+        if rt::resident_bytes().is_some_and(|resident| giving.is_due(resident, Instant::now())) {
+            if tokio::task::spawn_blocking(rt::give_back_memory).await.is_err() {
+                return;
+            }
+            giving.tried(rt::resident_bytes().unwrap_or(0), Instant::now());
         }
     }
 }

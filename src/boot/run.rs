@@ -38,6 +38,7 @@ use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
+use crate::ops::memory::{self, Memory};
 use crate::ops::reload::Reloaders;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
 
@@ -159,6 +160,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
         listen: addr,
         cores,
+        body_bytes: usize::try_from(memory::body_bytes(&settings, Memory::allowed())).unwrap_or(usize::MAX),
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));

@@ -57,6 +57,8 @@ pub struct ProcessParts {
     pub listen: SocketAddr,
     /// How many cores share `max_connections`.
     pub cores: usize,
+    /// Bytes that bodies may take in memory, on all cores together.
+    pub body_bytes: usize,
 }
 
 /// The process.
@@ -83,9 +85,6 @@ pub struct Process {
 /// Where the router has the health report.
 pub(crate) const HEALTH: &str = "/health";
 
-/// Body bytes held in memory by all cores together.
-const BODIES_BYTES_MAX: usize = 512 * 1024 * 1024;
-
 impl Process {
     /// Puts the parts together.
     pub fn new(parts: ProcessParts) -> Arc<Self> {
@@ -94,10 +93,10 @@ impl Process {
         Arc::new(Self {
             permits: Arc::new(forward::Permits::new(connections, parts.cores)),
             board: Board::new(parts.cores),
+            bodies: Budget::new(parts.body_bytes),
             parts,
             clients: Connections::new(),
             rates: RateTable::new(),
-            bodies: Budget::new(BODIES_BYTES_MAX),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),

@@ -51,20 +51,30 @@ pub(super) async fn inspect(
     }
     let cap = settings.limits.max_request_size_bytes;
     let costs_nothing = matches!(body, RequestBody::Length(_)) && upload::is_at_hand(session, body);
-    let permit = (!costs_nothing).then(|| session.core.process.bodies.permit());
+    let bodies = &session.core.process.bodies;
+    let permit = (!costs_nothing).then(|| if must_read { bodies.permit_with_text() } else { bodies.permit() });
     let waiting = Instant::now();
     let whole =
         upload::read_whole(session, &inspected.parsed.head, cap, settings.limits.max_request_size_source, permit)
             .await?;
     ledger.moments.awaiting_client += waiting.elapsed();
-    let body = whole.body;
+    let (body, mut permit) = (whole.body, whole.permit);
     if must_read {
         read_and_find(session, settings, &mut inspected, &body, waits, ledger).await?;
+        if let RequestText::Read(view) = &inspected.text
+            && view.text.len() > body.len().max(INLINE_TEXT_BYTES_MAX)
+        {
+            // A compressed body is kept as the many times more that it is.
+            let permit = permit.get_or_insert_with(|| session.core.process.bodies.permit());
+            if !permit.grow(view.text.len() - body.len()) {
+                return Err(upload::out_of_room().into());
+            }
+        }
     } else if ledger.wants_text() {
         inspected.text = raw_text(&inspected.parsed.head, body.clone(), false);
     }
     let chunked = inspected.parsed.head.body == RequestBody::Chunked;
-    inspected.payload = Payload::Held { body, chunked, permit: whole.permit };
+    inspected.payload = Payload::Held { body, chunked, permit };
     Ok(inspected)
 }
 

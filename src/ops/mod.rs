@@ -12,6 +12,7 @@ pub(crate) mod descriptors;
 pub mod health;
 pub mod live;
 pub mod log;
+pub(crate) mod memory;
 pub mod notify;
 pub mod probe;
 pub mod reload;

@@ -20,7 +20,12 @@ impl Budget {
 
     /// An empty permit that can grow.
     pub fn permit(&self) -> Permit {
-        Permit { free: Arc::clone(&self.free), held: 0 }
+        Permit { free: Arc::clone(&self.free), held: 0, times: 1 }
+    }
+
+    /// The same for bytes whose text is read and kept beside them: each counts twice.
+    pub fn permit_with_text(&self) -> Permit {
+        Permit { free: Arc::clone(&self.free), held: 0, times: 2 }
     }
 
     /// Bytes nobody holds right now.
@@ -33,12 +38,15 @@ impl Budget {
 pub struct Permit {
     free: Arc<AtomicUsize>,
     held: usize,
+    /// What a byte counts.
+    times: usize,
 }
 
 impl Permit {
     /// Takes `bytes` more. False, and nothing taken, when the budget does not have them.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.saturating_mul(self.times);
         let taken =
             self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok();
         if taken {
@@ -72,6 +80,15 @@ mod tests {
         drop(first);
         assert_eq!(budget.free(), 60);
         drop(second);
+        assert_eq!(budget.free(), 100);
+    }
+
+    #[test]
+    fn bytes_that_are_kept_as_text_too_count_twice() {
+        let budget = Budget::new(100);
+        let mut permit = budget.permit_with_text();
+        assert!(permit.grow(30) && !permit.grow(21) && permit.grow(20));
+        drop(permit);
         assert_eq!(budget.free(), 100);
     }
 }

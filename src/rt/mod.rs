@@ -19,6 +19,7 @@ pub(crate) mod handover;
 mod heartbeat;
 mod listen;
 mod listener;
+mod memory;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,7 @@ pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
 pub use listen::{Ear, Listen};
 pub use listener::{Accepted, Listener, Spare, accept_any, is_out_of_descriptors};
+pub(crate) use memory::{give_back_memory, resident_bytes};
 pub(crate) use schedule::{allowed_cpus, give_way, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 

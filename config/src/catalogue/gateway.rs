@@ -120,7 +120,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "timeout_ms",
         Kind::millis(1),
         Literal::Int(30_000),
-        "How long to wait for the head of the upstream's answer before answering 504.",
+        "How long to wait for the head of the upstream's answer before answering 504. An answer that is not streamed \
+         begins when the model has finished: 600000 suits models that think.",
         set!(limits.timeout_ms, int),
     ),
     Setting::built(

@@ -219,6 +219,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(server.max_client_connections_per_address, optional_int),
     ),
     Setting::built(
+        "server.max_body_memory_bytes",
+        Kind::at_least(1_048_576),
+        Literal::Null,
+        "Memory for request bodies and kept answers, with the text read from them; null means a quarter of what the \
+         container or the machine has, at most 512 MiB. Over it requests whose body has to be held get 503. Ours.",
+        set!(server.max_body_memory_bytes, optional_int),
+    ),
+    Setting::built(
         "server.timing_header",
         Kind::Bool,
         Literal::Bool(false),

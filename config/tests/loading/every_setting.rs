@@ -146,6 +146,7 @@ fn samples() -> Vec<Sample> {
         sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
         sample("security_analysis.max_analysis_text_bytes", "14", |s| s.security_analysis.max_analysis_text_bytes = 14),
         sample("server.max_client_connections", "16", |s| s.server.max_client_connections = 16),
+        sample("server.max_body_memory_bytes", "2000000", |s| s.server.max_body_memory_bytes = Some(2_000_000)),
         sample("server.max_client_connections_per_address", "17", |s| {
             s.server.max_client_connections_per_address = Some(17);
         }),

@@ -9,6 +9,7 @@ use weir_config::settings::{IoDriver, StorageProfile};
 
 use super::Finding;
 use crate::ops::descriptors::DescriptorNeed;
+use crate::ops::memory::{self, Memory};
 use crate::rt;
 
 /// Since this kernel, rings are charged to the control group and not to the locked memory.
@@ -35,6 +36,9 @@ pub(super) fn machine(settings: Option<&Settings>) -> Vec<Finding> {
     if let Some(settings) = settings {
         // The start raises the soft limit to the hard one.
         found.push(descriptors(hard_limit(&limits, "Max open files"), DescriptorNeed::of(settings)));
+    }
+    if let Some(settings) = settings {
+        found.push(memory(Memory::allowed(), settings));
     }
     let written = settings.filter(|settings| settings.storage.profile == StorageProfile::Lite).and_then(|settings| {
         let newest = |path: &std::path::Path| fs::metadata(path).and_then(|file| file.modified()).ok();
@@ -125,6 +129,39 @@ fn descriptors(hard: Option<u64>, need: DescriptorNeed) -> Finding {
     }
 }
 
+/// Most of the memory there is that bodies should take: the rest of Weir lives in it, too.
+const BODIES_PART_MAX: u64 = 2;
+
+fn memory(allowed: Option<Memory>, settings: &Settings) -> Finding {
+    let Some(allowed) = allowed else {
+        return Finding::warn("memory", "neither a control group nor /proc/meminfo says how much there is");
+    };
+    let bodies = memory::body_bytes(settings, Some(allowed));
+    let (have, part) = (allowed.bytes >> 20, bodies >> 20);
+    let place = if allowed.by_group { "in this container" } else { "on this machine" };
+    let request = settings.limits.max_request_size_bytes;
+    if bodies > allowed.bytes / BODIES_PART_MAX {
+        Finding::warn(
+            "memory",
+            format!(
+                "{have} MiB {place}, and bodies may take {part} MiB of it: set server.max_body_memory_bytes to less than \
+                 half, or the kernel may end the process"
+            ),
+        )
+    } else if request.saturating_mul(2) > bodies {
+        Finding::warn(
+            "memory",
+            format!(
+                "{have} MiB {place}, of which bodies may take {part} MiB: a request of {} MiB that has to be held, with its \
+                 text, does not fit; raise server.max_body_memory_bytes or lower max_request_size_bytes",
+                request >> 20
+            ),
+        )
+    } else {
+        Finding::ok("memory", format!("{have} MiB {place}, of which bodies may take {part} MiB"))
+    }
+}
+
 fn clock(now: SystemTime, database_written: Option<SystemTime>) -> Finding {
     let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     if since_epoch < EPOCH_LEAST {
@@ -186,6 +223,22 @@ mod tests {
         assert_eq!(level(11_000), Level::Warn);
         assert_eq!(level(1_048_576), Level::Ok);
         assert_eq!(level(u64::MAX), Level::Ok);
+    }
+
+    #[test]
+    fn bodies_that_leave_no_memory_or_have_none_warn() {
+        let mut settings = Settings::default();
+        let found = |settings: &Settings, mib: u64| memory(Some(Memory { bytes: mib << 20, by_group: true }), settings);
+        assert_eq!(
+            found(&settings, 2_048),
+            Finding::ok("memory", "2048 MiB in this container, of which bodies may take 512 MiB")
+        );
+        // A quarter of it does not hold the largest request and its text.
+        assert!(found(&settings, 256).text.contains("max_request_size_bytes"));
+        settings.server.max_body_memory_bytes = Some(512 << 20);
+        assert_eq!(found(&settings, 1_024).level, Level::Ok);
+        assert!(found(&settings, 1_000).text.contains("set server.max_body_memory_bytes to less"));
+        assert_eq!(memory(None, &settings).level, Level::Warn);
     }
 
     #[test]

@@ -98,6 +98,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
     files(loaded).into_iter().for_each(&mut *tell);
     tell(network::listener(settings));
     tell(network::exposure(settings));
+    tell(network::patience(settings));
     network::upstream(settings).into_iter().for_each(tell);
 }
 

@@ -44,6 +44,23 @@ fn is_weir(addr: SocketAddr) -> bool {
     ask().is_ok_and(|answer| answer.contains("\"io_driver\""))
 }
 
+/// Milliseconds an answer may take to begin, for models that think.
+const PATIENT_MS: u64 = 600_000;
+
+/// Whether answers that are not streamed have the time that models take for them.
+pub(super) fn patience(settings: &Settings) -> Finding {
+    match settings.limits.timeout_ms {
+        patient if patient >= PATIENT_MS => Finding::ok("timeout", format!("timeout_ms is {patient}")),
+        short => Finding::warn(
+            "timeout",
+            format!(
+                "timeout_ms is {short}: an answer that is not streamed begins when the model has finished; set {PATIENT_MS} \
+                 for models that think"
+            ),
+        ),
+    }
+}
+
 /// Whether strangers can use the gateway.
 pub(super) fn exposure(settings: &Settings) -> Finding {
     let addr = settings.listen_addr;
