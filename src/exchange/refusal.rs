@@ -67,9 +67,11 @@ impl Refusal {
             "upstream_timeout",
             format!(
                 "the provider sent no response head within {timeout_ms} ms; raise `timeout_ms` if its answers \
-                 legitimately take longer to begin"
+                 legitimately take longer to begin: 600000 suits models that think before they answer"
             ),
         )
+        // It may be at work on the answer, and would be paid for each try.
+        .header("x-should-retry", false)
     }
 
     /// The body is larger than a cap allows.
