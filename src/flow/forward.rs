@@ -10,6 +10,7 @@ use weir_config::Settings;
 use weir_config::settings::Upstream;
 
 use super::credentials::Credentials;
+use super::gather::gather;
 use super::hearing::Hearing;
 use super::ledger::Ledger;
 use super::look::raw_text;
@@ -36,16 +37,23 @@ pub(super) async fn forward(
     if matches!(payload, Payload::Streamed) {
         watch = watch.behind_bytes();
     }
+    let mut gathered = None;
+    if matches!(payload, Payload::Streamed) {
+        let waiting = Instant::now();
+        gathered = gather(session, &parsed.head).await?;
+        ledger.moments.awaiting_client += waiting.elapsed();
+    }
     let limit = Duration::from_millis(settings.limits.timeout_ms);
+    let holder = session.core.pool.holder(parsed.identity.tenant_id.uuid().as_u128());
     let asked = Instant::now();
     let mut fresh = false;
     let (lease, answered) = loop {
-        let at_hand = if fresh { None } else { session.core.pool.at_hand() };
+        let at_hand = if fresh { None } else { session.core.pool.at_hand(holder) };
         let mut lease = match at_hand {
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
-                let lease = upstream::lease(session, limit.saturating_sub(asked.elapsed()), &mut watch).await;
+                let lease = upstream::lease(session, holder, limit.saturating_sub(asked.elapsed()), &mut watch).await;
                 ledger.moments.awaiting_upstream += waiting.elapsed();
                 lease?
             }
@@ -71,6 +79,7 @@ pub(super) async fn forward(
             }
         }
     };
+    drop(gathered);
     if let Payload::Held { body, permit, .. } = payload {
         // It has been sent; an answer may take minutes.
         drop(body);
@@ -113,6 +122,7 @@ async fn ask(
     let Some((conn, read_buf)) = lease.parts() else { return Ok(Err(NoAnswer::Silent)) };
     let mut hearing = Hearing::new(&parsed.head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
+    let mut unsent = None;
     request_head(session, settings, parsed, payload);
     let sent = match payload {
         Payload::Empty => {
@@ -136,7 +146,8 @@ async fn ask(
             let to = Towards { conn, watch, hearing: &mut hearing };
             let relayed = upload::relay(session, to, &parsed.head, cap, kept.as_mut(), &mut waited).await;
             ledger.moments.awaiting_client += waited;
-            if let Some(kept) = kept {
+            if let Some(mut kept) = kept {
+                kept.truncated |= !matches!(relayed, Relayed::Complete);
                 ledger.text = raw_text(&parsed.head, kept.bytes.freeze(), kept.truncated);
                 ledger.hold(kept.permit);
             }
@@ -144,6 +155,10 @@ async fn ask(
                 Relayed::Complete => {
                     // Whatever the client says from here on is no part of this exchange.
                     *watch = session.watch();
+                    Sent::All
+                }
+                Relayed::Answered(rest) => {
+                    unsent = Some(rest);
                     Sent::All
                 }
                 Relayed::UpstreamStopped => Sent::Stopped,
@@ -175,6 +190,7 @@ async fn ask(
             answered.head.keep_alive = false;
             Ok(answered)
         }
+        Ok(answered) => Ok(Answered { unsent, ..answered }),
         other => other,
     })
 }

@@ -41,6 +41,11 @@ impl<'a> Hearing<'a> {
         self.buf.is_empty() && self.interim_seen == 0 && self.found.is_none()
     }
 
+    /// The head of the answer, where it came while the request was being sent.
+    pub(crate) fn early_head(&self) -> Option<&ResponseHead> {
+        self.found.as_ref().and_then(|found| found.as_ref().ok())
+    }
+
     /// The head of the answer, if it is complete, or what makes it unusable. Interim responses in front of it are kept for
     /// [`Hearing::pass_on`].
     pub(crate) fn head(&mut self) -> Option<Result<ResponseHead, String>> {

@@ -7,11 +7,13 @@
 //! look      inspect: read the body, find what is in it
 //! act       enforce ▸ rewrite
 //! capped    between these two: token caps, and the estimate reserved against budgets
+//! gather    the beginning of an upload, before a connection is leased for it
 //! forward   lease a connection, send, ask again where that is safe
 //! upstream  write to the provider, await the head of its answer
 //! hearing   interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched
 //! relay     the answer, byte by byte as it comes, with a tap beside it
+//! unsent    behind an early answer: the rest of the upload
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
 //! charge    in the ledger's last step: tokens and what they cost
 //! own       paths Weir answers itself, handed to the control thread
@@ -28,12 +30,14 @@ mod date;
 mod door;
 mod forward;
 mod gate;
+mod gather;
 mod greet;
 mod guest;
 mod hearing;
 mod ledger;
 mod look;
 mod own;
+mod pace;
 mod publish;
 mod relay;
 mod request;
@@ -43,6 +47,7 @@ mod target;
 mod text;
 mod tunnel;
 mod turn_away;
+mod unsent;
 mod upload;
 mod upstream;
 mod watch;
@@ -73,6 +78,18 @@ pub(crate) const BODY_PAUSE_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const BODY_GRACE: Duration = Duration::from_secs(10);
 /// Least pace of a request body after that.
 pub(crate) const BODY_BYTES_PER_S_MIN: u64 = 1024;
+/// While places at the provider are scarce, an upload gets one when so much of it has come, or all of it.
+pub(crate) const GATHER_BYTES: usize = 64 * 1024;
+/// Least pace of an upload that holds a place others wait for: under it the place is worth more than the upload.
+pub(crate) const CROWDED_BYTES_PER_S_MIN: u64 = 16 * 1024;
+/// For so long an upload may pause all the same.
+pub(crate) const CROWDED_GRACE: Duration = Duration::from_secs(2);
+/// How often an upload that pauses looks whether others wait.
+pub(crate) const CROWDED_LOOK: Duration = Duration::from_millis(500);
+/// An answer that comes while at most so much of the upload is missing costs neither connection.
+pub(crate) const EARLY_REST_BYTES_MAX: usize = 64 * 1024;
+/// How long that rest is waited for behind the answer.
+pub(crate) const EARLY_REST_LIMIT: Duration = Duration::from_secs(2);
 /// While stopping, how long a connection that waits for a request is still listened to.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// Writes are made in slices of this size, each with the stall limit of its own: large bodies may take their time.

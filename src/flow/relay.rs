@@ -8,6 +8,7 @@ use weir_config::Settings;
 use super::complete::survive;
 use super::ledger::Ledger;
 use super::session::Session;
+use super::unsent;
 use super::upload::Ranges;
 use super::upstream::{Answered, StopUpstream};
 use super::watch::ClientWatch;
@@ -52,11 +53,11 @@ pub(crate) async fn answer(
     watch: &mut ClientWatch,
     ledger: &mut Ledger,
 ) -> Ended {
-    let Answered { head, rest } = answered;
+    let Answered { head, rest, unsent: missing } = answered;
     let framing = framing(&head, parsed.head.version);
     let keep = parsed.head.keep_alive
         && framing != Framing::Bare
-        && !session.body_unread
+        && (!session.body_unread || missing.is_some())
         && !session.core.process.is_draining();
     ledger.answered(head.status);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
@@ -87,12 +88,17 @@ pub(crate) async fn answer(
     }
     match ended {
         Body::Complete { clean, buf } => {
-            if clean && reusable && !session.body_unread {
-                lease.give_back(buf);
-            } else {
-                // Its place is free for others while the client is waited for.
-                drop(lease);
+            let mut lease = Some(lease).filter(|_| clean && reusable);
+            if let Some(rest) = missing {
+                ledger.settle();
+                unsent::finish(session, &mut lease, rest).await;
+            } else if session.body_unread {
+                lease = None;
             }
+            if let Some(lease) = lease {
+                lease.give_back(buf);
+            }
+            let keep = keep && !session.body_unread;
             if session.body_unread {
                 ledger.settle();
                 session.linger().await;

@@ -1,7 +1,7 @@
 //! One client connection: request after request until somebody closes.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use weir_config::vocab::Dialect;
@@ -287,6 +287,14 @@ impl Session {
         }
         self.body_pace.1 += *got.as_ref().unwrap_or(&0) as u64;
         got
+    }
+
+    /// Reads once for the end of the present body, at the latest until `until`.
+    pub(crate) async fn fill_until(&mut self, until: Instant) -> std::io::Result<usize> {
+        let left = until.saturating_duration_since(Instant::now());
+        self.deadline.arm(left.max(Duration::from_millis(1)), On::StopReading(self.conn.fd()));
+        let got = self.fill_what_comes(READ_BYTES_START).await;
+        if self.deadline.disarm() { Err(std::io::ErrorKind::TimedOut.into()) } else { got }
     }
 
     /// Arms the deadline of a read of the present body; see [`Self::fill_body`].

@@ -50,7 +50,7 @@ pub(super) async fn serve(
     answered: Answered,
     ledger: &mut Ledger,
 ) -> Next {
-    let Answered { head, rest } = answered;
+    let Answered { head, rest, .. } = answered;
     ledger.answered(head.status);
     ledger.tunnelled();
     switch_head(session, &head, ledger);

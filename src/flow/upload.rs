@@ -3,20 +3,22 @@
 use std::io;
 use std::ops::Range;
 use std::pin::pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
 use smallvec::SmallVec;
 
 use super::hearing::Hearing;
+use super::pace::Pace;
 use super::session::Session;
+use super::unsent::Unsent;
 use super::watch::ClientWatch;
-use super::{READ_BYTES_STREAM, upstream};
+use super::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, READ_BYTES_STREAM, upstream};
 use crate::exchange::Refusal;
 use crate::forward::UpstreamConn;
 use crate::record::Permit;
-use crate::rt::Listen;
+use crate::rt::{self, Listen};
 use crate::wire::{BodyScanner, ChunkSink, RequestBody, RequestHead};
 
 /// A body that has been read whole.
@@ -169,7 +171,7 @@ pub(crate) fn stalled_refusal() -> Refusal {
     Refusal::new(504, "upstream_timeout", format!("the provider took none of the request's bytes for {seconds} s"))
 }
 
-fn broken(error: &std::io::Error) -> NoBody {
+pub(super) fn broken(error: &std::io::Error) -> NoBody {
     if error.kind() == std::io::ErrorKind::TimedOut {
         let (seconds, pace) = (super::BODY_PAUSE_LIMIT.as_secs(), super::BODY_BYTES_PER_S_MIN);
         let message =
@@ -181,7 +183,7 @@ fn broken(error: &std::io::Error) -> NoBody {
 }
 
 pub(crate) fn out_of_room() -> Refusal {
-    let message = "too many request bodies are held in memory at this moment; retry after a second";
+    let message = "too many request bodies are held in memory at this moment (`server.max_body_memory_bytes`); retry after a second";
     Refusal::new(503, "bodies_saturated", message).header("Retry-After", 1).closing()
 }
 
@@ -189,6 +191,8 @@ pub(crate) fn out_of_room() -> Refusal {
 pub(crate) enum Relayed {
     /// All of it has been sent.
     Complete,
+    /// The provider has answered, and what is missing is little.
+    Answered(Unsent),
     /// The provider stopped taking it; it may have answered already.
     UpstreamStopped,
     /// The client left.
@@ -226,28 +230,51 @@ pub(crate) struct Towards<'a, 'h> {
     pub(crate) hearing: &'a mut Hearing<'h>,
 }
 
-/// Waits until the client has sent more; false when the provider has answered first. Waits for readiness only, so that
-/// neither connection has an operation in flight when the other turns out to be the one to attend to.
-async fn more_comes(session: &mut Session, upstream: &mut UpstreamConn, hearing: &mut Hearing<'_>) -> io::Result<bool> {
+/// What ended the wait for more of a body.
+enum Came {
+    /// The client has sent more, or has ended.
+    More,
+    /// The provider has answered, or has gone.
+    Answer,
+    /// Nothing, for so long that the place goes to others.
+    TooLate,
+}
+
+/// Waits until the client has sent more, or the provider has answered. Waits for readiness only, so that neither connection has
+/// an operation in flight when the other turns out to be the one to attend to.
+async fn more_comes(
+    session: &mut Session,
+    upstream: &mut UpstreamConn,
+    hearing: &mut Hearing<'_>,
+    pace: &Pace,
+) -> io::Result<Came> {
     loop {
         if upstream.heard(hearing) {
-            return Ok(false);
+            return Ok(Came::Answer);
         }
         hearing.pass_on(session).await;
         if !session.conn.is_quiet() {
-            return Ok(true);
+            return Ok(Came::More);
         }
         session.arm_body();
-        let client_first = {
+        let waiting = Instant::now();
+        let client_first = loop {
             let client = pin!(session.conn.readable());
             let provider = pin!(upstream.tcp().readable());
-            matches!(select(client, provider).await, Either::Left(_))
+            match rt::within(CROWDED_LOOK, select(client, provider)).await {
+                Some(first) => break matches!(first, Either::Left(_)),
+                None if session.core.pool.is_waited_for() && pace.is_used_up(waiting.elapsed()) => {
+                    session.deadline.disarm();
+                    return Ok(Came::TooLate);
+                }
+                None => {}
+            }
         };
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if client_first {
-            return Ok(true);
+            return Ok(Came::More);
         }
     }
 }
@@ -260,14 +287,17 @@ pub(crate) async fn relay(
     head: &RequestHead,
     cap: (u64, &'static str),
     mut kept: Option<&mut Kept>,
-    awaiting_client: &mut std::time::Duration,
+    awaiting_client: &mut Duration,
 ) -> Relayed {
     let Towards { conn: upstream, watch, hearing } = to;
     let mut scanner = BodyScanner::request(head.body);
     let mut ranges = Ranges::default();
     let mut listen = Listen::new();
+    let mut pace = Pace::new();
     let mut head_is_due = true;
     let mut content_bytes: u64 = 0;
+    // Since the provider has answered.
+    let mut early: Option<Unsent> = None;
     loop {
         ranges.clear();
         let progress = match scanner.scan(&session.buf, &mut ranges) {
@@ -304,14 +334,37 @@ pub(crate) async fn relay(
             session.body_unread = false;
             return Relayed::Complete;
         }
+        pace.came(input.len());
+        if session.core.pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
+            return Relayed::Refused(crowded_out());
+        }
         let waiting = Instant::now();
-        let got = match more_comes(session, upstream, hearing).await {
-            Ok(true) => session.fill_body(READ_BYTES_STREAM).await,
-            // It has answered before it has seen everything, or it has gone.
-            Ok(false) => return Relayed::UpstreamStopped,
+        let came = match early.take() {
+            None => more_comes(session, upstream, hearing, &pace).await,
+            // What has arrived already still goes with the upload; what has not is waited for behind the answer.
+            Some(unsent) => match unsent.less(input.len(), &scanner) {
+                Some(unsent) if !session.conn.is_quiet() => {
+                    early = Some(unsent);
+                    Ok(Came::More)
+                }
+                unsent => return answered(unsent),
+            },
+        };
+        let got = match came {
+            Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
+            Ok(Came::Answer) => match Unsent::behind(hearing, &scanner) {
+                Some(unsent) if unsent.is_for_provider() && !session.conn.is_quiet() => {
+                    early = Some(unsent);
+                    session.fill_body(READ_BYTES_STREAM).await
+                }
+                unsent => return answered(unsent),
+            },
+            Ok(Came::TooLate) => return Relayed::Refused(crowded_out()),
             Err(error) => Err(error),
         };
-        *awaiting_client += waiting.elapsed();
+        let waited = waiting.elapsed();
+        pace.waited(waited);
+        *awaiting_client += waited;
         match got {
             Ok(0) => return Relayed::ClientLeft,
             Ok(_) => {}
@@ -321,4 +374,21 @@ pub(crate) async fn relay(
             },
         }
     }
+}
+
+/// The provider has answered before it has seen everything, or it has gone; `unsent` where little is missing.
+fn answered(unsent: Option<Unsent>) -> Relayed {
+    match unsent {
+        Some(unsent) if unsent.is_bounded() => Relayed::Answered(unsent),
+        _ => Relayed::UpstreamStopped,
+    }
+}
+
+/// The place of a slow upload goes to others.
+fn crowded_out() -> Refusal {
+    let message = format!(
+        "the request body came slower than {CROWDED_BYTES_PER_S_MIN} bytes per second while other requests waited for a \
+         connection to the provider; send it faster, or later, or raise `max_connections`"
+    );
+    Refusal::new(408, "invalid_request", message).closing()
 }

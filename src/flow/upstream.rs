@@ -8,10 +8,11 @@ use bytes::{Bytes, BytesMut};
 use super::hearing::Hearing;
 use super::request::Stop;
 use super::session::Session;
+use super::unsent::Unsent;
 use super::watch::ClientWatch;
 use super::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
 use crate::exchange::Refusal;
-use crate::forward::{AcquireError, Lease, UpstreamConn};
+use crate::forward::{AcquireError, Holder, Lease, UpstreamConn};
 use crate::rt::{CallOff, Deadline, Listen, On};
 use crate::wire::ResponseHead;
 
@@ -62,9 +63,14 @@ pub(crate) async fn send_listening(
 
 /// Leases a new connection, or one that is given back while waiting for a free place. A client that leaves meanwhile gives
 /// its place up.
-pub(crate) async fn lease(session: &Session, wait: Duration, watch: &mut ClientWatch) -> Result<Lease, Stop> {
+pub(crate) async fn lease(
+    session: &Session,
+    holder: Holder,
+    wait: Duration,
+    watch: &mut ClientWatch,
+) -> Result<Lease, Stop> {
     let off = CallOff::default();
-    let acquiring = session.core.pool.acquire(wait, &off);
+    let acquiring = session.core.pool.acquire(holder, wait, &off);
     let acquired = watch.during(&session.conn, || off.call(), acquiring).await;
     if watch.client_left() {
         return Err(Stop::ClientLeft);
@@ -87,6 +93,8 @@ pub(crate) struct Answered {
     pub(crate) head: ResponseHead,
     /// Bytes read behind the head.
     pub(crate) rest: BytesMut,
+    /// What is missing of the upload, where the answer came first.
+    pub(crate) unsent: Option<Unsent>,
 }
 
 /// Why there is no answer.
@@ -144,7 +152,7 @@ pub(crate) async fn await_head(
         let head = hearing.head();
         hearing.pass_on(session).await;
         match head {
-            Some(Ok(head)) => break Ok(Answered { head, rest: std::mem::take(&mut hearing.buf) }),
+            Some(Ok(head)) => break Ok(Answered { head, rest: std::mem::take(&mut hearing.buf), unsent: None }),
             Some(Err(what)) => break Err(NoAnswer::Broken(what)),
             None if hearing.buf.capacity() == hearing.buf.len() => hearing.buf.reserve(READ_BYTES_STREAM),
             None => {}

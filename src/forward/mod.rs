@@ -7,6 +7,7 @@ mod dial;
 mod peer;
 mod permits;
 mod pool;
+mod shares;
 mod trust;
 
 pub use conn::UpstreamConn;
@@ -14,4 +15,5 @@ pub use dial::Dialer;
 pub use peer::{Peer, PeerError, ViaProxy};
 pub use permits::Permits;
 pub use pool::{AcquireError, Lease, Pool};
+pub use shares::Holder;
 pub(crate) use trust::client_config;

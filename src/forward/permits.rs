@@ -11,8 +11,12 @@ use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 
-/// Nobody waits.
-const NONE: u64 = u64::MAX;
+use super::shares::Shares;
+
+/// Nobody waits, or nobody whose turn could come.
+pub(super) const NEVER_MS: u64 = u64::MAX;
+/// What a tenant that has half of the places waits behind: a moment later than all that will ever be.
+pub(super) const BEHIND_MS: u64 = 1 << 48;
 /// A core serves its own waiters first, unless another core's has waited longer by this much: handing a connection over
 /// means closing it and dialling anew.
 const GRACE_MS: u64 = 20;
@@ -23,12 +27,14 @@ pub struct Permits {
     waiting: AtomicU32,
     joined: AtomicUsize,
     desks: Box<[Desk]>,
+    /// Who has them.
+    pub(super) shares: Shares,
 }
 
 /// Where a core is called.
 #[repr(align(128))] // A cache line pair of its own.
 struct Desk {
-    /// Since when its longest-waiting request waits.
+    /// Since when the request waits that comes first here; see [`BEHIND_MS`].
     oldest_ms: AtomicU64,
     called: AtomicBool,
     waker: AtomicWaker,
@@ -38,12 +44,13 @@ impl Permits {
     /// `total` permits for `cores` cores.
     pub fn new(total: u32, cores: usize) -> Self {
         let desk =
-            || Desk { oldest_ms: AtomicU64::new(NONE), called: AtomicBool::new(false), waker: AtomicWaker::new() };
+            || Desk { oldest_ms: AtomicU64::new(NEVER_MS), called: AtomicBool::new(false), waker: AtomicWaker::new() };
         Self {
             free: AtomicU32::new(total.max(1)),
             waiting: AtomicU32::new(0),
             joined: AtomicUsize::new(0),
             desks: (0..cores.max(1)).map(|_| desk()).collect(),
+            shares: Shares::new(total.max(1), cores.max(1)),
         }
     }
 
@@ -82,16 +89,16 @@ impl Permits {
         }
     }
 
-    /// Since when the longest-waiting request of `desk` waits.
+    /// Since when the request waits that comes first at `desk`.
     pub(super) fn show_oldest(&self, desk: usize, since_ms: Option<u64>) {
         if let Some(desk) = self.desks.get(desk) {
-            desk.oldest_ms.store(since_ms.unwrap_or(NONE), Ordering::SeqCst);
+            desk.oldest_ms.store(since_ms.unwrap_or(NEVER_MS), Ordering::SeqCst);
         }
     }
 
     /// Whether another core's turn comes before that of a request waiting here since `since_ms` (`None`: nobody waits).
     pub(super) fn is_others_turn(&self, desk: usize, since_ms: Option<u64>) -> bool {
-        let own = since_ms.unwrap_or(NONE);
+        let own = since_ms.unwrap_or(NEVER_MS);
         let others = self.desks.iter().enumerate().filter(|(index, _)| *index != desk);
         others.map(|(_, other)| other.oldest_ms.load(Ordering::SeqCst)).any(|at| at.saturating_add(GRACE_MS) < own)
     }
@@ -101,8 +108,8 @@ impl Permits {
         if self.waiting() == 0 {
             return;
         }
-        let oldest = self.desks.iter().min_by_key(|desk| desk.oldest_ms.load(Ordering::SeqCst));
-        if let Some(desk) = oldest {
+        let desks = self.desks.iter().map(|desk| (desk.oldest_ms.load(Ordering::SeqCst), desk));
+        if let Some((_, desk)) = desks.filter(|(oldest_ms, _)| *oldest_ms != NEVER_MS).min_by_key(|(at, _)| *at) {
             desk.call();
         }
     }

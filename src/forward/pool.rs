@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::{Dialer, Permits, UpstreamConn};
+use super::permits::{BEHIND_MS, NEVER_MS};
+use super::{Dialer, Holder, Permits, UpstreamConn};
 use crate::rt::{self, CallOff};
 
 /// Idle connections are given up before providers close them (commonly after 15 s).
@@ -40,6 +41,7 @@ pub struct Pool {
 /// A request that waits for a connection.
 struct Waiter {
     place: u64,
+    holder: Holder,
     since_ms: u64,
     called: bool,
     waker: Option<Waker>,
@@ -76,39 +78,72 @@ impl Pool {
         (self.open.get(), idle)
     }
 
+    /// What stands for `tenant` here.
+    pub fn holder(&self, tenant: u128) -> Holder {
+        self.permits.shares.holder(tenant)
+    }
+
+    /// Whether half of the places are on loan, on all cores, or somebody waits for one.
+    pub fn is_scarce(&self) -> bool {
+        self.permits.waiting() > 0 || self.permits.shares.half_is_on_loan()
+    }
+
+    /// Whether somebody waits for a place, on any core.
+    pub fn is_waited_for(&self) -> bool {
+        self.permits.waiting() > 0
+    }
+
     /// The kept connection that was used last, if it is still good and nobody waits for it.
-    pub fn at_hand(self: &Rc<Self>) -> Option<Lease> {
+    pub fn at_hand(self: &Rc<Self>, holder: Holder) -> Option<Lease> {
         if !self.queue.borrow().is_empty() {
             return None;
         }
-        self.take_idle().map(|idle| self.lease(idle))
+        if self.permits.shares.may_have_half(self.desk, holder) && !self.may_have_more(holder) {
+            return None;
+        }
+        self.take_idle().map(|idle| self.lease(idle, holder))
     }
 
-    /// A new connection; when all places are taken, waits at most `wait` for one, or for a connection that is given back.
-    /// Who waits longest comes first, on this core strictly, between cores nearly so. `off` ends the wait, and the dialling,
-    /// at once.
+    /// A new connection for `holder`; when all places are taken, waits at most `wait` for one, or for a connection that is given
+    /// back. The longest wait comes first, on this core strictly, between cores nearly so; but a tenant that has half of the
+    /// places comes behind all others. `off` ends the wait, and the dialling, at once.
     ///
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
-    pub async fn acquire(self: &Rc<Self>, wait: Duration, off: &CallOff) -> Result<Lease, AcquireError> {
-        if self.permits.waiting() == 0 && self.permits.take() {
-            return self.dial(off).await;
+    pub async fn acquire(
+        self: &Rc<Self>,
+        holder: Holder,
+        wait: Duration,
+        off: &CallOff,
+    ) -> Result<Lease, AcquireError> {
+        let is_modest = || !self.permits.shares.may_have_half(self.desk, holder) || self.may_have_more(holder);
+        if self.permits.waiting() == 0 && is_modest() && self.permits.take() {
+            return self.dial(holder, off).await;
         }
         let began_ms = rt::now_ms();
         let give_up_ms = began_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let place = Place::at_the_end(self, began_ms);
-        self.permits.call_others(self.desk);
+        let place = Place::at_the_end(self, holder, began_ms);
+        let mut asked_others = false;
         loop {
-            if place.is_first() {
-                if let Some(idle) = self.take_idle() {
+            let first = self.first().filter(|first| first.place == place.number);
+            if let Some(first) = first {
+                self.permits.show_oldest(self.desk, Some(first.since_ms));
+                let is_behind = self.permits.is_others_turn(self.desk, Some(first.since_ms));
+                if first.since_ms == NEVER_MS || (first.since_ms >= BEHIND_MS && is_behind) {
+                    if is_behind {
+                        self.close_spare();
+                        self.permits.call_oldest();
+                    }
+                } else if let Some(idle) = self.take_idle() {
                     drop(place);
-                    return Ok(self.lease(idle));
-                }
-                if self.permits.free() > 0 && self.permits.is_others_turn(self.desk, Some(began_ms)) {
+                    return Ok(self.lease(idle, holder));
+                } else if self.permits.free() > 0 && is_behind {
                     self.permits.call_oldest();
                 } else if self.permits.take() {
                     drop(place);
-                    return self.dial(off).await;
+                    return self.dial(holder, off).await;
+                } else if !std::mem::replace(&mut asked_others, true) {
+                    self.permits.call_others(self.desk);
                 }
             }
             let left = Duration::from_millis(give_up_ms.saturating_sub(rt::now_ms()));
@@ -122,17 +157,27 @@ impl Pool {
     pub async fn lend(self: Rc<Self>) {
         loop {
             self.permits.called(self.desk).await;
-            if !self.queue.borrow().is_empty() {
+            if self.queue.borrow().is_empty() {
+                self.close_spare();
+            } else {
                 self.wake_first();
-                continue;
-            }
-            let wanted = self.permits.waiting().saturating_sub(self.permits.free());
-            for _ in 0..wanted {
-                let idle = self.idle.borrow_mut();
-                let Some(oldest) = take_first(idle) else { break };
-                self.close(oldest.conn);
             }
         }
+    }
+
+    /// Closes as many idle connections as others wait for.
+    fn close_spare(&self) {
+        let wanted = self.permits.waiting().saturating_sub(self.permits.free());
+        for _ in 0..wanted {
+            let idle = self.idle.borrow_mut();
+            let Some(oldest) = take_first(idle) else { break };
+            self.close(oldest.conn);
+        }
+    }
+
+    /// Whether a tenant that has half of the places may have one more: others come first.
+    fn may_have_more(&self, holder: Holder) -> bool {
+        self.permits.waiting() == 0 && self.permits.shares.may_have_more(holder, rt::now_ms())
     }
 
     /// Closes idle connections that are too old. Called by the core now and then.
@@ -147,10 +192,13 @@ impl Pool {
         for idle in stale {
             self.close(idle.conn);
         }
+        // Whoever waits for other tenants to be quiet is told by nobody.
+        self.wake_first();
     }
 
-    fn lease(self: &Rc<Self>, idle: Idle) -> Lease {
-        Lease { pool: Rc::clone(self), conn: Some(idle.conn), buf: idle.buf, reused: true, owns_place: true }
+    fn lease(self: &Rc<Self>, idle: Idle, holder: Holder) -> Lease {
+        self.permits.shares.lent(self.desk, holder, rt::now_ms());
+        Lease { pool: Rc::clone(self), holder, conn: Some(idle.conn), buf: idle.buf, reused: true, owns_place: true }
     }
 
     fn take_idle(&self) -> Option<Idle> {
@@ -166,10 +214,11 @@ impl Pool {
     }
 
     /// Dials with a permit in hand. The lease gives the permit back, also when connecting fails or is dropped.
-    async fn dial(self: &Rc<Self>, off: &CallOff) -> Result<Lease, AcquireError> {
+    async fn dial(self: &Rc<Self>, holder: Holder, off: &CallOff) -> Result<Lease, AcquireError> {
         self.open.set(self.open.get() + 1);
-        let mut lease =
-            Lease { pool: Rc::clone(self), conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
+        self.permits.shares.lent(self.desk, holder, rt::now_ms());
+        let pool = Rc::clone(self);
+        let mut lease = Lease { pool, holder, conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
         lease.conn = Some(self.dialer.dial(off).await?);
         Ok(lease)
     }
@@ -188,21 +237,46 @@ impl Pool {
         self.permits.put_back();
     }
 
+    /// Who comes first on this core: the longest wait, but behind all others a tenant that has half of the places.
+    fn first(&self) -> Option<First> {
+        let queue = self.queue.borrow();
+        let shares = &self.permits.shares;
+        let turn = |waiter: &Waiter| {
+            let since_ms = if !shares.has_half(waiter.holder) {
+                waiter.since_ms
+            } else if shares.may_have_more(waiter.holder, rt::now_ms()) {
+                waiter.since_ms + BEHIND_MS
+            } else {
+                NEVER_MS
+            };
+            First { place: waiter.place, since_ms }
+        };
+        queue.iter().map(turn).min_by_key(|first| first.since_ms)
+    }
+
     fn wake_first(&self) {
-        let waker = self.queue.borrow_mut().front_mut().and_then(|first| {
-            first.called = true;
-            first.waker.take()
+        let Some(first) = self.first() else { return };
+        let waker = self.queue.borrow_mut().iter_mut().find(|waiter| waiter.place == first.place).and_then(|waiter| {
+            waiter.called = true;
+            waiter.waker.take()
         });
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 
-    /// The longest wait on this core, shown to the others.
+    /// Who comes first on this core, shown to the others.
     fn show_oldest(&self) {
-        let oldest = self.queue.borrow().front().map(|first| first.since_ms);
-        self.permits.show_oldest(self.desk, oldest);
+        self.permits.show_oldest(self.desk, self.first().map(|first| first.since_ms));
     }
+}
+
+/// Who comes first in a queue.
+#[derive(Clone, Copy)]
+struct First {
+    place: u64,
+    /// Since when it waits; see [`BEHIND_MS`]. [`NEVER_MS`] when what is free is left for others.
+    since_ms: u64,
 }
 
 fn take_first(mut idle: std::cell::RefMut<'_, Vec<Idle>>) -> Option<Idle> {
@@ -216,17 +290,13 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn at_the_end(pool: &'a Pool, since_ms: u64) -> Self {
+    fn at_the_end(pool: &'a Pool, holder: Holder, since_ms: u64) -> Self {
         let number = pool.next_place.get();
         pool.next_place.set(number + 1);
         pool.permits.count_waiting(true);
-        pool.queue.borrow_mut().push_back(Waiter { place: number, since_ms, called: false, waker: None });
+        pool.queue.borrow_mut().push_back(Waiter { place: number, holder, since_ms, called: false, waker: None });
         pool.show_oldest();
         Self { pool, number }
-    }
-
-    fn is_first(&self) -> bool {
-        self.pool.queue.borrow().front().is_some_and(|first| first.place == self.number)
     }
 
     async fn called(&self) {
@@ -265,6 +335,8 @@ impl Drop for Place<'_> {
 /// A connection on loan. Dropping it closes the connection; [`Lease::give_back`] keeps it.
 pub struct Lease {
     pool: Rc<Pool>,
+    /// Whose share of the places it counts for.
+    holder: Holder,
     conn: Option<UpstreamConn>,
     buf: BytesMut,
     reused: bool,
@@ -292,14 +364,16 @@ impl Lease {
     pub fn give_back(mut self, mut buf: BytesMut) {
         if let Some(conn) = self.conn.take() {
             let pool = &self.pool;
+            // From here on it is nobody's.
+            pool.permits.shares.returned(pool.desk, self.holder);
+            self.owns_place = false;
             if pool.permits.waiting() > 0 {
-                let oldest = pool.queue.borrow().front().map(|first| first.since_ms);
-                if pool.permits.is_others_turn(pool.desk, oldest) {
-                    self.conn = Some(conn);
+                let first = pool.first().map(|first| first.since_ms);
+                if pool.permits.is_others_turn(pool.desk, first) {
+                    pool.close(conn);
                     return;
                 }
             }
-            self.owns_place = false;
             if buf.capacity() > BUF_BYTES_KEPT {
                 buf = BytesMut::new();
             }
@@ -313,10 +387,13 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if !self.owns_place {
+            return;
+        }
+        self.pool.permits.shares.returned(self.pool.desk, self.holder);
         match self.conn.take() {
-            Some(conn) if self.owns_place => self.pool.close(conn),
-            None if self.owns_place => self.pool.closed_one(),
-            _ => {}
+            Some(conn) => self.pool.close(conn),
+            None => self.pool.closed_one(),
         }
     }
 }

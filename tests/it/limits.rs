@@ -1,12 +1,12 @@
 //! Promise: bodies and rates are limited as configured, and a refusal says which setting did it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Call, Client, Setup, Upstream, call, chat_call, on_both_drivers, provider};
+use crate::support::{Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -167,6 +167,72 @@ on_both_drivers! {
         });
         assert_eq!(busy.most.load(Ordering::SeqCst), 1, "one connection carries one request at a time");
         assert_eq!(upstream.requests().len(), 96);
+    }
+
+    fn uploads_that_dribble_do_not_keep_another_tenant_from_the_provider(driver) {
+        // They dribble from the start, or when they have a place.
+        for at_once in [0, 100_000] {
+            let upstream = Upstream::always(OK);
+            let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 4\ntimeout_ms: 15000");
+            let gateway = setup.unlimited().start();
+            let mut uploads: Vec<Client> = (0..4).map(|_| Client::connect(gateway.addr)).collect();
+            for upload in &mut uploads {
+                upload.say("POST /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk-a\r\nContent-Length: 5000000\r\n\r\n");
+                upload.say(vec![b'x'; at_once]);
+            }
+            let held = if at_once == 0 { 2 } else { 4 };
+            eventually("uploads hold places", || (upstream.connections() >= held).then_some(()));
+            let done = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !done.load(Ordering::SeqCst) {
+                        for upload in &mut uploads {
+                            // One that was given up takes nothing more.
+                            upload.try_say([b'x'; 130]);
+                        }
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                });
+                for number in 0..6 {
+                    let begun = Instant::now();
+                    let answer = call(gateway.addr, chat_call("hello").field("Authorization", "Bearer sk-b").bytes());
+                    let took = begun.elapsed();
+                    done.fetch_or(answer.status != 200, Ordering::SeqCst);
+                    assert_eq!(answer.status, 200, "call {number}, {at_once} bytes at once: {}", answer.text());
+                    assert!(took < Duration::from_secs(8), "call {number}, {at_once} bytes at once: {took:?}");
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+        }
+    }
+
+    fn a_tenant_with_half_of_the_places_waits_behind_the_others(driver) {
+        let (upstream, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() {
+                gate.pass();
+                peer.say(OK);
+            }
+        });
+        let setup = Setup::new(driver).upstream(upstream.url()).with("max_connections: 2");
+        let gateway = setup.unlimited().server("core_threads: 1").start();
+        let mut clients = Vec::new();
+        for (tenant, path) in [("a", "/a1"), ("a", "/a2"), ("a", "/a3"), ("a", "/a4"), ("b", "/b1")] {
+            let mut client = Client::connect(gateway.addr);
+            client.say(Call::get(path).field("Authorization", &format!("Bearer sk-{tenant}")).bytes());
+            clients.push(client);
+            let count = clients.len() as f64;
+            eventually("it has been read", || (gateway.metric("service_active_connections", "") >= count).then_some(()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        upstream.wait_for_requests(2);
+        for _ in 0..5 {
+            gate.open();
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200);
+        }
+        let seen: Vec<String> = upstream.requests().into_iter().map(|request| request.path).collect();
+        assert_eq!(seen[2], "/b1", "{seen:?}");
     }
 
     fn who_waits_too_long_for_a_connection_is_told_so(driver) {

@@ -20,6 +20,7 @@ mod demo;
 mod departures;
 mod doctor;
 mod duties;
+mod early;
 mod egress;
 mod endings;
 mod enforcement;
