@@ -130,3 +130,33 @@ fn every_file_says_what_it_is_for() {
         }
     }
 }
+
+/// What the lock file pins comes from the registry, with a checksum; what is known to be unmaintained has a line that says why
+/// it stays.
+#[test]
+fn dependencies_come_from_the_registry_and_the_unmaintained_ones_have_a_reason() {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let decisions = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
+    let packages: Vec<&str> = lock.split("[[package]]").skip(1).collect();
+    assert!(packages.len() > 100, "{}", packages.len());
+    let value = |package: &str, key: &str| -> Option<String> {
+        let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))?;
+        Some(line.trim_matches('"').to_owned())
+    };
+    for package in packages {
+        let name = value(package, "name").unwrap();
+        match value(package, "source") {
+            None => assert!(name.starts_with("weir"), "`{name}` lies in no registry"),
+            Some(source) => {
+                assert!(source.starts_with("registry+"), "`{name}` comes from {source}");
+                assert!(value(package, "checksum").is_some(), "`{name}` has no checksum");
+            }
+        }
+        if ["serde_yaml", "unsafe-libyaml", "fxhash", "bincode", "instant", "paste"].contains(&name.as_str()) {
+            assert!(
+                decisions.contains(&format!("`{name}`")),
+                "docs/decisions.md has no word on `{name}`, which is unmaintained"
+            );
+        }
+    }
+}
