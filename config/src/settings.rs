@@ -150,6 +150,19 @@ pub struct Logging {
     pub filter: String,
     /// `logging.format`.
     pub format: LogFormat,
+    /// `logging.access`.
+    pub access: AccessFormat,
+}
+
+/// `logging.access` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessFormat {
+    /// No access log.
+    Off,
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// `logging.format` values.
@@ -343,7 +356,7 @@ impl Default for Settings {
                 retention_days: 0,
                 max_bytes: 0,
             },
-            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text },
+            logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis { jailbreak_enabled: true, max_analysis_text_bytes: 1_048_576 },
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,

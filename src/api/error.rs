@@ -25,6 +25,10 @@ pub struct Fault {
     pub allow: Option<String>,
 }
 
+/// The error type of an answer, carried beside it for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorKind(pub &'static str);
+
 impl Fault {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, message: message.into(), retry_after_s: None, allow: None }
@@ -144,6 +148,7 @@ impl<B: From<Vec<u8>>> From<Fault> for http::Response<B> {
     fn from(fault: Fault) -> Self {
         let mut response = http::Response::new(B::from(fault.body()));
         *response.status_mut() = fault.status;
+        response.extensions_mut().insert(ErrorKind(fault.kind));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

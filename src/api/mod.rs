@@ -39,7 +39,7 @@ mod traces;
 
 pub use access::{Access, access};
 pub use costs::Costs;
-pub use error::Fault;
+pub use error::{ErrorKind, Fault};
 pub use handle::{ApiError, ApiHandle, Call, IN_FLIGHT_MAX, QUEUE_CALLS, channel, serve, serve_until};
 pub use paths::is_own_path;
 pub use records::{ReadFault, Records};

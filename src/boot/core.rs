@@ -205,6 +205,9 @@ async fn housekeeping(core: Rc<Core>) {
         core.meter.upstream_connections_add(crate::meter::UpstreamState::Active, i64::from(active) - shown.0);
         core.meter.upstream_connections_add(crate::meter::UpstreamState::Idle, i64::from(idle) - shown.1);
         shown = (i64::from(active), i64::from(idle));
+        if core.index == 0 {
+            core.process.parts.exchanges.sum_up(core.process.now_s());
+        }
         rt::sleep(HOUSEKEEPING).await;
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use weir_config::Settings;
-use weir_config::settings::StorageProfile;
+use weir_config::settings::{AccessFormat, StorageProfile};
 use weir_config::vocab::Role;
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_storage::{Backend, Store, StoreOptions};
@@ -22,6 +22,8 @@ use crate::meter::{QueueWatch, Registry};
 use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
+use crate::ops::exchanges::ExchangeLog;
+use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreWatch};
 use crate::rt::{self, CoreSeat, CoreThread, Heartbeats, TlsAcceptor};
 
@@ -50,6 +52,18 @@ pub(super) fn allow_descriptors(settings: &Settings) {
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, "the limit on descriptors cannot be raised or read (RLIMIT_NOFILE)"),
     }
+}
+
+/// What exchanges are told to, and what keeps the access log's writer running.
+pub(super) fn start_access_log(
+    format: AccessFormat,
+    registry: &Registry,
+) -> Result<(ExchangeLog, Option<LogGuard>), StartError> {
+    if format == AccessFormat::Off {
+        return Ok((ExchangeLog::new(None), None));
+    }
+    let (queue, guard) = log::access(Arc::clone(registry.shared()))?;
+    Ok((ExchangeLog::new(Some((format, queue))), Some(guard)))
 }
 
 pub(super) fn start_metrics(

@@ -21,8 +21,8 @@ use super::keep;
 use super::listeners::Claim;
 use super::metrics::MetricsThread;
 use super::parts::{
-    Seats, allow_descriptors, open_store, start_cores, start_inference, start_metrics, token_key_file,
-    warn_when_nobody_can_administer,
+    Seats, allow_descriptors, open_store, start_access_log, start_cores, start_inference, start_metrics,
+    token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -38,6 +38,7 @@ use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
+use crate::ops::log::LogGuard;
 use crate::ops::memory::{self, Memory};
 use crate::ops::reload::Reloaders;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
@@ -61,6 +62,8 @@ pub struct Gateway {
     hand_over: Arc<HandOver>,
     reloaders: Reloaders,
     live: Arc<LiveSettings>,
+    /// Writes out what is queued when it goes.
+    access_log: Option<LogGuard>,
 }
 
 /// Starts everything and returns when requests are served.
@@ -144,6 +147,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         probing: settings.health_check.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
+    let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
     let process = Process::new(ProcessParts {
         prices,
         spend: Arc::clone(&spend),
@@ -155,6 +159,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         breakers,
         peer,
         api: handle,
+        exchanges,
         registry,
         mode,
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
@@ -190,6 +195,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         hand_over,
         reloaders,
         live,
+        access_log,
     })
 }
 
@@ -257,7 +263,7 @@ impl Gateway {
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
         let Self { addr, process, health, store, identities, metrics, inference, control, cores, .. } = self;
-        let (hand_over, shutdown_limit) = (self.hand_over, self.shutdown_limit);
+        let (hand_over, shutdown_limit, access_log) = (self.hand_over, self.shutdown_limit, self.access_log);
         hand_over.stop(addr);
         let started = Instant::now();
         let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
@@ -287,6 +293,8 @@ impl Gateway {
             metrics.stop();
         }
         control.stop();
+        process.parts.exchanges.sum_up(u32::MAX);
+        drop(access_log);
         clean
     }
 }

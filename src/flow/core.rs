@@ -22,6 +22,7 @@ use crate::forward;
 use crate::meter::{CoreMeter, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::Breakers;
+use crate::ops::exchanges::ExchangeLog;
 use crate::record::Budget;
 use crate::rt::{self, DriverMode};
 
@@ -47,6 +48,8 @@ pub struct ProcessParts {
     pub peer: Arc<forward::Peer>,
     /// The control thread's router.
     pub api: ApiHandle,
+    /// What the log is told of exchanges.
+    pub exchanges: ExchangeLog,
     /// Metrics.
     pub registry: Arc<Registry>,
     /// How cores wait for the kernel.
@@ -112,6 +115,11 @@ impl Process {
     /// Nanoseconds since the process began, the same on every core.
     pub fn now_ns(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whole seconds since the process began.
+    pub fn now_s(&self) -> u32 {
+        u32::try_from(self.epoch.elapsed().as_secs()).unwrap_or(u32::MAX)
     }
 
     /// From now on answers carry `Connection: close`.

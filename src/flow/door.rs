@@ -4,11 +4,14 @@
 //! Invariant: nobody gets past without an identity; a stranger's request is counted and answered, and never recorded
 //! under a tenant, so that strangers can fill nobody's record.
 
+use std::time::Duration;
+
 use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
 
 use super::Core;
 use super::request::skip_body;
 use super::session::{Next, Session};
+use super::told::Told;
 use crate::admit::{Denied, Memory, Presented};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
@@ -55,11 +58,18 @@ pub(super) async fn refuse_stranger(
         None,
         None,
     );
+    let mut told = Told::of_ours(Some(head.line()));
+    told.refused(&refusal);
+    let process = &session.core.process;
+    if let Some(access) = told.end(process, Some(refusal.status), moments.started.elapsed(), Duration::ZERO) {
+        access.write(process, None);
+    }
     answer(session, head, route.dialect, &refusal).await
 }
 
 /// Sends a refusal to a request whose body has not been read.
 pub(super) async fn answer(session: &mut Session, head: &RequestHead, dialect: Dialect, refusal: &Refusal) -> Next {
+    session.said.reason = Some(refusal.error_type);
     session.begin_body(head.body);
     skip_body(session, head.body);
     let close = refusal.close || session.body_unread || !head.keep_alive || session.core.process.is_draining();

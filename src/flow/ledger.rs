@@ -19,6 +19,7 @@ use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 use super::charge::better_counter;
 use super::complete::{Finish, Finished, complete, complete_unanalysed, drop_tags, survive};
 use super::publish::Publish;
+use super::told::Told;
 use super::{Core, Process};
 use crate::enforce::Decision;
 use crate::exchange::{Analysis, Moments, Refusal, RequestText, Skip};
@@ -56,6 +57,8 @@ pub(crate) struct Ledger {
     reservation: Option<Reservation>,
     token_cap: Option<TokenCap>,
     status: Option<u16>,
+    /// For the log.
+    pub(crate) told: Told,
     settled: bool,
 }
 
@@ -96,6 +99,7 @@ impl Ledger {
             reservation: None,
             token_cap: None,
             status: None,
+            told: Told::of_call(identity.tenant_id, identity.trace_id),
             settled: false,
             core: Rc::clone(core),
         }
@@ -162,10 +166,12 @@ impl Ledger {
         self.status = Some(refusal.status);
         self.tag(ANSWERED_BY, WEIR.to_owned());
         self.failed(refusal.error_type, &refusal.message);
+        self.told.refused(refusal);
     }
 
     /// Something went wrong after the head had been sent, or with nobody left to tell.
-    pub(crate) fn failed(&mut self, error_type: &str, message: &str) {
+    pub(crate) fn failed(&mut self, error_type: &'static str, message: &str) {
+        self.told.failed(error_type, message);
         if let Some(span) = &mut self.span {
             span.error_type = Some(error_type.to_owned());
             span.error_message = Some(message.to_owned());
@@ -241,9 +247,14 @@ impl Ledger {
         }
         let total = self.moments.started.elapsed();
         let overhead_us = micros(self.moments.overhead(total));
+        let told = std::mem::take(&mut self.told);
+        let access = told.end(&self.core.process, self.status, total, self.moments.awaiting_upstream);
         let Some(mut span) = self.span.take() else {
             let status = self.status.unwrap_or(0);
             self.core.meter.request(self.provider_label, None, status, micros(total), overhead_us, None, None);
+            if let Some(access) = access {
+                access.write(&self.core.process, None);
+            }
             return;
         };
         span.end_time = Timestamp::from_micros(span.start_time.micros().saturating_add_unsigned(micros(total)));
@@ -272,6 +283,7 @@ impl Ledger {
             show_cost: self.settings.cost_estimation.enabled,
             reservation: self.reservation.take(),
             token_cap: self.token_cap,
+            access,
         };
         if !finish.is_long()
             && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()

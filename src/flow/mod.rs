@@ -45,6 +45,7 @@ mod roster;
 mod session;
 mod target;
 mod text;
+mod told;
 mod tunnel;
 mod turn_away;
 mod unsent;

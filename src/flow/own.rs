@@ -8,7 +8,7 @@ use weir_config::vocab::{Dialect, Timestamp};
 use super::core::{HEALTH, Process};
 use super::session::{Next, Session};
 use super::{door, upload};
-use crate::api::{self, Access};
+use crate::api::{self, Access, ErrorKind};
 use crate::exchange::{Caller, Refusal};
 use crate::record::Permit;
 use crate::wire::{HeadWriter, RequestHead, canonical_reason};
@@ -43,6 +43,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Ok(admitted) => admitted,
         Err(refusal) => return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
     };
+    session.said.tenant_id = admitted.map(|caller| caller.tenant_id);
     let at_hand = upload::is_at_hand(session, head.body);
     session.begin_body(head.body);
     let bodies = session.core.process.bodies.clone();
@@ -97,6 +98,7 @@ async fn read_body(
 }
 
 async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only: bool) -> Next {
+    session.said.reason = Some(refusal.error_type);
     let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh());
     let close = close || refusal.close || session.body_unread;
     let sent =
@@ -145,6 +147,9 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
     let joined = if head_only || body.len() > JOINED_BYTES_MAX { 0 } else { body.len() };
     let mut out = bytes::BytesMut::with_capacity(512 + joined);
     let status = parts.status.as_u16();
+    session.said.status = status;
+    session.said.bytes = if head_only { 0 } else { body.len() as u64 };
+    session.said.reason = parts.extensions.get::<ErrorKind>().map(|kind| kind.0);
     let mut writer = HeadWriter::new(&mut out);
     writer.status_line(status, parts.status.canonical_reason().unwrap_or(canonical_reason(status)).as_bytes());
     for (name, value) in &parts.headers {

@@ -13,6 +13,7 @@ use super::Process;
 use super::capped::dollars;
 use super::charge::UNPRICED;
 use super::complete::Finished;
+use super::told::Ended;
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, excess_used};
 
@@ -26,6 +27,8 @@ pub(crate) struct Publish {
     pub(crate) reservation: Option<Reservation>,
     /// The cap its usage is held to.
     pub(crate) token_cap: Option<TokenCap>,
+    /// What the access log is owed.
+    pub(crate) access: Option<Box<Ended>>,
 }
 
 impl Publish {
@@ -63,6 +66,9 @@ impl Publish {
         );
         for finding in &span.security_findings {
             meter.finding(finding.severity, &finding.finding_type);
+        }
+        if let Some(access) = &self.access {
+            access.write(process, span.model.as_deref());
         }
         if self.store
             && let Err(dropped) = process.parts.sink.push(span)

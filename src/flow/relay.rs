@@ -277,6 +277,7 @@ impl Relay<'_> {
         written?;
         // Only now, with the bytes on their way, is the copy looked at.
         let content: usize = self.ranges.data.iter().map(std::ops::Range::len).sum();
+        ledger.told.bytes += content as u64;
         if content > 0
             && let Some(mut reader) = ledger.answer.take()
         {

@@ -76,6 +76,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
             }
         },
     };
+    let line = head.line();
     let mut parsed = parse(&settings, caller, start_time, head);
     if let Some(agent) = &mut parsed.identity.agent_id {
         // Spend is kept by it.
@@ -85,6 +86,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, (skip, storage));
+    ledger.told.line = Some(line);
     ledger.billable = parsed.head.method() == "POST";
     session.begin_body(body);
     match run(session, &settings, parsed, denied, &mut ledger).await {
@@ -210,6 +212,7 @@ async fn refuse(
 ) -> Next {
     ledger.refused(refusal);
     let body = refusal.body(dialect, ledger.trace_id);
+    ledger.told.bytes = if head_only { 0 } else { body.len() as u64 };
     let mut headers = refusal.headers.clone();
     headers.push(("X-Service-Trace-Id", ledger.trace_id.to_string()));
     let sent = session.send_own(refusal.status, &headers, "application/json", body.into(), close, head_only).await;

@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, TenantId};
 
+use super::told::Told;
 use super::watch::ClientWatch;
 use super::{
     BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, BUFFER_PATIENCE, ClientConn, Core, DRAIN_LIMIT, Guest,
@@ -14,7 +15,7 @@ use super::{
 use crate::admit::Memory;
 use crate::exchange::{Moments, Refusal};
 use crate::rt::{self, Deadline, On};
-use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, canonical_reason};
+use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, RequestLine, canonical_reason};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
@@ -46,8 +47,20 @@ pub(crate) struct Session {
     /// What is remembered of the last caller; it decides nothing by itself.
     pub(crate) memory: Memory,
     scanner: HeadScanner,
+    /// What the log is told of an answer of our own.
+    pub(crate) said: Said,
     /// What is being written; its memory is used again once the kernel has taken it.
     pub(crate) out: BytesMut,
+}
+
+/// What was last said on an own path.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) bytes: u64,
+    /// Why not what was asked for.
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) tenant_id: Option<TenantId>,
 }
 
 /// What happens to the connection after an exchange.
@@ -88,6 +101,7 @@ pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Co
         input_ended_by_us: input_ended,
         lingered: false,
         memory: Memory::default(),
+        said: Said::default(),
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
     };
@@ -119,7 +133,11 @@ async fn serve_requests(session: &mut Session) -> Served {
         let refusal = match session.next_head().await {
             Ok(head) => {
                 let next = if own::is_ours(&session.core.process, head.path()) {
-                    own::answer(session, head).await
+                    let (line, started) = (head.line(), Instant::now());
+                    session.said = Said::default();
+                    let next = own::answer(session, head).await;
+                    session.tell_of_own(Some(line), started);
+                    next
                 } else {
                     request::exchange(session, head).await
                 };
@@ -347,8 +365,25 @@ impl Session {
             None,
             None,
         );
-        if self.send_own(refusal.status, &refusal.headers, "application/json", body.into(), true, false).await.is_ok() {
+        self.said = Said::default();
+        let sent = self.send_own(refusal.status, &refusal.headers, "application/json", body.into(), true, false).await;
+        self.said.reason = Some(refusal.error_type);
+        self.tell_of_own(None, moments.started);
+        if sent.is_ok() {
             self.linger().await;
+        }
+    }
+
+    /// Tells the log what we have said ourselves.
+    fn tell_of_own(&self, line: Option<RequestLine>, started: Instant) {
+        let Said { status, bytes, reason, tenant_id } = self.said;
+        let mut told = Told::of_ours(line);
+        told.because(reason);
+        (told.bytes, told.tenant_id) = (bytes, tenant_id);
+        let process = &self.core.process;
+        let status = (status != 0).then_some(status);
+        if let Some(access) = told.end(process, status, started.elapsed(), Duration::ZERO) {
+            access.write(process, None);
         }
     }
 
@@ -362,6 +397,8 @@ impl Session {
         close: bool,
         head_only: bool,
     ) -> std::io::Result<()> {
+        self.said.status = status;
+        self.said.bytes = if head_only { 0 } else { body.len() as u64 };
         let out = self.room(256 + body.len());
         let mut writer = HeadWriter::new(out);
         writer.status_line(status, canonical_reason(status).as_bytes());

@@ -183,6 +183,7 @@ impl Tunnel {
             }
             Some(End::Stalled) => ("one side took no bytes for too long", Some("idle_timeout")),
         };
+        ledger.told.bytes = self.received.get();
         ledger.event("tunnel_ended", by);
         if let Some(error_type) = failure {
             ledger.failed(error_type, by);

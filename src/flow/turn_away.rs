@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use weir_config::vocab::{Dialect, TraceId};
 
+use super::told::Told;
 use super::{Core, READ_BYTES_START, date};
 use crate::exchange::Refusal;
 use crate::meter::ClientEvent;
@@ -38,6 +39,11 @@ pub fn turn_away(
     plain: bool,
 ) -> Option<impl Future<Output = ()> + use<>> {
     core.meter.client(why);
+    let mut told = Told::of_ours(None);
+    told.because(Some("too_many_connections"));
+    if let Some(access) = told.end(&core.process, Some(503), Duration::ZERO, Duration::ZERO) {
+        access.write(&core.process, None);
+    }
     if !plain {
         return None;
     }

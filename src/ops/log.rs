@@ -1,8 +1,9 @@
-//! Log lines: filtered by `logging.filter`, as text or one JSON object per line, to standard error.
+//! Log lines: filtered by `logging.filter`, as text or one JSON object per line, to standard error; and the access log's, to
+//! standard output.
 //!
-//! Invariant: writing a log line never blocks the thread that logs. Lines go over a bounded queue to one writer thread;
-//! when the queue is full a line is dropped and counted. Dropping the [`LogGuard`] writes out what is queued, within two seconds. Knows
-//! nothing of what is logged.
+//! Invariant: writing a line never blocks the thread that logs. Lines go over a bounded queue to one writer thread each; when
+//! the queue is full a line is dropped and counted. Dropping the [`LogGuard`] writes out what is queued, within two seconds.
+//! Knows nothing of what is logged.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -49,25 +50,39 @@ pub enum LogError {
 /// Keeps the log writer running; dropping it writes out what is queued.
 #[derive(Debug)]
 pub struct LogGuard {
-    lines: Lines,
+    lines: LineQueue,
     writer: Option<JoinHandle<()>>,
 }
 
 /// Sends the process's log lines to standard error from now on. Dropped lines are counted in `shared`.
 pub fn init(settings: &Logging, shared: Arc<Shared>) -> Result<LogGuard, LogError> {
-    let guard = LogGuard::start(shared, io::stderr())?;
+    let guard = LogGuard::start("log", shared, io::stderr())?;
     let subscriber = subscriber(settings, guard.lines.clone(), io::stderr().is_terminal())?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::AlreadySet)?;
     Ok(guard)
+}
+
+/// The access log's queue, and what keeps its writer running. Dropped lines are counted in `shared`.
+pub fn access(shared: Arc<Shared>) -> Result<(LineQueue, LogGuard), LogError> {
+    let guard = LogGuard::start("access", shared, io::stdout())?;
+    Ok((guard.lines.clone(), guard))
+}
+
+/// Whether [`init`] would take the filter.
+pub fn check_filter(filter: &str) -> Result<(), LogError> {
+    parse_filter(filter).map(drop)
+}
+
+fn parse_filter(filter: &str) -> Result<EnvFilter, LogError> {
+    EnvFilter::try_new(filter)
+        .map_err(|fault| LogError::Filter { filter: filter.to_owned(), reason: fault.to_string() })
 }
 
 fn subscriber<W>(settings: &Logging, writer: W, colours: bool) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_new(&settings.filter)
-        .map_err(|fault| LogError::Filter { filter: settings.filter.clone(), reason: fault.to_string() })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let lines = tracing_subscriber::fmt().with_env_filter(parse_filter(&settings.filter)?).with_writer(writer);
     Ok(match settings.format {
         LogFormat::Text => Box::new(lines.with_ansi(colours).finish()),
         LogFormat::Json => Box::new(lines.json().flatten_event(true).with_current_span(false).finish()),
@@ -76,7 +91,9 @@ where
 
 /// The queue of lines, and whom to wake.
 #[derive(Debug, Clone)]
-struct Lines {
+pub struct LineQueue {
+    /// As `service_dropped_total` calls it.
+    name: &'static str,
     queue: Arc<ArrayQueue<Vec<u8>>>,
     asleep: Arc<AtomicBool>,
     closed: Arc<AtomicBool>,
@@ -85,20 +102,21 @@ struct Lines {
 }
 
 /// One line in the making; queued when dropped.
-struct Line<'a> {
+#[derive(Debug)]
+pub struct Line<'a> {
     bytes: Vec<u8>,
-    lines: &'a Lines,
+    lines: &'a LineQueue,
 }
 
 impl LogGuard {
-    fn start(shared: Arc<Shared>, mut out: impl Write + Send + 'static) -> io::Result<Self> {
+    fn start(name: &'static str, shared: Arc<Shared>, mut out: impl Write + Send + 'static) -> io::Result<Self> {
         let queue = Arc::new(ArrayQueue::new(QUEUE_LINES));
         let (asleep, closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let theirs = (queue.clone(), asleep.clone(), closed.clone());
         let writer = thread::Builder::new()
-            .name("weir-log".to_owned())
+            .name(format!("weir-{name}"))
             .spawn(move || write_lines(&theirs.0, &theirs.1, &theirs.2, &mut out))?;
-        let lines = Lines { queue, asleep, closed, writer: writer.thread().clone(), shared };
+        let lines = LineQueue { name, queue, asleep, closed, writer: writer.thread().clone(), shared };
         Ok(Self { lines, writer: Some(writer) })
     }
 }
@@ -119,7 +137,18 @@ impl Drop for LogGuard {
     }
 }
 
-impl<'w> MakeWriter<'w> for Lines {
+impl LineQueue {
+    /// Queues one line, its end included, or drops and counts it.
+    pub fn push(&self, line: Vec<u8>) {
+        if self.queue.push(line).is_err() {
+            self.shared.dropped(self.name, "queue_full", 1);
+        } else if self.asleep.swap(false, Ordering::SeqCst) {
+            self.writer.unpark();
+        }
+    }
+}
+
+impl<'w> MakeWriter<'w> for LineQueue {
     type Writer = Line<'w>;
 
     fn make_writer(&'w self) -> Line<'w> {
@@ -140,11 +169,7 @@ impl Write for Line<'_> {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        if self.lines.queue.push(std::mem::take(&mut self.bytes)).is_err() {
-            self.lines.shared.dropped("log", "queue_full", 1);
-        } else if self.lines.asleep.swap(false, Ordering::SeqCst) {
-            self.lines.writer.unpark();
-        }
+        self.lines.push(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -172,6 +197,8 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use weir_config::settings::AccessFormat;
+
     use crate::meter::Registry;
 
     /// Hands every write to a channel; a full channel blocks, like a pipe nobody reads.
@@ -190,8 +217,8 @@ mod tests {
 
     fn logged(filter: &str, format: LogFormat, log: impl FnOnce()) -> Vec<String> {
         let (pipe, read) = mpsc::sync_channel(100);
-        let guard = LogGuard::start(Registry::new().shared().clone(), Pipe(pipe)).unwrap();
-        let settings = Logging { filter: filter.to_owned(), format };
+        let guard = LogGuard::start("log", Registry::new().shared().clone(), Pipe(pipe)).unwrap();
+        let settings = Logging { filter: filter.to_owned(), format, access: AccessFormat::Off };
         tracing::subscriber::with_default(subscriber(&settings, guard.lines.clone(), false).unwrap(), log);
         drop(guard);
         read.into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
@@ -225,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_bad_filter_is_named() {
-        let settings = Logging { filter: "weir=loud".to_owned(), format: LogFormat::Text };
+        let settings = Logging { filter: "weir=loud".to_owned(), format: LogFormat::Text, access: AccessFormat::Off };
         let fault = subscriber(&settings, io::sink, false).err().unwrap().to_string();
         assert!(fault.contains("`weir=loud`") && fault.contains("use a level"), "{fault}");
     }
@@ -234,8 +261,8 @@ mod tests {
     fn a_reader_that_stands_still_costs_lines_but_blocks_nobody() {
         let registry = Registry::new();
         let (pipe, read) = mpsc::sync_channel(0);
-        let guard = LogGuard::start(registry.shared().clone(), Pipe(pipe)).unwrap();
-        let settings = Logging { filter: "info".to_owned(), format: LogFormat::Text };
+        let guard = LogGuard::start("log", registry.shared().clone(), Pipe(pipe)).unwrap();
+        let settings = Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off };
         // One line may be in the writer's hands besides those in the queue.
         let logged = QUEUE_LINES as u64 + 100;
         tracing::subscriber::with_default(subscriber(&settings, guard.lines.clone(), false).unwrap(), || {

@@ -1,7 +1,7 @@
 //! HTTP/1.1 on the wire: strict in, canonical out, without I/O, clocks or tasks.
 //!
 //! ```text
-//!  bytes ──▶ HeadScanner ──▶ RequestHead / ResponseHead ──▶ BodyScanner ──▶ ranges to relay, ranges of content
+//!  bytes ──▶ HeadScanner ──▶ RequestHead, RequestLine / ResponseHead ──▶ BodyScanner ──▶ ranges to relay, ranges of content
 //!                                     │
 //!                                     └──▶ HeadWriter ──▶ bytes of a new head, from parsed parts only
 //! ```
@@ -38,7 +38,7 @@ pub use encode::{HeadWriter, LAST_CHUNK, canonical_reason, chunk_head, data_chun
 pub use fault::{Fault, FaultKind, Side};
 pub use fields::FieldRef;
 pub use head::HeadScanner;
-pub use request::{RequestBody, RequestHead};
+pub use request::{RequestBody, RequestHead, RequestLine};
 pub use response::{ResponseBody, ResponseHead};
 
 /// The protocol version of a received message. What we send is always HTTP/1.1 (RFC 9112 2.3).

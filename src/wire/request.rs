@@ -46,6 +46,34 @@ pub struct RequestHead {
     host: Option<Span>,
 }
 
+/// The request line of a head: what a log may say of a request. Shares the head's bytes.
+#[derive(Clone)]
+pub struct RequestLine {
+    raw: Bytes,
+    method: Span,
+    path: Span,
+}
+
+// === impl RequestLine ===
+
+impl RequestLine {
+    /// The method.
+    pub fn method(&self) -> &str {
+        str::from_utf8(self.method.get(&self.raw)).unwrap_or_default()
+    }
+
+    /// The target up to the query.
+    pub fn path(&self) -> &str {
+        str::from_utf8(self.path.get(&self.raw)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for RequestLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method(), self.path())
+    }
+}
+
 // === impl RequestHead ===
 
 impl RequestHead {
@@ -100,6 +128,11 @@ impl RequestHead {
     /// The target up to the query.
     pub fn path(&self) -> &str {
         self.fields.str(self.target.path)
+    }
+
+    /// Method and path alone, to be kept for the log.
+    pub fn line(&self) -> RequestLine {
+        RequestLine { raw: self.fields.raw.clone(), method: self.method, path: self.target.path }
     }
 
     /// What follows the first `?` of the target; `None` without one.

@@ -101,6 +101,9 @@ on_both_drivers! {
         gateway.terminate();
         assert!(gateway.wait().success());
         assert_none_of(&secrets, &gateway.log().join("\n"), "the log");
+        // It does speak of these requests, so it could have said more.
+        assert!(gateway.log().iter().any(|line| line.contains("(holds a credential)")), "no path is masked");
+        assert!(gateway.log().iter().any(|line| line.contains("\"path\":\"/v1/chat/completions\"")), "no path is logged");
         for file in std::fs::read_dir(gateway.folder()).unwrap() {
             let path = file.unwrap().path();
             if path.file_name().is_some_and(|name| name != "service.yaml") {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::value::{flag, int, one_of, optional_path, optional_secret, owned_text, path, text};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
-use crate::settings::{LogFormat, StorageProfile, Upstream};
+use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
 
 const PRODUCTION: &str = "the `production` storage profile";
 
@@ -249,7 +249,18 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(logging.format, |v| one_of(v, &[("text", LogFormat::Text), ("json", LogFormat::Json)])),
     )
     .env("SERVICE_LOG_FORMAT"),
+    Setting::built(
+        "logging.access",
+        Kind::Choice(&["off", "text", "json"]),
+        Literal::Text("off"),
+        "One line per exchange on standard output: method, path without query, status, bytes, durations, tenant, trace, model. Ours.",
+        set!(logging.access, |v| one_of(v, ACCESS_FORMATS)),
+    )
+    .env("SERVICE_LOG_ACCESS"),
 ];
+
+const ACCESS_FORMATS: &[(&str, AccessFormat)] =
+    &[("off", AccessFormat::Off), ("text", AccessFormat::Text), ("json", AccessFormat::Json)];
 
 fn listen_addr(value: &Value) -> Result<SocketAddr, Unfit> {
     address::listen_addr(text(value)?).map_err(|_| Unfit)

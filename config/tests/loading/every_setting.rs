@@ -63,6 +63,7 @@ fn samples() -> Vec<Sample> {
         sample("storage.max_bytes", "1073741824", |s| s.storage.max_bytes = 1_073_741_824),
         sample("logging.level", "debug", |s| s.logging.filter = "debug".into()),
         sample("logging.format", "json", |s| s.logging.format = LogFormat::Json),
+        sample("logging.access", "json", |s| s.logging.access = AccessFormat::Json),
         sample("circuit_breaker.enabled", "false", |s| s.circuit_breaker.enabled = false),
         sample("circuit_breaker.failure_threshold", "0", |s| s.circuit_breaker.failure_threshold = 0),
         sample("circuit_breaker.recovery_timeout_ms", "0", |s| s.circuit_breaker.recovery_timeout_ms = 0),
@@ -262,6 +263,7 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_STORAGE_DATABASE_PATH", "a.db", |s| s.storage.database_path = "a.db".into(), "b.db"),
         ("SERVICE_LOG_LEVEL", "warn", |s| s.logging.filter = "warn".into(), "error"),
         ("SERVICE_LOG_FORMAT", " json\n", |s| s.logging.format = LogFormat::Json, "text"),
+        ("SERVICE_LOG_ACCESS", "json", |s| s.logging.access = AccessFormat::Json, "text"),
         ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
         ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
         ("SERVICE_IO_DRIVER", "io_uring", |s| s.server.io_driver = IoDriver::IoUring, "epoll"),
@@ -299,7 +301,10 @@ fn log_options_beat_environment_and_file_and_rust_log_beats_all() {
         .env(&[("SERVICE_LOG_LEVEL", "warn"), ("SERVICE_LOG_FORMAT", "text")])
         .cli(Some("debug"), Some("json"));
     let loaded = bench.loaded();
-    assert_eq!(loaded.settings.logging, Logging { filter: "debug".into(), format: LogFormat::Json });
+    assert_eq!(
+        loaded.settings.logging,
+        Logging { filter: "debug".into(), format: LogFormat::Json, access: AccessFormat::Off }
+    );
     assert_eq!(loaded.origins["logging.level"], Origin::Cli);
     assert_eq!(loaded.origins["logging.format"], Origin::Cli);
 

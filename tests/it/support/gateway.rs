@@ -55,6 +55,9 @@ fn ring_setting() -> &'static str {
     SETTING.get_or_init(|| std::env::var("WEIR_TEST_RING").unwrap_or_else(|_| "io_uring".to_owned()))
 }
 
+/// What the process says on standard output, beside its configuration.
+const STDOUT: &str = "stdout";
+
 /// The binary under test, in an environment without settings.
 pub(crate) fn weir(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -206,6 +209,12 @@ impl Gateway {
         self.process.log.lines()
     }
 
+    /// What the gateway has written to standard output so far: the access log.
+    pub(crate) fn access_log(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.config.with_file_name(STDOUT)).expect("our own file");
+        text.lines().map(str::to_owned).collect()
+    }
+
     /// The process.
     pub(crate) fn id(&self) -> u32 {
         self.process.child.id()
@@ -315,7 +324,7 @@ impl Process {
         let options = ["--config", config, "--log-format", "json", "--log-level", log_level];
         let mut child = weir(&[args, &options].concat())
             .envs(env.iter().map(|(name, value)| (name, value)))
-            .stdout(Stdio::null())
+            .stdout(std::fs::File::create(Path::new(config).with_file_name(STDOUT)).expect("a writable folder"))
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary under test");
