@@ -9,8 +9,8 @@
 //! of a text can be told from the table; a text that is not remembered is only looked at once more.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ use crate::part::{Options, Part, PartKind};
 
 /// Places in the table, as a power of two; 4 MiB.
 const SETS_BITS: u32 = 16;
+/// Places of one piece of it, as a power of two. A piece is made when something is remembered in it.
+const PIECE_BITS: u32 = 10;
 /// Texts one place has room for: a cache line full.
 const WAYS: usize = 4;
 /// Shorter texts are looked at faster than they are looked up, in bytes.
@@ -28,7 +30,9 @@ const TEXT_MIN: usize = 64;
 /// The texts found clean.
 #[derive(Debug)]
 pub(crate) struct Clean {
-    sets: Box<[Set]>,
+    pieces: Box<[OnceLock<Box<[Set]>>]>,
+    /// Places in each piece.
+    sets: usize,
     key: (u64, u64),
     counts: Mutex<Vec<Arc<CachePadded<Count>>>>,
 }
@@ -67,19 +71,21 @@ pub(crate) struct Name(u64, u64);
 
 impl Clean {
     pub(crate) fn new() -> Self {
-        Self::with_sets(1 << SETS_BITS)
+        Self::with_sets(1 << (SETS_BITS - PIECE_BITS), 1 << PIECE_BITS)
     }
 
     /// One that remembers nothing.
     pub(crate) fn without_memory() -> Self {
-        Self::with_sets(0)
+        Self::with_sets(0, 0)
     }
 
-    fn with_sets(sets: usize) -> Self {
+    /// `pieces` of `sets` places each, powers of two.
+    fn with_sets(pieces: usize, sets: usize) -> Self {
         // The keys of the standard library's hash maps are the system's random numbers.
         let random = || RandomState::new().build_hasher().finish();
         Self {
-            sets: (0..sets).map(|_| Set::default()).collect(),
+            pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
+            sets,
             key: (random(), random()),
             counts: Mutex::new(Vec::new()),
         }
@@ -87,7 +93,7 @@ impl Clean {
 
     /// The name of this text, if it is of a kind that is sent again.
     pub(crate) fn name(&self, part: &Part<'_>, options: &Options) -> Option<Name> {
-        if self.sets.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
+        if self.pieces.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
             return None;
         }
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
@@ -102,12 +108,14 @@ impl Clean {
 
     /// Whether the text was clean before.
     pub(crate) fn has(&self, name: Name) -> bool {
-        self.set(name).is_some_and(|set| set.0.iter().any(|slot| slot.is(name)))
+        let piece = self.piece(name).and_then(OnceLock::get);
+        piece.and_then(|sets| set(sets, name)).is_some_and(|set| set.0.iter().any(|slot| slot.is(name)))
     }
 
     /// Remembers a text as clean, in the place of another one if need be.
     pub(crate) fn add(&self, name: Name) {
-        let Some(set) = self.set(name) else { return };
+        let made = || (0..self.sets).map(|_| Set::default()).collect();
+        let Some(set) = self.piece(name).and_then(|piece| set(piece.get_or_init(made), name)) else { return };
         let free = set.0.iter().position(|slot| slot.0.load(Ordering::Relaxed) == 0);
         // Which one goes is left to the hash: to know which was asked for last would take a write for each question.
         let place = free.unwrap_or((name.0 >> 32) as usize % WAYS);
@@ -117,8 +125,9 @@ impl Clean {
         }
     }
 
-    fn set(&self, name: Name) -> Option<&Set> {
-        self.sets.get(name.1 as usize & self.sets.len().checked_sub(1)?)
+    /// The piece of the table a name belongs to.
+    fn piece(&self, name: Name) -> Option<&OnceLock<Box<[Set]>>> {
+        self.pieces.get((name.1 >> 32) as usize & self.pieces.len().checked_sub(1)?)
     }
 
     /// A place where a thread counts.
@@ -136,6 +145,11 @@ impl Clean {
             known: sum.known + count.known.load(Ordering::Relaxed),
         })
     }
+}
+
+/// The place in its piece.
+fn set(sets: &[Set], name: Name) -> Option<&Set> {
+    sets.get(name.1 as usize & sets.len().checked_sub(1)?)
 }
 
 // === impl Slot ===
@@ -177,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_text_is_known_to_its_tenant_in_its_role_under_its_options_alone() {
-        let clean = Clean::with_sets(16);
+        let clean = Clean::with_sets(1, 16);
         let name = |kind, options: &Options| clean.name(&part(kind), options).unwrap();
         let options = Options::default();
         let other_tenant = Options { tenant: TenantId::from_bytes([7; 16]), ..options };
@@ -194,7 +208,7 @@ mod tests {
 
     #[test]
     fn answers_and_short_texts_are_not_looked_up() {
-        let clean = Clean::with_sets(16);
+        let clean = Clean::with_sets(1, 16);
         assert_eq!(clean.name(&part(PartKind::Output), &Options::default()), None);
         let short = Part { text: "yes, please", kind: PartKind::User };
         assert_eq!(clean.name(&short, &Options::default()), None);
@@ -202,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_places_away_and_knows_nothing_it_was_not_told() {
-        let clean = Clean::with_sets(4);
+        let clean = Clean::with_sets(1, 4);
         let names: Vec<Name> = (1..=1_000_u64).map(|n| Name(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, n)).collect();
         let (told, untold) = names.split_at(500);
         told.iter().for_each(|name| clean.add(*name));
@@ -214,7 +228,7 @@ mod tests {
 
     #[test]
     fn texts_told_by_several_threads_at_once_make_no_other_text_known() {
-        let clean = Clean::with_sets(1);
+        let clean = Clean::with_sets(1, 1);
         let name = |who: &str, n: u32| {
             let text = format!("Message {n} of {who}, long enough to be worth looking up, and sent again every turn.");
             clean.name(&Part { text: &text, kind: PartKind::User }, &Options::default()).unwrap()

@@ -151,12 +151,13 @@ mod tests {
     fn memory_is_given_back_after_growth_and_not_again_for_nothing() {
         let (mut giving, start) = (GivingBack::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(!giving.is_due(30 * MIB, at(0)));
-        assert!(giving.is_due(700 * MIB, at(1)));
-        giving.tried(600 * MIB, at(1));
-        assert!(!giving.is_due(700 * MIB, at(2)), "too soon");
+        assert!(!giving.is_due(25 * MIB, at(0)));
+        assert!(!giving.is_due(56 * MIB, at(31)), "too little");
         assert!(giving.is_due(700 * MIB, at(31)));
-        giving.tried(700 * MIB, at(31));
+        giving.tried(600 * MIB, at(31));
+        assert!(!giving.is_due(700 * MIB, at(60)), "too soon");
+        assert!(giving.is_due(700 * MIB, at(61)));
+        giving.tried(700 * MIB, at(61));
         assert!(!giving.is_due(700 * MIB, at(99)), "it is in use");
         assert!(!giving.is_due(40 * MIB, at(100)));
         assert!(giving.is_due(72 * MIB, at(101)));
