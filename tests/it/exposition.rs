@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use serde_json::Value;
 use weir::meter::interface::{INTERFACE, Kind};
 
 use crate::support::{Driver, Setup, call, chat_call, on_both_drivers, provider};
@@ -57,47 +58,82 @@ fn rules_and_dashboard_ask_for_families_that_exist() {
     let metrics = gateway.metrics();
     let known: BTreeSet<&str> = types(&metrics).into_keys().chain(LATER).collect();
 
-    let dashboard: serde_json::Value = serde_json::from_str(&read("config/dashboards/weir.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&read("config/dashboards/weir.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
     let expressions: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
     assert!(expressions.len() >= panels.len() && panels.len() >= 12);
-    let rules = read("config/alerts/weir.rules.yaml");
-    let rules: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
-    assert_eq!(rules.len(), 6);
-    for expression in expressions.into_iter().chain(rules) {
+    let rules = rules();
+    let asked = rules.iter().map(|rule| rule["expr"].as_str().unwrap());
+    for expression in expressions.into_iter().chain(asked) {
         let names = asked_for(expression);
         assert!(!names.is_empty(), "{expression}");
         for name in names {
             assert!(known.contains(name.as_str()), "`{name}` of `{expression}` is no family");
         }
         let count = |c| expression.matches(c).count();
+        assert!(
+            !NOT_BUILT.iter().any(|word| expression.contains(word)) || expression.contains("golden_set"),
+            "{expression}"
+        );
         assert!(count('(') == count(')') && count('[') == count(']') && count('{') == count('}'), "{expression}");
     }
 }
 
 /// Families that appear with their first event.
-const LATER: [&str; 2] = ["service_unpriced_requests_total", "service_dropped_total"];
+const LATER: [&str; 3] = ["service_unpriced_requests_total", "service_dropped_total", "service_unread_total"];
+/// Features of later versions. The drift alerts are part of the contract, and stand in a file of their own.
+const NOT_BUILT: [&str; 3] = ["judge", "anomal", "boundary"];
+
+/// Every rule of the shipped files; they are YAML, and each rule has what Prometheus and its reader need.
+fn rules() -> Vec<Value> {
+    let mut all = Vec::new();
+    for file in ["config/alerts/weir.rules.yaml", "config/alerts/judge.rules.yaml"] {
+        let document: Value = serde_yaml::from_str(&read(file)).unwrap();
+        for group in document["groups"].as_array().unwrap() {
+            assert!(group["name"].is_string(), "{file}");
+            all.extend(group["rules"].as_array().unwrap().iter().cloned());
+        }
+    }
+    for rule in &all {
+        let keys: Vec<&str> = rule.as_object().unwrap().keys().map(String::as_str).collect();
+        assert!(keys.iter().all(|key| ["alert", "expr", "for", "labels", "annotations"].contains(key)), "{keys:?}");
+        assert!(rule["alert"].as_str().is_some_and(|name| name.starts_with("Service")), "{rule}");
+        assert!(["warning", "critical"].contains(&rule["labels"]["severity"].as_str().unwrap()), "{rule}");
+        for text in ["summary", "description"] {
+            assert!(rule["annotations"][text].as_str().is_some_and(|text| !text.is_empty()), "{text}: {rule}");
+        }
+    }
+    let names: BTreeSet<&str> = all.iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), all.len(), "a name is used twice");
+    all
+}
 
 #[test]
 fn the_drift_alerts_have_the_thresholds_of_the_contract() {
-    let text = read("config/alerts/weir.rules.yaml");
-    let rule = |name: &str| -> Vec<String> {
-        let block = text.split("- alert: ").find(|block| block.starts_with(name)).unwrap_or_else(|| panic!("{name}"));
-        block.lines().map(|line| line.trim().to_owned()).collect()
-    };
+    let rules = rules();
+    let replayed = "service_judge_golden_set_last_replay_timestamp_seconds";
     for (name, expr, lasts) in [
-        ("ServiceJudgeGoldenSetAlignmentDrift", "service_judge_golden_set_alignment < 0.85", Some("for: 15m")),
-        ("ServiceJudgeGoldenSetFprDrift", "service_judge_golden_set_false_positive_rate > 0.25", Some("for: 15m")),
-        (
-            "ServiceJudgeGoldenSetReplayStale",
-            "time() - service_judge_golden_set_last_replay_timestamp_seconds > 86400",
-            None,
-        ),
+        ("ServiceJudgeGoldenSetAlignmentDrift", "service_judge_golden_set_alignment < 0.85", Some("15m")),
+        ("ServiceJudgeGoldenSetFprDrift", "service_judge_golden_set_false_positive_rate > 0.25", Some("15m")),
+        ("ServiceJudgeGoldenSetReplayStale", &format!("time() - {replayed} > 86400 or absent({replayed})"), None),
     ] {
-        let lines = rule(name);
-        assert!(lines.contains(&format!("expr: {expr}")), "{lines:?}");
-        assert!(lines.contains(&"severity: warning".to_owned()), "{lines:?}");
-        assert!(lasts.is_none_or(|lasts| lines.contains(&lasts.to_owned())), "{lines:?}");
+        let rule = rules.iter().find(|rule| rule["alert"] == name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!((rule["expr"].as_str(), rule["for"].as_str()), (Some(expr), lasts));
+        assert_eq!(rule["labels"]["severity"], "warning");
+    }
+}
+
+#[test]
+fn provider_errors_error_share_drops_and_spend_have_a_rule() {
+    let rules = rules();
+    for (name, family) in [
+        ("ServiceProviderErrors", "service_requests_total{status_code=~\"502|504\"}"),
+        ("ServiceErrorShare", "service_requests_total{status_code=~\"5..\"}"),
+        ("ServiceDropsRecords", "service_dropped_total"),
+        ("ServiceSpend", "service_cost_usd_total"),
+    ] {
+        let rule = rules.iter().find(|rule| rule["alert"] == name).unwrap_or_else(|| panic!("{name}"));
+        assert!(rule["expr"].as_str().unwrap().contains(family), "{rule}");
     }
 }
