@@ -47,7 +47,6 @@ pub(super) fn document(routes: &[Route]) -> Value {
             "description": "The query API of an LLM egress gateway. Every other path is forwarded to the provider.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
-        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
         "paths": paths,
         "components": {
             "schemas": schemas,

@@ -113,7 +113,18 @@ pub struct ModelsReport {
     /// `disabled`: this build runs the rule engine only.
     pub status: &'static str,
     /// One entry per model.
-    pub models: [(); 0],
+    pub models: &'static [ModelReport],
+}
+
+/// One model of the report.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: &'static str,
+    /// `loading`, `loaded`, `missing` or `failed`.
+    pub status: &'static str,
+    /// Whether its self-test passed.
+    pub self_test: bool,
 }
 
 /// `judge` of the report.
@@ -224,7 +235,7 @@ impl Health {
                 },
             },
             circuit_breaker: breaker.as_str(),
-            ml_models: ModelsReport { status: "disabled", models: [] },
+            ml_models: ModelsReport { status: "disabled", models: &[] },
             uptime: self.started.elapsed().as_secs(),
             judge: JudgeReport { worker_spawned: false, enabled_at_startup: self.facts.judge_enabled_at_startup },
             version: self.facts.version,
