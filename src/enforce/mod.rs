@@ -8,6 +8,8 @@
 //!
 //! The strictest action of all findings wins. Enforcement never sees HTTP.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
 use weir_config::vocab::Finding;
@@ -64,11 +66,17 @@ fn action(finding: &Finding, rules: &Enforcement) -> Decision {
     }
 }
 
-/// The 403 a blocked request gets, naming what was found but never the matched words.
+/// Most finding types the message of a refusal names.
+const NAMED_MAX: usize = 8;
+
+/// The 403 a blocked request gets, naming what was found but never the matched words. Many clients show their user the
+/// message and nothing else, and send again what was refused unless they are told not to.
 pub fn refusal(findings: &[Finding], rules: &Enforcement) -> Refusal {
-    let blocking: Vec<Value> = findings
+    let blocking: Vec<&Finding> = findings.iter().filter(|finding| action(finding, rules) == Decision::Block).collect();
+    let types: BTreeSet<&str> = blocking.iter().map(|finding| finding.finding_type.as_ref()).collect();
+    let named: Vec<&str> = types.into_iter().take(NAMED_MAX).collect();
+    let listed: Vec<Value> = blocking
         .iter()
-        .filter(|finding| action(finding, rules) == Decision::Block)
         .map(|finding| {
             json!({
                 "finding_type": finding.finding_type,
@@ -81,9 +89,14 @@ pub fn refusal(findings: &[Finding], rules: &Enforcement) -> Refusal {
     Refusal::new(
         403,
         "security_enforcement_blocked",
-        "the request was refused because security analysis found what `enforcement` blocks; see `findings`",
+        format!(
+            "the request was refused: security analysis found {}, which the gateway's `enforcement` blocks; sending it \
+             again unchanged will be refused too",
+            named.join(", ")
+        ),
     )
-    .with("findings", blocking)
+    .header("x-should-retry", "false")
+    .with("findings", listed)
 }
 
 #[cfg(test)]
@@ -140,5 +153,6 @@ mod tests {
         let refusal = refusal(&found, &rules(EnforcementMode::Block));
         assert_eq!(refusal.status, 403);
         assert_eq!(refusal.extra["findings"].as_array().map(Vec::len), Some(1));
+        assert!(refusal.message.contains("found jailbreak,"), "{}", refusal.message);
     }
 }

@@ -44,7 +44,11 @@ on_both_drivers! {
         ] {
             let answer = call(gateway.addr, Call::post(path, body.to_string()).bytes());
             assert_eq!(answer.status, 403, "{path}: {}", answer.text());
+            assert_eq!(answer.header("x-should-retry").as_deref(), Some("false"), "{path}");
             let said = answer.json();
+            // Clients show the message and nothing else.
+            let message = said["error"].as_str().or_else(|| said["error"]["message"].as_str()).unwrap();
+            assert!(message.contains("prompt_injection"), "{path}: {message}");
             let findings = match path {
                 "/api/chat" => {
                     assert!(said["error"].is_string(), "{said}");
