@@ -40,6 +40,8 @@ pub struct Settings {
     pub enable_streaming: bool,
     /// `llm_advisory_injection_enabled`: tell the model about detections on non-streaming chat completions.
     pub llm_advisory_injection_enabled: bool,
+    /// `llm_advisory_min_severity`: the least severity the advisory speaks for.
+    pub llm_advisory_min_severity: Severity,
     /// Sizes and times.
     pub limits: Limits,
     /// `storage.*`.
@@ -348,6 +350,7 @@ impl Default for Settings {
             enable_trace_storage: true,
             enable_streaming: true,
             llm_advisory_injection_enabled: true,
+            llm_advisory_min_severity: Severity::Medium,
             limits: Limits::default(),
             storage: Storage {
                 profile: StorageProfile::Lite,

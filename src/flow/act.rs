@@ -34,10 +34,11 @@ pub(super) fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledg
         && advisory_applies(settings, &parsed)
         && view.stream != Some(true)
         && parsed.head.get("content-encoding").is_none()
-        && !findings.is_empty()
         && let Some(at) = view.messages_open
+        && let Some(message) =
+            rewrite::advisory_message(&findings, settings.llm_advisory_min_severity, view.messages_empty)
     {
-        *body = rewrite::insert(body, at, &rewrite::advisory_message(&findings, view.messages_empty));
+        *body = rewrite::insert(body, at, &message);
         ledger.event("advisory_injected", "a system message describing the findings was put before the conversation");
     }
     let mut marks = Vec::new();

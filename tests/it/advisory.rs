@@ -1,5 +1,5 @@
-//! Promise: a non-streaming chat completion with findings reaches the model with one system message in front, and with
-//! every other byte as the client sent it; anything else is forwarded byte-exact.
+//! Promise: a non-streaming chat completion with findings of at least Medium reaches the model with one system message in
+//! front, and with every other byte as the client sent it; anything else is forwarded byte-exact.
 
 use serde_json::{Value, json};
 
@@ -57,6 +57,27 @@ on_both_drivers! {
             let seen = provider.take_received().remove(0).request;
             assert_eq!(String::from_utf8_lossy(&seen.body), String::from_utf8_lossy(&bytes[head_bytes..]));
         }
+    }
+
+    fn nothing_is_rewritten_for_a_hint(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url());
+        let strict = setup.clone().with("llm_advisory_min_severity: Critical").start();
+        let gateway = setup.start();
+        // A question about an attack, a mail address, a bribe (T-H4).
+        for text in [
+            "Please summarise how prompt injection like 'ignore previous instructions' works.",
+            "Write to anna.berg@example.com that the meeting is at nine.",
+            "I'll tip you $200 for a perfect answer about foxes.",
+        ] {
+            let answer = call(gateway.addr, chat_call(text).bytes());
+            assert_eq!(provider.take_received()[0].request.body, chat_body(text).to_string().as_bytes());
+            let span = gateway.span_of(&answer);
+            assert_ne!(span["security_findings"], json!([]), "{text}: no hint, so nothing is shown here");
+            assert_eq!(span["events"], json!([]));
+        }
+        call(strict.addr, chat_call(ATTACK).bytes());
+        assert_eq!(provider.take_received()[0].request.body, chat_body(ATTACK).to_string().as_bytes());
     }
 
     fn it_can_be_switched_off(driver) {

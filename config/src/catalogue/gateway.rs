@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::value::{flag, int, one_of, optional_path, optional_secret, owned_text, path, text};
+use super::value::{flag, int, one_of, optional_path, optional_secret, owned_text, parsed, path, text};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
@@ -101,6 +101,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(llm_advisory_injection_enabled, flag),
     )
     .wire("llm_advisory_injection_enabled"),
+    Setting::built(
+        "llm_advisory_min_severity",
+        Kind::SEVERITY,
+        Literal::Text("Medium"),
+        "Least severity that message speaks for; a call with lesser findings only is left as it is.",
+        set!(llm_advisory_min_severity, parsed),
+    ),
     // --- limits ---
     Setting::built(
         "max_request_size_bytes",

@@ -185,7 +185,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "enforcement.categories",
         Kind::Records(CATEGORY),
         Literal::EmptyList,
-        "Actions for single finding types, which win over the mode: finding_type and action (block or flag).",
+        "Actions for single finding types, which win over the mode but not over min_severity and min_confidence: finding_type and action (block or flag).",
         set!(enforcement.categories, categories),
     ),
     // --- server, shutdown ---

@@ -25,6 +25,7 @@ use crate::catalogue::{self, Build};
 use crate::effective::masked;
 use crate::egress;
 use crate::settings::Settings;
+use crate::vocab::worst_in_requests;
 
 pub use error::{LoadError, Place, Violation};
 pub use layers::Origin;
@@ -109,6 +110,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }
+    warn_of_idle_categories(&settings, &mut layers);
     let origin = |path| layers.written.get(path).map_or(Origin::Default, |written| written.origin);
     let value = |setting: &catalogue::Setting| match layers.written.get(setting.path) {
         Some(written) if setting.secret => masked(&written.value),
@@ -126,6 +128,21 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         config_file,
         overlay_path,
     })
+}
+
+/// A category that names a type whose findings are never as bad as the least that is enforced does nothing, and says so.
+fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {
+    let rules = &settings.enforcement;
+    for (index, (finding_type, _)) in rules.categories.iter().enumerate() {
+        let worst = worst_in_requests(finding_type);
+        if worst < rules.min_severity {
+            layers.warnings.push(format!(
+                "enforcement.categories[{index}]: `{finding_type}` is never acted on: its findings are {worst} at worst, and \
+                 enforcement.min_severity is {}; set enforcement.min_severity to {worst}",
+                rules.min_severity
+            ));
+        }
+    }
 }
 
 /// Puts every written value into the built-in defaults, in the order of the table.

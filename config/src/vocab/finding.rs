@@ -78,3 +78,13 @@ impl Finding {
 pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
     findings.into_iter().map(|finding| finding.severity.score()).max().unwrap_or(0)
 }
+
+/// The worst severity that findings of this type have in a request; of types that are not listed it may be any.
+pub fn worst_in_requests(finding_type: &str) -> Severity {
+    match finding_type {
+        "is_incentive" | "is_urgent" | "is_hypothetical" | "is_systemic" | "is_covert" | "is_immoral" => Severity::Low,
+        "pii_detected" | "sql_injection" | "header_injection" | "synonym_injection" | "many_shot"
+        | "context_flooding" | "suspicious_url" => Severity::Medium,
+        _ => Severity::Critical,
+    }
+}

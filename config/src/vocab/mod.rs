@@ -13,7 +13,7 @@ mod severity;
 mod time;
 mod unread;
 
-pub use finding::{ByteSpan, Finding, score};
+pub use finding::{ByteSpan, Finding, score, worst_in_requests};
 pub use ids::{InvalidId, KeyId, SpanId, TenantId, TraceId, fresh_uuid};
 pub use provider::{Dialect, Operation, Provider};
 pub use role::{InvalidRole, Role};

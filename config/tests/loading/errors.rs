@@ -336,6 +336,23 @@ fn rate_limit_variables_that_make_no_sense_are_ignored_with_a_warning() {
 }
 
 #[test]
+fn a_category_that_never_acts_is_pointed_out() {
+    let file = "enforcement:\n  categories:\n    - {finding_type: secret_leakage, action: block}\n    \
+                - {finding_type: pii_detected, action: flag}\n    - {finding_type: is_urgent, action: flag}\n";
+    assert_eq!(
+        Bench::with_file(file).warnings(),
+        [
+            "enforcement.categories[1]: `pii_detected` is never acted on: its findings are Medium at worst, and \
+             enforcement.min_severity is High; set enforcement.min_severity to Medium",
+            "enforcement.categories[2]: `is_urgent` is never acted on: its findings are Low at worst, and \
+             enforcement.min_severity is High; set enforcement.min_severity to Low",
+        ]
+    );
+    let low = file.replace("categories", "min_severity: Low\n  categories");
+    assert_eq!(Bench::with_file(low).warnings(), Vec::<String>::new());
+}
+
+#[test]
 fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
     let bench = Bench::new().env(&[
         ("SERVICE_LISTN_ADDR", ":1"),

@@ -48,6 +48,7 @@ fn samples() -> Vec<Sample> {
         sample("enable_trace_storage", "false", |s| s.enable_trace_storage = false),
         sample("enable_streaming", "false", |s| s.enable_streaming = false),
         sample("llm_advisory_injection_enabled", "false", |s| s.llm_advisory_injection_enabled = false),
+        sample("llm_advisory_min_severity", "High", |s| s.llm_advisory_min_severity = Severity::High),
         sample("max_request_size_bytes", "1", |s| s.limits.max_request_size_bytes = 1),
         sample("max_response_size_bytes", "2", |s| s.limits.max_response_size_bytes = 2),
         sample("timeout_ms", "3", |s| s.limits.timeout_ms = 3),

@@ -354,7 +354,17 @@ const fn default_after() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use weir_config::vocab::worst_in_requests;
+
     use super::*;
+
+    #[test]
+    fn no_rule_is_worse_than_the_configuration_takes_its_type_to_be() {
+        for rule in builtin().unwrap().rules {
+            let worst = worst_in_requests(rule.finding_type);
+            assert!(rule.severity <= Some(worst), "{}: {:?} of {}", rule.id, rule.severity, rule.finding_type);
+        }
+    }
 
     fn one(body: &str) -> Result<Loaded, LoadError> {
         let text = format!(
