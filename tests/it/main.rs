@@ -11,6 +11,7 @@ mod breaker;
 mod canary;
 mod caps;
 mod clients;
+mod coding_agents;
 mod connections;
 mod costs;
 mod crash;
