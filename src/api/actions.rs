@@ -3,6 +3,8 @@
 //! Invariant: an action that was answered with 201 is durable, and the span shows it together with what was found in it.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -18,13 +20,14 @@ use super::error::Fault;
 use super::query;
 use super::route::Answer;
 use super::state::{Api, patiently, to_json};
+use crate::admit::Guard;
 
 /// Bytes of a result that are kept.
 const RESULT_BYTES_MAX: usize = 4_096;
 /// Bytes a name may have: it is part of an index.
 const NAME_BYTES_MAX: usize = 4_096;
 /// Bytes the arguments may have, and the metadata together: a span shows all its actions.
-const DETAIL_BYTES_MAX: usize = 64 * 1024;
+const DETAIL_BYTES_MAX: usize = action::TEXT_BYTES_MAX;
 /// Bytes the short fields may have.
 const WORD_BYTES_MAX: usize = 64;
 /// What was done.
@@ -109,23 +112,43 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     let reported: ActionReport = ask.json()?;
     let tenant = ask.tenant()?;
     reported.check()?;
-    let mut findings = action::check(&reported.to_check());
     let span = reported.span_id;
-    let mut action = reported.into_record();
-    if let Some(guard) = &api.guard {
-        guard.mask_action(&mut action, &mut findings);
-    }
+    let limit = Duration::from_millis(api.live.snapshot().load().limits.security_analysis_timeout_ms);
+    let checked = Arc::new(Checked { reported, guard: api.guard.clone(), limit, outcome: OnceLock::new() });
     patiently(|| {
-        let (kept, found) = (action.clone(), findings.clone());
+        let checked = Arc::clone(&checked);
         api.write(move |records| {
-            let id = kept.id;
-            let stored = records.add_action(tenant, trace, span, kept, found.clone())?;
+            let (action, found) = checked.outcome();
+            let id = action.id;
+            let stored = records.add_action(tenant, trace, span, action.clone(), found.clone())?;
             let span_id = stored.ok_or_else(|| Fault::not_found("no trace with this id, or no such span in it"))?;
-            let recorded = ActionRecorded { action_id: id, trace_id: trace, span_id, findings: &found };
+            let recorded = ActionRecorded { action_id: id, trace_id: trace, span_id, findings: found };
             Ok((StatusCode::CREATED, to_json(&recorded)?))
         })
     })
     .await
+}
+
+/// A report and what the checks say of it, once they have run: on the thread that writes it down, because a long command takes
+/// longer to look at than the control thread may be held up.
+struct Checked {
+    reported: ActionReport,
+    guard: Option<Arc<Guard>>,
+    limit: Duration,
+    outcome: OnceLock<(AgentAction, Vec<Finding>)>,
+}
+
+impl Checked {
+    fn outcome(&self) -> &(AgentAction, Vec<Finding>) {
+        self.outcome.get_or_init(|| {
+            let mut findings = action::check(&self.reported.to_check(), Some(Instant::now() + self.limit));
+            let mut action = self.reported.to_record();
+            if let Some(guard) = &self.guard {
+                guard.mask_action(&mut action, &mut findings);
+            }
+            (action, findings)
+        })
+    }
 }
 
 pub(super) async fn summary(api: Api, ask: Ask) -> Answer {
@@ -195,30 +218,31 @@ impl ActionReport {
         }
     }
 
-    fn into_record(self) -> AgentAction {
+    fn to_record(&self) -> AgentAction {
         let now = Timestamp::now();
+        let metadata = self.metadata.iter().flatten().map(|(name, value)| (name.clone(), text(value)));
         AgentAction {
             id: fresh_uuid(now),
             action_type: self.action_type.as_str().to_owned(),
-            name: self.name,
-            arguments: self.arguments,
-            result: self.result.map(|result| cut(result, RESULT_BYTES_MAX)),
+            name: self.name.clone(),
+            arguments: self.arguments.clone(),
+            result: self.result.as_deref().map(|result| cut(result, RESULT_BYTES_MAX)),
             duration_ms: self.duration_ms,
             success: self.success.unwrap_or(true),
             exit_code: self.exit_code,
-            http_method: self.http_method,
+            http_method: self.http_method.clone(),
             http_status: self.http_status,
-            file_operation: self.file_operation,
-            metadata: self.metadata.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect(),
+            file_operation: self.file_operation.clone(),
+            metadata: metadata.collect(),
             timestamp: self.timestamp.unwrap_or(now),
         }
     }
 }
 
 /// A value of the metadata as it is kept.
-fn text(value: Value) -> String {
+fn text(value: &Value) -> String {
     match value {
-        Value::String(text) => text,
+        Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
@@ -231,7 +255,6 @@ fn text_bytes(value: &Value) -> usize {
 }
 
 /// At most `max` bytes, ending between characters.
-fn cut(mut text: String, max: usize) -> String {
-    text.truncate(text.floor_char_boundary(max));
-    text
+fn cut(text: &str, max: usize) -> String {
+    text.get(..text.floor_char_boundary(max)).unwrap_or_default().to_owned()
 }

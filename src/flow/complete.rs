@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, UnreadSet, score};
 use weir_inference::action::{self, Action, ActionKind};
-use weir_inference::{Analyser, Hit, Options, Part, PartKind, Ran, Scratch};
+use weir_inference::{Analyser, HITS_MAX, Hit, Options, Part, PartKind, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::charge::{Bill, Counter, charge};
@@ -202,21 +203,29 @@ fn find(
     }
     span.security_findings.extend(limit_findings(&ran));
     if let Some(answer) = answer {
-        span.security_findings.extend(survive(|| tool_call_findings(answer)).unwrap_or_default());
+        span.security_findings.extend(survive(|| tool_call_findings(answer, options.deadline)).unwrap_or_default());
     }
     span.security_score = Some(score(&span.security_findings));
 }
 
 /// What is to be said about the commands, addresses and files of the tool calls the model asked for. Whoever runs the tools
 /// may not report having done so; the call is seen here in any case.
-fn tool_call_findings(answer: &Answer) -> Vec<Finding> {
+fn tool_call_findings(answer: &Answer, deadline: Option<Instant>) -> Vec<Finding> {
     let arguments = answer.parts.iter().filter(|part| part.kind == PartKind::ToolCall);
     let located: Vec<String> = arguments.map(|part| part.location.to_string()).collect();
     let mut found = Vec::new();
     for (at, call) in answer.tool_calls.iter().enumerate() {
         let action =
             Action { kind: ActionKind::Tool, name: &call.name, arguments: Some(&call.arguments), writes: false };
-        for mut finding in action::check(&action) {
+        // The last of them says that the time was over, or this one that the rest was left out.
+        if found.last().is_some_and(|last: &Finding| last.finding_type == "analysis_timeout") {
+            break;
+        }
+        if found.len() >= HITS_MAX {
+            found.push(calls_left_out());
+            break;
+        }
+        for mut finding in action::check(&action, deadline) {
             // Each call has its arguments as a part, unless the answer was cut.
             finding.location = match located.get(at).filter(|_| located.len() == answer.tool_calls.len()) {
                 Some(location) => location.clone(),
@@ -226,6 +235,11 @@ fn tool_call_findings(answer: &Answer) -> Vec<Finding> {
         }
     }
     found
+}
+
+fn calls_left_out() -> Finding {
+    let said = "so much was found in the tool calls of this answer that the rest of them was not looked at";
+    Finding::new("analysis_truncated", Severity::Low, 1.0, "actions", said)
 }
 
 /// Findings about the body as such: unreadable, or longer than is looked at.

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::{Action, ActionKind, Found, command, path, url};
+use super::{Action, ActionKind, Found, command, path, pruned, url};
 
 /// Names of arguments that hold a command line or its parts.
 const COMMANDS: [&str; 10] =
@@ -57,9 +57,9 @@ pub(super) fn look(action: &Action<'_>, found: &mut Found) {
     let Some(arguments) = action.arguments else { return };
     found.location = "action.arguments";
     let role = if role == Role::Plain && is_runner(action.name) { Role::Command } else { role };
-    match serde_json::from_str::<Value>(arguments) {
-        Ok(value) => json(&value, role, action, JSON_DEPTH_MAX, found),
-        Err(_) => {
+    match pruned::read(arguments, &mut found.bounds) {
+        Some(value) => json(&value, role, action, JSON_DEPTH_MAX, found),
+        None => {
             text(arguments, role, action, found);
             if action.kind == ActionKind::Command {
                 text(&format!("{} {arguments}", action.name), role, action, found);
@@ -74,7 +74,7 @@ fn is_runner(name: &str) -> bool {
 }
 
 fn json(value: &Value, role: Role, action: &Action<'_>, depth: u8, found: &mut Found) {
-    let Some(deeper) = depth.checked_sub(1) else { return };
+    let Some(deeper) = depth.checked_sub(1) else { return found.bounds.cut() };
     match value {
         Value::String(value) => text(value, role, action, found),
         Value::Array(items) => {
@@ -128,15 +128,15 @@ fn argv(action: &Action<'_>, words: &[&str], found: &mut Found) {
 
 fn text(text: &str, role: Role, action: &Action<'_>, found: &mut Found) {
     match role {
-        Role::Command => command::line(text, found),
-        Role::Address => url::address(text.trim(), found),
-        Role::File => path::access(text.trim(), action.writes, found),
+        Role::Command => command::line(found.bounds.take(text), found),
+        Role::Address => url::address(found.bounds.take(text.trim()), found),
+        Role::File => path::access(found.bounds.take(text.trim()), action.writes, found),
         Role::Plain => {
             let text = text.trim();
             if text.contains("://") && !text.contains(char::is_whitespace) {
-                url::address(text, found);
+                url::address(found.bounds.take(text), found);
             } else if (text.starts_with(['/', '~']) || text.contains(":\\")) && !text.contains(char::is_whitespace) {
-                path::access(text, action.writes, found);
+                path::access(found.bounds.take(text), action.writes, found);
             }
         }
     }

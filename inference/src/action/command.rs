@@ -40,17 +40,25 @@ pub(super) fn argv(words: &[&str], found: &mut Found) {
         && is_shell(program)
         && is_command_flag(flag)
     {
-        return line(text, found);
+        return line(found.bounds.take(text), found);
     }
+    let words = found.bounds.take_words(words);
     let command = Simple { words: words.iter().map(|word| (*word).to_owned()).collect(), ..Simple::default() };
     let text = words.join(" ");
+    remote::connection(&text, found);
     simple(&command, None, &text, DEPTH_MAX, found);
 }
 
 fn nested(text: &str, depth: u8, found: &mut Found) {
-    let Some(deeper) = depth.checked_sub(1) else { return };
+    if text.is_empty() || found.bounds.clock_says_stop() {
+        return;
+    }
+    let Some(deeper) = depth.checked_sub(1) else { return found.bounds.cut() };
     remote::whole_line(text, found);
     let line = split(text);
+    if line.commands.iter().any(|command| !command.words.is_empty()) {
+        remote::connection(text, found);
+    }
     let mut former: Option<&Simple> = None;
     for command in &line.commands {
         simple(command, former.filter(|former| former.piped), text, deeper, found);
@@ -63,6 +71,9 @@ fn nested(text: &str, depth: u8, found: &mut Found) {
 
 /// One command: `feeds` is the one whose output it reads.
 fn simple(command: &Simple, feeds: Option<&Simple>, text: &str, depth: u8, found: &mut Found) {
+    if !found.bounds.next_command() {
+        return;
+    }
     for file in &command.writes_to {
         written(file, text, found);
     }

