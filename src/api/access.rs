@@ -26,22 +26,36 @@ pub(super) const OPERATOR: Access = Access::Role(Role::Operator);
 /// For those who administer the gateway.
 pub(super) const ADMIN: Access = Access::Role(Role::Admin);
 
+/// On which terms a call is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// What it asks of its caller.
+    pub access: Access,
+    /// Whether it counts against the rate of the caller's tenant.
+    pub limited: bool,
+    /// Whether it takes a credential away, and goes ahead of everything else.
+    pub urgent: bool,
+}
+
+/// Of a path that is not in the table.
+const UNKNOWN: Terms = Terms { access: VIEWER, limited: true, urgent: false };
+
 /// A row of the table as far as it matters here.
 struct Rule {
     method: String,
     path: &'static str,
-    access: Access,
+    terms: Terms,
 }
 
-/// What `method` on `path`, one of the gateway's own, asks of its caller. HEAD asks what GET asks; a method that the path
-/// does not answer asks the least that any of its methods does.
-pub fn access(method: &str, path: &str) -> Access {
+/// On which terms `method` on `path`, one of the gateway's own, is let in. HEAD is let in as GET; a method that the path does
+/// not answer on the terms of that of its methods which asks least.
+pub fn terms(method: &str, path: &str) -> Terms {
     static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
     let rules = RULES.get_or_init(|| {
         let rule = |route: super::route::Route| Rule {
             method: route.method.as_str().to_owned(),
             path: route.path,
-            access: route.access,
+            terms: Terms { access: route.access, limited: route.is_limited(), urgent: route.ends_credentials },
         };
         routes::table().into_iter().map(rule).collect()
     });
@@ -49,7 +63,8 @@ pub fn access(method: &str, path: &str) -> Access {
     let here = || rules.iter().filter(|rule| fits(rule.path, path));
     // A literal path goes before a template that fits as well, as it does in the router.
     let exact = here().filter(|rule| rule.method == method).min_by_key(|rule| rule.path.matches('{').count());
-    exact.map(|rule| rule.access).or_else(|| here().map(|rule| rule.access).min()).unwrap_or(VIEWER)
+    let least = || here().map(|rule| Terms { urgent: false, ..rule.terms }).min_by_key(|terms| terms.access);
+    exact.map(|rule| rule.terms).or_else(least).unwrap_or(UNKNOWN)
 }
 
 /// Whether `path` is what the template stands for.
@@ -95,7 +110,31 @@ mod tests {
             ("GET", "/api/v1/nothing", VIEWER),
             ("GET", "/api/v1/../../health", VIEWER),
         ] {
-            assert_eq!(access(method, path), expected, "{method} {path}");
+            assert_eq!(terms(method, path).access, expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn probes_scrapes_and_administration_are_not_limited_and_ends_of_credentials_go_first() {
+        for (method, path, limited, urgent) in [
+            ("GET", "/health", false, false),
+            ("GET", "/livez", false, false),
+            ("GET", "/readyz", false, false),
+            ("GET", "/metrics", false, false),
+            ("GET", "/api/v1/auth/keys", false, false),
+            ("POST", "/api/v1/auth/keys", false, false),
+            ("DELETE", "/api/v1/auth/keys/1", false, true),
+            ("GET", "/api/v1/auth/keys/1", false, false),
+            ("POST", "/api/v1/tenants/1/token/reset", false, true),
+            ("DELETE", "/api/v1/tenants/1", false, true),
+            ("PUT", "/api/v1/tenants/1", false, false),
+            ("GET", "/api/v1/tenants/current/token", true, false),
+            ("GET", "/api/v1/stats", true, false),
+            ("POST", "/api/v1/traces/1/actions", true, false),
+            ("GET", "/api/v1/nothing", true, false),
+        ] {
+            let terms = terms(method, path);
+            assert_eq!((terms.limited, terms.urgent), (limited, urgent), "{method} {path}");
         }
     }
 }

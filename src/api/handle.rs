@@ -1,8 +1,8 @@
 //! The way from a core thread to the router and back: a bounded queue in, one reply each out.
 //!
-//! Invariant: asking never blocks and never waits for room (a full queue is refused at once), and every accepted call is
-//! answered, also when its handler panics. Both ends need wakers only, so a core thread may run any executor. Knows no
-//! routes.
+//! Invariant: asking never blocks and never waits for room (a full queue is refused at once), every accepted call is
+//! answered, also when its handler panics, and urgent calls have a queue of their own that goes first. Both ends need wakers
+//! only, so a core thread may run any executor. Knows no routes.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 use tower::ServiceExt;
 
 use super::error::Fault;
 use crate::meter::{QueueWatch, Shared};
 
-/// Calls that wait for the control thread; with a body cap of 1 MiB at most 256 MiB, in practice empty bodies.
-pub const QUEUE_CALLS: usize = 256;
-/// Calls the control thread works on at the same time.
-pub const IN_FLIGHT_MAX: usize = 64;
+/// Calls of one core that may be under way; what their bodies take is bounded by the budget for bodies.
+pub const CALLS_PER_CORE: usize = 256;
+/// Urgent calls that wait for the control thread, of all cores.
+const URGENT_CALLS: usize = 64;
 
 /// A request on its way to the router.
 #[derive(Debug)]
@@ -37,6 +38,9 @@ pub enum ApiError {
     /// The queue is full.
     #[error("the API is asked more than it can answer at once; try again in a second")]
     Full,
+    /// The tenant has its share of what may be under way.
+    #[error("as many calls of this tenant are under way as may be while others ask; try again in a second")]
+    Crowded,
     /// The control thread has stopped.
     #[error("the gateway is stopping")]
     Stopped,
@@ -45,7 +49,7 @@ pub enum ApiError {
 impl From<ApiError> for Fault {
     fn from(error: ApiError) -> Self {
         match error {
-            ApiError::Full => Self::saturated(error.to_string()),
+            ApiError::Full | ApiError::Crowded => Self::saturated(error.to_string()),
             ApiError::Stopped => Self::shutting_down(),
         }
     }
@@ -62,27 +66,45 @@ impl ApiError {
 #[derive(Debug, Clone)]
 pub struct ApiHandle {
     calls: mpsc::Sender<Call>,
+    urgent: mpsc::Sender<Call>,
 }
 
-/// Both ends of the queue.
-pub fn channel(capacity: usize) -> (ApiHandle, mpsc::Receiver<Call>) {
-    let (calls, receiver) = mpsc::channel(capacity.max(1));
-    (ApiHandle { calls }, receiver)
+/// Where calls arrive.
+#[derive(Debug)]
+pub struct Calls {
+    ordinary: mpsc::Receiver<Call>,
+    urgent: mpsc::Receiver<Call>,
+}
+
+/// Both ends of the queues; the ordinary one holds `capacity` calls.
+pub fn channel(capacity: usize) -> (ApiHandle, Calls) {
+    let (calls, ordinary) = mpsc::channel(capacity.max(1));
+    let (urgent, urgent_calls) = mpsc::channel(URGENT_CALLS);
+    (ApiHandle { calls, urgent }, Calls { ordinary, urgent: urgent_calls })
 }
 
 impl ApiHandle {
     /// Hands `request` to the router and waits for its answer. HEAD is answered like GET, body included: the caller
     /// frames the answer and leaves the body out. Dropping the future gives the call up.
     pub async fn call(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ApiError> {
+        Self::ask(&self.calls, request).await
+    }
+
+    /// The same ahead of every ordinary call: for what must not be put off by however many of those there are.
+    pub async fn call_urgently(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ApiError> {
+        Self::ask(&self.urgent, request).await
+    }
+
+    async fn ask(queue: &mpsc::Sender<Call>, request: Request<Bytes>) -> Result<Response<Bytes>, ApiError> {
         let (reply, answer) = oneshot::channel();
-        self.calls.try_send(Call { request, reply }).map_err(|refused| match refused {
+        queue.try_send(Call { request, reply }).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => ApiError::Full,
             mpsc::error::TrySendError::Closed(_) => ApiError::Stopped,
         })?;
         answer.await.map_err(|_| ApiError::Stopped)
     }
 
-    /// The queue, to be watched in `/metrics` and `/health`. Does not keep the queue open.
+    /// The ordinary queue, to be watched in `/metrics` and `/health`. Does not keep the queue open.
     pub fn watch(&self) -> QueueWatch {
         let calls = self.calls.downgrade();
         let depth = move || calls.upgrade().map_or(0, |calls| (calls.max_capacity() - calls.capacity()) as u64);
@@ -92,43 +114,46 @@ impl ApiHandle {
 
 /// Answers calls until every [`ApiHandle`] is gone and the last call is answered. Panics of handlers are counted in
 /// `shared`. Runs on the control thread's tokio runtime.
-pub async fn serve(router: Router, calls: mpsc::Receiver<Call>, shared: Arc<Shared>) {
+pub async fn serve(router: Router, calls: Calls, shared: Arc<Shared>) {
     serve_until(router, calls, shared, std::future::pending()).await;
 }
 
 /// The same, and no longer than until `stop` is done: then nothing more is accepted, and what was is answered.
-pub async fn serve_until(
-    router: Router,
-    mut calls: mpsc::Receiver<Call>,
-    shared: Arc<Shared>,
-    stop: impl Future<Output = ()>,
-) {
-    let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+pub async fn serve_until(router: Router, calls: Calls, shared: Arc<Shared>, stop: impl Future<Output = ()>) {
+    let Calls { mut ordinary, mut urgent } = calls;
+    let mut answering = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
     let mut stopping = false;
     loop {
+        // What is taken out is begun at once: how much of it there can be is up to those who ask (`Shares`), and how much is
+        // worked on to the lanes.
         let call = tokio::select! {
             biased;
             () = &mut stop, if !stopping => {
                 stopping = true;
-                calls.close();
+                ordinary.close();
+                urgent.close();
                 continue;
             }
-            call = calls.recv() => call,
+            call = next(&mut urgent, &mut ordinary) => call,
+            Some(_) = answering.join_next() => continue,
         };
         let Some(call) = call else { break };
-        if call.reply.is_closed() {
-            continue;
+        if !call.reply.is_closed() {
+            answering.spawn(answer(router.clone(), call, shared.clone()));
         }
-        let Ok(permit) = in_flight.clone().acquire_owned().await else { return };
-        let answer = answer(router.clone(), call, shared.clone());
-        tokio::spawn(async move {
-            answer.await;
-            drop(permit);
-        });
     }
-    // All permits back means all answers given; the semaphore is never closed, so this cannot fail.
-    drop(in_flight.acquire_many(IN_FLIGHT_MAX as u32).await);
+    while answering.join_next().await.is_some() {}
+}
+
+/// The next call, an urgent one if there is any; `None` when no more can come.
+async fn next(urgent: &mut mpsc::Receiver<Call>, ordinary: &mut mpsc::Receiver<Call>) -> Option<Call> {
+    tokio::select! {
+        biased;
+        Some(call) = urgent.recv() => Some(call),
+        Some(call) = ordinary.recv() => Some(call),
+        else => None,
+    }
 }
 
 async fn answer(router: Router, call: Call, shared: Arc<Shared>) {

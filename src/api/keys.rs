@@ -75,7 +75,7 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn revoke(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id::<KeyId>("id")?);
-    api.change(move |identities| {
+    api.end(move |identities| {
         if identities.revoke_key(&caller, id)? {
             Ok(nothing())
         } else {

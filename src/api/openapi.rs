@@ -110,6 +110,9 @@ fn refusals(route: &Route) -> Vec<(u16, &'static str)> {
         refusals.push((503, "The API or the store is too busy, or the store cannot be reached"));
         refusals.push((500, "The gateway failed; its log says why"));
     }
+    if route.is_limited() {
+        refusals.push((429, "The tenant asks more often than `rate_limiting` allows"));
+    }
     if route.path_parameters().next().is_some() {
         refusals.push((404, "No such record in this tenant"));
     }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, spawn_blocking};
 
 /// How long a read may take on a thread that stands back before an ordinary one begins it anew. Longer than a page takes
@@ -34,8 +33,9 @@ impl Reading {
     }
 
     /// What `read` gives, wherever it could be run.
-    pub(super) async fn run<T, E, F>(&self, permit: OwnedSemaphorePermit, read: F) -> Result<Result<T, E>, JoinError>
+    pub(super) async fn run<P, T, E, F>(&self, permit: P, read: F) -> Result<Result<T, E>, JoinError>
     where
+        P: Send + 'static,
         T: Send + 'static,
         E: Send + 'static,
         F: Fn() -> Result<T, E> + Send + Sync + 'static,

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use weir_config::vocab::Role;
 
 use super::access::Access;
 use super::ask::Ask;
@@ -50,6 +51,10 @@ pub(super) struct Route {
     /// Refusals this route has besides those that follow from its shape.
     pub(super) refusals: Vec<(u16, &'static str)>,
     pub(super) is_documented: bool,
+    /// It takes a credential away: ahead of everything else, in a lane of its own.
+    pub(super) ends_credentials: bool,
+    /// Scrapers ask for it as often as they like.
+    pub(super) is_for_scrapers: bool,
 }
 
 impl Route {
@@ -72,6 +77,8 @@ impl Route {
             answers: Vec::new(),
             refusals: Vec::new(),
             is_documented: true,
+            ends_credentials: false,
+            is_for_scrapers: false,
         }
     }
 
@@ -155,6 +162,24 @@ impl Route {
     pub(super) fn undocumented(mut self) -> Self {
         self.is_documented = false;
         self
+    }
+
+    /// It takes a credential away. Its handler uses `Api::end`.
+    pub(super) fn ends_credentials(mut self) -> Self {
+        self.ends_credentials = true;
+        self
+    }
+
+    /// It is for scrapers, and never limited.
+    pub(super) fn for_scrapers(mut self) -> Self {
+        self.is_for_scrapers = true;
+        self
+    }
+
+    /// Whether calls count against the rate of the caller's tenant. Probes and scrapes do not; nor does administration, so
+    /// that nobody can use up what it takes to shut them out.
+    pub(super) fn is_limited(&self) -> bool {
+        !self.is_for_scrapers && !matches!(self.access, Access::Open | Access::Role(Role::Admin))
     }
 
     /// A refusal that does not follow from the route's shape.

@@ -71,6 +71,7 @@ async fn dispatch(
     // The body is in memory already: whoever put the request into the queue has read and bounded it.
     let body = body.collect().await.map_err(|_| Fault::internal())?.to_bytes();
     // What cannot be decoded names nothing; the handler says which parameter it misses.
+    let api = caller.map_or(api.clone(), |caller| api.asked_by(caller.tenant_id));
     let path = params.map(|params| params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
     handler(api, Ask::new(caller, query, head.headers, path.unwrap_or_default(), body)).await
 }

@@ -43,6 +43,7 @@ fn operational() -> Vec<Route> {
             .answers::<operations::Word>(200, "Ready")
             .answers::<operations::Word>(503, "Starting or draining"),
         Route::get("/metrics", VIEWER, operations::metrics)
+            .for_scrapers()
             .says("Operations", "metrics", "Prometheus text 0.0.4")
             .any_query()
             .content(200, "The exposition", Some((crate::meter::CONTENT_TYPE, operations::text_schema))),
@@ -184,6 +185,7 @@ fn identities() -> Vec<Route> {
             .takes::<tenants::Update>()
             .answers::<TenantRecord>(200, "The tenant as it is now"),
         Route::delete("/api/v1/tenants/{id}", ADMIN, tenants::delete)
+            .ends_credentials()
             .says("Tenants", "delete_tenant", "Delete a tenant with its keys, token and records")
             .content(204, "It is gone", None),
         Route::get("/api/v1/tenants/current/token", OPERATOR, tenants::own_token)
@@ -193,6 +195,7 @@ fn identities() -> Vec<Route> {
             .says("Tenants", "get_token", "A tenant's token, issued now if it has none")
             .answers::<tenants::Token<'_>>(200, "The token"),
         Route::post("/api/v1/tenants/{id}/token/reset", ADMIN, tenants::reset_token)
+            .ends_credentials()
             .says("Tenants", "reset_token", "Replace a tenant's token; the former one is refused from now on")
             .answers::<tenants::Token<'_>>(200, "The new token"),
         Route::post("/api/v1/auth/keys", ADMIN, keys::create)
@@ -205,6 +208,7 @@ fn identities() -> Vec<Route> {
             .query(query::PAGE)
             .answers::<Paged<KeyRecord>>(200, "One page of keys"),
         Route::delete("/api/v1/auth/keys/{id}", ADMIN, keys::revoke)
+            .ends_credentials()
             .says("API keys", "revoke_key", "Revoke a key; it lets nobody in from now on")
             .content(204, "It is revoked", None),
     ]

@@ -1,11 +1,11 @@
 //! What the handlers work with, and the bounded way to the store.
 //!
 //! Invariant: reading and serialising happen on at most [`READERS_MAX`] blocking threads, so health and metrics never wait
-//! for a query; a panic costs one answer and is counted. Knows the store only as [`Records`].
+//! for a query; no tenant takes more than its share of them, and what ends credentials has workers of its own, so nobody can
+//! put off being shut out; a panic costs one answer and is counted. Knows the store only as [`Records`].
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,12 +14,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
+use weir_config::vocab::TenantId;
 use weir_storage::courtesy;
 
 use super::costs::Costs;
 use super::error::Fault;
+use super::lane::Lane;
 use super::reading::Reading;
 use super::records::{ReadFault, Records};
 use crate::admit::Guard;
@@ -32,8 +33,14 @@ use crate::ops::live::LiveSettings;
 pub const READERS_MAX: usize = 4;
 /// Writes at the same time; each waits for its commit, and those that wait together are committed together.
 pub(super) const WRITERS_MAX: usize = 8;
-/// Reads, and writes, that wait their turn at most; more are refused, so that health and metrics are never behind them.
-const WAITING_MAX: usize = 24;
+/// Reads that run or wait their turn at most, of all tenants; more are refused. One tenant has half of them.
+const READS_MAX: usize = 56;
+/// The same of writes.
+const WRITES_MAX: usize = 64;
+/// Ends of credentials at the same time, and those that wait with them.
+const ENDINGS_MAX: (usize, usize) = (2, 128);
+/// Expositions at the same time, and those that wait with them: one takes a blocking thread, and scrapers are few.
+const SCRAPES_MAX: (usize, usize) = (2, 32);
 
 /// A call's record is committed a moment after its last byte was sent, and who asks for it may be quicker. These are the
 /// pauses before it is asked for again, in milliseconds.
@@ -48,8 +55,13 @@ pub struct Api {
     pub(super) registry: Arc<Registry>,
     /// `None` where nothing is spent, e.g. in tests of other routes.
     pub(super) costs: Option<Arc<Costs>>,
+    /// Who asks; the default tenant where that is nobody.
+    asker: TenantId,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
+    /// For whatever takes a credential away.
+    endings: Arc<Lane>,
+    scrapes: Arc<Lane>,
     /// Whose threads read; `None` for those of the runtime that asks.
     reading_on: Option<Arc<Reading>>,
     identities: Option<Arc<Identities>>,
@@ -65,9 +77,28 @@ impl Api {
         live: Arc<LiveSettings>,
         registry: Arc<Registry>,
     ) -> Self {
-        let (readers, writers) = (Arc::new(Lane::new(READERS_MAX)), Arc::new(Lane::new(WRITERS_MAX)));
-        let (costs, reading_on, identities, guard) = (None, None, None, None);
-        Self { records, health, live, registry, costs, readers, writers, reading_on, identities, guard }
+        let lane = |(workers, places)| Arc::new(Lane::new(workers, places));
+        Self {
+            records,
+            health,
+            live,
+            registry,
+            costs: None,
+            asker: TenantId::DEFAULT,
+            readers: lane((READERS_MAX, READS_MAX)),
+            writers: lane((WRITERS_MAX, WRITES_MAX)),
+            endings: lane(ENDINGS_MAX),
+            scrapes: lane(SCRAPES_MAX),
+            reading_on: None,
+            identities: None,
+            guard: None,
+        }
+    }
+
+    /// The same for a call of this tenant, whose share of the workers it takes.
+    pub(super) fn asked_by(mut self, tenant: TenantId) -> Self {
+        self.asker = tenant;
+        self
     }
 
     /// The same with spend to show.
@@ -92,7 +123,7 @@ impl Api {
         let bytes = match &self.reading_on {
             None => self.on_lane(&self.readers, read).await?,
             Some(reading) => {
-                let permit = self.readers.enter().await?;
+                let permit = self.readers.enter(self.asker).await?;
                 let records = self.records.clone();
                 self.finished(reading.run(permit, move || read(&*records)).await)??
             }
@@ -114,7 +145,7 @@ impl Api {
         T: Send + 'static,
         F: FnOnce(&dyn Records) -> Result<T, Fault> + Send + 'static,
     {
-        let permit = lane.enter().await?;
+        let permit = lane.enter(self.asker).await?;
         let records = self.records.clone();
         let working = spawn_blocking(move || {
             // Held by the thread, not by the asker: one that leaves does not let one too many in.
@@ -137,13 +168,42 @@ impl Api {
     where
         F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
     {
+        self.on_identities(&self.writers, change).await
+    }
+
+    /// The same for what takes a credential away, which waits for nothing else that the API is asked.
+    pub(super) async fn end<F>(&self, end: F) -> Result<Response, Fault>
+    where
+        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+    {
+        self.on_identities(&self.endings, end).await
+    }
+
+    async fn on_identities<F>(&self, lane: &Lane, work: F) -> Result<Response, Fault>
+    where
+        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+    {
         let identities = self.identities.clone().ok_or_else(Fault::storage_unavailable)?;
-        let permit = self.writers.enter().await?;
-        let changing = spawn_blocking(move || {
+        let permit = lane.enter(self.asker).await?;
+        let working = spawn_blocking(move || {
             let _permit = permit;
-            change(&identities)
+            work(&identities)
         });
-        self.finished(changing.await)?
+        self.finished(working.await)?
+    }
+
+    /// The exposition, rendered on a blocking thread.
+    pub(super) async fn scrape(&self) -> Result<String, Fault> {
+        let permit = self.scrapes.enter(self.asker).await?;
+        let registry = self.registry.clone();
+        let rendering = spawn_blocking(move || {
+            let _permit = permit;
+            registry.render()
+        });
+        self.finished(rendering.await)?.map_err(|fault| {
+            tracing::error!(%fault, "the metrics could not be rendered");
+            Fault::internal()
+        })
     }
 
     /// With this guard to keep credentials out of what is written down.
@@ -179,36 +239,6 @@ where
             }
             (answer, _) => return answer,
         }
-    }
-}
-
-/// A bounded number of workers, and a bounded number of those who wait for one.
-struct Lane {
-    permits: Arc<Semaphore>,
-    waiting: AtomicUsize,
-}
-
-/// Counts one who waits, also one who leaves while waiting.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Lane {
-    fn new(workers: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(workers)), waiting: AtomicUsize::new(0) }
-    }
-
-    async fn enter(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _waiting = Waiting(&self.waiting);
-        if before >= WAITING_MAX {
-            return Err(Fault::saturated(format!("{WAITING_MAX} queries wait for the store already; try again")));
-        }
-        self.permits.clone().acquire_owned().await.map_err(|_| Fault::shutting_down())
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
         }
         Ok(nothing())
     };
-    api.change(move |identities| gone(identities.delete_tenant(&caller, id)?)).await
+    api.end(move |identities| gone(identities.delete_tenant(&caller, id)?)).await
 }
 
 pub(super) async fn own_token(api: Api, ask: Ask) -> Answer {
@@ -106,7 +106,7 @@ pub(super) async fn token(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn reset_token(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id("id")?);
-    api.change(move |identities| show(id, identities.reset_token(&caller, id)?)).await
+    api.end(move |identities| show(id, identities.reset_token(&caller, id)?)).await
 }
 
 fn show(tenant_id: TenantId, token: Option<Secret>) -> Answer {

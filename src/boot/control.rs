@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use weir_config::Settings;
 use weir_config::settings::HealthCheck;
 use weir_storage::courtesy;
 
 use super::keep;
 use crate::admit::Guard;
-use crate::api::{self, Api, Call, Costs};
+use crate::api::{self, Api, Calls, Costs};
 use crate::forward::Peer;
 use crate::identity::Identities;
 use crate::meter::Registry;
@@ -29,6 +29,9 @@ const USES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
+/// Blocking threads at most, made as they are needed. More than all lanes of the API and the standing tasks have work for, so
+/// that what ends a credential never waits for one.
+const BLOCKING_THREADS_MAX: usize = 32;
 
 /// What the control thread works with.
 pub(super) struct Control {
@@ -43,7 +46,7 @@ pub(super) struct Control {
     pub(super) peer: Arc<Peer>,
     pub(super) spend: Arc<Spend>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
-    pub(super) calls: mpsc::Receiver<Call>,
+    pub(super) calls: Calls,
     pub(super) probing: HealthCheck,
 }
 
@@ -58,7 +61,7 @@ impl ControlThread {
     pub(super) fn start(control: Control) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
-            .max_blocking_threads(16)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
             .thread_name("weir-blocking")
             // Calls on their way to the provider go first.
             .on_thread_start(crate::rt::give_way)

@@ -12,7 +12,8 @@
 //! |------------------|---------------------|-------------------------|--------------------------------------|
 //! | inference        | core → pool         | 4,096 jobs, 256 MiB     | span stored unanalysed, counted      |
 //! | storage          | core, pool → writer | 65,536 spans, 64 MiB    | span dropped, counted                |
-//! | api              | core → control      | 256 calls               | 503                                  |
+//! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
+//! | urgent api calls | core → control      | 64 calls                | 503                                  |
 //! | log              | any → log writer    | see `ops::log`          | line dropped, counted                |
 //! | drain            | control → core      | one message             | cannot be                            |
 

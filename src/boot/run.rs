@@ -129,7 +129,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
     warn_when_nobody_can_administer(&settings, identities.directory());
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
-    let (handle, calls) = api::channel(api::QUEUE_CALLS);
+    let (handle, calls) = api::channel(cores * api::CALLS_PER_CORE);
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let control = ControlThread::start(Control {
@@ -160,6 +160,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         peer,
         api: handle,
         exchanges,
+        health: Arc::clone(&health),
         registry,
         mode,
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),

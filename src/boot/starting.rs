@@ -24,6 +24,7 @@ use weir_config::Settings;
 use weir_config::vocab::{Dialect, TraceId};
 
 use super::visitors::{Reply, Visitors};
+use crate::api;
 use crate::exchange::Refusal;
 use crate::flow::fault_refusal;
 use crate::inspect;
@@ -81,33 +82,28 @@ fn reply(asked: Result<&RequestHead, &Fault>, settings: &Settings, health: &Heal
         Ok(head) => head,
         Err(fault) => return refused(&fault_refusal(fault), Dialect::ChatCompletions),
     };
-    let reads = matches!(head.method(), "GET" | "HEAD");
-    let (status, body) = match head.path() {
-        path if reads && path == settings.health_check.path => {
-            let (is_up, report) = health.report();
-            (if is_up { 200 } else { 503 }, serde_json::to_string(&report))
-        }
-        "/livez" if reads => (200, Ok(word("alive"))),
-        // A visitor may have taken its time.
-        "/readyz" if reads && health.is_ready() => (200, Ok(word("ready"))),
-        "/readyz" if reads => (503, Ok(word(health.report().1.status))),
-        path => {
-            let refusal = Refusal::new(
-                503,
-                "service_starting",
-                "the gateway is starting: its database is being opened and its parts are being built; ask again in a \
-                 second, or wait until /readyz answers 200",
-            );
-            let dialect = inspect::route(None, path, &settings.upstream.host).dialect;
-            return refused(&refusal.header("Retry-After", 1), dialect);
-        }
+    // A report that has been moved leaves its path to the provider.
+    let path = match head.path() {
+        path if path == settings.health_check.path => "/health",
+        "/health" => "",
+        path => path,
     };
-    // A report of numbers and words can always be written.
-    Reply { status, content_type: "application/json", fields: Vec::new(), body: body.unwrap_or_default() }
-}
-
-fn word(status: &str) -> String {
-    serde_json::json!({ "status": status }).to_string()
+    let Some(answer) = api::probe(health, head.method(), path) else {
+        let refusal = Refusal::new(
+            503,
+            "service_starting",
+            "the gateway is starting: its database is being opened and its parts are being built; ask again in a \
+             second, or wait until /readyz answers 200",
+        );
+        let dialect = inspect::route(None, head.path(), &settings.upstream.host).dialect;
+        return refused(&refusal.header("Retry-After", 1), dialect);
+    };
+    Reply {
+        status: answer.status().as_u16(),
+        content_type: "application/json",
+        fields: Vec::new(),
+        body: String::from_utf8_lossy(answer.body()).into_owned(),
+    }
 }
 
 fn refused(refusal: &Refusal, dialect: Dialect) -> Reply {

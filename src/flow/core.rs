@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
+use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
@@ -17,12 +18,13 @@ use super::roster::Roster;
 use crate::admit::Guard;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::rate::RateTable;
-use crate::api::ApiHandle;
+use crate::api::{ApiHandle, CALLS_PER_CORE, Shares};
 use crate::forward;
 use crate::meter::{CoreMeter, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::Breakers;
 use crate::ops::exchanges::ExchangeLog;
+use crate::ops::health::Health;
 use crate::record::Budget;
 use crate::rt::{self, DriverMode};
 
@@ -50,6 +52,8 @@ pub struct ProcessParts {
     pub api: ApiHandle,
     /// What the log is told of exchanges.
     pub exchanges: ExchangeLog,
+    /// What probes are answered from.
+    pub health: Arc<Health>,
     /// Metrics.
     pub registry: Arc<Registry>,
     /// How cores wait for the kernel.
@@ -68,8 +72,10 @@ pub struct ProcessParts {
 pub struct Process {
     /// Its parts.
     pub parts: ProcessParts,
-    /// Token buckets.
+    /// Token buckets of proxied requests.
     pub rates: RateTable,
+    /// Those of calls to the gateway's own API.
+    pub own_rates: RateTable,
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
     /// `max_connections`, for all cores together.
@@ -100,6 +106,7 @@ impl Process {
             parts,
             clients: Connections::new(),
             rates: RateTable::new(),
+            own_rates: RateTable::new(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
@@ -160,6 +167,8 @@ pub struct Core {
     /// Client connections open on this core. The beginning of a drain ends the reading of those that wait for a request, its
     /// end cuts the rest.
     pub roster: RefCell<Roster>,
+    /// Calls to the gateway's own API that are under way on this core, by tenant; `None` is whoever needs no key.
+    pub own_calls: RefCell<Shares<Option<TenantId>>>,
     /// Connections that are being told that there is no room.
     pub turned_away: Cell<usize>,
 }
@@ -180,6 +189,7 @@ impl Core {
             ),
             index,
             roster: RefCell::default(),
+            own_calls: RefCell::new(Shares::new(CALLS_PER_CORE)),
             turned_away: Cell::new(0),
             process,
         })

@@ -2,9 +2,10 @@
 //! admitted has a known owner and may cost something from here on. Reads no body and knows no text.
 
 use weir_config::Settings;
+use weir_config::vocab::TenantId;
 
 use super::{Core, target, tunnel, upload};
-use crate::admit::rate::Verdict;
+use crate::admit::rate::{RateTable, Verdict};
 use crate::exchange::{Admitted, Parsed, Refusal};
 use crate::wire::RequestHead;
 
@@ -19,31 +20,40 @@ pub(super) fn admit(core: &Core, settings: &Settings, parsed: Box<Parsed>) -> Re
         settings.limits.max_request_size_bytes,
         settings.limits.max_request_size_source,
     )?;
-    if settings.rate_limiting.enabled {
-        let limits = &settings.rate_limiting;
-        let tenant_id = parsed.identity.tenant_id;
-        if let Verdict::Limited { retry_after_ns } = core.process.rates.take(tenant_id, limits, core.process.now_ns()) {
-            let limit = limits.tenant_overrides.get(&tenant_id).copied().unwrap_or(limits.default);
-            let seconds = retry_after_ns.div_ceil(1_000_000_000).max(1);
-            return Err(Refusal::new(
-                429,
-                "rate_limit_exceeded",
-                format!(
-                    "tenant {tenant_id} sends more than {} requests per second (burst {}); retry after {seconds} s, or \
-                     raise `rate_limiting`",
-                    limit.requests_per_second, limit.burst_size
-                ),
-            )
-            .header("Retry-After", seconds)
-            .header("X-RateLimit-Limit", limit.requests_per_second)
-            .header("X-RateLimit-Remaining", 0)
-            .header("X-RateLimit-Reset", seconds)
-            .with("tenant_id", tenant_id.to_string())
-            .with("limit_requests_per_second", limit.requests_per_second)
-            .with("retry_after_secs", seconds));
-        }
-    }
+    let tenant_id = parsed.identity.tenant_id;
+    within_rate(core, settings, &core.process.rates, tenant_id)?;
     Ok(Admitted(parsed))
+}
+
+/// Takes one request from the tenant's bucket in `rates`.
+pub(super) fn within_rate(
+    core: &Core,
+    settings: &Settings,
+    rates: &RateTable,
+    tenant_id: TenantId,
+) -> Result<(), Refusal> {
+    let limits = &settings.rate_limiting;
+    if !limits.enabled {
+        return Ok(());
+    }
+    let Verdict::Limited { retry_after_ns } = rates.take(tenant_id, limits, core.process.now_ns()) else {
+        return Ok(());
+    };
+    let limit = limits.tenant_overrides.get(&tenant_id).copied().unwrap_or(limits.default);
+    let seconds = retry_after_ns.div_ceil(1_000_000_000).max(1);
+    let message = format!(
+        "tenant {tenant_id} sends more than {} requests per second (burst {}); retry after {seconds} s, or raise \
+         `rate_limiting`",
+        limit.requests_per_second, limit.burst_size
+    );
+    Err(Refusal::new(429, "rate_limit_exceeded", message)
+        .header("Retry-After", seconds)
+        .header("X-RateLimit-Limit", limit.requests_per_second)
+        .header("X-RateLimit-Remaining", 0)
+        .header("X-RateLimit-Reset", seconds)
+        .with("tenant_id", tenant_id.to_string())
+        .with("limit_requests_per_second", limit.requests_per_second)
+        .with("retry_after_secs", seconds))
 }
 
 /// A request that has passed through this very process before would go round for ever (RFC 9110 section 7.6.3).

@@ -1,14 +1,15 @@
-//! Paths Weir answers itself: the request goes to the control thread's router and its answer comes back.
+//! Paths Weir answers itself: the request goes to the control thread's router and its answer comes back. Probes are answered
+//! here, on the core, whatever keeps the control thread busy.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
-use weir_config::vocab::{Dialect, Timestamp};
+use weir_config::vocab::{Dialect, TenantId, Timestamp};
 
-use super::core::{HEALTH, Process};
+use super::core::{Core, HEALTH, Process};
 use super::session::{Next, Session};
-use super::{door, upload};
-use crate::api::{self, Access, ErrorKind};
+use super::{door, gate, upload};
+use crate::api::{self, Access, ApiError, ErrorKind, Terms};
 use crate::exchange::{Caller, Refusal};
 use crate::record::Permit;
 use crate::wire::{HeadWriter, RequestHead, canonical_reason};
@@ -39,14 +40,19 @@ fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
-    let admitted = match admit(session, &head) {
+    let core = Rc::clone(&session.core);
+    let terms = api::terms(head.method(), known_as(&core.process, head.path()));
+    let admitted = match admit(session, &head, terms) {
         Ok(admitted) => admitted,
         Err(refusal) => return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
     };
     session.said.tenant_id = admitted.map(|caller| caller.tenant_id);
+    if let Err(refusal) = within_rate(&core, terms, admitted) {
+        return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await;
+    }
     let at_hand = upload::is_at_hand(session, head.body);
     session.begin_body(head.body);
-    let bodies = session.core.process.bodies.clone();
+    let bodies = core.process.bodies.clone();
     let reads_body = admitted.is_some() && matches!(head.method(), "POST" | "PUT" | "PATCH");
     let upload::Whole { body, permit: _held } = match read_body(session, &head, reads_body, bodies.permit()).await {
         Ok(whole) => whole,
@@ -54,27 +60,74 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
     // A body may take minutes to come, and the credential may have been taken away meanwhile.
-    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head) } {
+    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms) } {
         Ok(admitted) => admitted,
         Err(refusal) => return refuse(session, &refusal, close, head_only).await,
     };
+    let path = known_as(&core.process, head.path());
+    if let Some(response) = api::probe(&core.process.parts.health, head.method(), path) {
+        let sent = write(session, response, close, head_only).await;
+        return if sent && !close { Next::Keep } else { Next::Close };
+    }
     // A health report takes no query, so that the path is all of a moved target.
-    let moved = session.core.process.moved_health() == Some(head.path());
-    let target = if moved { HEALTH } else { head.target() };
+    let target = if core.process.moved_health() == Some(head.path()) { HEALTH } else { head.target() };
     let Some(request) = to_http(&head, target, body, admitted) else {
         let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
         return refuse(session, &refusal, close, head_only).await;
     };
-    let response = match session.core.process.parts.api.call(request).await {
-        Ok(response) => response,
-        Err(error) => error.into_response(),
-    };
+    let response = ask(&core, request, terms, admitted).await;
     // Answers stay in memory for as long as the client takes to read them.
     let mut permit = bodies.permit();
     if !permit.grow(response.body().len()) {
         return refuse(session, &upload::out_of_room(), close, head_only).await;
     }
     if write(session, response, close, head_only).await && !close { Next::Keep } else { Next::Close }
+}
+
+/// Asks the router on the control thread, if the tenant's share of this core's calls has room. What takes a credential away
+/// needs none.
+async fn ask(
+    core: &Core,
+    request: http::Request<Bytes>,
+    terms: Terms,
+    caller: Option<Caller>,
+) -> http::Response<Bytes> {
+    let api = &core.process.parts.api;
+    let answered = if terms.urgent {
+        api.call_urgently(request).await
+    } else {
+        match Underway::begin(core, caller.map(|caller| caller.tenant_id)) {
+            Some(_underway) => api.call(request).await,
+            None => Err(ApiError::Crowded),
+        }
+    };
+    answered.unwrap_or_else(ApiError::into_response)
+}
+
+/// A call that counts against its tenant's share until it is answered.
+struct Underway<'a> {
+    core: &'a Core,
+    tenant: Option<TenantId>,
+}
+
+impl<'a> Underway<'a> {
+    fn begin(core: &'a Core, tenant: Option<TenantId>) -> Option<Self> {
+        core.own_calls.borrow_mut().enter(tenant).then_some(Self { core, tenant })
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.core.own_calls.borrow_mut().leave(self.tenant);
+    }
+}
+
+/// Own paths have a bucket beside that of proxied requests: whoever has used up the one can still read what became of it.
+fn within_rate(core: &Core, terms: Terms, caller: Option<Caller>) -> Result<(), Refusal> {
+    match caller.filter(|_| terms.limited) {
+        Some(caller) => gate::within_rate(core, &core.settings(), &core.process.own_rates, caller.tenant_id),
+        None => Ok(()),
+    }
 }
 
 /// Reads the body. Strangers get no room in memory, and where a body means nothing it needs none.
@@ -110,12 +163,9 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
 }
 
 /// The caller, or why it gets no further; `None` for what everybody may ask.
-fn admit(session: &mut Session, head: &RequestHead) -> Result<Option<Caller>, Refusal> {
+fn admit(session: &mut Session, head: &RequestHead, terms: Terms) -> Result<Option<Caller>, Refusal> {
     let core = Rc::clone(&session.core);
-    let needed = match api::access(head.method(), known_as(&core.process, head.path())) {
-        Access::Open => return Ok(None),
-        Access::Role(needed) => needed,
-    };
+    let Access::Role(needed) = terms.access else { return Ok(None) };
     let caller = door::caller(&core, &mut session.memory, head, needed, Timestamp::now())?;
     door::refuse_exposed(&core, head)?;
     Ok(Some(caller))

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use crossbeam_queue::SegQueue;
 use parking_lot::Mutex;
 use weir_config::vocab::Unread;
@@ -72,7 +73,6 @@ struct Known {
     drops: Vec<Arc<DropSeries>>,
     costs: KnownCosts,
     sources: Vec<Box<dyn Source>>,
-    queues: Vec<QueueWatch>,
 }
 
 /// All metrics of the process.
@@ -81,6 +81,8 @@ pub struct Registry {
     shared: Arc<Shared>,
     build: OnceLock<(&'static str, String)>,
     known: Mutex<Known>,
+    /// Not among what is locked while a scrape is rendered: core threads look at the queues, too.
+    queues: ArcSwap<Vec<Arc<QueueWatch>>>,
 }
 
 impl Default for Registry {
@@ -96,6 +98,7 @@ impl Registry {
             fresh: Arc::default(),
             shared: Arc::new(Shared::new()),
             build: OnceLock::new(),
+            queues: ArcSwap::default(),
             known: Mutex::new(Known {
                 models: Admitted::new(MODELS_MAX),
                 finding_types: Admitted::new(FINDING_TYPES_MAX),
@@ -107,7 +110,6 @@ impl Registry {
                 drops: Vec::new(),
                 costs: KnownCosts::new(),
                 sources: Vec::new(),
-                queues: Vec::new(),
             }),
         }
     }
@@ -134,14 +136,19 @@ impl Registry {
 
     /// Shows a bounded queue in `/metrics` and `/health`.
     pub fn watch_queue(&self, queue: QueueWatch) {
-        self.known.lock().queues.push(queue);
+        let queue = Arc::new(queue);
+        self.queues.rcu(|queues| {
+            let mut queues = Vec::clone(queues);
+            queues.push(Arc::clone(&queue));
+            queues
+        });
     }
 
-    /// The watched queues as of now, in the order they were added.
+    /// The watched queues as of now, in the order they were added. Waits for nobody.
     pub fn queues(&self) -> Vec<QueueDepth> {
         let now =
-            |queue: &QueueWatch| QueueDepth { name: queue.name, depth: (queue.depth)(), capacity: queue.capacity };
-        self.known.lock().queues.iter().map(now).collect()
+            |queue: &Arc<QueueWatch>| QueueDepth { name: queue.name, depth: (queue.depth)(), capacity: queue.capacity };
+        self.queues.load().iter().map(now).collect()
     }
 
     /// Everything as Prometheus text 0.0.4. Costs about a microsecond a line, so not for a thread that must not wait.
@@ -160,7 +167,7 @@ impl Registry {
             let status = if *ok { "success" } else { "error" };
             out.counter(names::STORAGE_OPERATIONS, &[("operation", operation), ("status", status)], count.get());
         }
-        for queue in &known.queues {
+        for queue in self.queues.load().iter() {
             let labels = [("queue", queue.name)];
             out.gauge(names::QUEUE_DEPTH, &labels, (queue.depth)() as f64);
             out.gauge(names::QUEUE_CAPACITY, &labels, queue.capacity as f64);

@@ -43,6 +43,7 @@ mod records;
 mod reviewed;
 mod schema;
 mod scoring;
+mod shares;
 mod shutdown;
 mod smuggle;
 mod smuggling;

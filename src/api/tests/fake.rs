@@ -19,7 +19,7 @@ use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::reports::{ReportRecord, ReportType};
 use weir_storage::stats::Stats;
 
-use crate::api::{Api, ApiHandle, QUEUE_CALLS, ReadFault, Records, channel, router, serve};
+use crate::api::{Api, ApiHandle, CALLS_PER_CORE, ReadFault, Records, channel, router, serve};
 use crate::exchange::{Caller, Proof};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
@@ -268,7 +268,7 @@ impl World {
     /// Runs `test` on a control thread's runtime beside the serving loop.
     pub(super) fn run<F: Future>(&self, test: impl FnOnce(ApiHandle) -> F) -> F::Output {
         runtime().block_on(async {
-            let (handle, calls) = channel(QUEUE_CALLS);
+            let (handle, calls) = channel(CALLS_PER_CORE);
             let serving = tokio::spawn(serve(router(self.api()), calls, self.registry.shared().clone()));
             let outcome = test(handle).await;
             serving.await.unwrap();

@@ -66,6 +66,30 @@ fn a_full_queue_is_refused_at_once() {
 }
 
 #[test]
+fn urgent_calls_pass_a_full_queue() {
+    let (handle, calls) = channel(1);
+    let registry = Registry::new();
+    let mut waits = Box::pin(handle.call(request("GET", "/slow", &[])));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let noting = |name: &'static str| {
+        let order = order.clone();
+        get(async move || order.lock().push(name))
+    };
+    let router = Router::new().route("/slow", noting("ordinary")).route("/urgent", noting("urgent"));
+    runtime().block_on(async {
+        assert_eq!(handle.call(request("GET", "/slow", &[])).await.err(), Some(ApiError::Full));
+        let mut urgent = Box::pin(handle.call_urgently(request("GET", "/urgent", &[])));
+        assert!(urgent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let serving = tokio::spawn(serve(router, calls, registry.shared().clone()));
+        assert_eq!(urgent.await.unwrap().status(), 200);
+        assert_eq!(waits.as_mut().await.unwrap().status(), 200);
+        serving.abort();
+    });
+    assert_eq!(*order.lock(), ["urgent", "ordinary"]);
+}
+
+#[test]
 fn a_stopped_control_thread_is_told_apart() {
     let (handle, calls) = channel(2);
     drop(calls);
@@ -127,12 +151,18 @@ fn more_reads_than_may_wait_are_refused_and_health_answers() {
                 said.send((response.status().as_u16(), response.headers().contains_key("retry-after"))).ok();
             });
         }
-        // 4 read, 24 wait; the others are told at once.
+        // 4 read, 24 wait: half of all places, which is what one tenant gets; the others are told at once.
         for _ in 0..12 {
             assert_eq!(statuses.recv().await, Some((503, true)));
         }
         assert_eq!(handle.call(request("GET", "/health", &[])).await.unwrap().status(), 200);
+        let other = handle.clone();
+        let other = tokio::spawn(async move {
+            let fields = [("x-service-tenant-id", "6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10")];
+            other.call(request("GET", "/api/v1/spans", &fields)).await.unwrap().status()
+        });
         drop(release);
+        assert_eq!(other.await.unwrap(), 200, "another tenant waits its turn and is not refused");
         for _ in 0..28 {
             assert_eq!(statuses.recv().await, Some((200, false)));
         }

@@ -21,7 +21,7 @@ use weir_storage::{Backend, Store, StoreOptions};
 use super::fake::{World, runtime, span};
 use crate::admit::directory::Digest;
 use crate::admit::{Guard, Memory, Presented};
-use crate::api::{Access, access, router};
+use crate::api::{Access, router, terms};
 use crate::exchange::{Caller, Proof};
 use crate::identity::{Identities, IdentityError};
 use crate::meter::Registry;
@@ -116,7 +116,7 @@ impl Side {
     /// One request as a core thread would treat it: status and body, or the refusal at the door.
     fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &Value) -> (u16, Value) {
         let as_bytes = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let caller = match access(method, path) {
+        let caller = match terms(method, path).access {
             Access::Open => None,
             Access::Role(needed) => {
                 match self.guard.caller(&mut Memory::default(), &Presented::read(as_bytes), needed, 1) {

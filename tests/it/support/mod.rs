@@ -32,7 +32,8 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
             return value;
         }
         assert!(Instant::now() < end, "within {PATIENCE:?} this did not happen: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        // No quicker than a tenant may ask (`rate_limiting`).
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
