@@ -12,8 +12,9 @@ const BODIES_BYTES_MAX: u64 = 512 << 20;
 const BODIES_PART: u64 = 4;
 /// Limits from here on are none: cgroup v1 has no other word for that.
 const NO_LIMIT: u64 = 1 << 60;
-/// Growth since memory was last given back that makes giving back worth its cost.
-const GROWTH_BYTES: u64 = 32 << 20;
+/// Change since memory was last given back that makes giving back worth its cost: what came may be free again, and what went may
+/// have left more behind.
+const CHANGE_BYTES: u64 = 32 << 20;
 /// Least time between two tries.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -73,26 +74,25 @@ fn machine_bytes(info: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1_024)
 }
 
-/// Decides when free memory is given back: after it has grown, and not again while that does not help.
+/// Decides when free memory is given back: when much has come or gone since the last time.
 #[derive(Debug, Default)]
 pub(crate) struct GivingBack {
-    /// What was resident after the last time.
-    least: Option<u64>,
+    /// What was resident after the last time, or at first.
+    then: Option<u64>,
     last: Option<Instant>,
 }
 
 impl GivingBack {
     /// Whether it is worth trying at `now`, with so much resident.
     pub(crate) fn is_due(&mut self, resident: u64, now: Instant) -> bool {
-        let least = self.least.map_or(resident, |least| least.min(resident));
-        self.least = Some(least);
+        let then = *self.then.get_or_insert(resident);
         let rested = self.last.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE);
-        rested && resident >= least + GROWTH_BYTES
+        rested && resident.abs_diff(then) >= CHANGE_BYTES
     }
 
     /// It has been tried, and so much is resident now.
     pub(crate) fn tried(&mut self, resident: u64, now: Instant) {
-        (self.least, self.last) = (Some(resident), Some(now));
+        (self.then, self.last) = (Some(resident), Some(now));
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_after_growth_and_not_again_for_nothing() {
+    fn memory_is_given_back_after_a_change_and_not_again_for_nothing() {
         let (mut giving, start) = (GivingBack::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(!giving.is_due(25 * MIB, at(0)));
@@ -159,7 +159,8 @@ mod tests {
         assert!(giving.is_due(700 * MIB, at(61)));
         giving.tried(700 * MIB, at(61));
         assert!(!giving.is_due(700 * MIB, at(99)), "it is in use");
-        assert!(!giving.is_due(40 * MIB, at(100)));
-        assert!(giving.is_due(72 * MIB, at(101)));
+        assert!(giving.is_due(100 * MIB, at(100)), "what is left may be free");
+        giving.tried(30 * MIB, at(100));
+        assert!(!giving.is_due(61 * MIB, at(200)));
     }
 }
