@@ -285,6 +285,7 @@ impl Gateway {
         }
         clean &= process.cut() == 0;
         inference.stop_within(left());
+        process.give_up_background();
         clean &= keep::save(&process.parts.spend, &store);
         if let Err(error) = identities.write_uses() {
             tracing::warn!(%error, "the last uses of keys could not be written down");

@@ -41,6 +41,12 @@ pub(crate) struct Bill {
     pub(crate) model: Option<String>,
     /// Whether the answer was seen to its end.
     pub(crate) complete: bool,
+    /// The provider's id of an answer that may go on in the background.
+    pub(crate) response_id: Option<String>,
+    /// It does.
+    pub(crate) pending: bool,
+    /// It did, or might have, and this is its end.
+    pub(crate) ended: bool,
     /// Whose prices hold, where that is not the span's provider: a client's header names a provider, never a price.
     pub(crate) priced_as: Option<Provider>,
 }
@@ -57,7 +63,7 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     span.cached_tokens = bill.usage.cached;
     span.reasoning_tokens = bill.usage.reasoning;
     let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
-    if answered && !matches!(span.operation_name.as_ref(), "proxy" | "list_models") {
+    if answered && is_counted(&span.operation_name) {
         count(span, bill.complete, counter);
     }
     if span.total_tokens.is_none() || span.tokens_estimated {
@@ -67,7 +73,14 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
         };
     }
     let used = span.prompt_tokens.is_some() || span.completion_tokens.is_some();
-    let prices = prices.filter(|_| answered && used)?;
+    let prices = prices.filter(|_| answered)?;
+    if !used {
+        // Charged by the picture, the character or the minute: nobody here knows how many.
+        if matches!(span.operation_name.as_ref(), "speech" | "transcription" | "image") {
+            span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
+        }
+        return None;
+    }
     let provider = bill.priced_as.as_ref().map_or(&*span.provider, Provider::as_str);
     let asked = span.model.as_deref().and_then(|model| prices.find(provider, model));
     let Some(price) = asked.or_else(|| prices.find(provider, bill.model.as_deref()?)) else {
@@ -85,6 +98,24 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     let nano_usd = cost_nano_usd(&price, &counted);
     span.estimated_cost_usd = Some(nano_usd as f64 / NANO_PER_USD);
     Some(nano_usd)
+}
+
+/// Whether the texts of such a call are what its model read and wrote.
+fn is_counted(operation: &str) -> bool {
+    !matches!(operation, "proxy" | "list_models" | "speech" | "transcription" | "image" | "moderation")
+}
+
+/// Takes back tokens and cost: they belong to another call's record.
+pub(crate) fn uncharge(span: &mut SpanRecord) {
+    span.tokens_estimated = false;
+    span.estimated_cost_usd = None;
+    span.tags.remove(UNPRICED);
+    span.tags.remove("tokens_counted_with");
+    span.prompt_tokens = None;
+    span.completion_tokens = None;
+    span.total_tokens = None;
+    span.cached_tokens = None;
+    span.reasoning_tokens = None;
 }
 
 /// The family whose vocabulary counts better than the estimate that the span holds, if there is one.

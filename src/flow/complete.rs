@@ -47,8 +47,9 @@ pub(crate) struct Finished {
     /// What the call cost, in nanodollars; `None` when nobody knows, or nothing was used.
     pub(crate) cost_nano_usd: Option<u64>,
     /// What the answer said beside its text.
-    bill: Bill,
-    priced: bool,
+    pub(crate) bill: Bill,
+    /// Whether the call is priced.
+    pub(crate) priced: bool,
     /// What was relayed of the answer without having been read.
     pub(crate) unread_answer: UnreadSet,
 }
@@ -216,7 +217,7 @@ fn tool_call_findings(answer: &Answer, deadline: Option<Instant>) -> Vec<Finding
     let mut found = Vec::new();
     for (at, call) in answer.tool_calls.iter().enumerate() {
         let action =
-            Action { kind: ActionKind::Tool, name: &call.name, arguments: Some(&call.arguments), writes: false };
+            Action { kind: ActionKind::Tool, name: &call.name, arguments: Some(&call.arguments), writes: call.writes };
         // The last of them says that the time was over, or this one that the rest was left out.
         if found.last().is_some_and(|last: &Finding| last.finding_type == "analysis_timeout") {
             break;
@@ -298,6 +299,9 @@ fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
         usage: answer.usage.unwrap_or_default(),
         model: answer.model,
         complete: answer.complete,
+        response_id: answer.response_id.filter(|_| answer.pending || answer.ended),
+        pending: answer.pending,
+        ended: answer.ended,
         priced_as: None,
     };
     if span.model.is_none() {

@@ -13,6 +13,8 @@ use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
+use super::background::Background;
+use super::charge::Bill;
 use super::guest::Board;
 use super::roster::Roster;
 use crate::admit::Guard;
@@ -78,6 +80,8 @@ pub struct Process {
     pub own_rates: RateTable,
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
+    /// Answers whose end a later request fetches.
+    pub(crate) background: Background<Bill>,
     /// `max_connections`, for all cores together.
     pub permits: Arc<forward::Permits>,
     /// Bounds the client connections.
@@ -107,6 +111,7 @@ impl Process {
             clients: Connections::new(),
             rates: RateTable::new(),
             own_rates: RateTable::new(),
+            background: Background::new(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
@@ -142,6 +147,11 @@ impl Process {
     /// How many there were.
     pub fn cut(&self) -> usize {
         self.cut.load(Ordering::Relaxed)
+    }
+
+    /// No more answers are waited for: what they have reserved counts as spent.
+    pub fn give_up_background(&self) {
+        self.background.clear();
     }
 
     /// Whether the process is on its way out.

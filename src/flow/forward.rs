@@ -23,6 +23,7 @@ use super::watch::ClientWatch;
 use super::{target, tunnel};
 use crate::exchange::{Parsed, Payload, Ready, Refusal};
 use crate::forward::{Lease, UpstreamConn};
+use crate::observe::AnswerKind;
 use crate::rt::Listen;
 use crate::wire::{self, HeadWriter, RequestBody, RequestHead};
 
@@ -331,8 +332,7 @@ fn upstream_prefix<'a>(upstream: &'a Upstream, path: &str) -> &'a str {
 
 /// With streaming switched off, a stream that comes all the same is not passed on.
 fn refuse_unasked_stream(settings: &Settings, answered: &Answered) -> Result<(), Refusal> {
-    let content_type = answered.head.get("content-type").unwrap_or_default().to_ascii_lowercase();
-    let is_stream = content_type.starts_with(b"text/event-stream") || content_type.starts_with(b"application/x-ndjson");
+    let is_stream = AnswerKind::from_content_type(answered.head.get("content-type")).is_stream();
     if settings.enable_streaming || !is_stream {
         return Ok(());
     }

@@ -54,6 +54,8 @@ pub(crate) struct Ledger {
     priced_as: Option<Provider>,
     /// Whether the provider charges for requests like this one.
     pub(crate) billable: bool,
+    /// The request fetches an answer that another one began.
+    pub(crate) retrieval: bool,
     reservation: Option<Reservation>,
     token_cap: Option<TokenCap>,
     status: Option<u16>,
@@ -96,6 +98,7 @@ impl Ledger {
             path_model: identity.path_model.clone(),
             priced_as: identity.priced_as.clone(),
             billable: false,
+            retrieval: false,
             reservation: None,
             token_cap: None,
             status: None,
@@ -284,6 +287,7 @@ impl Ledger {
             reservation: self.reservation.take(),
             token_cap: self.token_cap,
             access,
+            retrieval: self.retrieval,
         };
         if !finish.is_long()
             && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()

@@ -16,10 +16,12 @@
 //! unsent    behind an early answer: the rest of the upload
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
 //! charge    in the ledger's last step: tokens and what they cost
+//! background  what was reserved for answers whose end a later request fetches
 //! own       paths Weir answers itself, handed to the control thread
 //! ```
 
 mod act;
+mod background;
 mod capped;
 mod charge;
 mod client;

@@ -2,6 +2,7 @@
 //! where a reservation is settled with what a call really cost. Runs on a core or on the pool.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use weir_config::prices::Price;
 use weir_config::settings::TokenCap;
@@ -10,8 +11,9 @@ use weir_storage::Dropped;
 use weir_storage::record::SpanRecord;
 
 use super::Process;
+use super::background::Open;
 use super::capped::dollars;
-use super::charge::UNPRICED;
+use super::charge::{Counter, UNPRICED, charge, uncharge};
 use super::complete::Finished;
 use super::told::Ended;
 use crate::meter::{CoreMeter, Direction, Model};
@@ -29,10 +31,15 @@ pub(crate) struct Publish {
     pub(crate) token_cap: Option<TokenCap>,
     /// What the access log is owed.
     pub(crate) access: Option<Box<Ended>>,
+    /// The request fetches an answer that another one began: what it used is that one's.
+    pub(crate) retrieval: bool,
 }
 
 impl Publish {
-    pub(crate) fn run(self, process: &Process, meter: &CoreMeter, finished: Finished) {
+    pub(crate) fn run(mut self, process: &Process, meter: &CoreMeter, mut finished: Finished) {
+        if finished.bill.pending || self.retrieval {
+            self.charge_elsewhere(process, &mut finished);
+        }
         let Finished { mut span, cost_nano_usd, unread_answer, .. } = finished;
         meter.unread(Direction::Response, unread_answer);
         process.parts.guard.mask_record(&mut span);
@@ -78,6 +85,36 @@ impl Publish {
                 Dropped::Closed => "closed",
             };
             meter.dropped("storage", reason);
+        }
+    }
+}
+
+impl Publish {
+    /// An answer in the background is charged once, by whichever of its calls is seen to bring its end together with its
+    /// beginning; the records of the others carry neither tokens nor cost.
+    fn charge_elsewhere(&mut self, process: &Process, finished: &mut Finished) {
+        let bill = std::mem::take(&mut finished.bill);
+        let (tenant, background) = (finished.span.tenant_id, &process.background);
+        let pending = bill.pending;
+        let both = match bill.response_id.clone() {
+            Some(id) if bill.pending && !self.retrieval => {
+                let open = Open { reservation: self.reservation.take(), token_cap: self.token_cap.take() };
+                background.begin(tenant, &id, open, Instant::now())
+            }
+            Some(id) if bill.ended && self.retrieval => background.end(tenant, &id, bill),
+            _ if self.retrieval => None,
+            // Without an id nobody will find it again.
+            _ => return finished.bill = bill,
+        };
+        finished.cost_nano_usd = None;
+        uncharge(&mut finished.span);
+        if let Some((open, bill)) = both {
+            (self.reservation, self.token_cap) = (open.reservation, open.token_cap);
+            let prices = (self.show_cost || self.reservation.is_some()).then_some(&*process.parts.prices);
+            finished.cost_nano_usd = charge(&mut finished.span, &bill, prices, Counter::Estimate);
+            finished.bill = bill;
+        } else if pending {
+            finished.span.tags.insert(Cow::Borrowed("background"), "pending".to_owned());
         }
     }
 }

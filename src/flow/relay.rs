@@ -15,9 +15,13 @@ use super::watch::ClientWatch;
 use super::{JOIN_BYTES_MAX, READ_BYTES_STREAM};
 use crate::exchange::Parsed;
 use crate::forward::Lease;
+use crate::inspect::array_stream;
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::rt::{Deadline, On};
 use crate::wire::{self, BodyScanner, HeadWriter, ResponseBody, ResponseHead, Version};
+
+/// How long the provider may take to end an answer whose last message a client has seen that has left since.
+const TAIL_LIMIT: Duration = Duration::from_secs(1);
 
 /// How an exchange ended on the client's side.
 pub(crate) enum Ended {
@@ -61,7 +65,7 @@ pub(crate) async fn answer(
         && !session.core.process.is_draining();
     ledger.answered(head.status);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
-    if matches!(kind, AnswerKind::EventStream | AnswerKind::JsonLines) {
+    if kind.is_stream() {
         ledger.streams();
     }
     if ledger.wants_text() {
@@ -75,6 +79,7 @@ pub(crate) async fn answer(
     let mut relay = Relay {
         head_is_due: true,
         tap_closed: false,
+        client_gone: false,
         session,
         scanner: BodyScanner::response(body),
         framing,
@@ -82,6 +87,11 @@ pub(crate) async fn answer(
         idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
     };
     let ended = relay.run(&mut lease, rest, watch, ledger).await;
+    let keep = keep && !relay.client_gone;
+    if kind == AnswerKind::Json && array_stream(parsed.head.path()) {
+        // Kept whole until its end like any other document.
+        ledger.streams();
+    }
     if framing == Framing::Bare && !matches!(ended, Body::Complete { .. }) {
         // Only the end of the connection ends this body: an end in order would make the part look whole.
         session.conn.reset();
@@ -106,20 +116,35 @@ pub(crate) async fn answer(
             Ended::Complete { keep }
         }
         Body::ClientLeft => {
-            ledger.client_left();
+            // A client that has seen the last message may go.
+            if !is_complete(ledger) {
+                ledger.client_left();
+            }
             Ended::Cut
         }
-        Body::UpstreamCut(what) => {
-            ledger.failed("upstream_protocol_error", &what);
-            ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
-            Ended::Cut
-        }
-        Body::UpstreamIdle(what) => {
-            ledger.failed("upstream_timeout", &what);
-            ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
-            Ended::Cut
-        }
+        Body::UpstreamCut(what) => cut(ledger, "upstream_protocol_error", &what),
+        Body::UpstreamIdle(what) => cut(ledger, "upstream_timeout", &what),
     }
+}
+
+/// The provider has not ended its answer as it should. What the client has must not look whole, even where nothing is missing
+/// from it but the end of its framing.
+fn cut(ledger: &mut Ledger, error_type: &'static str, what: &str) -> Ended {
+    if is_complete(ledger) {
+        ledger.event(
+            "response_cut",
+            "the provider broke off after its last message; the client's connection was closed too",
+        );
+    } else {
+        ledger.failed(error_type, what);
+        ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
+    }
+    Ended::Cut
+}
+
+/// Whether the last message of a stream has been relayed.
+fn is_complete(ledger: &Ledger) -> bool {
+    ledger.answer.as_ref().is_some_and(AnswerReader::is_complete)
 }
 
 fn framing(head: &ResponseHead, client: Version) -> Framing {
@@ -203,6 +228,8 @@ struct Relay<'a> {
     head_is_due: bool,
     /// There was no room for more of the answer in memory.
     tap_closed: bool,
+    /// The client has left after the last message; what is still to come is taken for the connection's sake.
+    client_gone: bool,
     idle_limit: Duration,
 }
 
@@ -215,6 +242,7 @@ impl Relay<'_> {
         ledger: &mut Ledger,
     ) -> Body {
         let deadline = Deadline::new();
+        let mut tail_ends: Option<Instant> = None;
         loop {
             let progress = match self.step(&mut buf, ledger).await {
                 Ok(progress) => progress,
@@ -229,14 +257,28 @@ impl Relay<'_> {
             if !again && buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
                 buf.reserve(READ_BYTES_STREAM);
             }
-            let stop = StopUpstream(conn.tcp().fd());
-            deadline.arm(self.idle_limit, On::Stop(conn.tcp().fd()));
+            let fd = conn.tcp().fd();
+            let stop = StopUpstream(fd);
             let waiting = Instant::now();
-            let (got, filled) = watch.during(&self.session.conn, || stop.stop(), conn.read(buf)).await;
+            let complete = is_complete(ledger);
+            if self.client_gone {
+                tail_ends.get_or_insert(waiting + TAIL_LIMIT);
+            }
+            let limit = tail_ends.map_or(self.idle_limit, |end| end.saturating_duration_since(waiting));
+            deadline.arm(limit, On::Stop(fd));
+            // Nothing is paid for any more once the answer is complete: its end keeps the provider's connection.
+            let on_gone = || if complete { deadline.arm(TAIL_LIMIT, On::Stop(fd)) } else { stop.stop() };
+            let (got, filled) = watch.during(&self.session.conn, on_gone, conn.read(buf)).await;
             ledger.moments.awaiting_upstream += waiting.elapsed();
             buf = filled;
             let idle = deadline.disarm();
             if watch.client_left() {
+                if !complete || idle {
+                    return Body::ClientLeft;
+                }
+                tail_ends.get_or_insert_with(|| Instant::now() + TAIL_LIMIT);
+            }
+            if self.client_gone && idle {
                 return Body::ClientLeft;
             }
             if idle {
@@ -272,9 +314,15 @@ impl Relay<'_> {
             ledger.moments.first_byte = Some(Instant::now());
         }
         let writing = Instant::now();
-        let written = self.write(piece).await;
+        if !self.client_gone
+            && let Err(left) = self.write(piece).await
+        {
+            if !is_complete(ledger) {
+                return Err(left);
+            }
+            self.client_gone = true;
+        }
         ledger.moments.awaiting_client += writing.elapsed();
-        written?;
         // Only now, with the bytes on their way, is the copy looked at.
         let content: usize = self.ranges.data.iter().map(std::ops::Range::len).sum();
         ledger.told.bytes += content as u64;

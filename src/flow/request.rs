@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, Provider, Role, SpanId, Timestamp, TraceId};
+use weir_config::vocab::{Dialect, Operation, Provider, Role, SpanId, Timestamp, TraceId};
 
 use super::act::{enforce, rewrite};
 use super::capped::hold_to_caps;
@@ -87,7 +87,8 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, (skip, storage));
     ledger.told.line = Some(line);
-    ledger.billable = parsed.head.method() == "POST";
+    ledger.retrieval = inspect::retrieves_response(parsed.head.method(), parsed.head.path());
+    ledger.billable = parsed.head.method() == "POST" && !ledger.retrieval;
     session.begin_body(body);
     match run(session, &settings, parsed, denied, &mut ledger).await {
         Ok(next) => next,
@@ -144,7 +145,7 @@ fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: Reque
         provider: route.provider.clone(),
         priced_as: priced_as(settings, &head),
         operation: route.operation,
-        path_model: inspect::model_in_path(head.path()),
+        path_model: inspect::model_in_path(head.path()).or_else(|| inspect::model_in_query(head.path(), head.query())),
         start_time,
     };
     // Boxed: it travels by value through every stage, and a head is some hundred bytes.
@@ -153,7 +154,16 @@ fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: Reque
 
 fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {
     let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
-    inspect::route(forced, head.path(), &settings.upstream.host)
+    let mut route = inspect::route(forced, head.path(), &settings.upstream.host);
+    // `/v1/models` and `/v1/files` are several providers' paths; only the clients of one say which version they speak.
+    if matches!(route.operation, Operation::ListModels | Operation::Proxy)
+        && route.provider == Provider::OPENAI
+        && forced.is_none()
+        && head.get("anthropic-version").is_some()
+    {
+        (route.provider, route.dialect) = (Provider::ANTHROPIC, Dialect::Messages);
+    }
+    route
 }
 
 /// Whose prices hold where that is not the route's provider: a client with a credential says who answers, not what it costs.

@@ -13,7 +13,7 @@ pub mod request;
 mod walk;
 
 pub use decode::{Decoded, decode_body};
-pub use provider::{Route, model_in_path, route};
+pub use provider::{Route, array_stream, model_in_path, model_in_query, retrieves_response, route};
 pub use request::{RequestView, TextPart, read_request};
 
 #[cfg(test)]

@@ -92,6 +92,13 @@ fn by_path(path: &str) -> Known {
         [.., "completions"] => chat_style(Operation::Completion),
         [.., "embeddings"] => chat_style(Operation::Embedding),
         [.., "responses"] => chat_style(Operation::ChatCompletion),
+        [.., "audio", "speech"] => chat_style(Operation::Speech),
+        [.., "audio", "transcriptions" | "translations"] => chat_style(Operation::Transcription),
+        [.., "images", "generations" | "edits" | "variations"] => chat_style(Operation::Image),
+        [.., "v1", "moderations"] => chat_style(Operation::Moderation),
+        [.., "v1beta" | "v1alpha", "interactions"] => {
+            Known::new(Some("gemini"), Dialect::ChatCompletions, Operation::ChatCompletion)
+        }
         [.., "v1", "messages"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
         [.., "v1", "messages", _] | [.., "v1", "messages", "batches", _] | [.., "v1", "messages", "batches", _, _] => {
             Known::new(Some("anthropic"), Dialect::Messages, Operation::Proxy)
@@ -122,6 +129,36 @@ pub fn model_in_path(path: &str) -> Option<String> {
     };
     let name = percent_decoded(named);
     (!name.is_empty() && name.len() <= 256).then_some(name)
+}
+
+/// The model that the address of a realtime connection names: `/v1/realtime?model=...`.
+pub fn model_in_query(path: &str, query: Option<&str>) -> Option<String> {
+    if !path.ends_with("/realtime") {
+        return None;
+    }
+    let named = query?.split('&').find_map(|pair| pair.strip_prefix("model="))?;
+    let name = percent_decoded(named);
+    (!name.is_empty() && name.len() <= 256).then_some(name)
+}
+
+/// Whether the request fetches, or ends, an answer that an earlier one has begun: `GET /v1/responses/{id}` and
+/// `POST /v1/responses/{id}/cancel`.
+pub fn retrieves_response(method: &str, path: &str) -> bool {
+    let is_answer = |path: &str| {
+        let path = normalised(path);
+        let mut segments = path.rsplit('/');
+        segments.next().is_some_and(|id| !id.is_empty()) && segments.next() == Some("responses")
+    };
+    match method {
+        "GET" => is_answer(path),
+        "POST" => path.strip_suffix("/cancel").is_some_and(is_answer),
+        _ => false,
+    }
+}
+
+/// Whether the answer is a stream in the form of one JSON array: `:streamGenerateContent` without `alt=sse`.
+pub fn array_stream(path: &str) -> bool {
+    path.rsplit(':').next().is_some_and(|method| method.eq_ignore_ascii_case("streamGenerateContent"))
 }
 
 /// `/model/{id}/converse`, `/invoke` and their streaming forms.
@@ -261,6 +298,11 @@ mod tests {
             ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", ChatCompletions, Operation::ChatCompletion),
             ("/model/anthropic.claude-3/invoke", "bedrock", Messages, Operation::Messages),
             ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", ChatCompletions, Operation::ChatCompletion),
+            ("/v1beta/interactions", "gemini", ChatCompletions, Operation::ChatCompletion),
+            ("/v1/audio/speech", "openai", ChatCompletions, Operation::Speech),
+            ("/v1/audio/translations", "openai", ChatCompletions, Operation::Transcription),
+            ("/openai/deployments/x/images/generations", "azure_openai", ChatCompletions, Operation::Image),
+            ("/v1/moderations", "openai", ChatCompletions, Operation::Moderation),
             ("/generate_stream", "tgi", ChatCompletions, Operation::Generate),
             ("/", "openai", ChatCompletions, Operation::Proxy),
             ("/v1/%", "openai", ChatCompletions, Operation::Proxy),
@@ -287,6 +329,34 @@ mod tests {
             assert_eq!(model_in_path(path).as_deref(), model, "{path}");
         }
         assert_eq!(model_in_path(&format!("/model/{}/invoke", "x".repeat(257))), None);
+    }
+
+    #[test]
+    fn a_realtime_address_names_its_model() {
+        let model = |path, query| model_in_query(path, query);
+        assert_eq!(model("/v1/realtime", Some("x=1&model=gpt%2Drealtime")).as_deref(), Some("gpt-realtime"));
+        for (path, query) in [("/v1/realtime", None), ("/v1/realtime", Some("model=")), ("/v1/chat", Some("model=m"))] {
+            assert_eq!(model(path, query), None, "{path} {query:?}");
+        }
+    }
+
+    #[test]
+    fn fetching_an_answer_is_told_from_asking_for_one() {
+        for (method, path, retrieves) in [
+            ("GET", "/v1/responses/resp_1", true),
+            ("GET", "/openai/V1/%72esponses/resp_1/", true),
+            ("POST", "/v1/responses/resp_1/cancel", true),
+            ("POST", "/v1/responses", false),
+            ("POST", "/v1/responses/compact", false),
+            ("GET", "/v1/responses/resp_1/input_items", false),
+            ("GET", "/v1/responses/", false),
+            ("DELETE", "/v1/responses/resp_1", false),
+            ("GET", "/v1/chat/completions", false),
+        ] {
+            assert_eq!(retrieves_response(method, path), retrieves, "{method} {path}");
+        }
+        assert!(array_stream("/v1beta/models/g:streamGenerateContent"));
+        assert!(!array_stream("/v1beta/models/g:generateContent"));
     }
 
     #[test]

@@ -8,8 +8,7 @@
 use smallvec::SmallVec;
 
 use super::answer::{Channel, Collector, Piece, Slot, bounded, message as cut_message};
-use super::blocks;
-use super::usage;
+use super::{blocks, converse, items, usage};
 use crate::json::{Event, Fault, Location, Text, Walker, integer};
 
 /// A value; an object or array has been entered and must be read to its end.
@@ -72,6 +71,8 @@ enum Kind {
     Delta(Channel),
     /// The last event of the answer.
     Last,
+    /// The answer failed.
+    Error,
 }
 
 /// What an event says about itself, wherever in the object it stands.
@@ -81,17 +82,25 @@ struct Head {
     index: Option<u32>,
     output: Option<u32>,
     part: Option<u32>,
+    summary: Option<u32>,
 }
 
 fn kind(name: &str) -> Kind {
     match name {
-        "message_stop" | "response.completed" | "response.incomplete" | "response.failed" => Kind::Last,
-        "response.output_text.delta" | "response.audio_transcript.delta" => Kind::Delta(Channel::Content),
+        "message_stop" | "response.completed" | "response.incomplete" | "response.failed" | "interaction.completed" => {
+            Kind::Last
+        }
+        "error" => Kind::Error,
+        "response.output_text.delta" | "response.audio_transcript.delta" | "response.output_audio_transcript.delta" => {
+            Kind::Delta(Channel::Content)
+        }
         "response.refusal.delta" => Kind::Delta(Channel::Refusal),
-        "response.function_call_arguments.delta"
-        | "response.mcp_call_arguments.delta"
-        | "response.custom_tool_call_input.delta" => Kind::Delta(Channel::Call),
+        "response.audio.delta" | "response.output_audio.delta" => Kind::Other,
         _ if name.starts_with("response.reasoning") && name.ends_with(".delta") => Kind::Delta(Channel::Reasoning),
+        // What built-in tools are asked to do, by whatever name, and what they say.
+        _ if name.starts_with("response.") && name.ends_with(".delta") => {
+            Kind::Delta(if name.contains("_output") { Channel::Result } else { Channel::Call })
+        }
         _ if name.starts_with("response.") && name.ends_with(".done") => Kind::Repeat,
         _ => Kind::Other,
     }
@@ -155,10 +164,11 @@ fn look_ahead(mut walker: Walker<'_>, mut head: Head) -> Head {
 impl Head {
     fn note(&mut self, key: Text<'_>, value: Value<'_>) {
         match (key.raw().as_bytes(), value) {
-            (b"type", Value::Str(name)) => self.kind = Some(kind(&name.decode())),
+            (b"type" | b"event_type", Value::Str(name)) => self.kind = Some(kind(&name.decode())),
             (b"index", Value::Number(spelled)) => self.index = position(spelled),
             (b"output_index", Value::Number(spelled)) => self.output = position(spelled),
-            (b"content_index" | b"summary_index", Value::Number(spelled)) => self.part = position(spelled),
+            (b"content_index" | b"command_index", Value::Number(spelled)) => self.part = position(spelled),
+            (b"summary_index", Value::Number(spelled)) => self.summary = position(spelled),
             _ => {}
         }
     }
@@ -195,16 +205,25 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault>
             (b"message", Value::Str(text)) => loose.0 = Some(text),
             (b"code", Value::Str(text)) => loose.1 = Some(text),
             (b"content", Value::Array) => blocks::list(collector, walker, 0, "content")?,
+            (b"delta", Value::Object) if matches!(head.kind, Some(Kind::Delta(_))) => {
+                items::continued(collector, walker, value, "", head.output.unwrap_or(0))?;
+            }
             (b"delta", Value::Object) => blocks::delta(collector, walker, head.index.unwrap_or(0))?,
             (b"delta", Value::Str(text)) => text_delta(collector, head, text),
             (b"content_block", Value::Object) => {
                 blocks::block(collector, walker, 0, head.index.unwrap_or(0), "content")?
             }
-            (b"item", Value::Object) if head.kind != Some(Kind::Repeat) => {
-                blocks::item(collector, walker, head.output.unwrap_or(0))?;
+            (b"item", Value::Object) => items::item(collector, walker, head.output.unwrap_or(0))?,
+            (b"response" | b"interaction", Value::Object) => root(collector, walker)?,
+            (b"output", Value::Array) => items::output(collector, walker)?,
+            (b"outputs" | b"generations", Value::Array) => blocks::list(collector, walker, 0, "outputs")?,
+            (b"steps", Value::Array) => steps(collector, walker)?,
+            (b"results", Value::Array) => results(collector, walker)?,
+            (name, Value::Object) if converse::is_event(name) => converse::event(collector, walker, known)?,
+            (b"amazon-bedrock-invocationMetrics", Value::Object) => {
+                usage::read(collector, walker)?;
+                collector.answer.complete = true;
             }
-            (b"response", Value::Object) => root(collector, walker)?,
-            (b"output", Value::Array) if !collector.has_text() => blocks::output(collector, walker)?,
             (b"output", Value::Object) => output_object(collector, walker)?,
             (b"token", Value::Object) => token(collector, walker)?,
             (b"tool_calls", Value::Array) => blocks::calls(collector, walker, 0, "tool_calls")?,
@@ -220,14 +239,23 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault>
             (b"thinking" | b"reasoning" | b"reasoning_content", Value::Str(text)) => {
                 plain(collector, Channel::Reasoning, text, "thinking");
             }
-            (b"stop_reason" | b"stopReason" | b"done_reason" | b"finish_reason", Value::Str(reason)) => {
+            (
+                b"stop_reason" | b"stopReason" | b"done_reason" | b"finish_reason" | b"completionReason",
+                Value::Str(reason),
+            ) => {
                 collector.finished(0, reason);
             }
             (b"status", Value::Str(text)) => status = Some(text),
+            (b"object", Value::Str(kind)) => collector.is_response |= kind.raw() == "response",
+            (b"background", Value::Bool(value)) => collector.background = Some(value),
             (b"incomplete_details", Value::Object) => incomplete(collector, walker)?,
             (b"done", Value::Bool(true)) => collector.answer.complete = true,
-            (b"prompt_eval_count", Value::Number(n)) => usage::raise(&mut collector.counters.prompt, n),
-            (b"eval_count", Value::Number(n)) => usage::raise(&mut collector.counters.completion, n),
+            (b"prompt_eval_count" | b"prompt_token_count" | b"inputTextTokenCount", Value::Number(n)) => {
+                usage::raise(&mut collector.counters.prompt, n);
+            }
+            (b"eval_count" | b"generation_token_count" | b"totalOutputTextTokenCount", Value::Number(n)) => {
+                usage::raise(&mut collector.counters.completion, n);
+            }
             (b"error", Value::Object) => error(collector, walker)?,
             (b"error" | b"detail", Value::Str(text)) => {
                 collector.answer.error_message = Some(cut_message(&text.decode()))
@@ -240,13 +268,16 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault>
     if head.kind == Some(Kind::Last) {
         collector.answer.complete = true;
     }
+    if let Some(status) = status {
+        collector.unfinished = matches!(status.raw(), "queued" | "in_progress");
+    }
     if let Some(status) = status.filter(|_| collector.answer.finish_reason.is_none())
         && matches!(status.raw(), "completed" | "incomplete" | "failed" | "cancelled")
     {
         collector.finished(0, status);
     }
     // `{"message": ...}` and `{"code": ..., "message": ...}` alone are how some providers say that they failed.
-    if let (Some(text), false) = (loose.0, collector.has_text()) {
+    if let Some(text) = loose.0.filter(|_| head.kind == Some(Kind::Error) || !collector.has_text()) {
         collector.answer.error_message.get_or_insert_with(|| cut_message(&text.decode()));
         if let Some(code) = loose.1 {
             collector.answer.error_type.get_or_insert_with(|| bounded(&code.decode()));
@@ -273,21 +304,26 @@ fn text_delta(collector: &mut Collector, head: Head, text: Text<'_>) {
     let (output, part) = (head.output.unwrap_or(0), head.part.unwrap_or(0));
     let place = || Location::root("response").key("output").index(output);
     match head.kind {
-        Some(Kind::Delta(Channel::Call)) => {
-            let index = Some(u64::from(output));
-            collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("arguments"));
+        Some(Kind::Delta(Channel::Call)) => collector.call_part((output, part), text, |_| place().key("arguments")),
+        Some(Kind::Delta(channel @ Channel::Result)) => {
+            collector.append(Slot { choice: 0, channel, block: output }, Piece::Text(text), place);
+        }
+        Some(Kind::Delta(channel @ Channel::Reasoning)) => {
+            let part_at = head.summary.unwrap_or(items::REASONING_TEXT.saturating_add(part));
+            let slot = Slot { choice: 0, channel, block: items::block_of(output, part_at) };
+            collector.append(slot, Piece::Text(text), || match head.summary {
+                Some(part) => place().key("summary").index(part).key("text"),
+                None => place().key("content").index(part).key("text"),
+            });
         }
         Some(Kind::Delta(channel)) => {
-            let slot = Slot { choice: 0, channel, block: output.saturating_mul(256).saturating_add(part) };
-            collector.append(slot, Piece::Text(text), || match channel {
-                Channel::Reasoning => place().key("summary").index(part).key("text"),
-                Channel::Refusal => place().key("content").index(part).key("refusal"),
-                Channel::Content | Channel::Call => place().key("content").index(part).key("text"),
-            });
+            let slot = Slot { choice: 0, channel, block: items::block_of(output, part) };
+            let leaf = if channel == Channel::Refusal { "refusal" } else { "text" };
+            collector.append(slot, Piece::Text(text), || place().key("content").index(part).key(leaf));
         }
         // Audio and other payloads that are no text have their own names; an unnamed delta is taken as text.
         None => plain(collector, Channel::Content, text, "delta"),
-        Some(Kind::Other | Kind::Repeat | Kind::Last) => {}
+        Some(Kind::Other | Kind::Repeat | Kind::Last | Kind::Error) => {}
     }
 }
 
@@ -409,6 +445,38 @@ fn token(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault
     }
     if let Some(text) = text.filter(|_| !special) {
         plain(collector, Channel::Content, text, "generated_text");
+    }
+    Ok(())
+}
+
+/// `results` of a text model: `[{outputText, tokenCount, completionReason}]`.
+fn results(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    while let Some(item) = next_value(walker)? {
+        let Value::Object = item else {
+            skip(walker, item)?;
+            continue;
+        };
+        while let Some(key) = next_key(walker)? {
+            match (key.raw().as_bytes(), value(walker)?) {
+                (b"outputText", Value::Str(text)) => plain(collector, Channel::Content, text, "outputText"),
+                (b"tokenCount", Value::Number(n)) => usage::raise(&mut collector.counters.completion, n),
+                (b"completionReason", Value::Str(reason)) => collector.finished(0, reason),
+                (_, other) => skip(walker, other)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `steps` of an interaction: thoughts, calls and `{type: model_output, content: [...]}`.
+fn steps(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at: u32 = 0;
+    while let Some(step) = next_value(walker)? {
+        match step {
+            Value::Object => items::item(collector, walker, at)?,
+            other => skip(walker, other)?,
+        }
+        at = at.saturating_add(1);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use memchr::memmem;
 use smallvec::SmallVec;
 use weir_config::vocab::UnreadSet;
 use weir_inference::PartKind;
@@ -19,7 +20,7 @@ pub(super) const SLOTS_MAX: usize = 512;
 pub struct Answer {
     /// The model that answered.
     pub model: Option<String>,
-    /// All texts joined by a newline: per choice the content, a refusal, tool-call arguments, reasoning.
+    /// All texts joined by a newline: per choice the content, a refusal, tool-call arguments, reasoning, results.
     pub text: String,
     /// The texts to analyse.
     pub parts: Vec<AnswerPart>,
@@ -37,6 +38,10 @@ pub struct Answer {
     pub response_id: Option<String>,
     /// Whether the answer's own end was seen: `[DONE]`, `message_stop`, `done: true`, a whole JSON document.
     pub complete: bool,
+    /// Whether the provider goes on with it: a later request brings the rest, and what it used.
+    pub pending: bool,
+    /// Whether it is such an answer at its end.
+    pub ended: bool,
     /// Whether text was left out because of a bound.
     pub truncated: bool,
     /// What was relayed without having been read.
@@ -54,7 +59,7 @@ pub struct Answer {
 pub struct AnswerPart {
     /// Where it stands in [`Answer::text`].
     pub range: Range<usize>,
-    /// `Output`, or `ToolCall` for arguments.
+    /// `Output`, `ToolCall` for arguments, `Tool` for what tools brought that the provider ran itself.
     pub kind: PartKind,
     /// Where it stands in the answer.
     pub location: Location,
@@ -88,6 +93,8 @@ pub struct ToolCall {
     pub name: String,
     /// Arguments as JSON text.
     pub arguments: String,
+    /// Whether the tool is one that changes files.
+    pub writes: bool,
 }
 
 /// Counters as providers send them.
@@ -161,6 +168,8 @@ pub(super) enum Channel {
     Refusal,
     Call,
     Reasoning,
+    /// What comes from third parties: outputs of tools, citations.
+    Result,
 }
 
 /// Where a text belongs: choice, channel, and block within them.
@@ -185,6 +194,16 @@ struct Call {
     id: Option<String>,
     name: String,
     held: usize,
+    /// The arguments as they are spelled, where the text held is no JSON.
+    spelled: Option<String>,
+    writes: bool,
+}
+
+/// What a whole item asks a tool for.
+pub(super) struct Asked<'a> {
+    pub(super) name: &'a str,
+    pub(super) spelled: Option<&'a str>,
+    pub(super) writes: bool,
 }
 
 /// How a piece of a text arrives.
@@ -206,6 +225,15 @@ pub(super) struct Collector {
     last: usize,
     used_bytes: usize,
     text_max: usize,
+    /// A reason why the answer ended has come, and something may still follow.
+    pub(super) stopped: bool,
+    /// The answer is a response object, and whether it said to run in the background.
+    pub(super) is_response: bool,
+    pub(super) background: Option<bool>,
+    /// Its latest status was one before its end.
+    pub(super) unfinished: bool,
+    /// The call and the part of it that a delta has continued last.
+    last_part: (u32, u32),
 }
 
 impl Collector {
@@ -222,13 +250,38 @@ impl Collector {
         if piece_is_empty(piece) {
             return;
         }
+        if let Some(at) = self.slot(slot, location) {
+            self.push(at, piece);
+        }
+    }
+
+    /// Appends to the text in `slot` on a line of its own.
+    pub(super) fn line(&mut self, slot: Slot, piece: Piece<'_>, location: impl FnOnce() -> Location) {
+        let Some(at) = self.slot(slot, location) else { return };
+        if self.held.get(at).is_some_and(|held| !held.text.is_empty()) {
+            self.push(at, Piece::Raw("\n"));
+        }
+        self.push(at, piece);
+    }
+
+    /// Sets the text in `slot`, which may have come in pieces before.
+    pub(super) fn whole(&mut self, slot: Slot, piece: Piece<'_>, location: impl FnOnce() -> Location) {
+        if piece_is_empty(piece) {
+            return;
+        }
+        if let Some(at) = self.slot(slot, location) {
+            self.settle(at, piece);
+        }
+    }
+
+    fn slot(&mut self, slot: Slot, location: impl FnOnce() -> Location) -> Option<usize> {
         let at = match self.held.get(self.last) {
             Some(held) if held.slot == slot && held.call.is_none() => self.last,
             _ => match self.held.iter().position(|held| held.slot == slot && held.call.is_none()) {
                 Some(at) => at,
                 None if self.held.len() >= SLOTS_MAX => {
                     self.answer.truncated = true;
-                    return;
+                    return None;
                 }
                 None => {
                     self.held.push(Held { slot, text: String::new(), location: location(), call: None });
@@ -237,7 +290,7 @@ impl Collector {
             },
         };
         self.last = at;
-        self.push(at, piece);
+        Some(at)
     }
 
     /// Starts or continues a tool call. `index` and `id` are what the provider sent, if anything.
@@ -250,15 +303,75 @@ impl Collector {
         arguments: Option<Piece<'_>>,
         location: impl FnOnce(u32) -> Location,
     ) {
+        let name = name.map(|name| name.decode());
+        if let Some(at) = self.call_at(choice, index, id, name.as_deref(), location)
+            && let Some(held) = self.calls.get(at).map(|call| call.held)
+            && let Some(arguments) = arguments
+        {
+            self.push(held, arguments);
+        }
+    }
+
+    /// Continues the call of the item `output`; what belongs to another `part` of it begins a line.
+    pub(super) fn call_part(
+        &mut self,
+        (output, part): (u32, u32),
+        text: Text<'_>,
+        location: impl FnOnce(u32) -> Location,
+    ) {
+        let Some(at) = self.call_at(0, Some(u64::from(output)), None, None, location) else { return };
+        let Some(held) = self.calls.get(at).map(|call| call.held) else { return };
+        let before = std::mem::replace(&mut self.last_part, (output, part));
+        if before.0 == output && before.1 != part && self.held.get(held).is_some_and(|held| !held.text.is_empty()) {
+            self.push(held, Piece::Raw("\n"));
+        }
+        self.push(held, Piece::Text(text));
+    }
+
+    /// A tool call told whole by the item `output`, which may have come in pieces before.
+    pub(super) fn whole_call(
+        &mut self,
+        output: u32,
+        id: Option<Text<'_>>,
+        asked: &Asked<'_>,
+        text: Option<Piece<'_>>,
+        location: impl FnOnce() -> Location,
+    ) {
+        let Some(at) = self.call_at(0, Some(u64::from(output)), id, Some(asked.name), |_| location()) else { return };
+        let room = self.text_max.saturating_sub(self.used_bytes);
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.writes |= asked.writes;
+        let held = call.held;
+        if let Some(spelled) = asked.spelled.filter(|spelled| call.spelled.as_deref() != Some(*spelled)) {
+            if spelled.len() <= room {
+                self.used_bytes += spelled.len();
+                call.spelled = Some(spelled.to_owned());
+            } else {
+                self.answer.truncated = true;
+            }
+        }
+        if let Some(text) = text {
+            self.settle(held, text);
+        }
+    }
+
+    fn call_at(
+        &mut self,
+        choice: u32,
+        index: Option<u64>,
+        id: Option<Text<'_>>,
+        name: Option<&str>,
+        location: impl FnOnce(u32) -> Location,
+    ) -> Option<usize> {
         let id = id.map(|id| id.decode()).filter(|id| !id.is_empty());
-        let name = name.map(|name| name.decode()).filter(|name| !name.is_empty());
+        let name = name.filter(|name| !name.is_empty());
         self.answer.first_text_seen = true;
         let found = self.find_call(choice, index, id.as_deref(), name.is_some());
         let at = match found {
             Some(at) => at,
             None if self.held.len() >= SLOTS_MAX => {
                 self.answer.truncated = true;
-                return;
+                return None;
             }
             None => {
                 let block = u32::try_from(self.calls.iter().filter(|call| call.choice == choice).count());
@@ -267,22 +380,20 @@ impl Collector {
                 let call = Some(self.calls.len());
                 self.held.push(Held { slot, text: String::new(), location: location(block), call });
                 let held = self.held.len() - 1;
-                self.calls.push(Call { choice, index, id: None, name: String::new(), held });
+                let (id, name) = (None, String::new());
+                self.calls.push(Call { choice, index, id, name, held, spelled: None, writes: false });
                 self.calls.len() - 1
             }
         };
-        let Some(call) = self.calls.get_mut(at) else { return };
+        let call = self.calls.get_mut(at)?;
         call.index = call.index.or(index);
         if call.id.is_none() {
             call.id = id.map(|id| bounded(&id));
         }
         if let Some(name) = name.filter(|_| call.name.is_empty()) {
-            call.name = bounded(&name);
+            call.name = bounded(name);
         }
-        let held = call.held;
-        if let Some(arguments) = arguments {
-            self.push(held, arguments);
-        }
+        Some(at)
     }
 
     /// An id decides; without one, a piece belongs to the latest call of its index, or to the latest call at all.
@@ -307,6 +418,31 @@ impl Collector {
         if choice == 0 || self.answer.finish_reason.is_none() {
             self.answer.finish_reason = Some(bounded(&reason.decode()));
         }
+    }
+
+    /// Adds what is not known yet of a text that may have come in pieces. Linear in `piece`, however long the text is.
+    fn settle(&mut self, at: usize, piece: Piece<'_>) {
+        let Some(held) = self.held.get_mut(at) else { return };
+        if held.text.is_empty() {
+            return self.push(at, piece);
+        }
+        let new = match piece {
+            Piece::Text(text) => text.decode(),
+            Piece::Raw(raw) => raw.into(),
+        };
+        if new.is_empty() || held.text.ends_with(&*new) || self.answer.truncated {
+            return;
+        }
+        if let Some(rest) = new.strip_prefix(held.text.as_str()) {
+            return self.push(at, Piece::Raw(rest));
+        }
+        if held.text.len() < new.len() && memmem::find(new.as_bytes(), held.text.as_bytes()).is_some() {
+            self.used_bytes = self.used_bytes.saturating_sub(held.text.len());
+            held.text.clear();
+        } else {
+            self.push(at, Piece::Raw("\n"));
+        }
+        self.push(at, Piece::Raw(&new));
     }
 
     fn push(&mut self, at: usize, piece: Piece<'_>) {
@@ -348,7 +484,11 @@ impl Collector {
             .map(|call| ToolCall {
                 id: call.id.take(),
                 name: std::mem::take(&mut call.name),
-                arguments: self.held.get(call.held).map(|held| held.text.clone()).unwrap_or_default(),
+                arguments: match call.spelled.take() {
+                    Some(spelled) => spelled,
+                    None => self.held.get(call.held).map(|held| held.text.clone()).unwrap_or_default(),
+                },
+                writes: call.writes,
             })
             .collect();
         self.held.sort_by_key(|held| held.slot);
@@ -363,7 +503,11 @@ impl Collector {
                 answer.text.push_str(&held.text);
             }
             let start = answer.parts.last().map_or(0, |part: &AnswerPart| part.range.end + 1);
-            let kind = if held.slot.channel == Channel::Call { PartKind::ToolCall } else { PartKind::Output };
+            let kind = match held.slot.channel {
+                Channel::Call => PartKind::ToolCall,
+                Channel::Result => PartKind::Tool,
+                Channel::Content | Channel::Refusal | Channel::Reasoning => PartKind::Output,
+            };
             answer.parts.push(AnswerPart { range: start..answer.text.len(), kind, location: held.location });
         }
         answer

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::absorb::{Value, message_object, next_key, next_value, position, skip, value};
 use super::answer::{Channel, Collector, Piece, Slot};
+use super::items;
 use crate::json::{Event, Fault, Location, Text, Walker, integer};
 
 /// What a block or an item says.
@@ -19,7 +20,7 @@ struct Draft<'a> {
     arguments: Option<Piece<'a>>,
 }
 
-/// Where a block stands; `holder` is `content`, `choices` or `candidates`.
+/// Where a block stands; `holder` is the key of its array: `content`, `choices`, `candidates`, `outputs`, ...
 fn block_place(holder: &'static str, choice: u32, at: u32) -> Location {
     let root = Location::root("response").key(holder);
     match holder {
@@ -82,7 +83,9 @@ pub(super) fn block(
             (b"reasoningContent" | b"reasoningText", Value::Object) => {
                 texts(walker, Channel::Reasoning, &mut draft.texts, 0)?;
             }
-            (_, other) => skip(walker, other)?,
+            (b"stop_reason" | b"finish_reason", Value::Str(reason)) => collector.finished(choice, reason),
+            // Results of tools that the provider ran, citations.
+            (_, other) => items::rest(collector, walker, other, key.raw(), at)?,
         }
     }
     let place = || block_place(holder, choice, at);
@@ -124,7 +127,12 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
                 collector.append(slot(Channel::Content), Piece::Text(text), || place().key("text"));
             }
             (b"message", Value::Object) => message_object(collector, walker, 0, "message")?,
-            (_, other) => skip(walker, other)?,
+            (b"arguments", Value::Str(text)) => {
+                let index = Some(u64::from(at));
+                collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("arguments"));
+            }
+            (b"stop_sequence" | b"container" | b"name", other) => skip(walker, other)?,
+            (_, other) => items::continued(collector, walker, other, key.raw(), at)?,
         }
     }
     Ok(())
@@ -202,65 +210,12 @@ fn call_fields<'a>(
 }
 
 /// Arguments as JSON text: a string is decoded, an object is taken as it is spelled.
-fn unquoted(raw: &str) -> Piece<'_> {
+pub(super) fn unquoted(raw: &str) -> Piece<'_> {
     match Walker::over(raw).next_event() {
         Ok(Some(Event::Str(text))) => Piece::Text(text),
         _ if raw == "null" => Piece::Raw(""),
         _ => Piece::Raw(raw),
     }
-}
-
-/// The array `output` of the responses interface.
-pub(super) fn output(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
-    let mut at = 0;
-    while let Some(entry) = next_value(walker)? {
-        match entry {
-            Value::Object => item(collector, walker, at)?,
-            other => skip(walker, other)?,
-        }
-        at += 1;
-    }
-    Ok(())
-}
-
-/// One item of it: a message, a function call, reasoning.
-pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
-    let mut draft = Draft::default();
-    while let Some(key) = next_key(walker)? {
-        let known = key.decode();
-        if matches!(known.as_bytes(), b"arguments" | b"input") {
-            draft.arguments = walker.next_raw()?.map(unquoted);
-            continue;
-        }
-        match (known.as_bytes(), value(walker)?) {
-            (b"type", Value::Str(kind)) => draft.kind = Some(kind),
-            (b"call_id", Value::Str(id)) => draft.id = Some(id),
-            (b"id", Value::Str(id)) if draft.id.is_none() => draft.id = Some(id),
-            (b"name", Value::Str(name)) => draft.name = Some(name),
-            (b"content", Value::Array) => texts(walker, Channel::Content, &mut draft.texts, 0)?,
-            (b"summary", Value::Array) => texts(walker, Channel::Reasoning, &mut draft.texts, 0)?,
-            (_, other) => skip(walker, other)?,
-        }
-    }
-    let place = || Location::root("response").key("output").index(at);
-    let reasoning = draft.kind.is_some_and(|kind| kind.raw() == "reasoning");
-    let mut part: u32 = 0;
-    for (channel, text) in &draft.texts {
-        let channel = if reasoning { Channel::Reasoning } else { *channel };
-        let slot = Slot { choice: 0, channel, block: at.saturating_mul(256).saturating_add(part) };
-        let (list, leaf) = match channel {
-            Channel::Reasoning => ("summary", "text"),
-            Channel::Refusal => ("content", "refusal"),
-            Channel::Content | Channel::Call => ("content", "text"),
-        };
-        collector.append(slot, Piece::Text(*text), || place().key(list).index(part).key(leaf));
-        part = part.saturating_add(1);
-    }
-    if draft.kind.is_some_and(|kind| kind.raw().ends_with("_call")) && draft.name.is_some() {
-        let index = Some(u64::from(at));
-        collector.call(0, index, draft.id, draft.name, draft.arguments, |_| place().key("arguments"));
-    }
-    Ok(())
 }
 
 /// All texts in the container that has been entered, two levels deep.
@@ -308,7 +263,7 @@ pub(super) fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> 
 }
 
 fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
-    let mut choice = index_ahead(walker.clone()).unwrap_or(at);
+    let mut choice = number_ahead(walker.clone(), "index").unwrap_or(at);
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         match (known.as_bytes(), value(walker)?) {
@@ -342,9 +297,10 @@ fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Res
     Ok(())
 }
 
-fn index_ahead(mut walker: Walker<'_>) -> Option<u32> {
+/// The position under `name` in the object that has been entered, wherever it stands.
+pub(super) fn number_ahead(mut walker: Walker<'_>, name: &str) -> Option<u32> {
     while let Ok(Some(key)) = next_key(&mut walker) {
-        if key.raw() == "index" {
+        if key.raw() == name {
             return match value(&mut walker) {
                 Ok(Value::Number(spelled)) => position(spelled),
                 _ => None,

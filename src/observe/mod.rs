@@ -5,10 +5,13 @@
 //! (`inspect`).
 
 mod absorb;
+mod amazon;
 mod answer;
 mod blocks;
+mod converse;
 mod estimate;
 mod frames;
+mod items;
 mod reader;
 mod usage;
 

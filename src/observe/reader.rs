@@ -1,12 +1,17 @@
 //! The reader: content coding, then framing, then messages.
 
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use weir_config::vocab::{Dialect, Unread};
 
-use super::absorb;
-use super::answer::{Answer, Channel, Collector, Piece, Slot};
+use super::amazon::{Message, MessageStream};
+use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
 use super::frames::{EventStream, JsonLines};
+use super::{absorb, converse};
 use crate::codec::{ContentDecoder, DecodeFault};
-use crate::json::{Event, FaultKind, Location, Walker};
+use crate::json::{Event, Fault, FaultKind, Location, Walker};
 
 /// Most output per input byte of a compressed answer.
 const RATIO_MAX: u32 = 100;
@@ -23,6 +28,8 @@ pub enum AnswerKind {
     EventStream,
     /// One JSON document per line.
     JsonLines,
+    /// Messages of an Amazon event stream.
+    AmazonEvents,
     /// Something else, or not said: looked at only if it starts like one of the others.
     Other,
 }
@@ -39,6 +46,8 @@ impl AnswerKind {
         };
         if ends(b"text/event-stream") {
             Self::EventStream
+        } else if ends(b"vnd.amazon.eventstream") {
+            Self::AmazonEvents
         } else if ends(b"ndjson") || ends(b"jsonl") || ends(b"json-lines") || ends(b"stream+json") || ends(b"json-seq")
         {
             Self::JsonLines
@@ -47,6 +56,11 @@ impl AnswerKind {
         } else {
             Self::Other
         }
+    }
+
+    /// Whether answers of this kind come message by message.
+    pub const fn is_stream(self) -> bool {
+        matches!(self, Self::EventStream | Self::JsonLines | Self::AmazonEvents)
     }
 
     /// From the first byte that is not white space.
@@ -63,6 +77,7 @@ enum Frames {
     Json(Vec<u8>),
     Events(EventStream),
     Lines(JsonLines),
+    Amazon(MessageStream),
     /// The kind is not known yet; only white space has come.
     Unknown,
     /// Not for us.
@@ -97,7 +112,12 @@ impl Messages {
         if data.is_empty() {
             return;
         }
-        match absorb::message(&mut self.collector, data) {
+        let outcome = absorb::message(&mut self.collector, data);
+        self.note(outcome);
+    }
+
+    fn note(&mut self, outcome: Result<(), Fault>) {
+        match outcome {
             Ok(()) => self.read = self.read.saturating_add(1),
             Err(fault) => {
                 self.broken = self.broken.saturating_add(1);
@@ -105,6 +125,49 @@ impl Messages {
             }
         }
     }
+
+    /// A message of an Amazon event stream: an error, a piece of a model's own answer, or an event by its name.
+    fn take_amazon(&mut self, message: &Message<'_>) {
+        if let Some(error) = message.error {
+            let told = member(message.payload, "message").or_else(|| member(message.payload, "Message"));
+            let answer = &mut self.collector.answer;
+            answer.error_type = Some(bounded(error));
+            answer.error_message = told.as_deref().or(message.error_message).map(cut_message);
+            self.read = self.read.saturating_add(1);
+            return;
+        }
+        let name = message.event.unwrap_or_default();
+        if name != "chunk" {
+            let outcome = converse::message(&mut self.collector, name, message.payload);
+            return self.note(outcome);
+        }
+        let inner = member(message.payload, "bytes").and_then(|encoded| BASE64_STANDARD.decode(&*encoded).ok());
+        match inner {
+            Some(inner) if inner.trim_ascii_start().first() == Some(&b'{') => self.take(&inner),
+            // An agent's answer is bare text.
+            Some(inner) => {
+                let slot = Slot { choice: 0, channel: Channel::Content, block: 0 };
+                let text = String::from_utf8_lossy(&inner);
+                self.collector.append(slot, Piece::Raw(&text), || Location::root("response"));
+                self.read = self.read.saturating_add(1);
+            }
+            None => self.broken = self.broken.saturating_add(1),
+        }
+    }
+}
+
+/// A string of a JSON object.
+fn member<'a>(object: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
+    let mut walker = Walker::new(object).ok()?;
+    let Some(Event::ObjectStart) = walker.next_event().ok()? else { return None };
+    while let Some(Event::Key(key)) = walker.next_event().ok()? {
+        if key.raw() == name {
+            let Some(Event::Str(text)) = walker.next_event().ok()? else { return None };
+            return Some(text.decode());
+        }
+        walker.next_raw().ok()?;
+    }
+    None
 }
 
 impl AnswerReader {
@@ -115,6 +178,7 @@ impl AnswerReader {
             AnswerKind::Json => Frames::Json(Vec::new()),
             AnswerKind::EventStream => Frames::Events(EventStream::default()),
             AnswerKind::JsonLines => Frames::Lines(JsonLines::default()),
+            AnswerKind::AmazonEvents => Frames::Amazon(MessageStream::default()),
             AnswerKind::Other => Frames::Unknown,
         };
         Self {
@@ -159,6 +223,11 @@ impl AnswerReader {
         self.messages.collector.has_text()
     }
 
+    /// Whether the answer's own last message has been seen; for streams only, documents are read at the end.
+    pub const fn is_complete(&self) -> bool {
+        self.messages.collector.answer.complete
+    }
+
     /// Ends the answer.
     pub fn finish(mut self) -> Answer {
         if !self.failed && !self.decoder.is_identity() {
@@ -181,10 +250,24 @@ impl AnswerReader {
                 lines.finish(|data| messages.take(data));
                 dropped = lines.dropped();
             }
+            Frames::Amazon(stream) => {
+                dropped = stream.dropped();
+                messages.broken = messages.broken.saturating_add(stream.broken());
+                if stream.is_lost() {
+                    let answer = &mut messages.collector.answer;
+                    answer.unreadable = Some("event stream with a wrong checksum");
+                    answer.unread.insert(Unread::UnreadableBody);
+                }
+            }
             Frames::Unknown => {}
             Frames::Ignored => messages.collector.answer.unread.insert(Unread::MediaType),
         }
-        let answer = &mut messages.collector.answer;
+        let collector = &mut messages.collector;
+        // A stream that says nothing of it was cut.
+        let in_background = collector.background.unwrap_or(matches!(self.frames, Frames::Json(_)));
+        collector.answer.pending = collector.is_response && collector.unfinished && in_background;
+        collector.answer.ended = collector.is_response && !collector.unfinished && collector.answer.complete;
+        let answer = &mut collector.answer;
         answer.skipped_events = messages.broken.saturating_add(dropped);
         answer.truncated |= dropped > 0;
         if messages.read == 0 && answer.unreadable.is_none() {
@@ -211,6 +294,7 @@ impl AnswerReader {
             }
             Frames::Events(stream) => stream.feed(bytes, |data| messages.take(data)),
             Frames::Lines(lines) => lines.feed(bytes, |data| messages.take(data)),
+            Frames::Amazon(stream) => stream.feed(bytes, |message| messages.take_amazon(&message)),
             Frames::Unknown => {
                 let rest = bytes.trim_ascii_start();
                 let Some(&first) = rest.first() else { return };

@@ -8,6 +8,9 @@ use weir_inference::PartKind::{self, Output, ToolCall as Call};
 
 use super::*;
 
+mod bedrock;
+mod built_in;
+
 const MAX: usize = 1 << 20;
 
 const CHAT: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"gpt-4o-2024","choices":[{"index":1,"message":{"role":"assistant","content":"Second \"answer\""},"finish_reason":"length"},{"message":{"content":"First","role":"assistant","refusal":null,"reasoning_content":"hm","tool_calls":[{"id":"call_a","type":"function","function":{"name":"run","arguments":"{\"c\":\"ls\"}"}},{"id":"call_b","type":"function","function":{"name":"get","arguments":"{}"}}]},"logprobs":null,"index":0,"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":20,"completion_tokens":9,"total_tokens":29,"prompt_tokens_details":{"cached_tokens":8,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":3}}}"#;
@@ -87,7 +90,7 @@ fn assert_parts(answer: &Answer, expected: &[(PartKind, &str, &str)]) {
 }
 
 fn call(id: Option<&str>, name: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: id.map(Into::into), name: name.into(), arguments: arguments.into() }
+    ToolCall { id: id.map(Into::into), name: name.into(), arguments: arguments.into(), writes: false }
 }
 
 fn tokens(prompt: u64, completion: u64, total: u64) -> Usage {
@@ -411,6 +414,7 @@ fn recognises_what_nobody_announced() {
         ("Text/Event-Stream", AnswerKind::EventStream),
         ("application/x-ndjson", AnswerKind::JsonLines),
         ("application/jsonl", AnswerKind::JsonLines),
+        ("application/vnd.amazon.eventstream", AnswerKind::AmazonEvents),
         ("text/html", AnswerKind::Other),
         ("", AnswerKind::Other),
     ] {
@@ -457,14 +461,15 @@ fn reads_compressed_answers_as_they_come() {
 proptest! {
     #[test]
     fn any_cut_gives_the_same_answer(
-        which in 0usize..6, cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), single in any::<bool>(),
+        which in 0usize..7, cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), single in any::<bool>(),
     ) {
-        let (kind, body) = [
-            (AnswerKind::EventStream, CHAT_STREAM), (AnswerKind::EventStream, MESSAGES_STREAM),
-            (AnswerKind::EventStream, RESPONSES_STREAM), (AnswerKind::JsonLines, LOCAL_STREAM),
-            (AnswerKind::Json, CHAT), (AnswerKind::Other, CHAT_STREAM),
+        let amazon = bedrock::converse_stream();
+        let (kind, bytes) = [
+            (AnswerKind::EventStream, CHAT_STREAM.as_bytes()), (AnswerKind::EventStream, MESSAGES_STREAM.as_bytes()),
+            (AnswerKind::EventStream, RESPONSES_STREAM.as_bytes()), (AnswerKind::JsonLines, LOCAL_STREAM.as_bytes()),
+            (AnswerKind::Json, CHAT.as_bytes()), (AnswerKind::Other, CHAT_STREAM.as_bytes()),
+            (AnswerKind::AmazonEvents, &amazon),
         ][which];
-        let bytes = body.as_bytes();
         let pieces: Vec<&[u8]> = if single {
             bytes.chunks(1).collect()
         } else {
@@ -473,7 +478,7 @@ proptest! {
             cuts.sort_unstable();
             cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
         };
-        prop_assert_eq!(read_pieces(kind, &pieces), read(kind, body));
+        prop_assert_eq!(read_pieces(kind, &pieces), read_pieces(kind, &[bytes]));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! Invariant: counters only grow, because streams repeat them cumulatively.
 
-use super::absorb::{Value, next_key, skip, value};
+use super::absorb::{Value, next_key, next_value, skip, value};
 use super::answer::Collector;
 use crate::json::{Fault, Walker, integer};
 
@@ -32,17 +32,27 @@ pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result
                 counters.inclusive = true;
                 raise(&mut counters.prompt, n);
             }
-            (b"input_tokens" | b"promptTokenCount" | b"inputTokens", Value::Number(n)) => {
-                raise(&mut counters.prompt, n);
+            (
+                b"input_tokens" | b"promptTokenCount" | b"inputTokens" | b"inputTokenCount" | b"total_input_tokens",
+                Value::Number(n),
+            ) => raise(&mut counters.prompt, n),
+            (b"toolUsePromptTokenCount" | b"total_tool_use_tokens", Value::Number(n)) => {
+                raise(&mut counters.tool_prompt, n);
             }
-            (b"toolUsePromptTokenCount", Value::Number(n)) => raise(&mut counters.tool_prompt, n),
-            (b"completion_tokens" | b"output_tokens" | b"candidatesTokenCount" | b"outputTokens", Value::Number(n)) => {
-                raise(&mut counters.completion, n);
-            }
+            (
+                b"completion_tokens"
+                | b"output_tokens"
+                | b"candidatesTokenCount"
+                | b"outputTokens"
+                | b"outputTokenCount"
+                | b"total_output_tokens",
+                Value::Number(n),
+            ) => raise(&mut counters.completion, n),
             (b"total_tokens" | b"totalTokenCount" | b"totalTokens", Value::Number(n)) => raise(&mut counters.total, n),
-            (b"cached_tokens" | b"prompt_cache_hit_tokens" | b"cachedContentTokenCount", Value::Number(n)) => {
-                raise(&mut counters.cached, n);
-            }
+            (
+                b"cached_tokens" | b"prompt_cache_hit_tokens" | b"cachedContentTokenCount" | b"total_cached_tokens",
+                Value::Number(n),
+            ) => raise(&mut counters.cached, n),
             (b"cache_read_input_tokens" | b"cacheReadInputTokens" | b"cacheReadInputTokenCount", Value::Number(n)) => {
                 raise(&mut counters.cache_read, n);
             }
@@ -53,19 +63,80 @@ pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result
             (b"cache_write_tokens", Value::Number(n)) => raise(&mut counters.written, n),
             (b"ephemeral_5m_input_tokens", Value::Number(n)) => raise(&mut counters.cache_write_5m, n),
             (b"ephemeral_1h_input_tokens", Value::Number(n)) => raise(&mut counters.cache_write_1h, n),
-            (b"reasoning_tokens", Value::Number(n)) => raise(&mut counters.reasoning, n),
-            (b"thoughtsTokenCount", Value::Number(n)) => raise(&mut counters.thoughts, n),
+            (b"reasoning_tokens" | b"thinking_tokens", Value::Number(n)) => raise(&mut counters.reasoning, n),
+            (b"thoughtsTokenCount" | b"total_thought_tokens", Value::Number(n)) => raise(&mut counters.thoughts, n),
+            (b"cacheDetails", Value::Array) => cache_details(collector, walker)?,
+            (b"iterations", Value::Array) => iterations(collector, walker)?,
             (
                 b"prompt_tokens_details"
                 | b"input_tokens_details"
+                | b"input_token_details"
                 | b"completion_tokens_details"
                 | b"output_tokens_details"
+                | b"output_token_details"
                 | b"cache_creation"
                 | b"billed_units",
                 Value::Object,
             ) => read(collector, walker)?,
             (_, other) => skip(walker, other)?,
         }
+    }
+    Ok(())
+}
+
+/// `cacheDetails` of Bedrock: `[{ttl, inputTokens}]`, what was written to its cache for how long.
+fn cache_details(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let (mut hour, mut minutes) = (0_u64, 0_u64);
+    while let Some(entry) = next_value(walker)? {
+        let Value::Object = entry else {
+            skip(walker, entry)?;
+            continue;
+        };
+        let (mut tokens, mut long) = (0, false);
+        while let Some(key) = next_key(walker)? {
+            match (key.raw().as_bytes(), value(walker)?) {
+                (b"inputTokens", Value::Number(n)) => tokens = integer(n).unwrap_or(0),
+                (b"ttl", Value::Str(ttl)) => long = ttl.raw() == "1h",
+                (_, other) => skip(walker, other)?,
+            }
+        }
+        let sum = if long { &mut hour } else { &mut minutes };
+        *sum = sum.saturating_add(tokens);
+    }
+    let counters = &mut collector.counters;
+    counters.cache_write_1h = counters.cache_write_1h.max((hour > 0).then_some(hour));
+    counters.cache_write_5m = counters.cache_write_5m.max((minutes > 0).then_some(minutes));
+    Ok(())
+}
+
+/// `iterations` of the messages interface: what each pass used. Their sum is what is charged; the counters beside it leave
+/// out the passes that compacted the conversation.
+fn iterations(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut sums = [0_u64; 4];
+    while let Some(entry) = next_value(walker)? {
+        let Value::Object = entry else {
+            skip(walker, entry)?;
+            continue;
+        };
+        while let Some(key) = next_key(walker)? {
+            let value = value(walker)?;
+            let at = match key.raw() {
+                "input_tokens" => 0,
+                "output_tokens" => 1,
+                "cache_read_input_tokens" => 2,
+                "cache_creation_input_tokens" => 3,
+                _ => 4,
+            };
+            match (sums.get_mut(at), value) {
+                (Some(sum), Value::Number(n)) => *sum = sum.saturating_add(integer(n).unwrap_or(0)),
+                (_, other) => skip(walker, other)?,
+            }
+        }
+    }
+    let counters = &mut collector.counters;
+    let all = [&mut counters.prompt, &mut counters.completion, &mut counters.cache_read, &mut counters.cache_write];
+    for (counter, sum) in all.into_iter().zip(sums) {
+        *counter = (*counter).max((sum > 0).then_some(sum));
     }
     Ok(())
 }

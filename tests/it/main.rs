@@ -19,6 +19,7 @@ mod credentials;
 mod definitions;
 mod demo;
 mod departures;
+mod dialects;
 mod doctor;
 mod duties;
 mod early;

@@ -71,7 +71,7 @@ on_both_drivers! {
         drop(client);
         let span = gateway.newest_span_of(1);
         assert_eq!((&span["status_code"], &span["security_score"]), (&json!(101), &json!(null)));
-        assert_eq!(span["tags"]["unscanned"], "websocket");
+        assert_eq!((&span["tags"]["unscanned"], &span["model"]), (&json!("websocket"), &json!("m")));
         assert_eq!(span["tags"]["websocket_bytes_sent"], "3000000");
         assert_eq!(span["tags"]["websocket_bytes_received"], "3000000");
         assert_eq!((&span["error_type"], &span["events"][0]["event_type"]), (&json!(null), &json!("tunnel_ended")));

@@ -77,6 +77,14 @@ pub enum Operation {
     Chat,
     /// `/v1/models`, `/api/tags`.
     ListModels,
+    /// `/v1/audio/speech`.
+    Speech,
+    /// `/v1/audio/transcriptions`, `/v1/audio/translations`.
+    Transcription,
+    /// `/v1/images/...`.
+    Image,
+    /// `/v1/moderations`.
+    Moderation,
     /// Everything else.
     Proxy,
 }
@@ -92,6 +100,10 @@ impl Operation {
             Self::Generate => "generate",
             Self::Chat => "chat",
             Self::ListModels => "list_models",
+            Self::Speech => "speech",
+            Self::Transcription => "transcription",
+            Self::Image => "image",
+            Self::Moderation => "moderation",
             Self::Proxy => "proxy",
         }
     }
