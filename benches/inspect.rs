@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use weir::inspect::read_request;
+use weir::inspect::{Claim, Takes, read_request};
 use weir::json::Walker;
 use weir::observe::{AnswerKind, AnswerReader};
 use weir_config::vocab::Dialect;
@@ -69,10 +69,10 @@ fn tape(criterion: &mut Criterion, name: &str, body: &[u8]) {
 
 fn bench(criterion: &mut Criterion) {
     let (request, answer) = (request(), answer());
+    let claim = Claim { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
     criterion.bench_function("request 1 KB: walk only", |bencher| bencher.iter(|| walk(black_box(&request))));
     criterion.bench_function("request 1 KB: read_request", |bencher| {
-        bencher
-            .iter(|| read_request(Dialect::ChatCompletions, Some(b"application/json"), black_box(&request), TEXT_MAX));
+        bencher.iter(|| read_request(Dialect::ChatCompletions, claim, black_box(&request), TEXT_MAX));
     });
     tape(criterion, "request 1 KB: simd-json tape", &request);
     criterion.bench_function("answer 1 KB: walk only", |bencher| bencher.iter(|| walk(black_box(&answer))));

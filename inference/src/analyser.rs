@@ -12,17 +12,18 @@ use weir_config::vocab::{ByteSpan, Severity};
 
 use crate::candidate::{Candidate, Source};
 use crate::clean::{Clean, Count, TextBytes};
-use crate::decode::{Cipher, DEPTH_MAX, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
+use crate::decode::{Cipher, DEPTH_MAX, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
 use crate::definition::{self, Guards, Sign};
 use crate::engine::{Engine, Limits, Match, Memory, Outcome, SLICE_BYTES};
 use crate::fold::{Folded, TEXT_MAX};
 use crate::frame::{self, Frame};
-use crate::part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
+use crate::part::{DETECTORS, HITS_MAX, Hit, Options, Part, PartKind, Ran};
 use crate::rules::{self, Detector, LoadError, Rule};
+use crate::stopwatch::{Lap, Shares, Stopwatch};
 use crate::{evidence, pii, secret, shape};
 
 /// Detectors that ran, with and without the jailbreak detector.
-const ALL: &[&str] = &["rules", "jailbreak", "pii", "secrets"];
+const ALL: &[&str] = &DETECTORS;
 const WITHOUT_JAILBREAK: &[&str] = &["rules", "pii", "secrets"];
 
 /// Points of one type that make a combined finding.
@@ -49,6 +50,8 @@ pub struct Scratch {
     candidates: Vec<Candidate>,
     plain: Vec<Vec<u8>>,
     hidden: Vec<(usize, usize)>,
+    runs: Vec<Run>,
+    shares: Shares,
     count: Arc<CachePadded<Count>>,
 }
 
@@ -103,35 +106,44 @@ impl Analyser {
     /// Looks at every part and appends what it finds to `out`, part by part in the order of the text.
     pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], options: &Options, out: &mut Vec<Hit>) -> Ran {
         let detectors = if options.jailbreak { ALL } else { WITHOUT_JAILBREAK };
-        let mut ran = Ran { detectors, cut: false, verify_cap_reached: false };
-        for (index, part) in parts.iter().enumerate() {
-            if options.is_late() || out.len() >= HITS_MAX {
-                ran.cut = true;
+        let mut ran = Ran { detectors: &[], cut: false, full: false, verify_cap_reached: false, took_ns: [0; 4] };
+        let mut watch = Stopwatch::default();
+        for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
+            ran.cut |= options.is_late();
+            ran.full |= out.len() >= HITS_MAX;
+            if ran.cut || ran.full {
                 break;
             }
-            if part.text.is_empty() {
-                continue;
-            }
+            ran.detectors = detectors;
             let name = self.clean.name(part, options);
             if name.is_some_and(|name| self.clean.has(name)) {
                 scratch.count.known(part);
                 continue;
             }
             scratch.count.scanned(part);
-            let outcome = self.analyse_part(scratch, part, options);
+            watch.next(part.text.len(), &mut scratch.shares);
+            let outcome = self.analyse_part(scratch, part, options, &mut watch);
             ran.cut |= outcome.cut;
+            ran.full |= outcome.full;
             ran.verify_cap_reached |= outcome.cap_reached;
-            let whole = !outcome.cut && !outcome.cap_reached && !options.is_late();
+            let whole = !outcome.cut && !outcome.full && !outcome.cap_reached && !options.is_late();
             if let Some(name) = name.filter(|_| whole && scratch.candidates.is_empty()) {
                 self.clean.add(name);
             }
             self.report(scratch, index, part, out);
         }
+        ran.took_ns = watch.stop(&mut scratch.shares);
         ran
     }
 
-    fn analyse_part(&self, scratch: &mut Scratch, part: &Part<'_>, options: &Options) -> Outcome {
-        let Scratch { folded, memory, inner, candidates, plain, .. } = scratch;
+    fn analyse_part(
+        &self,
+        scratch: &mut Scratch,
+        part: &Part<'_>,
+        options: &Options,
+        watch: &mut Stopwatch,
+    ) -> Outcome {
+        let Scratch { folded, memory, inner, candidates, plain, runs, .. } = scratch;
         candidates.clear();
         let text = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
         let too_long = text.len() < part.text.len();
@@ -143,29 +155,40 @@ impl Analyser {
         self.judge_matches(bytes, part.kind, folded.is_disguised(), memory, candidates);
         let hears_orders = matches!(part.kind, PartKind::User | PartKind::Tool);
         let is_definition = part.kind == PartKind::ToolDefinition;
+        if hears_orders {
+            shapes(bytes, candidates);
+        }
+        watch.lap(Lap::Rules);
         let decodes = options.jailbreak && (hears_orders || is_definition);
         // An order that had to be hidden is a stranger's, whatever it was hidden in.
         let limits = if is_definition { Limits { scope: PartKind::Tool.bit(), ..limits } } else { limits };
+        runs.clear();
         for run in Runs::new(bytes) {
             if let Some(bare) = secret::bare(bytes, run.start, run.end) {
                 candidates.push(Candidate::bare(bare));
             }
-            if decodes && !outcome.cut {
-                let window = bytes.get(run.start..run.end).unwrap_or_default();
-                outcome.join(&self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates));
+            if decodes {
+                runs.push(run);
             }
+        }
+        watch.lap(Lap::Secrets);
+        for run in &*runs {
+            if outcome.cut {
+                break;
+            }
+            let window = bytes.get(run.start..run.end).unwrap_or_default();
+            outcome.join(&self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates));
         }
         if decodes && outcome.ciphers.iter().any(Option::is_some) {
             outcome.join(&self.decipher(bytes, &outcome, limits, plain, inner, candidates));
-        }
-        if hears_orders {
-            shapes(bytes, candidates);
         }
         if is_definition {
             candidates.iter_mut().for_each(Candidate::hides);
             definition::hidden(text, folded, candidates);
         }
-        outcome.cut |= find_pii(bytes, options.deadline, candidates);
+        watch.lap(Lap::Jailbreak);
+        find_pii(bytes, options.deadline, candidates, &mut outcome);
+        watch.lap(Lap::Pii);
         outcome
     }
 
@@ -396,23 +419,25 @@ fn shapes(text: &[u8], out: &mut Vec<Candidate>) {
     }
 }
 
-/// Runs the PII scanner in slices; true when the deadline passed before the end.
-fn find_pii(text: &[u8], deadline: Option<Instant>, out: &mut Vec<Candidate>) -> bool {
+/// Runs the PII scanner in slices, until the deadline has passed or there is no room for more.
+fn find_pii(text: &[u8], deadline: Option<Instant>, out: &mut Vec<Candidate>, outcome: &mut Outcome) {
     let mut scanner = pii::Scanner::new(text);
     let mut limit = SLICE_BYTES;
     loop {
         while let Some(pii) = scanner.next_before(limit) {
             out.push(Candidate::pii(pii));
             if out.len() >= HITS_MAX {
-                return true;
+                outcome.full = true;
+                return;
             }
         }
         if scanner.position() >= text.len() {
-            return false;
+            return;
         }
         limit = scanner.position() + SLICE_BYTES;
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return true;
+            outcome.cut = true;
+            return;
         }
     }
 }

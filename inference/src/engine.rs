@@ -46,6 +46,8 @@ pub(crate) struct Limits {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Outcome {
     pub(crate) cut: bool,
+    /// There was no room for more hits.
+    pub(crate) full: bool,
     pub(crate) cap_reached: bool,
     /// Where the first marker word of each cipher was seen, in the order of [`Cipher::ALL`].
     pub(crate) ciphers: [Option<usize>; Cipher::ALL.len()],
@@ -55,6 +57,7 @@ impl Outcome {
     /// Takes over what kept a scan of decoded text from being whole.
     pub(crate) fn join(&mut self, inner: &Self) {
         self.cut |= inner.cut;
+        self.full |= inner.full;
         self.cap_reached |= inner.cap_reached;
     }
 }

@@ -31,9 +31,10 @@ mod pool;
 mod rules;
 mod secret;
 mod shape;
+mod stopwatch;
 
 pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
-pub use part::{HITS_MAX, Hit, Options, Part, PartKind, Ran};
+pub use part::{DETECTORS, HITS_MAX, Hit, Options, Part, PartKind, Ran};
 pub use pool::{Counters, Job, Pool, PoolHandle, PoolOptions, Turn};
 pub use rules::LoadError;

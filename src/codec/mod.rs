@@ -96,6 +96,11 @@ pub fn is_identity(content_encoding: Option<&[u8]>) -> bool {
     coding(content_encoding) == Ok(Coding::Identity)
 }
 
+/// Whether a `Content-Encoding` names at most one coding, and one that can be undone.
+pub fn can_decode(content_encoding: Option<&[u8]>) -> bool {
+    coding(content_encoding).is_ok()
+}
+
 /// Where the decoders write: stops them at the cap.
 #[derive(Default)]
 struct Sink {

@@ -48,6 +48,12 @@ pub fn can_act(rules: &Enforcement) -> bool {
     rules.mode != EnforcementMode::Log || !rules.categories.is_empty()
 }
 
+/// Whether some finding would be blocked: then what cannot be read must not pass either.
+pub fn can_block(rules: &Enforcement) -> bool {
+    let blocks = |(_, action): &(String, EnforcementAction)| *action == EnforcementAction::Block;
+    rules.mode == EnforcementMode::Block || rules.categories.iter().any(blocks)
+}
+
 /// The finding that speaks for the request in the flag headers: the worst of those that flag it, the surest of equals.
 pub fn worst<'a>(findings: &'a [Finding], rules: &Enforcement) -> Option<&'a Finding> {
     let flags = findings.iter().filter(|finding| action(finding, rules) >= Decision::Flag);
@@ -135,8 +141,9 @@ mod tests {
         assert_eq!(decide(&found, &log), Decision::Forward);
         assert!(!can_act(&log));
         log.categories.push(("pii_detected".to_owned(), EnforcementAction::Flag));
-        assert_eq!(decide(&found, &log), Decision::Flag);
+        assert_eq!((decide(&found, &log), can_block(&log)), (Decision::Flag, false));
         log.categories.push(("jailbreak".to_owned(), EnforcementAction::Block));
+        assert!(can_block(&log));
         assert_eq!(decide(&found, &log), Decision::Block);
     }
 

@@ -14,7 +14,7 @@ mod refusal;
 
 pub use caller::{Caller, Proof};
 pub use context::{Moments, TraceContext};
-pub use payload::{Analysis, Payload, RequestText, Skip};
+pub use payload::{Analysis, Payload, RawBody, RequestText, Skip};
 pub use refusal::Refusal;
 
 use bytes::Bytes;

@@ -1,8 +1,9 @@
 //! A request's body and what is known of its text.
 
 use bytes::Bytes;
+use weir_config::vocab::Unread;
 
-use crate::inspect::RequestView;
+use crate::inspect::{RequestView, Takes};
 use crate::record::Permit;
 
 /// The body on its way to the provider.
@@ -29,16 +30,23 @@ pub enum RequestText {
     /// Read already; `Inspected::findings` holds what was found if it was also analysed.
     Read(Box<RequestView>),
     /// Still to be read: after the answer, off the client's way.
-    Raw {
-        /// The body as received.
-        body: Bytes,
-        /// `Content-Type` of the request.
-        content_type: Option<Bytes>,
-        /// `Content-Encoding` of the request.
-        content_encoding: Option<Bytes>,
-        /// True when only the beginning was kept.
-        truncated: bool,
-    },
+    Raw(RawBody),
+}
+
+/// A body as it was received, and what its head says about it.
+pub struct RawBody {
+    /// The bytes.
+    pub body: Bytes,
+    /// What the operation takes.
+    pub takes: Takes,
+    /// `Content-Type` of the request.
+    pub content_type: Option<Bytes>,
+    /// `Content-Encoding` of the request; of several, all of them.
+    pub content_encoding: Option<Bytes>,
+    /// A field that was given twice: servers differ in which one they believe.
+    pub repeated: Option<&'static str>,
+    /// True when only the beginning was kept.
+    pub truncated: bool,
 }
 
 /// Whether the request has been analysed.
@@ -78,7 +86,7 @@ impl Skip {
             Self::Timeout => "analyzer_timeout",
             Self::Error => "analyzer_error",
             Self::QueueFull => "queue_full",
-            Self::WebSocket => "websocket",
+            Self::WebSocket => Unread::WebSocket.as_str(),
         }
     }
 
@@ -90,7 +98,7 @@ impl Skip {
             Self::Timeout => "skipped;reason=analyzer_timeout",
             Self::Error => "skipped;reason=analyzer_error",
             Self::QueueFull => "skipped;reason=queue_full",
-            Self::WebSocket => "skipped;reason=websocket",
+            Self::WebSocket => Unread::WebSocket.header(),
         }
     }
 }

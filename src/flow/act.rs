@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::settings::Enforcement;
-use weir_config::vocab::Finding;
+use weir_config::vocab::{Finding, Unread};
 
 use super::ledger::Ledger;
-use super::look::advisory_applies;
+use super::look::{advisory_applies, unread_by_head};
 use crate::enforce::{self, Decision};
 use crate::exchange::{Analysis, Enforced, Inspected, Payload, Ready, Refusal, RequestText};
 use crate::rewrite;
@@ -45,9 +45,11 @@ pub(super) fn rewrite(settings: &Settings, enforced: Enforced, ledger: &mut Ledg
     if decision == Decision::Flag {
         flag(&findings, &settings.enforcement, &mut marks);
     }
-    if let Analysis::Skipped(skip) = analysis {
-        marks.push(("X-Service-Analysis", Bytes::from_static(skip.header().as_bytes())));
-    }
+    let notice = match analysis {
+        Analysis::Skipped(skip) => Some(skip.header()),
+        Analysis::Due if !matches!(payload, Payload::Empty) => unread_by_head(&parsed).map(Unread::header),
+        Analysis::Due | Analysis::Ran => notice,
+    };
     if let Some(notice) = notice {
         marks.push(("X-Service-Analysis", Bytes::from_static(notice.as_bytes())));
     }

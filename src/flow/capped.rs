@@ -57,7 +57,7 @@ fn reserve(core: &Core, caps: &CostCaps, inspected: &Inspected, ledger: &mut Led
     }
     let model = match &inspected.text {
         RequestText::Read(view) => view.model.as_deref(),
-        RequestText::None | RequestText::Raw { .. } => None,
+        RequestText::None | RequestText::Raw(_) => None,
     };
     let model = model.or(identity.path_model.as_deref());
     let price = model.and_then(|model| core.process.parts.prices.find(identity.priced_as().as_str(), model));
@@ -112,7 +112,7 @@ fn ask(inspected: &Inspected) -> Ask {
             Ask { prompt_tokens: estimate_long(&view.text).saturating_add(frames), max_tokens: view.max_tokens }
         }
         // What could not be read in time is taken to be text.
-        RequestText::Raw { body, .. } => Ask { prompt_tokens: body.len() as u64 / 4, max_tokens: None },
+        RequestText::Raw(raw) => Ask { prompt_tokens: raw.body.len() as u64 / 4, max_tokens: None },
         RequestText::None => Ask { prompt_tokens: 0, max_tokens: None },
     }
 }

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, UnreadSet, score};
+use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, Unread, UnreadSet, score};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, HITS_MAX, Hit, Options, Part, PartKind, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::charge::{Bill, Counter, charge};
-use super::text;
+use super::{Process, text};
 use crate::exchange::RequestText;
 use crate::inspect::RequestView;
 use crate::money::Prices;
@@ -32,6 +32,10 @@ pub(crate) struct Finish {
     pub(crate) analyse: Option<Options>,
     /// Bound on what a compressed body may be decoded to.
     pub(crate) decoded_bytes_max: usize,
+    /// `security_analysis.max_analysis_text_bytes`.
+    pub(crate) analysis_text_max: usize,
+    /// What is known already not to be read of the request.
+    pub(crate) unread: UnreadSet,
     /// The model the request's path named.
     pub(crate) path_model: Option<String>,
     /// Whose prices hold, where that is not the span's provider.
@@ -50,8 +54,30 @@ pub(crate) struct Finished {
     pub(crate) bill: Bill,
     /// Whether the call is priced.
     pub(crate) priced: bool,
+    /// What was forwarded of the request without having been read.
+    pub(crate) unread_request: UnreadSet,
     /// What was relayed of the answer without having been read.
     pub(crate) unread_answer: UnreadSet,
+    /// What became of the analysis that was still to be done.
+    pub(crate) outcome: Outcome,
+    /// What the detectors did.
+    pub(crate) ran: Option<Ran>,
+}
+
+/// What became of an analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There was nothing to analyse.
+    Nothing,
+    /// All of it was looked at.
+    Whole,
+    /// The record has no score.
+    Dropped {
+        /// The value of the tag `reason`.
+        reason: &'static str,
+        /// The text itself was the cause, and not the state of the service: it proves nothing against the analysers.
+        by_content: bool,
+    },
 }
 
 impl Finished {
@@ -65,7 +91,7 @@ impl Finished {
 impl Finish {
     /// Leaves out what is long and has not been read yet: there is no time to read it now.
     pub(crate) fn without_unread_text(mut self) -> Self {
-        if let RequestText::Raw { .. } = self.text {
+        if let RequestText::Raw(_) = self.text {
             self.text = RequestText::None;
             self.span.tags.insert(Cow::Borrowed("prompt_truncated"), "true".to_owned());
         }
@@ -81,7 +107,7 @@ impl Finish {
         let request = match &self.text {
             RequestText::None => 0,
             RequestText::Read(view) => view.text.len(),
-            RequestText::Raw { body, .. } => body.len(),
+            RequestText::Raw(raw) => raw.body.len(),
         };
         request + self.answer_bytes
     }
@@ -89,14 +115,14 @@ impl Finish {
     /// Whether completing this takes longer than a core should be held up. A compressed body may be many times as long
     /// as it looks.
     pub(crate) fn is_long(&self) -> bool {
-        let compressed = matches!(&self.text, RequestText::Raw { content_encoding: Some(_), .. });
+        let compressed = matches!(&self.text, RequestText::Raw(raw) if raw.content_encoding.is_some());
         compressed || self.text_bytes() > super::INLINE_TEXT_BYTES_MAX
     }
 }
 
 /// Completes the record with analysis.
-pub(crate) fn complete(analyser: &Analyser, scratch: &mut Scratch, prices: &Prices, finish: Finish) -> Finished {
-    fill(finish, prices, |parts, options, hits| survive(|| analyser.analyse(scratch, parts, options, hits)))
+pub(crate) fn complete(process: &Process, analyser: &Analyser, scratch: &mut Scratch, finish: Finish) -> Finished {
+    fill(process, finish, |parts, options, hits| survive(|| analyser.analyse(scratch, parts, options, hits)))
 }
 
 /// Runs a reader or detector over somebody else's bytes. A bug in it costs this one result, never the record, the
@@ -106,11 +132,17 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Completes the record without analysis, for `reason`.
-pub(crate) fn complete_unanalysed(mut finish: Finish, prices: &Prices, reason: &str) -> Finished {
-    if finish.analyse.take().is_some() {
+pub(crate) fn complete_unanalysed(process: &Process, mut finish: Finish, reason: &'static str) -> Finished {
+    let dropped = finish.analyse.take().is_some();
+    if dropped {
+        finish.span.security_score = None;
         drop_tags(&mut finish.span, reason);
     }
-    fill(finish, prices, |_, _, _| None)
+    let mut finished = fill(process, finish, |_, _, _| None);
+    if dropped {
+        finished.outcome = Outcome::Dropped { reason, by_content: false };
+    }
+    finished
 }
 
 /// Marks a record whose analysis was left out.
@@ -120,8 +152,8 @@ pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
 }
 
 fn fill(
+    process: &Process,
     finish: Finish,
-    prices: &Prices,
     mut analyse: impl FnMut(&[Part<'_>], &Options, &mut Vec<Hit>) -> Option<Ran>,
 ) -> Finished {
     let Finish {
@@ -132,26 +164,56 @@ fn fill(
         answer,
         analyse: options,
         decoded_bytes_max,
+        analysis_text_max,
+        unread: mut unread_request,
         path_model,
         priced_as,
         priced,
         ..
     } = finish;
+    let mut unread_answer = UnreadSet::default();
+    // What a compressed body grew to counts as a body in memory until the record has been put together.
+    let mut _room = None;
     let view = match request_text {
         RequestText::None => None,
         RequestText::Read(view) => Some(view),
-        RequestText::Raw { body, content_type, content_encoding, truncated } => {
-            let (kind, coding) = (content_type.as_deref(), content_encoding.as_deref());
-            survive(|| text::read_raw(dialect, kind, coding, &body, decoded_bytes_max)).map(|mut view| {
-                view.truncated |= truncated;
-                Box::new(view)
-            })
-        }
+        RequestText::Raw(raw) => match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies)) {
+            Some((view, room)) => {
+                _room = room;
+                Some(Box::new(view))
+            }
+            None => {
+                unread_request.insert(Unread::UnreadableBody);
+                None
+            }
+        },
     };
+    let answered = answer.is_some();
     let answer = answer.and_then(|reader| survive(|| reader.finish()));
+    match &answer {
+        Some(answer) => unread_answer.join(answer.unread),
+        None if answered => unread_answer.insert(Unread::UnreadableBody),
+        None => {}
+    }
+    if let Some(view) = &view {
+        unread_request.join(view.unread());
+    }
+    let (mut outcome, mut ran) = (Outcome::Nothing, None);
     if let Some(options) = options {
         let request = view.as_deref().filter(|_| !request_analysed);
-        find(&mut span, request, answer.as_ref(), &options, &mut analyse);
+        (outcome, ran) = find(&mut span, request, answer.as_ref(), &options, analysis_text_max, &mut analyse);
+        if ran.is_some_and(|ran| ran.full) {
+            if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
+        }
+        // Nobody has looked at anything of it: that is no clean bill.
+        if span.detectors.is_empty() && !(unread_request.is_empty() && unread_answer.is_empty()) {
+            span.security_score = None;
+        }
+    }
+    for (tag, unread) in [("unscanned", unread_request), ("unscanned_response", unread_answer)] {
+        if !unread.is_empty() {
+            span.tags.insert(Cow::Borrowed(tag), unread.to_string());
+        }
     }
     if let Some(view) = view {
         take_request(&mut span, *view);
@@ -159,24 +221,23 @@ fn fill(
     if span.model.is_none() {
         span.model = path_model;
     }
-    let unread_answer = answer.as_ref().map(|answer| answer.unread).unwrap_or_default();
-    if !unread_answer.is_empty() {
-        span.tags.insert(Cow::Borrowed("unscanned_response"), unread_answer.to_string());
-    }
     let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
     bill.priced_as = priced_as;
-    let cost_nano_usd = charge(&mut span, &bill, priced.then_some(prices), Counter::Estimate);
-    Finished { span, cost_nano_usd, bill, priced, unread_answer }
+    let prices = priced.then_some(&*process.parts.prices);
+    let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
+    Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran }
 }
 
-/// Runs the detectors over what has not been looked at and sets the score.
+/// Runs the detectors over what has not been looked at and sets the score; an analysis that did not see all in time has
+/// none, whatever it found until then.
 fn find(
     span: &mut SpanRecord,
     request: Option<&RequestView>,
     answer: Option<&Answer>,
     options: &Options,
+    analysis_text_max: usize,
     analyse: &mut impl FnMut(&[Part<'_>], &Options, &mut Vec<Hit>) -> Option<Ran>,
-) {
+) -> (Outcome, Option<Ran>) {
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
     if let Some(view) = request {
         parts.extend(text::request_parts(view));
@@ -187,7 +248,7 @@ fn find(
     }
     let mut hits = Vec::new();
     let Some(ran) = analyse(&parts, options, &mut hits) else {
-        return drop_tags(span, "analyzer_error");
+        return (dropped(span, "analyzer_error", true), None);
     };
     for Hit { part, mut finding } in hits {
         finding.location = match part.checked_sub(of_request) {
@@ -200,13 +261,26 @@ fn find(
         span.detectors.extend(ran.detectors.iter().map(|name| Cow::Borrowed(*name)));
     }
     if let Some(view) = request {
-        span.security_findings.extend(reading_findings(view));
+        span.security_findings.extend(reading_findings(view, analysis_text_max));
     }
+    span.security_findings.extend(answer.and_then(|answer| long_text("response", &answer.text, analysis_text_max)));
     span.security_findings.extend(limit_findings(&ran));
     if let Some(answer) = answer {
         span.security_findings.extend(survive(|| tool_call_findings(answer, options.deadline)).unwrap_or_default());
     }
+    if ran.cut {
+        // A text over the bound that models are given may take longer than the limit by itself.
+        let by_content = parts.iter().map(|part| part.text.len()).sum::<usize>() > analysis_text_max;
+        return (dropped(span, "analyzer_timeout", by_content), Some(ran));
+    }
     span.security_score = Some(score(&span.security_findings));
+    (if ran.detectors.is_empty() { Outcome::Nothing } else { Outcome::Whole }, Some(ran))
+}
+
+fn dropped(span: &mut SpanRecord, reason: &'static str, by_content: bool) -> Outcome {
+    span.security_score = None;
+    drop_tags(span, reason);
+    Outcome::Dropped { reason, by_content }
 }
 
 /// What is to be said about the commands, addresses and files of the tool calls the model asked for. Whoever runs the tools
@@ -243,8 +317,8 @@ fn calls_left_out() -> Finding {
     Finding::new("analysis_truncated", Severity::Low, 1.0, "actions", said)
 }
 
-/// Findings about the body as such: unreadable, or longer than is looked at.
-pub(crate) fn reading_findings(view: &RequestView) -> impl Iterator<Item = Finding> + use<> {
+/// Findings about the body as such: unreadable, longer than is kept, or longer than models are given.
+pub(crate) fn reading_findings(view: &RequestView, text_max: usize) -> impl Iterator<Item = Finding> + use<> {
     let unreadable = view.unreadable.map(|reason| {
         let mut finding = Finding::new(
             "unreadable_body",
@@ -257,18 +331,25 @@ pub(crate) fn reading_findings(view: &RequestView) -> impl Iterator<Item = Findi
         finding.location.push_str("request");
         finding
     });
-    let truncated = view.truncated.then(|| {
-        let mut finding = Finding::new(
-            "analysis_truncated",
-            Severity::Low,
-            1.0,
-            "rules",
-            "the text was longer than is kept for analysis; its end was not looked at",
-        );
-        finding.location.push_str("request");
-        finding
-    });
-    unreadable.into_iter().chain(truncated)
+    let truncated = view
+        .truncated
+        .then(|| truncated("request", "the text was longer than is kept for analysis; its end was not looked at"));
+    unreadable.into_iter().chain(truncated.or_else(|| long_text("request", &view.text, text_max)))
+}
+
+/// The finding about a text over `security_analysis.max_analysis_text_bytes`.
+fn long_text(location: &str, text: &str, text_max: usize) -> Option<Finding> {
+    (text.len() > text_max).then(|| {
+        let description = "the text is longer than `security_analysis.max_analysis_text_bytes`: the rules looked at all \
+                           of it, models are given its beginning only";
+        truncated(location, description)
+    })
+}
+
+fn truncated(location: &str, description: &'static str) -> Finding {
+    let mut finding = Finding::new("analysis_truncated", Severity::Low, 1.0, "rules", description);
+    finding.location.push_str(location);
+    finding
 }
 
 /// Findings about an analysis that met one of its own limits.
@@ -281,16 +362,21 @@ pub(crate) fn limit_findings(ran: &Ran) -> impl Iterator<Item = Finding> + use<>
         let description = "so many trigger words stand so close together that not every rule was tried on each";
         about("analysis_truncated", Severity::Low, description)
     });
-    cut.into_iter().chain(dense)
+    let full = ran.full.then(|| {
+        let description = "so much was found that the rest of the text was not looked at";
+        about("analysis_truncated", Severity::Low, description)
+    });
+    cut.into_iter().chain(dense).chain(full)
 }
 
-fn take_request(span: &mut SpanRecord, view: RequestView) {
+fn take_request(span: &mut SpanRecord, mut view: RequestView) {
     if span.model.is_none() {
-        span.model = view.model;
+        span.model = view.model.take();
     }
     span.streaming |= view.stream == Some(true);
-    if !view.text.is_empty() {
-        span.prompt = Some(view.text);
+    let text = view.into_recorded();
+    if !text.is_empty() {
+        span.prompt = Some(text);
     }
 }
 

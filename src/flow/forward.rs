@@ -138,9 +138,7 @@ async fn ask(
             let mut kept = ledger.wants_text().then(|| Kept {
                 bytes: BytesMut::new(),
                 permit: session.core.process.bodies.permit(),
-                bytes_max: usize::try_from(settings.limits.max_request_size_bytes)
-                    .unwrap_or(usize::MAX)
-                    .min(super::KEPT_BYTES_MAX),
+                bytes_max: super::kept_bytes_max(settings),
                 truncated: false,
             });
             let mut waited = Duration::ZERO;
@@ -149,7 +147,7 @@ async fn ask(
             ledger.moments.awaiting_client += waited;
             if let Some(mut kept) = kept {
                 kept.truncated |= !matches!(relayed, Relayed::Complete);
-                ledger.text = raw_text(&parsed.head, kept.bytes.freeze(), kept.truncated);
+                ledger.text = raw_text(parsed, kept.bytes.freeze(), kept.truncated);
                 ledger.hold(kept.permit);
             }
             match relayed {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weir_config::Settings;
 use weir_config::settings::{TokenCap, Tokenizer};
-use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, TraceId, score};
+use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, TraceId, Unread, UnreadSet, score};
 use weir_inference::{Job, Options, Turn};
 use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
@@ -36,7 +36,7 @@ pub(crate) struct Ledger {
     provider_label: &'static str,
     dialect: Dialect,
     pub(crate) trace_id: TraceId,
-    /// `None` when neither storage nor analysis wants a record, and after settling.
+    /// `None` when neither storage nor analysis nor cost estimation wants a record, and after settling.
     span: Option<Box<SpanRecord>>,
     store: bool,
     pub(crate) text: RequestText,
@@ -44,6 +44,8 @@ pub(crate) struct Ledger {
     /// Bytes of text the answer holds, about.
     pub(crate) answer_bytes: usize,
     pub(crate) analysis: Analysis,
+    /// What is known already not to be read of the request.
+    pub(crate) unread: UnreadSet,
     /// What kept bodies took from the budget.
     permit: Option<Permit>,
     /// What the kept answer took from it.
@@ -79,7 +81,12 @@ impl Ledger {
         if !storage && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
         }
-        let wanted = store || skip.is_none() || settings.cost_caps.enabled;
+        if skip == Some(Skip::BreakerOpen) {
+            core.meter.dropped("inference", "circuit_breaker_open");
+        }
+        // What a call used and cost is counted whatever becomes of its text and its record.
+        let counted = settings.cost_caps.enabled || settings.cost_estimation.enabled;
+        let wanted = store || skip.is_none() || counted;
         let span = wanted.then(|| blank(identity));
         Self {
             settings: Rc::clone(settings),
@@ -93,6 +100,7 @@ impl Ledger {
             answer: None,
             answer_bytes: 0,
             analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
+            unread: UnreadSet::default(),
             permit: None,
             answer_permit: core.process.bodies.permit(),
             path_model: identity.path_model.clone(),
@@ -115,7 +123,10 @@ impl Ledger {
 
     /// Keeps a budget permit until the text it stands for has been dealt with.
     pub(crate) fn hold(&mut self, permit: Permit) {
-        self.permit = Some(permit);
+        match &mut self.permit {
+            Some(held) => held.join(permit),
+            None => self.permit = Some(permit),
+        }
     }
 
     /// Makes room for `bytes` more of the answer. Without it the answer flows on, and its record is cut and marked.
@@ -145,7 +156,7 @@ impl Ledger {
 
     /// The connection has become a tunnel: what passes is neither read nor scored.
     pub(crate) fn tunnelled(&mut self) {
-        self.tag("unscanned", "websocket".to_owned());
+        self.unread.insert(Unread::WebSocket);
         self.streams();
         if self.analysis == Analysis::Due {
             self.analysis = Analysis::Skipped(Skip::WebSocket);
@@ -275,7 +286,9 @@ impl Ledger {
             answer: self.answer.take(),
             answer_bytes: self.answer_bytes,
             analyse,
-            decoded_bytes_max: self.settings.security_analysis.max_analysis_text_bytes,
+            decoded_bytes_max: super::kept_bytes_max(&self.settings),
+            analysis_text_max: self.settings.security_analysis.max_analysis_text_bytes,
+            unread: self.unread,
             path_model: self.path_model.take(),
             priced_as: self.priced_as.take(),
             priced: self.billable && (self.settings.cost_estimation.enabled || self.reservation.is_some()),
@@ -288,21 +301,17 @@ impl Ledger {
             token_cap: self.token_cap,
             access,
             retrieval: self.retrieval,
+            reported: matches!(self.analysis, Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error)),
         };
         if !finish.is_long()
             && let Ok(mut scratch) = self.core.scratch.try_borrow_mut()
         {
             let process = &self.core.process;
-            let started = Instant::now();
             let analysed = finish.analyse.is_some();
-            let finished = complete(&process.parts.analyser, &mut scratch, &process.parts.prices, finish);
-            if analysed && finished.span.security_score.is_none() {
+            let finished = complete(process, &process.parts.analyser, &mut scratch, finish);
+            if analysed && finished.ran.is_none() {
                 // A detector failed half way; its scratch memory is not to be trusted.
                 process.parts.analyser.renew(&mut scratch);
-            }
-            if analysed {
-                self.core.meter.detector("rules", micros(started.elapsed()));
-                report(process, &finished.span);
             }
             if self.settings.cost_estimation.tokenizer == Tokenizer::Auto && better_counter(&finished.span).is_some() {
                 self.count_on_pool(finished, publish);
@@ -346,39 +355,34 @@ impl Ledger {
         let vocabulary = self.settings.cost_estimation.tokenizer == Tokenizer::Auto;
         let run = Box::new(move |turn: Turn<'_>| {
             let _held = permit;
+            let lost = Lost(Arc::clone(&process));
             let on_pool = vocabulary && matches!(turn, Turn::Run(..));
-            let prices = &process.parts.prices;
             let finished = match turn {
                 Turn::Run(analyser, scratch) => {
                     let mut finish = finish;
                     if let Some(options) = &mut finish.analyse {
                         options.deadline = Some(deadline);
                     }
-                    let finished = complete(analyser, scratch, prices, finish);
-                    if analysed {
-                        report(&process, &finished.span);
+                    let finished = complete(&process, analyser, scratch, finish);
+                    if analysed && finished.ran.is_none() {
+                        analyser.renew(scratch);
                     }
                     finished
                 }
                 // This runs on the core: what would have to be read first is left out.
                 Turn::Expired if was_full.load(Ordering::Relaxed) => {
-                    complete_unanalysed(finish.without_unread_text(), prices, "queue_full")
+                    complete_unanalysed(&process, finish.without_unread_text(), "queue_full")
                 }
-                Turn::Expired => {
-                    if analysed {
-                        process.parts.breakers.security.failure();
-                    }
-                    complete_unanalysed(finish, prices, "analyzer_timeout")
-                }
+                Turn::Expired => complete_unanalysed(&process, finish, "analyzer_timeout"),
             };
             let mut finished = finished;
             if on_pool && better_counter(&finished.span).is_some() {
                 survive(|| finished.recount(&process.parts.prices));
             }
             with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
+            drop(lost);
         });
         if let Err(job) = self.core.process.parts.inference.submit(Job { bytes, deadline, run }) {
-            self.core.meter.dropped("inference", "queue_full");
             queue_full.store(true, Ordering::Relaxed);
             (job.run)(Turn::Expired);
         }
@@ -407,11 +411,14 @@ impl Ledger {
     }
 }
 
-/// Tells the security breaker that an analysis went well. One that a text made fail is neither success nor failure: a
-/// client could otherwise switch analysis off for everybody.
-fn report(process: &Process, span: &SpanRecord) {
-    if span.security_score.is_some() {
-        process.parts.breakers.security.success();
+/// A record on its way through a job of the pool: one that a panic takes along is counted.
+struct Lost(Arc<Process>);
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.parts.registry.shared().dropped("inference", "panicked", 1);
+        }
     }
 }
 
@@ -422,7 +429,7 @@ impl Drop for Ledger {
 }
 
 /// Pool threads have meters of their own: every cell has one writer.
-fn with_pool_meter(process: &Process, use_it: impl FnOnce(&CoreMeter)) {
+pub(super) fn with_pool_meter(process: &Process, use_it: impl FnOnce(&CoreMeter)) {
     thread_local! {
         static METER: OnceCell<CoreMeter> = const { OnceCell::new() };
     }

@@ -2,24 +2,28 @@
 //! somebody waits for what the detectors say. Invariant: a body nothing waits for is left in the socket. Decides nothing.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_channel::oneshot;
 use weir_config::Settings;
-use weir_config::settings::EnforcementMode;
-use weir_config::vocab::{Dialect, Finding, Operation, Severity};
-use weir_inference::{Analyser, Job, Options, Scratch, Turn};
+use weir_config::vocab::{Dialect, Finding, Operation, Severity, Unread};
+use weir_inference::{Analyser, Job, Options, Ran, Scratch, Turn};
 
 use super::complete::{limit_findings, reading_findings, survive};
-use super::ledger::Ledger;
+use super::ledger::{Ledger, with_pool_meter};
+use super::publish::observe_detectors;
 use super::request::Stop;
 use super::session::Session;
-use super::{Core, INLINE_TEXT_BYTES_MAX, text, upload};
+use super::{Core, INLINE_TEXT_BYTES_MAX, Process, text, upload};
+use crate::codec::can_decode;
 use crate::enforce;
-use crate::exchange::{Admitted, Analysis, Inspected, Parsed, Payload, Refusal, RequestText, Skip};
-use crate::inspect::RequestView;
-use crate::wire::{RequestBody, RequestHead};
+use crate::exchange::{Admitted, Analysis, Inspected, Parsed, Payload, RawBody, Refusal, RequestText, Skip};
+use crate::inspect::{RequestView, Takes, announces_binary};
+use crate::record::Permit;
+use crate::wire::RequestBody;
 
 /// Reads the body where something has to read it first, and looks for attacks where somebody waits for the result.
 pub(super) async fn inspect(
@@ -71,7 +75,7 @@ pub(super) async fn inspect(
             }
         }
     } else if ledger.wants_text() {
-        inspected.text = raw_text(&inspected.parsed.head, body.clone(), false);
+        inspected.text = raw_text(&inspected.parsed, body.clone(), false);
     }
     let chunked = inspected.parsed.head.body == RequestBody::Chunked;
     inspected.payload = Payload::Held { body, chunked, permit };
@@ -86,12 +90,45 @@ pub(super) fn advisory_applies(settings: &Settings, parsed: &Parsed) -> bool {
         && parsed.head.path().ends_with("/chat/completions")
 }
 
-pub(super) fn raw_text(head: &RequestHead, body: Bytes, truncated: bool) -> RequestText {
-    RequestText::Raw {
+/// A body to be read later, with what the head says about it.
+pub(super) fn raw_text(parsed: &Parsed, body: Bytes, truncated: bool) -> RequestText {
+    RequestText::Raw(raw_body(parsed, body, truncated))
+}
+
+fn raw_body(parsed: &Parsed, body: Bytes, truncated: bool) -> RawBody {
+    let head = &parsed.head;
+    let (mut types, mut codings) = (0, 0);
+    for field in head.fields() {
+        types += usize::from(field.is("content-type"));
+        codings += usize::from(field.is("content-encoding"));
+    }
+    let content_encoding = match codings {
+        0 => None,
+        1 => head.get_shared("content-encoding"),
+        _ => Some(Bytes::from(head.get_all("content-encoding").collect::<Vec<_>>().join(&b", "[..]))),
+    };
+    let repeated = match (types, codings) {
+        (2.., _) => Some("`Content-Type` is given more than once"),
+        (_, 2..) => Some("`Content-Encoding` is given more than once"),
+        _ => None,
+    };
+    RawBody {
         body,
-        content_type: head.get_shared("content-type"),
-        content_encoding: head.get_shared("content-encoding"),
+        takes: Takes::of(parsed.route.operation, head.path()),
+        content_type: (types > 0).then(|| head.get_shared("content-type")).flatten(),
+        content_encoding,
+        repeated,
         truncated,
+    }
+}
+
+/// What of a body that nobody reads before it is forwarded will not be read after that either, as far as its head says.
+pub(super) fn unread_by_head(parsed: &Parsed) -> Option<Unread> {
+    let raw = raw_body(parsed, Bytes::new(), false);
+    if raw.repeated.is_some() || !can_decode(raw.content_encoding.as_deref()) {
+        Some(Unread::UnreadableBody)
+    } else {
+        announces_binary(raw.takes, raw.content_type.as_deref()).then_some(Unread::MediaType)
     }
 }
 
@@ -99,9 +136,10 @@ pub(super) fn raw_text(head: &RequestHead, body: Bytes, truncated: bool) -> Requ
 struct Looked {
     view: RequestView,
     findings: Vec<Finding>,
-    detectors: &'static [&'static str],
-    /// The detectors met their deadline before they had seen all of it.
-    cut: bool,
+    /// `None` where nothing was to be analysed.
+    ran: Option<Ran>,
+    /// What the text took from the body budget.
+    room: Option<Permit>,
 }
 
 async fn read_and_find(
@@ -112,13 +150,14 @@ async fn read_and_find(
     analyse: bool,
     ledger: &mut Ledger,
 ) -> Result<(), Stop> {
-    let head = &inspected.parsed.head;
+    let raw = raw_body(&inspected.parsed, body.clone(), false);
+    let takes = raw.takes;
+    let analysis_text_max = settings.security_analysis.max_analysis_text_bytes;
     let job = Look {
         dialect: inspected.parsed.dialect(),
-        content_type: head.get_shared("content-type"),
-        content_encoding: head.get_shared("content-encoding"),
-        body: body.clone(),
-        decoded_bytes_max: settings.security_analysis.max_analysis_text_bytes,
+        raw,
+        decoded_bytes_max: super::kept_bytes_max(settings),
+        analysis_text_max,
         options: analyse.then(|| Options {
             jailbreak: settings.security_analysis.jailbreak_enabled,
             tenant: inspected.parsed.identity.tenant_id,
@@ -126,72 +165,117 @@ async fn read_and_find(
         }),
     };
     let core = Rc::clone(&session.core);
+    let breaker = &core.process.parts.breakers.security;
     // A compressed body may be many times as long as it looks.
-    let looked = if body.len() <= INLINE_TEXT_BYTES_MAX && job.content_encoding.is_none() {
+    let looked = if body.len() <= INLINE_TEXT_BYTES_MAX && job.raw.content_encoding.is_none() {
         let mut scratch = core.scratch.borrow_mut();
-        let looked = survive(|| job.run(&core.process.parts.analyser, &mut scratch));
-        if looked.is_none() {
-            core.process.parts.analyser.renew(&mut scratch);
+        let looked =
+            survive(|| job.run(&core.process, &core.process.parts.analyser, &mut scratch, &Progress::default()));
+        match &looked {
+            Some(looked) => looked.ran.iter().for_each(|ran| observe_detectors(&core.meter, ran)),
+            None => core.process.parts.analyser.renew(&mut scratch),
         }
-        looked.ok_or(Skip::Error)
+        looked.ok_or(Missed { skip: Skip::Error, by_content: true })
     } else {
         look_on_pool(&core, job, settings.enforcement.timeout_ms).await
     };
-    match looked {
-        Ok(Looked { view, findings, detectors, cut }) => {
-            refuse_streaming(settings, &inspected.parsed, &view)?;
-            if analyse {
-                inspected.notice = partly_seen(settings, &view)?.or(cut.then_some(Skip::Timeout.header()));
-                ledger.inspected(findings.clone(), detectors);
+    let missed = match looked {
+        Ok(Looked { mut view, findings, ran, room }) => {
+            // The caller takes room for the text together with its body.
+            drop(room);
+            if ran.is_some_and(|ran| ran.full) {
+                view.passed_by.insert(Unread::Truncated);
+            }
+            // Findings of an analysis that was cut count for the decision; for the record it is made once more.
+            let cut = ran
+                .filter(|ran| ran.cut)
+                .map(|_| Missed { skip: Skip::Timeout, by_content: view.text.len() > analysis_text_max });
+            if let Some(ran) = ran.filter(|_| cut.is_none()) {
+                ledger.inspected(findings.clone(), ran.detectors);
                 inspected.analysis = Analysis::Ran;
-                core.process.parts.breakers.security.success();
+                if !ran.detectors.is_empty() {
+                    breaker.success();
+                }
+            }
+            let passes = refuse_streaming(settings, &inspected.parsed, &view);
+            let passes = passes.and_then(|()| if analyse { refuse_unread(settings, takes, &view) } else { Ok(()) });
+            inspected.notice = view.unread().worst().map(Unread::header).filter(|_| analyse);
+            if ran.is_some_and(|ran| ran.verify_cap_reached) {
+                inspected.notice = inspected.notice.or(Some(Unread::Truncated.header()));
             }
             inspected.findings = findings;
             inspected.text = RequestText::Read(Box::new(view));
+            if let Err(refusal) = passes {
+                // What was found in it is part of the record.
+                ledger.text = std::mem::replace(&mut inspected.text, RequestText::None);
+                return Err(refusal.into());
+            }
+            cut
         }
-        Err(skip) => {
-            // Fail-open, and never silently: a counter and a header say so, and the record is analysed later.
-            if analyse {
-                core.meter.dropped("inference", skip.reason());
-                ledger.analysis = Analysis::Skipped(skip);
-                inspected.analysis = Analysis::Skipped(skip);
-            }
-            inspected.text = raw_text(&inspected.parsed.head, body.clone(), false);
-            if skip == Skip::Timeout {
-                ledger.add_finding(Finding::new(
-                    "analysis_timeout",
-                    Severity::Info,
-                    1.0,
-                    "rules",
-                    "the request was forwarded before its analysis had ended (`enforcement.timeout_ms`)",
-                ));
-            }
+        Err(missed) => {
+            inspected.text = raw_text(&inspected.parsed, body.clone(), false);
+            Some(missed)
+        }
+    };
+    if let Some(Missed { skip, by_content }) = missed.filter(|_| analyse) {
+        // Fail-open, and never silently: a counter and a header say so, and the record is analysed later.
+        core.meter.dropped("inference", skip.reason());
+        if !by_content {
+            breaker.failure();
+        }
+        ledger.analysis = Analysis::Skipped(skip);
+        inspected.analysis = Analysis::Skipped(skip);
+        if skip == Skip::Timeout {
+            ledger.add_finding(Finding::new(
+                "analysis_timeout",
+                Severity::Info,
+                1.0,
+                "rules",
+                "the request was forwarded before its analysis had ended (`enforcement.timeout_ms`)",
+            ));
         }
     }
     Ok(())
 }
 
+/// Nobody looked at a request in time.
+struct Missed {
+    skip: Skip,
+    /// The request was the cause, and not the state of the service.
+    by_content: bool,
+}
+
+/// How far a job of the pool has come: 0 while it waits, then one more than the bytes of text it has to look at.
+#[derive(Default)]
+struct Progress(AtomicUsize);
+
+impl Progress {
+    fn begun(&self, text_bytes: usize) {
+        self.0.store(text_bytes.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The text that is being looked at; `None` while the job has not had its turn.
+    fn text_bytes(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(1)
+    }
+}
+
 /// Everything looking at a body needs, on whichever thread.
 struct Look {
     dialect: Dialect,
-    content_type: Option<Bytes>,
-    content_encoding: Option<Bytes>,
-    body: Bytes,
+    raw: RawBody,
     decoded_bytes_max: usize,
+    analysis_text_max: usize,
     options: Option<Options>,
 }
 
 impl Look {
-    fn run(self, analyser: &Analyser, scratch: &mut Scratch) -> Looked {
-        let view = text::read_raw(
-            self.dialect,
-            self.content_type.as_deref(),
-            self.content_encoding.as_deref(),
-            &self.body,
-            self.decoded_bytes_max,
-        );
+    fn run(self, process: &Process, analyser: &Analyser, scratch: &mut Scratch, progress: &Progress) -> Looked {
+        progress.begun(self.raw.body.len());
+        let (view, room) = text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
+        progress.begun(view.text.len());
         let Some(options) = self.options else {
-            return Looked { view, findings: Vec::new(), detectors: &[], cut: false };
+            return Looked { view, findings: Vec::new(), ran: None, room };
         };
         let parts: Vec<_> = text::request_parts(&view).collect();
         let mut hits = Vec::new();
@@ -205,55 +289,69 @@ impl Look {
                 finding
             })
             .collect();
-        findings.extend(reading_findings(&view).chain(limit_findings(&ran)));
-        Looked { view, findings, detectors: ran.detectors, cut: ran.cut }
+        findings.extend(reading_findings(&view, self.analysis_text_max).chain(limit_findings(&ran)));
+        Looked { view, findings, ran: Some(ran), room }
     }
 }
 
-async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked, Skip> {
+async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked, Missed> {
     let (send, receive) = oneshot::channel();
     let limit = Duration::from_millis(timeout_ms);
     let deadline = Instant::now() + limit;
+    let (process, progress) = (Arc::clone(&core.process), Arc::new(Progress::default()));
+    let (shown, analysis_text_max) = (Arc::clone(&progress), job.analysis_text_max);
     let job = Job {
-        bytes: job.body.len(),
+        bytes: job.raw.body.len(),
         deadline,
         run: Box::new(move |turn: Turn<'_>| {
             if let Turn::Run(analyser, scratch) = turn {
+                let looked = job.run(&process, analyser, scratch, &shown);
+                if let Some(ran) = &looked.ran {
+                    with_pool_meter(&process, |meter| observe_detectors(meter, ran));
+                }
                 // The waiting core may have given up; then nobody needs the result.
-                drop(send.send(job.run(analyser, scratch)));
+                drop(send.send(looked));
             }
         }),
     };
     if core.process.parts.inference.submit(job).is_err() {
-        return Err(Skip::QueueFull);
+        return Err(Missed { skip: Skip::QueueFull, by_content: false });
     }
     match crate::rt::within(limit, receive).await {
         Some(Ok(looked)) => Ok(looked),
         // The job went without an answer: it panicked, or its turn came too late.
-        Some(Err(_)) if Instant::now() < deadline => Err(Skip::Error),
-        Some(Err(_)) | None => Err(Skip::Timeout),
+        Some(Err(_)) if Instant::now() < deadline => Err(Missed { skip: Skip::Error, by_content: true }),
+        Some(Err(_)) | None => {
+            let by_content = progress.text_bytes().is_some_and(|bytes| bytes > analysis_text_max);
+            Err(Missed { skip: Skip::Timeout, by_content })
+        }
     }
 }
 
-/// What analysis could not look at in full must not pass a gateway that blocks (a provider may read it differently);
-/// otherwise it is forwarded and the client is told.
-fn partly_seen(settings: &Settings, view: &RequestView) -> Result<Option<&'static str>, Refusal> {
-    let (header, what) = match (view.unreadable, view.truncated) {
-        (None, false) => return Ok(None),
-        (Some(reason), _) => ("skipped;reason=unreadable_body", reason),
-        (None, true) => ("skipped;reason=truncated", "its text is longer than is looked at"),
+/// What was not read must not pass a gateway that blocks: a provider may read it. Files pass where they are what the
+/// operation is for, and inside JSON, where models take them as pictures and sounds.
+fn refuse_unread(settings: &Settings, takes: Takes, view: &RequestView) -> Result<(), Refusal> {
+    let unread = view.unread();
+    let refused = |reason: &Unread| match reason {
+        Unread::BinaryPart | Unread::WebSocket => false,
+        Unread::FilePart | Unread::MediaType => takes != Takes::Files,
+        Unread::Truncated | Unread::UnreadableBody => true,
     };
-    if settings.enforcement.mode == EnforcementMode::Block {
-        return Err(Refusal::new(
-            400,
-            "invalid_request",
-            format!(
-                "the request body cannot be inspected in full ({what}), and `enforcement.mode` is `block`; send it as \
-                 plain UTF-8 JSON within `security_analysis.max_analysis_text_bytes`"
-            ),
-        ));
-    }
-    Ok(Some(header))
+    let Some(worst) = unread.iter().filter(refused).last().filter(|_| enforce::can_block(&settings.enforcement)) else {
+        return Ok(());
+    };
+    let (what, instead) = match worst {
+        Unread::UnreadableBody => (view.unreadable.unwrap_or_default(), "send it as plain UTF-8 JSON"),
+        Unread::Truncated => {
+            ("more than is looked at", "send less at a time, and within `max_request_size_bytes` unpacked")
+        }
+        _ => ("a binary file where this version expects none", "send it to an operation for files"),
+    };
+    let message = format!(
+        "the request body cannot be inspected in full ({what}), and `enforcement` blocks requests (`enforcement.mode`, \
+         `enforcement.categories`); {instead}"
+    );
+    Err(Refusal::new(400, "invalid_request", message))
 }
 
 fn refuse_streaming(settings: &Settings, parsed: &Parsed, view: &RequestView) -> Result<(), Refusal> {

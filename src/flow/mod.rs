@@ -109,5 +109,10 @@ pub(crate) const READ_BYTES_STREAM: usize = 16 * 1024;
 pub(crate) const JOIN_BYTES_MAX: usize = 16 * 1024;
 /// Most that is kept of one body for the record, however large the cap on what is forwarded has been set.
 pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most that is read of one request's body, with its content coding undone.
+pub(crate) fn kept_bytes_max(settings: &weir_config::Settings) -> usize {
+    usize::try_from(settings.limits.max_request_size_bytes).unwrap_or(usize::MAX).min(KEPT_BYTES_MAX)
+}
+
 /// Interim (1xx) responses relayed in one exchange.
 pub(crate) const INTERIM_MAX: usize = 8;

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use weir_config::prices::Price;
 use weir_config::settings::TokenCap;
-use weir_config::vocab::{Finding, Severity, score};
+use weir_config::vocab::{Finding, Severity, Unread, score};
+use weir_inference::Ran;
 use weir_storage::Dropped;
 use weir_storage::record::SpanRecord;
 
@@ -14,7 +15,7 @@ use super::Process;
 use super::background::Open;
 use super::capped::dollars;
 use super::charge::{Counter, UNPRICED, charge, uncharge};
-use super::complete::Finished;
+use super::complete::{Finished, Outcome};
 use super::told::Ended;
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, excess_used};
@@ -33,6 +34,15 @@ pub(crate) struct Publish {
     pub(crate) access: Option<Box<Ended>>,
     /// The request fetches an answer that another one began: what it used is that one's.
     pub(crate) retrieval: bool,
+    /// The breaker has been told of this exchange before it was forwarded: it fails once.
+    pub(crate) reported: bool,
+}
+
+/// Shows how long each detector took.
+pub(super) fn observe_detectors(meter: &CoreMeter, ran: &Ran) {
+    for (detector, micros) in ran.latencies_us() {
+        meter.detector(detector, micros);
+    }
 }
 
 impl Publish {
@@ -40,8 +50,17 @@ impl Publish {
         if finished.bill.pending || self.retrieval {
             self.charge_elsewhere(process, &mut finished);
         }
-        let Finished { mut span, cost_nano_usd, unread_answer, .. } = finished;
+        let Finished { mut span, cost_nano_usd, unread_request, mut unread_answer, outcome, ran, .. } = finished;
+        if unread_request.contains(Unread::WebSocket) {
+            // A tunnel has two directions.
+            unread_answer.insert(Unread::WebSocket);
+        }
+        meter.unread(Direction::Request, unread_request);
         meter.unread(Direction::Response, unread_answer);
+        if let Some(ran) = &ran {
+            observe_detectors(meter, ran);
+        }
+        self.report(process, meter, outcome);
         process.parts.guard.mask_record(&mut span);
         if let Some(reservation) = self.reservation {
             let agent = span.agent_id.clone();
@@ -127,6 +146,24 @@ fn model_of<'a>(process: &Process, span: &'a SpanRecord) -> Model<'a> {
     let priced = || name.and_then(|name| process.parts.prices.find(&span.provider, name));
     let vouched = answered || priced().is_some_and(|price| price != Price::default());
     Model { name, tenant: span.tenant_id, vouched }
+}
+
+impl Publish {
+    /// Counts an analysis that was dropped, and tells the security breaker how it went. One that its own text made fail is
+    /// neither success nor failure: a client could otherwise switch analysis off for everybody.
+    fn report(&self, process: &Process, meter: &CoreMeter, outcome: Outcome) {
+        let breaker = &process.parts.breakers.security;
+        match outcome {
+            Outcome::Whole if !self.reported => breaker.success(),
+            Outcome::Nothing | Outcome::Whole => {}
+            Outcome::Dropped { reason, by_content } => {
+                meter.dropped("inference", reason);
+                if !by_content && !self.reported {
+                    breaker.failure();
+                }
+            }
+        }
+    }
 }
 
 /// Flags an answer that used more than its request was allowed to ask for.

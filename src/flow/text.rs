@@ -1,28 +1,50 @@
 //! Between the readers of bodies and the detectors: which texts are looked at, and where a finding points.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use weir_config::vocab::Dialect;
 use weir_inference::{Part, PartKind};
 
-use crate::inspect::{RequestView, decode_body, read_request};
+use crate::codec::DecodeFault;
+use crate::exchange::RawBody;
+use crate::inspect::{Claim, RequestView, decode_body, read_request};
 use crate::observe::Answer;
+use crate::record::{Budget, Permit};
 
 /// A compressed body may grow at most this many times when it is decoded for analysis.
 const DECODE_RATIO_MAX: u32 = 100;
 
-/// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that.
+/// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
+/// body is decoded to counts as a body in memory: the permit stands for its text.
 pub(super) fn read_raw(
     dialect: Dialect,
-    content_type: Option<&[u8]>,
-    content_encoding: Option<&[u8]>,
-    body: &[u8],
+    raw: &RawBody,
     decoded_bytes_max: usize,
-) -> RequestView {
-    let decoded = decode_body(content_encoding, body, decoded_bytes_max, DECODE_RATIO_MAX);
-    let mut view = read_request(dialect, content_type, &decoded.bytes, usize::MAX);
-    view.unreadable = decoded.reason().or(view.unreadable);
-    view
+    bodies: &Budget,
+) -> (RequestView, Option<Permit>) {
+    let coding = raw.content_encoding.as_deref();
+    let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(bodies.free()), DECODE_RATIO_MAX);
+    let (cut, fault) = match decoded.fault {
+        Some(DecodeFault::TooLarge) => (true, None),
+        Some(DecodeFault::Truncated) if raw.truncated => (true, None),
+        fault => (raw.truncated, fault),
+    };
+    let claim = Claim { takes: raw.takes, content_type: raw.content_type.as_deref(), cut };
+    let mut view = read_request(dialect, claim, &decoded.bytes, usize::MAX);
+    view.unreadable = raw.repeated.or(fault.map(DecodeFault::as_str)).or(view.unreadable);
+    view.truncated |= cut;
+    let mut permit = None;
+    if matches!(decoded.bytes, Cow::Owned(_)) {
+        let mut room = bodies.permit();
+        if !room.grow(view.text.len()) {
+            view.text = String::new();
+            view.parts.clear();
+            view.truncated = true;
+        }
+        permit = Some(room);
+    }
+    (view, permit)
 }
 
 fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {

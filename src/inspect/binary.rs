@@ -25,7 +25,7 @@ const BARE_CHARS_MIN: usize = 128;
 /// Base64 characters decoded at a time; a multiple of 4.
 const STEP_CHARS: usize = 32 * 1024;
 /// Media type of files that do not name theirs.
-const UNKNOWN: &str = "application/octet-stream";
+pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// What stood in a string that may hold a file.
 pub(super) enum Found {
@@ -143,7 +143,7 @@ fn looks_encoded(string: &str) -> bool {
         && string.bytes().take(512).all(|b| b.is_ascii_alphanumeric() || b"+/=-_\r\n".contains(&b))
 }
 
-fn is_textual(media_type: &str) -> bool {
+pub(super) fn is_textual(media_type: &str) -> bool {
     let media_type = media_type.to_ascii_lowercase();
     media_type.starts_with("text/")
         || ["json", "xml", "yaml", "javascript", "csv", "html"].iter().any(|kind| media_type.contains(kind))

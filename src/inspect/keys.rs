@@ -1,7 +1,7 @@
 //! The keys of request bodies that mean something to us.
 //!
 //! A key counts at every spelling some provider's parser could take for it: escapes are decoded, ASCII case and
-//! underscores are ignored (`toolCalls`, `TOOL_CALLS`), because parsers that ignore case exist. `exact` tells whether
+//! the characters between words are ignored (`toolCalls`, `TOOL_CALLS`, `tool-calls`), because parsers that ignore case exist. `exact` tells whether
 //! it was the spelling of the interface.
 
 use crate::json::Text;
@@ -47,6 +47,7 @@ keys! {
     Blob "blob" b"blob";
     Bytes "bytes" b"bytes";
     CallId "call_id" b"callid";
+    ClientSecret "client_secret" b"clientsecret";
     Content "content" b"content";
     Contents "contents" b"contents";
     Data "data" b"data";
@@ -64,6 +65,7 @@ keys! {
     FunctionDeclarations "function_declarations" b"functiondeclarations";
     FunctionResponse "function_response" b"functionresponse";
     Functions "functions" b"functions";
+    Headers "headers" b"headers";
     Id "id" b"id";
     Image "image" b"image";
     ImageUrl "image_url" b"imageurl";
@@ -79,6 +81,7 @@ keys! {
     MaxOutputTokens "max_output_tokens" b"maxoutputtokens";
     MaxTokens "max_tokens" b"maxtokens";
     MaxTokensToSample "max_tokens_to_sample" b"maxtokenstosample";
+    McpServers "mcp_servers" b"mcpservers";
     MediaType "media_type" b"mediatype";
     Messages "messages" b"messages";
     MimeType "mime_type" b"mimetype";
@@ -89,12 +92,16 @@ keys! {
     Object "object" b"object";
     Output "output" b"output";
     Parts "parts" b"parts";
+    Password "password" b"password";
     PreviousResponseId "previous_response_id" b"previousresponseid";
     Prompt "prompt" b"prompt";
     PromptCacheId "prompt_cache_key" b"promptcachekey";
     ReasoningEffort "reasoning_effort" b"reasoningeffort";
+    RefreshToken "refresh_token" b"refreshtoken";
     Role "role" b"role";
     SafetyIdentifier "safety_identifier" b"safetyidentifier";
+    Secret "secret" b"secret";
+    ServerUrl "server_url" b"serverurl";
     ServiceTier "service_tier" b"servicetier";
     Signature "signature" b"signature";
     Source "source" b"source";
@@ -104,6 +111,7 @@ keys! {
     SystemInstruction "system_instruction" b"systeminstruction";
     SystemPrompt "system_prompt" b"systemprompt";
     Text "text" b"text";
+    Token "token" b"token";
     ToolCallId "tool_call_id" b"toolcallid";
     ToolCalls "tool_calls" b"toolcalls";
     ToolChoice "tool_choice" b"toolchoice";
@@ -117,6 +125,7 @@ keys! {
     Url "url" b"url";
     User "user" b"user";
     Video "video" b"video";
+    XApiSecret "x-api-key" b"xapikey";
 }
 
 /// The longest folded name.
@@ -140,7 +149,7 @@ impl Key {
         let spelled = text.decode();
         let mut folded = [0; FOLDED_MAX];
         let mut len = 0;
-        for byte in spelled.bytes().filter(|&b| b != b'_') {
+        for byte in spelled.bytes().filter(|&b| !matches!(b, b'_' | b'-')) {
             match folded.get_mut(len) {
                 Some(slot) => *slot = byte.to_ascii_lowercase(),
                 None => return (Self::Other, false),
@@ -187,7 +196,21 @@ impl Key {
 
     /// Keys whose value is a credential for the provider or for a tool server it calls.
     pub(super) const fn is_credential(self) -> bool {
-        matches!(self, Self::AccessToken | Self::ApiSecret | Self::Authorization | Self::AuthorizationToken)
+        matches!(
+            self,
+            Self::AccessToken
+                | Self::ApiSecret
+                | Self::Authorization
+                | Self::AuthorizationToken
+                | Self::ClientSecret
+                | Self::RefreshToken
+                | Self::XApiSecret
+        )
+    }
+
+    /// Keys that hold a credential where a tool is described, and may be any word elsewhere.
+    pub(super) const fn is_credential_of_tool(self) -> bool {
+        matches!(self, Self::Password | Self::Secret | Self::Token)
     }
 
     /// Top-level keys that hold the operator's own instructions.
@@ -258,6 +281,15 @@ pub(super) fn is_credential(text: &str) -> bool {
     secret.len() <= 4096 && secret.bytes().all(|b| b.is_ascii_graphic())
 }
 
+/// An address without the user and password in front of its host; `None` when there are none.
+pub(super) fn without_user(address: &str) -> Option<String> {
+    let (scheme, rest) = address.split_once("://")?;
+    let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(host_end)?;
+    let (_, host) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}://***@{host}{path}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,9 +312,21 @@ mod tests {
         assert_eq!(read("Messages"), (Key::Messages, false));
         assert_eq!(read("toolCalls"), (Key::ToolCalls, false));
         assert_eq!(read("tool_calls"), (Key::ToolCalls, true));
+        assert_eq!(read("Tool-Calls"), (Key::ToolCalls, false));
+        assert_eq!((read("X-Api-Key").0, read("Api-Key").0), (Key::XApiSecret, Key::ApiSecret));
         assert_eq!(read("max_completion_tokens"), (Key::MaxCompletionTokens, true));
         assert_eq!(read("previous_response_id"), (Key::PreviousResponseId, true));
         assert_eq!(read("message"), (Key::Other, false));
         assert_eq!(read(&"a".repeat(1000)), (Key::Other, false));
+    }
+
+    #[test]
+    fn an_address_loses_its_user_and_nothing_else() {
+        let bare = |address| without_user(address);
+        assert_eq!(bare("https://u:p@mcp.example/x?a=b@c").as_deref(), Some("https://***@mcp.example/x?a=b@c"));
+        assert_eq!(bare("https://u@h@mcp.example").as_deref(), Some("https://***@mcp.example"));
+        for whole in ["https://mcp.example/@path", "mail me at a@b.example", "https://mcp.example"] {
+            assert_eq!(bare(whole), None, "{whole}");
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod binary;
 pub mod decode;
+mod expect;
 mod form;
 mod keys;
 pub mod provider;
@@ -13,6 +14,7 @@ pub mod request;
 mod walk;
 
 pub use decode::{Decoded, decode_body};
+pub use expect::{Claim, Takes, announces_binary};
 pub use provider::{Route, array_stream, model_in_path, model_in_query, retrieves_response, route};
 pub use request::{RequestView, TextPart, read_request};
 

@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
-use weir_config::vocab::{Dialect, Operation};
+use weir_config::vocab::{Dialect, Operation, Unread, UnreadSet};
 use weir_inference::PartKind;
 
+use super::expect::{self, Claim, Media, Takes};
 use super::{form, walk};
-use crate::json::Location;
+use crate::json::{FaultKind, Location};
 
 /// What one request asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +31,10 @@ pub struct RequestView {
     pub messages_empty: bool,
     /// Why the body could not be read as JSON or as a form; its raw bytes are then the text.
     pub unreadable: Option<&'static str>,
-    /// Whether text was left out because of `text_max`.
+    /// Whether text was left out because of a bound.
     pub truncated: bool,
+    /// What was passed by: files, and bodies that are none we read.
+    pub passed_by: UnreadSet,
 }
 
 impl RequestView {
@@ -39,6 +42,34 @@ impl RequestView {
     pub fn streams(&self, dialect: Dialect, operation: Operation) -> bool {
         let by_default = dialect == Dialect::LocalServer && matches!(operation, Operation::Generate | Operation::Chat);
         self.stream.unwrap_or(by_default)
+    }
+
+    /// Everything that kept this request from being read whole.
+    pub fn unread(&self) -> UnreadSet {
+        let mut unread = self.passed_by;
+        if self.unreadable.is_some() {
+            unread.insert(Unread::UnreadableBody);
+        }
+        if self.truncated {
+            unread.insert(Unread::Truncated);
+        }
+        unread
+    }
+
+    /// The text as it is recorded: files that are text were looked at, and only their descriptions are kept.
+    pub fn into_recorded(self) -> String {
+        if !self.parts.iter().any(|part| part.file) {
+            return self.text;
+        }
+        let mut kept = String::new();
+        let mut from = 0;
+        for part in self.parts.iter().filter(|part| part.file) {
+            kept.push_str(self.text.get(from..part.range.start).unwrap_or_default());
+            // The line break behind it goes with it.
+            from = part.range.end + 1;
+        }
+        kept.push_str(self.text.get(from..).unwrap_or_default());
+        kept
     }
 }
 
@@ -51,6 +82,8 @@ pub struct TextPart {
     pub kind: PartKind,
     /// Where it stands in the body.
     pub location: Location,
+    /// Whether it is a file's content, which is looked at and not recorded.
+    pub file: bool,
 }
 
 /// Texts beyond this many share one last part, so that a body of tiny strings stays cheap.
@@ -76,6 +109,7 @@ impl Gather {
             messages_empty: false,
             unreadable: None,
             truncated: false,
+            passed_by: UnreadSet::default(),
         };
         Self { view, settled: Vec::with_capacity(4), text_max }
     }
@@ -101,7 +135,7 @@ impl Gather {
         let last = self.len() + 1 == PARTS_MAX;
         let (kind, settled) = if last { (PartKind::User, true) } else { (kind, settled) };
         let location = if last { Location::root("request") } else { location() };
-        self.view.parts.push(TextPart { range, kind, location });
+        self.view.parts.push(TextPart { range, kind, location, file: false });
         self.settled.push(settled);
     }
 
@@ -112,6 +146,20 @@ impl Gather {
         {
             part.range.end = range.end;
         }
+    }
+
+    /// Adds the content of a file that is text.
+    pub(super) fn file(&mut self, location: impl FnOnce() -> Location, content: &str) {
+        let before = self.len();
+        self.part(PartKind::User, true, location, |out| out.push_str(content));
+        if let Some(part) = self.view.parts.get_mut(before) {
+            part.file = true;
+        }
+    }
+
+    /// Says that something was not read.
+    pub(super) const fn pass_by(&mut self, reason: Unread) {
+        self.view.passed_by.insert(reason);
     }
 
     /// Adds text that is stored and not analysed.
@@ -172,6 +220,7 @@ impl Gather {
         self.view.parts.clear();
         self.settled.clear();
         self.view.truncated = false;
+        self.view.passed_by = UnreadSet::default();
         self.view.messages_open = None;
         self.view.messages_empty = false;
         self.view.unreadable = reason;
@@ -190,73 +239,54 @@ impl Gather {
 
 /// Reads a request body (content-decoded). `text_max` bounds the extracted text in bytes.
 ///
-/// JSON is read as JSON whatever the content type claims, because providers do; forms are read by their parts; other
-/// text is one part; bodies that declare a binary type and are not JSON give nothing.
-pub fn read_request(dialect: Dialect, content_type: Option<&[u8]>, body: &[u8], text_max: usize) -> RequestView {
+/// Where the operation takes JSON, and where a body begins like it, it is read as JSON whatever the content type claims,
+/// because providers do; forms are read by their parts; other text is one part. Only what is neither is passed by, and
+/// said to be.
+pub fn read_request(dialect: Dialect, claim: Claim<'_>, body: &[u8], text_max: usize) -> RequestView {
     let mut gather = Gather::new(text_max, body.len());
     if body.is_empty() {
         return gather.view;
     }
-    let media = Media::of(content_type);
+    let claimed = Media::of(claim.content_type);
+    let media = if claim.takes == Takes::Json { Media::Json } else { claimed };
     let starts_like_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
     if media == Media::Multipart {
-        if let Err(reason) = form::multipart(&mut gather, content_type.unwrap_or_default(), body) {
+        if let Err(reason) = form::multipart(&mut gather, claim.content_type.unwrap_or_default(), body) {
             gather.raw(body, Some(reason));
         }
         return gather.view;
     }
     if media == Media::Json || starts_like_json {
-        match walk::json(&mut gather, dialect, body) {
-            Ok(()) => return gather.view,
-            Err(fault) if media == Media::Json || media == Media::Unknown => {
+        let Err(fault) = walk::json(&mut gather, dialect, body) else { return gather.view };
+        if claim.cut && fault.kind == FaultKind::End {
+            // It was JSON as far as it goes.
+            gather.view.messages_open = None;
+            return gather.view;
+        }
+        match media {
+            Media::Json if claimed == Media::Form => {
+                gather = Gather::new(text_max, body.len());
+                form::urlencoded(&mut gather, body);
+                gather.view.unreadable = Some(fault.kind.as_str());
+                return gather.view;
+            }
+            Media::Form | Media::Text => gather = Gather::new(text_max, body.len()),
+            _ => {
                 gather.raw(body, Some(fault.kind.as_str()));
                 return gather.view;
             }
-            Err(_) => gather = Gather::new(text_max, body.len()),
         }
     }
     match media {
         Media::Form => form::urlencoded(&mut gather, body),
-        Media::Text => gather.raw(body, None),
-        Media::Unknown => {
-            let reason = std::str::from_utf8(body).is_err().then_some("neither text nor a known media type");
-            gather.raw(body, reason);
-        }
-        Media::Json | Media::Multipart | Media::Binary => {}
+        Media::Text | Media::Unknown if std::str::from_utf8(body).is_ok() || claim.cut => gather.raw(body, None),
+        Media::Text => gather.raw(body, Some("text that is not UTF-8")),
+        Media::Unknown => gather.raw(body, Some("neither text nor a known media type")),
+        Media::Binary if expect::words(body).is_some() => gather.raw(body, None),
+        Media::Binary => gather.pass_by(Unread::MediaType),
+        Media::Json | Media::Multipart => {}
     }
     gather.view
-}
-
-/// What a content type promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Media {
-    Json,
-    Multipart,
-    Form,
-    Text,
-    Binary,
-    Unknown,
-}
-
-impl Media {
-    fn of(content_type: Option<&[u8]>) -> Self {
-        let Some(value) = content_type else { return Self::Unknown };
-        let name = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-        let has = |word: &[u8]| memchr::memmem::find(&name, word).is_some();
-        match name.as_slice() {
-            b"application/json" => Self::Json,
-            b"multipart/form-data" | b"multipart/mixed" => Self::Multipart,
-            b"application/x-www-form-urlencoded" => Self::Form,
-            b"application/octet-stream" | b"application/pdf" | b"application/zip" | b"application/gzip" => Self::Binary,
-            _ if has(b"json") => Self::Json,
-            _ if name.starts_with(b"text/") || has(b"xml") || has(b"yaml") => Self::Text,
-            _ if [&b"image/"[..], b"audio/", b"video/", b"font/"].iter().any(|kind| name.starts_with(kind)) => {
-                Self::Binary
-            }
-            _ if has(b"protobuf") || has(b"grpc") || has(b"vnd.amazon.eventstream") => Self::Binary,
-            _ => Self::Unknown,
-        }
-    }
 }
 
 /// The bytes of an unreadable body as text, for scanning: UTF-16 is recognised, other bytes are read as UTF-8 with replacement

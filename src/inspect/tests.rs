@@ -8,8 +8,12 @@ use super::*;
 
 const MAX: usize = 1 << 20;
 
+fn claim(content_type: &str) -> Claim<'_> {
+    Claim { content_type: Some(content_type.as_bytes()), ..Claim::default() }
+}
+
 fn read(body: &str) -> RequestView {
-    read_request(Dialect::ChatCompletions, Some(b"application/json"), body.as_bytes(), MAX)
+    read_request(Dialect::ChatCompletions, claim("application/json"), body.as_bytes(), MAX)
 }
 
 /// The parts as (kind, place, text).
@@ -53,7 +57,7 @@ fn reads_a_chat_request() {
 
 #[test]
 fn reads_a_messages_style_request() {
-    let view = read_request(Dialect::Messages, Some(b"application/json"), br#"{"model":"claude","max_tokens":50,
+    let view = read_request(Dialect::Messages, claim("application/json"), br#"{"model":"claude","max_tokens":50,
         "system":[{"type":"text","text":"Operator says.","cache_control":{"type":"ephemeral"}}],
         "messages":[{"role":"user","content":"Hi there"},
         {"role":"assistant","content":[{"type":"thinking","thinking":"let me see","signature":"abc="},{"type":"tool_use","id":"t1","name":"run","input":{"cmd":"rm -rf /","n":1}}]},
@@ -159,8 +163,9 @@ fn reads_the_other_shapes() {
 
 #[test]
 fn a_local_server_streams_unless_told_otherwise() {
-    let streams =
-        |body: &str, dialect, operation| read_request(dialect, None, body.as_bytes(), MAX).streams(dialect, operation);
+    let streams = |body: &str, dialect, operation| {
+        read_request(dialect, Claim::default(), body.as_bytes(), MAX).streams(dialect, operation)
+    };
     let (local, chat) = (Dialect::LocalServer, Dialect::ChatCompletions);
     let body = r#"{"model":"m","prompt":"hi"}"#;
     assert!(streams(body, local, Operation::Generate) && streams(body, local, Operation::Chat));
@@ -259,13 +264,13 @@ fn unreadable_bodies_are_scanned_raw_and_say_so() {
         (b"\xff\xfe{\x00\"\x00a\x00", "invalid UTF-8", "\u{feff}{\"a"),
         (b"{\0\"\0a\0", "invalid JSON", "{\"a"),
     ] {
-        let view = read_request(Dialect::ChatCompletions, Some(b"application/json; charset=utf-8"), body, MAX);
+        let view = read_request(Dialect::ChatCompletions, claim("application/json; charset=utf-8"), body, MAX);
         assert_eq!(view.unreadable, Some(reason));
         assert_parts(&view, &[(User, "request", text)]);
     }
     let deep =
         [b"{\"messages\":[{\"role\":\"user\",\"content\":\"a b\"}],\"x\":".to_vec(), vec![b'['; 1_000_000]].concat();
-    let view = read_request(Dialect::ChatCompletions, None, &deep, 1000);
+    let view = read_request(Dialect::ChatCompletions, Claim::default(), &deep, 1000);
     assert_eq!((view.unreadable, view.text.len(), view.truncated), (Some("nested too deep"), 1000, true));
     assert_eq!(view.messages_open, None);
 }
@@ -273,7 +278,12 @@ fn unreadable_bodies_are_scanned_raw_and_say_so() {
 #[test]
 fn content_types_decide_only_where_the_body_does_not_look_like_json() {
     let read = |content_type: Option<&str>, body: &str| {
-        let view = read_request(Dialect::ChatCompletions, content_type.map(str::as_bytes), body.as_bytes(), MAX);
+        let view = read_request(
+            Dialect::ChatCompletions,
+            content_type.map_or_else(Claim::default, claim),
+            body.as_bytes(),
+            MAX,
+        );
         (view.text, view.parts.len(), view.unreadable)
     };
     let body = r#"{"prompt":"a b"}"#;
@@ -281,8 +291,9 @@ fn content_types_decide_only_where_the_body_does_not_look_like_json() {
         assert_eq!(read(content_type, body), ("a b".into(), 1, None), "{content_type:?}");
     }
     assert_eq!(read(Some("text/plain"), r"{not \u006a"), (r"{not \u006a".into(), 1, None));
-    assert_eq!(read(Some("image/png"), "a b"), (String::new(), 0, None));
-    assert_eq!(read(Some("audio/wav"), "{a b"), (String::new(), 0, None));
+    assert_eq!(read(Some("image/png"), "a b"), ("a b".into(), 1, None));
+    assert_eq!(read(Some("image/png"), "a\0b"), (String::new(), 0, None));
+    assert_eq!(read(Some("audio/wav"), "{a b"), ("{a b".into(), 1, Some("invalid JSON")));
     assert_eq!(read(None, "a b"), ("a b".into(), 1, None));
     assert_eq!(read(None, ""), (String::new(), 0, None));
     assert_eq!(
@@ -294,15 +305,22 @@ fn content_types_decide_only_where_the_body_does_not_look_like_json() {
 #[test]
 fn forms_are_read_by_their_parts() {
     let form = |body: &str| {
-        let content_type = b"multipart/form-data; charset=utf-8; Boundary=\"b1\"";
-        read_request(Dialect::ChatCompletions, Some(content_type), body.replace('\n', "\r\n").as_bytes(), MAX)
+        let content_type = "multipart/form-data; charset=utf-8; Boundary=\"b1\"";
+        read_request(Dialect::ChatCompletions, claim(content_type), body.replace('\n', "\r\n").as_bytes(), MAX)
     };
     let view = form(
-        "--b1\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b1 \nContent-Disposition: form-data; name=\"prompt\"\n\na b\n--b1\ncontent-disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".wav\"\nContent-Type: audio/wav\n\nRIFF\n--b1--\n",
+        "--b1\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b1 \nContent-Disposition: form-data; name=\"prompt\"\n\na b\n--b1\ncontent-disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".wav\"\nContent-Type: audio/wav\n\nRIF\0\n--b1--\n",
     );
     assert_eq!(view.model.as_deref(), Some("whisper-1"));
     assert_parts(&view, &[(User, "request.prompt", "a b"), (User, "request.file", "a \"b\".wav")]);
     assert!(view.text.ends_with("\"bytes\":4,\"media_type\":\"audio/wav\"}"), "{}", view.text);
+    assert_eq!(view.unread().to_string(), "file_part");
+    let file = "--b1\nContent-Disposition: form-data; name=file; filename=a.txt\n\nignore all\n--b1--";
+    let view = form(file);
+    assert_parts(&view, &[(User, "request.file", "a.txt"), (User, "request.file", "ignore all")]);
+    assert_eq!(view.unread().to_string(), "");
+    let recorded = view.into_recorded();
+    assert!(recorded.starts_with("a.txt\n{\"sha256\"") && !recorded.contains("ignore"), "{recorded}");
     for broken in [
         "--b1\nContent-Disposition: form-data; name=\"a\"\n\nx\n",
         "--b2\n\nx\n--b2--",
@@ -310,6 +328,11 @@ fn forms_are_read_by_their_parts() {
         "x",
         "{\"a\":1}",
         "--b1x\n\n\n\n--b1--",
+        "{\"a\":1}\n--b1\nContent-Disposition: form-data; name=\"a\"\n\nx\n--b1--",
+        "--b1\nContent-Disposition: form-data; name=\"a\"\n\nx\n--b1--\n{\"a\":1}",
+        "--b1\nContent-Disposition: form-data; name=\"a\"\nContent-Disposition: form-data; name=\"b\"\n\nx\n--b1--",
+        "--b1\nContent-Disposition: form-data; name=\"a\"; name=\"b\"\n\nx\n--b1--",
+        "--b1\nContent-Disposition: form-data; name=\"a\"\nContent-Transfer-Encoding: base64\n\naWdub3Jl\n--b1--",
     ] {
         let view = form(broken);
         assert_eq!(view.unreadable.is_some(), !broken.is_empty(), "{broken:?}");
@@ -317,8 +340,89 @@ fn forms_are_read_by_their_parts() {
 }
 
 #[test]
+fn a_boundary_is_named_once() {
+    let body = "--a\r\nContent-Disposition: form-data; name=p\r\n\r\nx\r\n--a--";
+    for (parameters, reason) in [
+        ("boundary=a", None),
+        ("x=\"; boundary=b\"; Boundary = \"a\"", None),
+        ("boundary=a; boundary=b", Some("multipart with more than one boundary")),
+        ("boundary=a; boundary*=b", Some("multipart with an unusual boundary")),
+        ("boundary*0=a; boundary*1=b", Some("multipart without a boundary")),
+    ] {
+        let content_type = format!("multipart/form-data; {parameters}");
+        let view = read_request(Dialect::ChatCompletions, claim(&content_type), body.as_bytes(), MAX);
+        assert_eq!(view.unreadable, reason, "{parameters}");
+    }
+}
+
+#[test]
+fn where_json_is_taken_nothing_else_is_believed() {
+    let read = |content_type: &str, body: &[u8]| {
+        let claim = Claim { takes: Takes::Json, ..claim(content_type) };
+        let view = read_request(Dialect::ChatCompletions, claim, body, MAX);
+        (view.unreadable, view.text)
+    };
+    let json = br#"{"prompt":"a b"}"#;
+    for content_type in ["image/png", "application/octet-stream", "multipart/form-data; boundary=x", "text/plain", ""] {
+        assert_eq!(read(content_type, json), (None, "a b".to_owned()), "{content_type}");
+        let trailing = read(content_type, br#"{"prompt":"a b"}x"#);
+        assert_eq!(
+            trailing,
+            (Some("bytes after the JSON document"), r#"{"prompt":"a b"}x"#.to_owned()),
+            "{content_type}"
+        );
+    }
+    let form = read("application/x-www-form-urlencoded", b"prompt=a+b");
+    assert_eq!(form, (Some("invalid JSON"), "a b".to_owned()));
+}
+
+#[test]
+fn what_is_not_read_is_said() {
+    let unread = |takes, content_type: &str, body: &[u8]| {
+        let view = read_request(Dialect::ChatCompletions, Claim { takes, ..claim(content_type) }, body, MAX);
+        view.unread().to_string()
+    };
+    assert_eq!(unread(Takes::Anything, "image/png", b"\x89PNG\r\n\x1a\n"), "media_type");
+    assert_eq!(unread(Takes::Files, "application/octet-stream", b"GGUF\0"), "media_type");
+    assert_eq!(unread(Takes::Json, "image/png", b"\x89PNG\r\n\x1a\n"), "unreadable_body");
+    assert_eq!(unread(Takes::Anything, "application/octet-stream", b"just words"), "");
+    assert_eq!(unread(Takes::Anything, "audio/x", b"{\"a\":\"b\"}x"), "unreadable_body");
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let image = format!(
+        r#"{{"messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{png}"}}}}]}}]}}"#
+    );
+    assert_eq!(unread(Takes::Json, "application/json", image.as_bytes()), "binary_part");
+}
+
+#[test]
+fn the_beginning_of_json_is_read_as_far_as_it_goes() {
+    let claim = Claim { cut: true, ..claim("application/json") };
+    let view =
+        read_request(Dialect::ChatCompletions, claim, br#"{"messages":[{"role":"user","content":"a b"},{"ro"#, MAX);
+    assert_eq!(view.unreadable, None);
+    assert_parts(&view, &[(User, "request.messages[0].content", "a b")]);
+}
+
+#[test]
+fn credentials_for_tool_servers_stay_out() {
+    let view = read(
+        r#"{"tools":[{"type":"mcp","server_label":"crm","server_url":"https://u:pw@mcp.example/sse","authorization":"abc",
+            "token":"t-1","headers":{"X-Api-Key":"k-1","Cookie":["a b"]},"x-api-key":"k-2","description":"Reads the CRM",
+            "parameters":{"properties":{"headers":{"description":"Lines to send"},"token":{"description":"Which token"}}}}],
+            "mcp_servers":[{"type":"url","url":"https://v:pw@mcp.example","authorization_token":"k-3"}]}"#,
+    );
+    for secret in ["pw", "abc", "t-1", "k-1", "a b", "k-2", "k-3"] {
+        assert!(!view.text.contains(secret), "{secret}: {}", view.text);
+    }
+    for kept in ["https://***@mcp.example/sse", "Reads the CRM", "Lines to send", "Which token"] {
+        assert!(view.text.contains(kept), "{kept}: {}", view.text);
+    }
+}
+
+#[test]
 fn text_is_cut_at_the_bound_and_between_characters() {
-    let view = read_request(Dialect::ChatCompletions, None, r#"{"prompt":["aé","éé","later"]}"#.as_bytes(), 5);
+    let view =
+        read_request(Dialect::ChatCompletions, Claim::default(), r#"{"prompt":["aé","éé","later"]}"#.as_bytes(), 5);
     assert_eq!((view.text.as_str(), view.truncated, view.parts.len()), ("aé", true, 1));
 }
 
@@ -331,7 +435,8 @@ fn a_million_keys_and_a_million_texts_stay_bounded() {
     let typed = format!("[{}1]", "{\"type\":\"a_call\"},".repeat(500_000));
     let both = format!("{{\"input\":[{}1],\"messages\":{typed}}}", "\"x\",".repeat(5_000));
     assert_eq!(read(&both).parts.len(), 4096);
-    let view = read_request(Dialect::ChatCompletions, None, format!("{{\"input\":{texts}}}").as_bytes(), 4 << 20);
+    let view =
+        read_request(Dialect::ChatCompletions, Claim::default(), format!("{{\"input\":{texts}}}").as_bytes(), 4 << 20);
     assert_eq!((view.parts.len(), view.text.len(), view.truncated), (4096, 1_999_999, false));
     assert_eq!(view.parts.last().unwrap().range.end, view.text.len());
 }
@@ -353,7 +458,7 @@ proptest! {
         junk in proptest::collection::vec(any::<u8>(), 0..200), text_max in 0usize..100,
         content_type in prop::sample::select(vec!["application/json", "text/plain", "multipart/form-data; boundary=a", ""]),
     ) {
-        let view = read_request(Dialect::Messages, Some(content_type.as_bytes()), &junk, text_max);
+        let view = read_request(Dialect::Messages, claim(content_type), &junk, text_max);
         prop_assert!(view.text.len() <= text_max);
         for part in &view.parts {
             prop_assert!(view.text.get(part.range.clone()).is_some());

@@ -12,15 +12,15 @@
 //!   └ any other container ─▶ Merged: its strings make one part
 //! ```
 //! Invariants: every occurrence of a key counts; contradicting roles or types never make a text milder than `User`;
-//! strings left out are only names and ids without a space, and credentials
-//! meant for the provider, which must not be stored. Must not know: findings, rewriting.
+//! strings left out are only names and ids without a space, and credentials meant for the provider or for the servers of
+//! its tools, which must not be stored. Must not know: findings, rewriting.
 
 use smallvec::SmallVec;
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, Unread};
 use weir_inference::PartKind;
 
 use super::binary::{self, Found};
-use super::keys::{Key, is_credential, is_token, model_name};
+use super::keys::{Key, is_credential, is_token, model_name, without_user};
 use super::request::Gather;
 use crate::json::{Event, Fault, Location, Segment, Text, Walker, integer};
 
@@ -95,6 +95,10 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
     while let Some(event) = walker.next_event()? {
         match event {
             Event::Key(text) => walk.key(text),
+            Event::ObjectStart | Event::ArrayStart if walk.at_tool_headers() => {
+                walker.leave(walker.depth().saturating_sub(1))?;
+                walk.value_done();
+            }
             Event::ObjectStart => walk.open(false, walker.span().end),
             Event::ArrayStart => walk.open(true, walker.span().end),
             Event::ObjectEnd | Event::ArrayEnd => walk.close(),
@@ -186,6 +190,17 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    /// Whether what is read now stands directly in the description of a tool, or of a server of tools: there, and not in
+    /// the schemas below it, stand the credentials for using it.
+    fn describes_tool(&self) -> bool {
+        matches!(self.frames.as_slice(), [.., around, top] if around.shape == Shape::Tools && around.array && !top.array)
+    }
+
+    /// Whether the container that begins holds the fields sent to a server of tools.
+    fn at_tool_headers(&self) -> bool {
+        self.frames.last().is_some_and(|top| top.key == Key::Headers) && self.describes_tool()
+    }
+
     fn number(&mut self, spelled: &str) {
         if let Some(top) = self.frames.last()
             && self.frames.len() <= 2
@@ -213,6 +228,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn string(&mut self, text: Text<'a>) {
+        let in_tool = self.describes_tool();
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
         match key {
@@ -224,9 +240,14 @@ impl<'a> Walk<'a, '_> {
             Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
             _ => {}
         }
-        let left_out =
-            (key.is_structural() && is_token(&text.decode())) || (key.is_credential() && is_credential(&text.decode()));
+        let left_out = (key.is_structural() && is_token(&text.decode()))
+            || ((key.is_credential() || (in_tool && key.is_credential_of_tool())) && is_credential(&text.decode()))
+            || (in_tool && key == Key::Headers);
         if left_out {
+            return self.value_done();
+        }
+        if in_tool && let Some(address) = without_user(&text.decode()) {
+            self.add(|out| out.push_str(&address));
             return self.value_done();
         }
         if key.may_hold_binary() && text.raw().len() >= FILE_CHARS_MIN {
@@ -260,7 +281,10 @@ impl<'a> Walk<'a, '_> {
 
     fn file(&mut self, text: &Text<'_>, media_type: Option<&str>) {
         match binary::look(&text.decode(), media_type) {
-            Found::File(description) => self.gather.note(&description),
+            Found::File(description) => {
+                self.gather.note(&description);
+                self.gather.pass_by(Unread::BinaryPart);
+            }
             Found::Words(words) => self.add(|out| out.push_str(&words)),
             Found::Plain => self.text(text),
         }
@@ -329,9 +353,8 @@ fn child(top: &Frame<'_>, array: bool) -> (Shape, PartKind, bool) {
         (Shape::Root, key) if key.is_instruction() => (Shape::Content, PartKind::System, true),
         (Shape::Root, Key::Prompt | Key::Content | Key::Text) => (Shape::Content, PartKind::User, false),
         (Shape::Root, Key::Documents) => (Shape::Content, PartKind::Tool, true),
-        (Shape::Root | Shape::Turn | Shape::Content, Key::Tools | Key::Functions | Key::ToolConfig) => {
-            (Shape::Tools, PartKind::ToolDefinition, true)
-        }
+        (Shape::Root | Shape::Turn | Shape::Content, Key::Tools | Key::Functions | Key::ToolConfig)
+        | (Shape::Root, Key::McpServers) => (Shape::Tools, PartKind::ToolDefinition, true),
         (Shape::Turns, _) if !array => (Shape::Turn, PartKind::User, false),
         (Shape::Turns, _) => (Shape::Content, PartKind::User, false),
         (Shape::Content, _) if top.array => with(Shape::Content, inherit),

@@ -54,6 +54,11 @@ impl Permit {
         }
         taken
     }
+
+    /// Takes over what another permit of the same budget holds.
+    pub fn join(&mut self, mut other: Self) {
+        self.held += std::mem::take(&mut other.held);
+    }
 }
 
 impl Drop for Permit {
@@ -79,7 +84,10 @@ mod tests {
         assert_eq!(budget.free(), 0);
         drop(first);
         assert_eq!(budget.free(), 60);
-        drop(second);
+        let mut third = budget.permit();
+        third.join(second);
+        assert_eq!(budget.free(), 60);
+        drop(third);
         assert_eq!(budget.free(), 100);
     }
 

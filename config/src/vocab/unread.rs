@@ -65,6 +65,11 @@ impl UnreadSet {
         self.0 |= reason.bit();
     }
 
+    /// Adds all of `other`.
+    pub const fn join(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
     /// Whether `reason` is one of them.
     pub const fn contains(self, reason: Unread) -> bool {
         self.0 & reason.bit() != 0

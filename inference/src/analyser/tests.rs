@@ -159,7 +159,30 @@ fn hits_name_their_part() {
     let ran = ANALYSER.analyse(&mut ANALYSER.scratch(), &parts, &Options::default(), &mut hits);
     assert_eq!(hits.iter().map(|hit| hit.part).collect::<Vec<_>>(), [2]);
     assert_eq!(ran.detectors, ["rules", "jailbreak", "pii", "secrets"]);
-    assert!(!ran.cut && !ran.verify_cap_reached);
+    assert!(!ran.cut && !ran.full && !ran.verify_cap_reached);
+    let nothing = ANALYSER.analyse(&mut ANALYSER.scratch(), &[part("")], &Options::default(), &mut hits);
+    assert_eq!(nothing.detectors, [""; 0], "no detector runs on nothing");
+    assert_eq!(nothing.latencies_us().count(), 0);
+}
+
+#[test]
+fn each_detector_is_timed() {
+    let text = "A report on the price of grain, with nothing in it. ".repeat(4_000);
+    let part = Part { text: &text, kind: PartKind::User };
+    let timed = |options: Options| {
+        let ran = ANALYSER.analyse(&mut ANALYSER.scratch(), &[part], &options, &mut Vec::new());
+        ran.latencies_us().map(|(detector, _)| detector).collect::<Vec<_>>()
+    };
+    assert_eq!(timed(Options::default()), ["rules", "jailbreak", "pii", "secrets"]);
+    assert_eq!(timed(Options { jailbreak: false, ..Options::default() }), ["rules", "pii", "secrets"]);
+    let ran = ANALYSER.analyse(
+        &mut ANALYSER.scratch(),
+        &[Part { text: &text, kind: PartKind::Output }],
+        &Options::default(),
+        &mut Vec::new(),
+    );
+    let rules = ran.latencies_us().find(|(detector, _)| *detector == "rules");
+    assert!(rules.is_some_and(|(_, micros)| micros > 0), "200 KB take time");
 }
 
 #[test]
@@ -177,7 +200,7 @@ fn finding_numbers_are_bounded() {
     let part = Part { text: &text, kind: PartKind::User };
     let ran = ANALYSER.analyse(&mut ANALYSER.scratch(), &[part], &Options::default(), &mut hits);
     assert_eq!(hits.len(), HITS_MAX);
-    assert!(ran.cut);
+    assert!(ran.full && !ran.cut, "a bound of ours is no lack of time");
 }
 
 /// Texts of a conversation, clean and not, some of them under the length that is looked up.

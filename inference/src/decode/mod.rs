@@ -8,7 +8,7 @@ mod cipher;
 mod run;
 
 pub(crate) use cipher::{Cipher, Vocabulary};
-pub(crate) use run::{Runs, decode as decode_run};
+pub(crate) use run::{Run, Runs, decode as decode_run};
 
 /// Encodings inside encodings that are followed.
 pub(crate) const DEPTH_MAX: usize = 2;
