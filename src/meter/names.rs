@@ -42,7 +42,7 @@ pub const ANALYSED_BYTES: Family = family(
 );
 /// Histogram; `detector`.
 pub const DETECTOR_LATENCY: Family =
-    family("service_security_detector_latency_seconds", "Time one detector took for one exchange.");
+    family("service_security_detector_latency_seconds", "Time one detector took for the text of one analysis.");
 /// Gauge; `subsystem`, `state`.
 pub const BREAKER_STATE: Family =
     family("service_circuit_breaker_state", "1 for the state the subsystem's circuit breaker is in, else 0.");
@@ -66,10 +66,8 @@ pub const OVERHEAD: Family =
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
 /// Counter, ours; `direction`, `reason`.
-pub const UNREAD: Family = family(
-    "service_unread_total",
-    "Requests and answers that were passed on without having been read whole, by what kept them from it.",
-);
+pub const UNREAD: Family =
+    family("service_unread_total", "Requests and answers that were not read whole, by what kept them from it.");
 /// Gauge, ours; `queue`.
 pub const QUEUE_DEPTH: Family = family("service_queue_depth", "Items waiting in a bounded queue now.");
 /// Gauge, ours; `queue`.

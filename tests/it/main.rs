@@ -6,6 +6,7 @@
 
 mod activation;
 mod advisory;
+mod analysis;
 mod api;
 mod breaker;
 mod canary;
@@ -56,3 +57,4 @@ mod tls;
 mod tls_listener;
 mod transparency;
 mod tunnel;
+mod unread;

@@ -67,7 +67,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "security_analysis.max_analysis_text_bytes",
         Kind::at_least(1),
         Literal::Int(1_048_576),
-        "Text of one exchange that is analysed in one piece.",
+        "Longest text of a request or an answer that models are given whole; the rules look at all of it.",
         set!(security_analysis.max_analysis_text_bytes, int),
     ),
     Setting::not_built("security_analysis.zone_detection.enabled", Kind::Bool, OFF, ZONES),
