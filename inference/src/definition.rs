@@ -24,7 +24,7 @@ const CONFIDENCE: f64 = 0.8;
 const GUARD_BYTES: usize = 160;
 
 /// Words that turn an order into a prohibition, a warning or an example of an attack.
-const GUARDS: [&str; 36] = [
+const GUARDS: [&str; 40] = [
     "never",
     "do not",
     "don't",
@@ -61,11 +61,37 @@ const GUARDS: [&str; 36] = [
     "injection",
     "malicious",
     "suspicious",
+    "are read from",
+    "is read from",
+    "are stored in",
+    "is taken from",
 ];
 /// Words after a guard that leave the order standing: "do not tell the user", "never forget to".
-const UNGUARDED: [&str; 18] = [
-    "tell", "mention", "inform", "let", "reveal", "notify", "alert", "disclose", "show", "say", "explain", "forget",
-    "hesitate", "skip", "fail", "omit", "ask", "know",
+const UNGUARDED: [&str; 24] = [
+    "tell",
+    "mention",
+    "inform",
+    "let",
+    "reveal",
+    "notify",
+    "alert",
+    "disclose",
+    "show",
+    "say",
+    "explain",
+    "forget",
+    "hesitate",
+    "skip",
+    "fail",
+    "omit",
+    "ask",
+    "know",
+    "notice",
+    "find out",
+    "learn",
+    "be told",
+    "be informed",
+    "be made",
 ];
 
 /// Recognises words that forbid what they stand before.
