@@ -147,11 +147,12 @@ async fn keep_memory_small() {
     let mut giving = GivingBack::default();
     loop {
         tokio::time::sleep(MEMORY_INTERVAL).await;
-        if rt::resident_bytes().is_some_and(|resident| giving.is_due(resident, Instant::now())) {
+        let Some(before) = rt::resident_bytes() else { return };
+        if giving.is_due(before, Instant::now()) {
             if tokio::task::spawn_blocking(rt::give_back_memory).await.is_err() {
                 return;
             }
-            giving.tried(rt::resident_bytes().unwrap_or(0), Instant::now());
+            giving.tried(before, rt::resident_bytes().unwrap_or(before), Instant::now());
         }
     }
 }

@@ -12,9 +12,10 @@ const BODIES_BYTES_MAX: u64 = 512 << 20;
 const BODIES_PART: u64 = 4;
 /// Limits from here on are none: cgroup v1 has no other word for that.
 const NO_LIMIT: u64 = 1 << 60;
-/// Change since memory was last given back that makes giving back worth its cost: what came may be free again, and what went may
-/// have left more behind.
+/// More than the least that was ever resident, by which giving back is worth its cost.
 const CHANGE_BYTES: u64 = 32 << 20;
+/// After so many tries in vain the pause grows no more: 16 minutes.
+const VAIN_MAX: u32 = 5;
 /// Least time between two tries.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -74,25 +75,37 @@ fn machine_bytes(info: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1_024)
 }
 
-/// Decides when free memory is given back: when much has come or gone since the last time.
+/// Decides when free memory is given back: while more is resident than there was at the least, less and less often as long as
+/// that does not help. What is free cannot be seen from outside, so it is tried.
 #[derive(Debug, Default)]
 pub(crate) struct GivingBack {
-    /// What was resident after the last time, or at first.
-    then: Option<u64>,
+    /// The least that was ever resident.
+    least: Option<u64>,
+    /// What was resident after the last try.
+    then: u64,
     last: Option<Instant>,
+    /// Tries in a row that gave nothing back.
+    vain: u32,
 }
 
 impl GivingBack {
     /// Whether it is worth trying at `now`, with so much resident.
     pub(crate) fn is_due(&mut self, resident: u64, now: Instant) -> bool {
-        let then = *self.then.get_or_insert(resident);
-        let rested = self.last.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE);
-        rested && resident.abs_diff(then) >= CHANGE_BYTES
+        let least = self.least.map_or(resident, |least| least.min(resident));
+        self.least = Some(least);
+        if resident.abs_diff(self.then) >= CHANGE_BYTES {
+            self.vain = 0;
+        }
+        let pause = PAUSE * 2_u32.pow(self.vain.min(VAIN_MAX));
+        let rested = self.last.is_none_or(|last| now.saturating_duration_since(last) >= pause);
+        rested && resident >= least + CHANGE_BYTES
     }
 
-    /// It has been tried, and so much is resident now.
-    pub(crate) fn tried(&mut self, resident: u64, now: Instant) {
-        (self.then, self.last) = (Some(resident), Some(now));
+    /// It has been tried with `before` bytes resident, and `after` are now.
+    pub(crate) fn tried(&mut self, before: u64, after: u64, now: Instant) {
+        let has_helped = before.saturating_sub(after) >= CHANGE_BYTES / 4;
+        self.vain = if has_helped { 0 } else { self.vain + 1 };
+        (self.then, self.last) = (after, Some(now));
     }
 }
 
@@ -148,19 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_after_a_change_and_not_again_for_nothing() {
+    fn memory_is_given_back_while_it_helps_and_seldom_where_it_does_not() {
         let (mut giving, start) = (GivingBack::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(!giving.is_due(25 * MIB, at(0)));
         assert!(!giving.is_due(56 * MIB, at(31)), "too little");
         assert!(giving.is_due(700 * MIB, at(31)));
-        giving.tried(600 * MIB, at(31));
-        assert!(!giving.is_due(700 * MIB, at(60)), "too soon");
-        assert!(giving.is_due(700 * MIB, at(61)));
-        giving.tried(700 * MIB, at(61));
-        assert!(!giving.is_due(700 * MIB, at(99)), "it is in use");
-        assert!(giving.is_due(100 * MIB, at(100)), "what is left may be free");
-        giving.tried(30 * MIB, at(100));
-        assert!(!giving.is_due(61 * MIB, at(200)));
+        giving.tried(700 * MIB, 600 * MIB, at(31));
+        assert!(!giving.is_due(610 * MIB, at(60)), "too soon");
+        assert!(giving.is_due(610 * MIB, at(61)));
+        // All of it was in use at that moment.
+        giving.tried(610 * MIB, 610 * MIB, at(61));
+        assert!(!giving.is_due(610 * MIB, at(120)));
+        assert!(giving.is_due(610 * MIB, at(121)), "it may be free by now");
+        giving.tried(610 * MIB, 610 * MIB, at(121));
+        assert!(!giving.is_due(610 * MIB, at(240)));
+        assert!(giving.is_due(500 * MIB, at(240)), "much has gone, and may have left more behind");
+        giving.tried(500 * MIB, 40 * MIB, at(240));
+        assert!(!giving.is_due(56 * MIB, at(10_000)));
     }
 }
