@@ -76,10 +76,16 @@ fn of_kind(kind: &Kind) -> Value {
             json!({"type": "string", "pattern": "\\S"})
         }
         Kind::HealthPath => json!({"type": "string", "pattern": "^/[A-Za-z0-9._/-]+$"}),
-        Kind::Credential => json!({"type": "string", "minLength": 8, "pattern": "^[!-~]*$"}),
+        Kind::Credential { min } => json!({"type": "string", "minLength": min, "pattern": "^[!-~]*$"}),
         Kind::UpstreamUrl => json!({"type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://"}),
         Kind::Choice(values) => json!({ "enum": values }),
         Kind::TextList => json!({"type": "array", "items": {"type": "string", "pattern": "\\S"}}),
+        Kind::Hosts => json!({"type": "array", "items": of_kind(&Kind::Host)}),
+        Kind::Host => {
+            json!({"type": "string", "maxLength": 254, "pattern": "^\\.?[A-Za-z0-9_-]+(\\.[A-Za-z0-9_-]+)*$"})
+        }
+        Kind::Origins => json!({"type": "array", "items": of_kind(&Kind::Origin)}),
+        Kind::Origin => json!({"type": "string", "pattern": "^([A-Za-z][A-Za-z0-9+.-]*://[^/?#\\s]+|null)$"}),
         Kind::Record(fields) => of_fields(fields),
         Kind::Records(fields) => json!({"type": "array", "items": of_fields(fields)}),
         Kind::RecordMap(Keys::Text, fields) => json!({"type": "object", "additionalProperties": of_fields(fields)}),

@@ -68,6 +68,10 @@ pub struct Settings {
     pub auth: Auth,
     /// `server.*`.
     pub server: Server,
+    /// What web pages may do.
+    pub web: Web,
+    /// `server.websocket` (ours); `None` means allowed unless something is blocked.
+    pub websocket: Option<WebSocket>,
     /// `shutdown.timeout_seconds`.
     pub shutdown_timeout_seconds: u64,
 }
@@ -200,6 +204,14 @@ pub struct Enforcement {
     pub categories: Vec<(String, EnforcementAction)>,
 }
 
+impl Enforcement {
+    /// Whether any finding can block a request.
+    pub fn can_block(&self) -> bool {
+        self.mode == EnforcementMode::Block
+            || self.categories.iter().any(|(_, action)| *action == EnforcementAction::Block)
+    }
+}
+
 /// `enforcement.mode` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnforcementMode {
@@ -320,6 +332,24 @@ pub struct Server {
     pub metrics_addr: Option<SocketAddr>,
 }
 
+/// `server.allowed_hosts` and `server.cors_allowed_origins` (ours). Fixed while the process runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Web {
+    /// `server.allowed_hosts`: names, or `.suffix` for all names below one.
+    pub allowed_hosts: Vec<String>,
+    /// `server.cors_allowed_origins`, as browsers send them.
+    pub allowed_origins: Vec<String>,
+}
+
+/// `server.websocket` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WebSocket {
+    /// Tunnel them.
+    Allow,
+    /// Refuse them.
+    Deny,
+}
+
 /// `server.io_driver` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoDriver {
@@ -401,6 +431,8 @@ impl Default for Settings {
                 timing_header: false,
                 metrics_addr: None,
             },
+            web: Web::default(),
+            websocket: None,
             shutdown_timeout_seconds: 30,
         }
     }

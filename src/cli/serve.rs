@@ -22,7 +22,7 @@ pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, Sta
     // Registered before anything is started: a signal during the start must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|source| StartError::Thread { what: "the signal handler", source })?;
-    for warning in &loaded.warnings {
+    for warning in loaded.alarms.iter().chain(&loaded.warnings) {
         tracing::warn!("{warning}");
     }
     let start = if how.take_over { boot::take_over } else { boot::start };

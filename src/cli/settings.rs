@@ -14,7 +14,8 @@ pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {
     let file =
         loaded.config_file.as_ref().map_or_else(|| "built-in defaults".to_owned(), |file| file.display().to_string());
     say(&format!("{file}: ok"));
-    let findings = doctor::files(&loaded);
+    let mut findings = doctor::identity(&loaded);
+    findings.extend(doctor::files(&loaded));
     findings.iter().for_each(|finding| say(&finding.to_string()));
     Ok(if findings.iter().any(doctor::Finding::is_failure) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -43,7 +43,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     .env("SERVICE_UPSTREAM_CA_FILE"),
     Setting::built(
         "upstream_api_key",
-        Kind::Credential,
+        Kind::Credential { min: 8 },
         Literal::Null,
         "Provider credential for requests that bring none of their own; sent as x-api-key to messages-style paths, as \
          bearer to all others.",

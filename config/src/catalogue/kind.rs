@@ -28,7 +28,10 @@ pub enum Kind {
     /// Text that is not empty.
     Name,
     /// A credential that can stand in a header field: visible ASCII without blanks.
-    Credential,
+    Credential {
+        /// Fewest characters accepted.
+        min: usize,
+    },
     /// A file path: text that is not empty.
     File,
     /// A file path that names a real file, not SQLite's `:memory:` or a `file:` URI.
@@ -43,6 +46,14 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// A list of texts.
     TextList,
+    /// A list of host names, or `.suffix` for all names below one.
+    Hosts,
+    /// One of them.
+    Host,
+    /// A list of web origins, `scheme://host[:port]`.
+    Origins,
+    /// One of them.
+    Origin,
     /// One object with these fields.
     Record(&'static [Field]),
     /// A list of objects with these fields.
@@ -134,7 +145,7 @@ impl Kind {
             Self::Float { min, max } => format!("a number from {min:?} to {max:?}"),
             Self::Text => "text".to_owned(),
             Self::Name => "text that is not empty".to_owned(),
-            Self::Credential => "visible ASCII text without blanks, at least 8 characters".to_owned(),
+            Self::Credential { min } => format!("visible ASCII text without blanks, at least {min} characters"),
             Self::File => "a file path".to_owned(),
             Self::DatabaseFile => "the path of a database file (for no file, use `storage.profile: memory`)".to_owned(),
             Self::HealthPath => {
@@ -150,6 +161,10 @@ impl Kind {
             Self::UpstreamUrl => "http://host[:port][/path] or https://host[:port][/path]".to_owned(),
             Self::Choice(values) => choices(values),
             Self::TextList => "a list of texts".to_owned(),
+            Self::Hosts => "a list of host names without port, such as llm.example.com, or .example.com for all below it".to_owned(),
+            Self::Host => "a host name without port, such as llm.example.com, or .example.com for all below it".to_owned(),
+            Self::Origins => "a list of origins as browsers send them, such as https://app.example.com".to_owned(),
+            Self::Origin => "an origin as browsers send it, such as https://app.example.com".to_owned(),
             Self::Record(fields) => format!("an object with {}", field_names(fields)),
             Self::Records(fields) => format!("a list of objects with {}", field_names(fields)),
             Self::RecordMap(Keys::Uuid, fields) => {

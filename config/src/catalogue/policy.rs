@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::kind::YEAR_MS;
-use super::value::{flag, float, int, one_of, optional_addr, optional_int, owned_text, parsed, text};
+use super::value::{flag, float, int, one_of, optional_addr, optional_int, owned_text, parsed, text, texts};
 use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
-use crate::settings::{AnalysisDepth, BreakerScope, EnforcementAction, EnforcementMode, IoDriver, RateLimit};
+use crate::settings::{
+    AnalysisDepth, BreakerScope, EnforcementAction, EnforcementMode, IoDriver, RateLimit, WebSocket,
+};
 use crate::vocab::TenantId;
 
 const MODES: [(&str, EnforcementMode); 3] =
@@ -22,6 +24,7 @@ const DRIVERS: [(&str, IoDriver); 5] = [
     ("epoll", IoDriver::Epoll),
 ];
 const SCOPES: [(&str, BreakerScope); 2] = [("service", BreakerScope::Service), ("subsystem", BreakerScope::Subsystem)];
+const WEBSOCKET: [(&str, WebSocket); 2] = [("allow", WebSocket::Allow), ("deny", WebSocket::Deny)];
 const CATEGORY: &[Field] =
     &[Field::required("finding_type", Kind::Name), Field::required("action", Kind::Choice(&["block", "flag"]))];
 const LIMIT: &[Field] = &[
@@ -241,7 +244,30 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Address of a second listener that answers GET /metrics and nothing else, without a key.",
         set!(server.metrics_addr, optional_addr),
     ),
-    Setting::not_built("server.cors_allowed_origins", Kind::TextList, Literal::EmptyList, "cross-origin access"),
+    Setting::built(
+        "server.allowed_hosts",
+        Kind::Hosts,
+        Literal::EmptyList,
+        "Names the gateway is reached by besides IP addresses, localhost, names without a dot and listen_addr: while \
+         authentication is off its own paths answer to no other `Host`.",
+        set!(web.allowed_hosts, texts),
+    ),
+    Setting::built(
+        "server.cors_allowed_origins",
+        Kind::Origins,
+        Literal::EmptyList,
+        "Web pages of other origins that may use the gateway and read its answers; while authentication is off requests \
+         of all others are refused.",
+        set!(web.allowed_origins, texts),
+    ),
+    Setting::built(
+        "server.websocket",
+        Kind::Choice(&["allow", "deny"]),
+        Literal::Null,
+        "allow: tunnel WebSockets, whose frames are neither read nor charged. deny: refuse them with 403. null: allow, and \
+         deny while `enforcement` blocks anything.",
+        set!(websocket, |v: &Value| if v.is_null() { Ok(None) } else { one_of(v, &WEBSOCKET).map(Some) }),
+    ),
     Setting::built(
         "shutdown.timeout_seconds",
         Kind::Int { min: 0, max: YEAR_MS / 1_000 },

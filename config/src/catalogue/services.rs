@@ -11,6 +11,9 @@ const GRPC: &str = "gRPC ingest";
 const JUDGE: &str = "the LLM judge";
 const ROUTER: &str = "the action router";
 
+/// A shorter one could be found by trying.
+const ADMIN_KEY_CHARACTERS_MIN: usize = 16;
+
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
 const TEMPERATURE: Kind = Kind::Float { min: 0.0, max: 2.0 };
@@ -55,9 +58,10 @@ pub(super) static SETTINGS: &[Setting] = &[
     .env_rule("SERVICE_AUTH_ENABLED", EnvRule::TruthyOrFalse),
     Setting::built(
         "auth.admin_key",
-        Kind::Credential,
+        Kind::Credential { min: ADMIN_KEY_CHARACTERS_MIN },
         Literal::Null,
-        "Bootstrap key with the admin role, for creating the first tenants and keys; remove it once an admin key exists.",
+        "Bootstrap key with the admin role, for creating the first tenants and keys; make it with `openssl rand -hex 32`, \
+         and remove it once an admin key exists.",
         set!(auth.admin_key, optional_secret),
     )
     .env("SERVICE_AUTH_ADMIN_KEY")

@@ -72,6 +72,11 @@ pub(super) fn optional_secret(value: &Value) -> Result<Option<SharedSecret>, Unf
     if value.is_null() { Ok(None) } else { text(value).map(|text| Some(SharedSecret::new(text))) }
 }
 
+/// Texts.
+pub(super) fn texts(value: &Value) -> Result<Vec<String>, Unfit> {
+    value.as_array().ok_or(Unfit)?.iter().map(owned_text).collect()
+}
+
 /// One of a few texts.
 pub(super) fn one_of<T: Copy>(value: &Value, names: &[(&str, T)]) -> Result<T, Unfit> {
     let name = text(value)?;

@@ -14,9 +14,6 @@ use crate::vocab::TenantId;
 /// How a problem begins that shows the value; those of secrets are replaced.
 const GOT: &str = "got ";
 
-/// Shorter credentials can be guessed by trying.
-const CREDENTIAL_BYTES_MIN: usize = 8;
-
 /// One thing that is wrong inside a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fault {
@@ -133,7 +130,9 @@ impl Checker {
                 true => Ok(Value::from(text.as_str())),
                 false => Err(format!("{GOT}{node}{}", case_hint(kind, text))),
             },
-            (Kind::TextList | Kind::Records(_), Node::List(items)) => return self.list(kind, items),
+            (Kind::TextList | Kind::Hosts | Kind::Origins | Kind::Records(_), Node::List(items)) => {
+                return self.list(kind, items);
+            }
             (Kind::Record(fields), Node::Map(entries)) => return self.record(fields, entries),
             (Kind::RecordMap(keys, fields), Node::Map(entries)) => return self.record_map(*keys, fields, entries),
             _ => Err(format!("{GOT}{node}")),
@@ -142,7 +141,12 @@ impl Checker {
     }
 
     fn list(&mut self, kind: &Kind, items: &[Node]) -> Option<Value> {
-        let item_kind = if let Kind::Records(fields) = kind { Kind::Record(fields) } else { Kind::Name };
+        let item_kind = match kind {
+            Kind::Records(fields) => Kind::Record(fields),
+            Kind::Hosts => Kind::Host,
+            Kind::Origins => Kind::Origin,
+            _ => Kind::Name,
+        };
         let values: Vec<Option<Value>> = items
             .iter()
             .enumerate()
@@ -239,7 +243,9 @@ fn is_text(kind: &Kind) -> bool {
         Kind::Text
             | Kind::HealthPath
             | Kind::Name
-            | Kind::Credential
+            | Kind::Credential { .. }
+            | Kind::Host
+            | Kind::Origin
             | Kind::File
             | Kind::DatabaseFile
             | Kind::Choice(_)
@@ -249,7 +255,9 @@ fn is_text(kind: &Kind) -> bool {
 fn fits_text(kind: &Kind, text: &str) -> bool {
     match kind {
         Kind::Name => !text.trim().is_empty(),
-        Kind::Credential => text.len() >= CREDENTIAL_BYTES_MIN && text.bytes().all(|byte| byte.is_ascii_graphic()),
+        Kind::Credential { min } => text.len() >= *min && text.bytes().all(|byte| byte.is_ascii_graphic()),
+        Kind::Host => is_host(text),
+        Kind::Origin => is_origin(text),
         Kind::File => !text.trim().is_empty() && !text.contains('\0'),
         Kind::DatabaseFile => {
             let uri = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"));
@@ -259,6 +267,23 @@ fn fits_text(kind: &Kind, text: &str) -> bool {
         Kind::Choice(values) => values.contains(&text),
         _ => true,
     }
+}
+
+/// Whether `text` is a host name, or a dot and the name all others stand below.
+fn is_host(text: &str) -> bool {
+    let name = text.strip_prefix('.').unwrap_or(text);
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    text.len() <= 254 && name.split('.').all(|label| !label.is_empty() && label.bytes().all(legal))
+}
+
+/// Whether `text` is what browsers send in `Origin` (RFC 6454 section 6.1).
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, authority)) = text.split_once("://") else { return text == "null" };
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte));
+    is_scheme
+        && !authority.is_empty()
+        && authority.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#".contains(&byte))
 }
 
 /// Whether the health report may stand at this path: nothing a request to the provider or the API could mean.

@@ -27,6 +27,14 @@ pub(super) fn read(env: &BTreeMap<String, String>, layers: &mut Layers) {
         let Some((name, rule)) = setting.env else { continue };
         if let Some(text) = variable(env, name) {
             let node = node(setting, rule, text);
+            if rule == EnvRule::TruthyOrFalse && !is_word_for_bool(text) {
+                // Not the value: it may be a credential in the wrong variable.
+                layers.alarms.push(format!(
+                    "{name}: the value is none of 1, true, yes, 0, false, no, off and counts as false, so `{}` is off; \
+                     set it to `true` or `false`",
+                    setting.path
+                ));
+            }
             one(setting, &node, Origin::Env, Place::Variable(name), rule, layers);
         }
     }
@@ -74,6 +82,11 @@ fn node(setting: &Setting, rule: EnvRule, text: &str) -> Node {
         _ => None,
     };
     read.unwrap_or_else(|| Node::Text(text.to_owned()))
+}
+
+/// Whether somebody who wrote this meant true or false for certain.
+fn is_word_for_bool(text: &str) -> bool {
+    ["1", "true", "yes", "0", "false", "no", "off"].iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// Warns about `SERVICE_*` variables that look like a known one with a typing mistake. Others are left alone: an

@@ -43,6 +43,7 @@ pub(super) struct Layers {
     pub(super) written: BTreeMap<&'static str, Written>,
     pub(super) violations: Vec<Violation>,
     pub(super) warnings: Vec<String>,
+    pub(super) alarms: Vec<String>,
     /// The usable entries of the overlay, by flag.
     pub(super) overlay: BTreeMap<&'static str, Value>,
 }

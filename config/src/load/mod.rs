@@ -36,6 +36,9 @@ use layers::Layers;
 /// Name of the overlay beside the configuration file, when nothing names another.
 const OVERLAY_NAME: &str = "config.runtime.yaml";
 
+/// A shorter admin key is accepted and doubted.
+const ADMIN_KEY_CHARACTERS_GOOD: usize = 24;
+
 /// Where settings come from.
 #[derive(Clone, Default)]
 pub struct Sources {
@@ -60,6 +63,8 @@ pub struct Loaded {
     pub origins: BTreeMap<&'static str, Origin>,
     /// What was ignored, one sentence each, for the log.
     pub warnings: Vec<String>,
+    /// What a start accepts because it has to and nobody can have meant, one sentence each: `check` and `doctor` fail.
+    pub alarms: Vec<String>,
     /// Features that are on by default and not part of this version, for the start-up banner.
     pub not_built_defaults: Vec<&'static str>,
     /// The configuration file that was read.
@@ -107,6 +112,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     settings.egress = egress::read(&sources.env, &settings.upstream, &mut layers.violations);
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
     require_certificate(&settings, &mut layers);
+    doubt_admin_key(&settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }
@@ -125,6 +131,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         shown,
         overlay: layers.overlay,
         warnings: layers.warnings,
+        alarms: layers.alarms,
         config_file,
         overlay_path,
     })
@@ -181,6 +188,25 @@ fn require_certificate(settings: &Settings, layers: &mut Layers) {
             missing.join("` and `")
         ),
     });
+}
+
+/// An admin key that can be guessed, or that guards nothing.
+fn doubt_admin_key(settings: &Settings, layers: &mut Layers) {
+    let Some(key) = &settings.auth.admin_key else { return };
+    let length = key.expose().len();
+    if length < ADMIN_KEY_CHARACTERS_GOOD {
+        layers.warnings.push(format!(
+            "`auth.admin_key` has {length} characters; with fewer than {ADMIN_KEY_CHARACTERS_GOOD} it may be guessed: make one \
+             with `openssl rand -hex 32`"
+        ));
+    }
+    if !settings.auth.enabled {
+        layers.alarms.push(
+            "`auth.admin_key` is set and `auth.enabled` is false: authentication is off, and anybody who reaches the listener \
+             is administrator; set `auth.enabled: true` (SERVICE_AUTH_ENABLED=true), or remove the key"
+                .to_owned(),
+        );
+    }
 }
 
 /// An upstream that is our own listener would send every request round until something breaks.

@@ -158,6 +158,13 @@ fn samples() -> Vec<Sample> {
         sample("server.metrics_addr", "'127.0.0.1:9100'", |s| {
             s.server.metrics_addr = Some(SocketAddr::from(([127, 0, 0, 1], 9100)));
         }),
+        sample("server.allowed_hosts", "[llm.example.com, .internal.example]", |s| {
+            s.web.allowed_hosts = vec!["llm.example.com".into(), ".internal.example".into()];
+        }),
+        sample("server.cors_allowed_origins", "['https://app.example.com:8443', 'null']", |s| {
+            s.web.allowed_origins = vec!["https://app.example.com:8443".into(), "null".into()];
+        }),
+        sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
         sample("auth.enabled", "true", |s| s.auth.enabled = true),
         sample("auth.admin_key", "bootstrap-0123456789", |s| {
             s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));
@@ -256,9 +263,9 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_AUTH_ENABLED", "1", |s| s.auth.enabled = true, "false"),
         (
             "SERVICE_AUTH_ADMIN_KEY",
-            "bootstrap-1",
-            |s| s.auth.admin_key = Some(SharedSecret::new("bootstrap-1")),
-            "bootstrap-2",
+            "bootstrap-0123456789-01234",
+            |s| s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789-01234")),
+            "bootstrap-9876543210-98765",
         ),
         ("SERVICE_STORAGE_PROFILE", "memory", |s| s.storage.profile = StorageProfile::Memory, "sqlite"),
         ("SERVICE_STORAGE_DATABASE_PATH", "a.db", |s| s.storage.database_path = "a.db".into(), "b.db"),
@@ -440,9 +447,37 @@ fn only_the_truthy_words_switch_authentication_on() {
 }
 
 #[test]
+fn authentication_that_was_meant_is_never_off_in_silence() {
+    let alarms =
+        |file: &str, value: &str| Bench::with_file(file).env(&[("SERVICE_AUTH_ENABLED", value)]).loaded().alarms;
+    for doubtful in ["on", "On", "enabled", "maybe", "tru", "2"] {
+        let found = alarms("", doubtful);
+        assert_eq!(found.len(), 1, "{doubtful}: {found:?}");
+        assert!(found[0].starts_with("SERVICE_AUTH_ENABLED: the value is none of 1, true, yes, 0, false, no, off"));
+    }
+    for clear in ["1", "TRUE", "yes", "0", "False", "no", "off", "", " "] {
+        assert_eq!(alarms("", clear), Vec::<String>::new(), "{clear}");
+    }
+    let key = "auth: {admin_key: a-key-of-twenty-four-characters}\n";
+    assert!(alarms(key, "").concat().contains("`auth.admin_key` is set and `auth.enabled` is false"));
+    assert_eq!(alarms(key, "maybe").len(), 2);
+    assert_eq!(alarms(key, "true"), Vec::<String>::new());
+}
+
+#[test]
+fn an_admin_key_that_may_be_guessed_is_doubted() {
+    let warnings =
+        |key: &str| Bench::with_file(format!("auth: {{enabled: true, admin_key: {key}}}\n")).loaded().warnings;
+    let found = warnings("twenty-three-characters");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("`auth.admin_key` has 23 characters;"), "{found:?}");
+    assert_eq!(warnings("twenty-four-characters-!"), Vec::<String>::new());
+}
+
+#[test]
 fn a_credential_must_fit_a_header_field_and_resist_guessing() {
-    let accepted = "accepted: visible ASCII text without blanks, at least 8 characters, or null";
-    for bad in ["short", "two words", "umlaut-\u{e4}\u{e4}\u{e4}\u{e4}", "tab\there-and-more"] {
+    let accepted = "accepted: visible ASCII text without blanks, at least 16 characters, or null";
+    for bad in ["fifteen-letters", "two words that are long", "umlaut-\u{e4}\u{e4}\u{e4}\u{e4}", "tab\there-and-more"] {
         let errors = Bench::new().env(&[("SERVICE_AUTH_ADMIN_KEY", bad)]).errors();
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains(accepted) && !errors[0].contains(bad), "{errors:?}");

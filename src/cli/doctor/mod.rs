@@ -95,11 +95,17 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
     }
     tell(Finding::ok("settings", from));
     host::machine(Some(settings)).into_iter().for_each(&mut *tell);
+    identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);
     tell(network::listener(settings));
     tell(network::exposure(settings));
     tell(network::patience(settings));
     network::upstream(settings).into_iter().for_each(tell);
+}
+
+/// What the settings say about who may come in and nobody can have meant; what `weir check` looks at, too.
+pub(super) fn identity(loaded: &Loaded) -> Vec<Finding> {
+    loaded.alarms.iter().map(|alarm| Finding::fail("identity", alarm.clone())).collect()
 }
 
 /// The files and folders the settings name; what `weir check` looks at, too.
