@@ -4,14 +4,15 @@
 //! |-----------------------------------------------|--------------------------------------------------------|
 //! | fields that carry credentials                 | our prefixes at the start of a word; the admin key     |
 //! | all other fields, and the request target      | a prefix with 64 hex digits behind it; the admin key   |
-//! | `Basic` credentials                           | the same after base64                                  |
-//! | the target                                    | the same after percent-decoding                        |
+//! | `Basic` credentials, in any field             | the same after base64, however it is padded or spelt   |
+//! | any of these                                  | the same after percent-decoding, once and twice        |
 //!
 //! Invariant: looking for the admin key takes equally long whatever it is compared with; only its length shows.
 //! Knows no directory: a revoked or mistyped key is not sent upstream either.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use weir_config::vocab::{SharedSecret, same_bytes};
 
 use super::presented::{KEY_PREFIX, TOKEN_PREFIX};
@@ -22,6 +23,14 @@ pub(super) const DIGITS: usize = 64;
 /// Fields whose values are credentials.
 const CREDENTIAL_FIELDS: [&[u8]; 6] =
     [b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"proxy-authorization", b"cookie"];
+
+/// Reads base64 whatever stands at its end.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Finds our credentials in text from a client.
 pub(super) struct Custody {
@@ -56,19 +65,46 @@ impl Custody {
             return false;
         }
         let is_credential = CREDENTIAL_FIELDS.iter().any(|known| name.eq_ignore_ascii_case(known));
-        self.in_text(value, is_credential) || (is_credential && self.in_basic(value))
+        self.in_spellings(value, is_credential)
     }
 
     /// Whether a request target holds one of our credentials.
     pub(super) fn in_target(&self, target: &str) -> bool {
-        self.in_text(target.as_bytes(), false)
-            || (target.contains('%') && self.in_text(&percent_decoded(target.as_bytes()), false))
+        self.in_spellings(target.as_bytes(), false)
     }
 
+    /// The text as it is, and as whoever decodes it, once or twice, would read it.
+    fn in_spellings(&self, text: &[u8], prefix_suffices: bool) -> bool {
+        let is_in = |text: &[u8]| self.in_text(text, prefix_suffices) || self.in_basic(text);
+        if is_in(text) {
+            return true;
+        }
+        if memchr::memchr(b'%', text).is_none() {
+            return false;
+        }
+        let once = percent_decoded(text);
+        is_in(&once) || memchr::memchr(b'%', &once).is_some() && is_in(&percent_decoded(&once))
+    }
+
+    /// Providers' servers differ in how strictly they read base64, so it is read as leniently as any of them.
     fn in_basic(&self, value: &[u8]) -> bool {
         let Some((scheme, rest)) = value.trim_ascii().split_at_checked("Basic ".len()) else { return false };
-        scheme.eq_ignore_ascii_case(b"Basic ")
-            && STANDARD.decode(rest.trim_ascii()).is_ok_and(|decoded| self.in_text(&decoded, true))
+        if !scheme.trim_ascii().eq_ignore_ascii_case(b"Basic") {
+            return false;
+        }
+        let in_alphabet = |byte: &u8| match byte {
+            b'-' => Some(b'+'),
+            b'_' => Some(b'/'),
+            b'+' | b'/' => Some(*byte),
+            byte => byte.is_ascii_alphanumeric().then_some(*byte),
+        };
+        let mut letters: Vec<u8> = rest.iter().filter_map(in_alphabet).collect();
+        if letters.len() % 4 == 1 {
+            letters.pop();
+        }
+        let Ok(decoded) = LENIENT.decode(letters) else { return false };
+        self.in_text(&decoded, true)
+            || memchr::memchr(b'%', &decoded).is_some() && self.in_text(&percent_decoded(&decoded), true)
     }
 
     fn in_text(&self, text: &[u8], prefix_suffices: bool) -> bool {
@@ -142,6 +178,8 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+
     use super::*;
 
     const KEY: &str = "svc_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -196,7 +234,38 @@ mod tests {
         assert!(!custody.in_target("/v1/svc_models?key=%zz%4"));
     }
 
+    /// Some bytes of `text` as `%xx`.
+    fn percent_encoded(text: &str, chosen: &[bool]) -> String {
+        let spell =
+            |(byte, chosen): (u8, &bool)| if *chosen { format!("%{byte:02X}") } else { char::from(byte).to_string() };
+        text.bytes().zip(chosen.iter().cycle()).map(spell).collect()
+    }
+
     proptest::proptest! {
+        #[test]
+        fn every_credential_is_found_in_every_spelling_and_field(
+            secret in proptest::sample::select(vec![KEY, TOKEN, ADMIN]),
+            name in proptest::sample::select(vec!["Authorization", "X-Api-Key", "X-Upstream-Auth", "Cookie", "X-Anything"]),
+            user in "[ -~]{0,7}",
+            basic in proptest::option::of(0usize..4),
+            first in proptest::option::of(proptest::collection::vec(proptest::bool::ANY, 1..9)),
+            second in proptest::option::of(proptest::collection::vec(proptest::bool::ANY, 1..9)),
+        ) {
+            let custody = custody();
+            let user = user.replace(['%', '_'], "");
+            let mut text = format!("{user}:{secret}");
+            if let Some(engine) = basic {
+                let engine = [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD][engine];
+                text = format!("bAsIc {}", engine.encode(text));
+            }
+            for chosen in [&first, &second].into_iter().flatten() {
+                text = percent_encoded(&text, chosen);
+            }
+            proptest::prop_assert!(custody.in_field(name.as_bytes(), text.as_bytes()), "{}: {}", name, text);
+            let target = format!("/v1/models?key={}", text.replace(' ', ""));
+            proptest::prop_assert!(basic.is_some() || custody.in_target(&target), "{}", target);
+        }
+
         #[test]
         fn the_admin_key_is_found_wherever_it_stands(
             before in proptest::collection::vec(0u8.., 0..80),
