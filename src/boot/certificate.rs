@@ -3,6 +3,7 @@
 //! Invariant: a pair that is not usable never replaces one that is; what is wrong with it names the file. Session tickets
 //! survive a replacement, so clients go on resuming.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,6 +115,8 @@ fn read(
         .map_err(|error| cert(in_words(&error, "certificate")))?;
     let Some(first) = chain.first() else { return Err(cert("it holds no PEM certificate".to_owned())) };
     let warning = validity::of(first).and_then(|valid| doubt(&files.cert, valid, OffsetDateTime::now_utc()));
+    let warning =
+        [warning, exposure(&files.key)].into_iter().flatten().reduce(|first, second| format!("{first}; {second}"));
     let private = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| key(in_words(&error, "private key")))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
@@ -139,6 +142,18 @@ fn in_words(error: &pem::Error, what: &str) -> String {
         pem::Error::Io(error) => format!("it cannot be read: {error}"),
         other => format!("it is not PEM: {other}"),
     }
+}
+
+/// Whoever reads the private key can pretend to be us. It serves all the same: some platforms mount secrets this way.
+fn exposure(key: &Path) -> Option<String> {
+    let mode = std::fs::metadata(key).ok()?.permissions().mode();
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "tls_key_file `{}`: the private key can be read by other users (mode {:04o}); chmod 600 keeps them out",
+            key.display(),
+            mode & 0o7777
+        )
+    })
 }
 
 /// A certificate outside its time still serves: clients decide whether they mind, and a clock may be wrong.
