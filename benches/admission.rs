@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use weir::admit::directory::{Digest, Directory, Holder};
+use weir::admit::directory::{Digest, Directory, Holder, Whom};
 use weir::admit::{Guard, Memory, Presented};
 use weir_config::settings::Auth;
 use weir_config::vocab::{KeyId, Role, SharedSecret, TenantId};
@@ -117,7 +117,7 @@ fn admission(criterion: &mut Criterion) {
             let id = KeyId::from_bytes((KEYS + number).to_be_bytes());
             let holder = Holder::Key { id, tenant_id: TenantId::DEFAULT, role: Role::Viewer };
             directory.insert(Digest::of(&number.to_be_bytes()), holder);
-            directory.take(|held| *held == holder).len()
+            directory.shut_out(None, Whom::One(holder.named()))
         });
     });
     group.finish();

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
@@ -34,6 +34,8 @@ pub struct Entry {
     pub holder: Holder,
     /// When it was last used, in seconds since 1970; 0 for never since the start.
     used_s: AtomicU32,
+    /// It has been taken out of the table: what it let in is over.
+    is_gone: AtomicBool,
 }
 
 /// What a credential opens.
@@ -63,6 +65,19 @@ pub enum Named {
     /// The token of this tenant.
     Token(TenantId),
 }
+
+/// Whom to shut out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whom {
+    /// One credential.
+    One(Named),
+    /// Every credential of this tenant.
+    Tenant(TenantId),
+}
+
+/// Whoever asks has been shut out before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskerGone;
 
 type Piece = HashMap<Digest, Arc<Entry>, BuildHasherDefault<FirstBytes>>;
 
@@ -154,7 +169,16 @@ impl Holder {
 
 impl Entry {
     fn new(holder: Holder) -> Arc<Self> {
-        Arc::new(Self { holder, used_s: AtomicU32::new(0) })
+        Arc::new(Self { holder, used_s: AtomicU32::new(0), is_gone: AtomicBool::new(false) })
+    }
+
+    /// Whether the credential has been taken away.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    fn go(&self) {
+        self.is_gone.store(true, Ordering::Release);
     }
 
     /// Notes that the credential is in use. Writes at most once a second, so that cores do not fight over the line.
@@ -211,7 +235,7 @@ impl Directory {
         if let Some(piece) = self.pieces.get(piece_of(&digest)) {
             let mut changed = Piece::clone(&piece.load());
             if former == Some(digest.0[0]) {
-                changed.retain(|_, entry| entry.holder.named() != holder.named());
+                without(&mut changed, |former| former.named() == holder.named());
             }
             changed.insert(digest, Entry::new(holder));
             piece.store(Arc::new(changed));
@@ -219,12 +243,41 @@ impl Directory {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes out one credential. When this returns no core lets it in.
-    pub fn remove(&self, named: Named) {
+    /// Takes out whom it says; whether anybody was there. When this returns no core lets them in. `by` is the credential of
+    /// whoever asks, if that is one of the table: of two who shut out each other the first one wins.
+    ///
+    /// # Errors
+    /// [`AskerGone`]; nothing was changed.
+    pub fn shut_out(&self, by: Option<Named>, whom: Whom) -> Result<bool, AskerGone> {
         let mut places = self.changing.lock();
-        let place = places.remove(&named);
-        self.clear(place, named);
+        if by.is_some_and(|by| !places.contains_key(&by)) {
+            return Err(AskerGone);
+        }
+        let was_there = match whom {
+            Whom::One(named) => {
+                let place = places.remove(&named);
+                self.clear(place, named);
+                place.is_some()
+            }
+            Whom::Tenant(tenant_id) => {
+                let of_tenant = |holder: &Holder| holder.tenant_id() == tenant_id;
+                let mut gone = Vec::new();
+                for piece in &self.pieces {
+                    let present = piece.load();
+                    if present.values().any(|entry| of_tenant(&entry.holder)) {
+                        let mut changed = Piece::clone(&present);
+                        gone.extend(without(&mut changed, of_tenant));
+                        piece.store(Arc::new(changed));
+                    }
+                }
+                for named in &gone {
+                    places.remove(named);
+                }
+                !gone.is_empty()
+            }
+        };
         self.generation.fetch_add(1, Ordering::SeqCst);
+        Ok(was_there)
     }
 
     /// Whether this credential lets anybody in.
@@ -236,31 +289,9 @@ impl Directory {
     fn clear(&self, place: Option<u8>, named: Named) {
         if let Some(piece) = place.and_then(|place| self.pieces.get(usize::from(place))) {
             let mut changed = Piece::clone(&piece.load());
-            changed.retain(|_, entry| entry.holder.named() != named);
+            without(&mut changed, |holder| holder.named() == named);
             piece.store(Arc::new(changed));
         }
-    }
-
-    /// Takes out every credential whose holder `goes`. When this returns no core lets one of them in.
-    pub fn take(&self, goes: impl Fn(&Holder) -> bool) -> Vec<(Digest, Holder)> {
-        let mut places = self.changing.lock();
-        let mut taken = Vec::new();
-        for piece in &self.pieces {
-            let present = piece.load();
-            let before = taken.len();
-            let leaving = present.iter().filter(|(_, entry)| goes(&entry.holder));
-            taken.extend(leaving.map(|(digest, entry)| (*digest, entry.holder)));
-            if taken.len() > before {
-                let mut changed = Piece::clone(&present);
-                changed.retain(|_, entry| !goes(&entry.holder));
-                piece.store(Arc::new(changed));
-            }
-        }
-        for (_, holder) in &taken {
-            places.remove(&holder.named());
-        }
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        taken
     }
 
     /// Keys used since `since_s`, with the second of their last use.
@@ -297,6 +328,20 @@ impl Directory {
     }
 }
 
+/// Leaves out of `piece` whose holder `goes`, and tells them; who they were.
+fn without(piece: &mut Piece, goes: impl Fn(&Holder) -> bool) -> Vec<Named> {
+    let mut gone = Vec::new();
+    piece.retain(|_, entry| {
+        let leaves = goes(&entry.holder);
+        if leaves {
+            entry.go();
+            gone.push(entry.holder.named());
+        }
+        !leaves
+    });
+    gone
+}
+
 fn piece_of(digest: &Digest) -> usize {
     usize::from(digest.0[0])
 }
@@ -327,8 +372,9 @@ mod tests {
         let directory = Directory::new((0..100).map(|id| (Digest::of(&[id]), key(id, id % 2, Role::Operator))));
         directory.insert(Digest::of(b"token"), Holder::Token { tenant_id: tenant });
         let before = directory.generation();
-        let taken = directory.take(|holder| holder.tenant_id() == tenant);
-        assert_eq!((taken.len(), directory.len()), (51, 50));
+        let held = directory.find(&Digest::of(b"token")).unwrap();
+        assert_eq!(directory.shut_out(None, Whom::Tenant(tenant)), Ok(true));
+        assert_eq!((directory.len(), held.is_gone()), (50, true));
         assert!(directory.generation() > before);
         assert!(directory.find(&Digest::of(b"token")).is_none());
         assert!(directory.find(&Digest::of(&[1])).is_none() && directory.find(&Digest::of(&[2])).is_some());
@@ -340,11 +386,18 @@ mod tests {
         let directory = Directory::new((0..200).map(|id| (Digest::of(&[id]), key(id, 1, Role::Operator))));
         let named = |id: u8| Named::Key(KeyId::from_bytes([id; 16]));
         let before = directory.generation();
-        directory.remove(named(7));
-        assert!(directory.find(&Digest::of(&[7])).is_none() && directory.find(&Digest::of(&[8])).is_some());
+        let held = directory.find(&Digest::of(&[7])).unwrap();
+        assert!(!held.is_gone());
+        assert_eq!(directory.shut_out(Some(named(8)), Whom::One(named(7))), Ok(true));
+        assert!(
+            held.is_gone()
+                && directory.find(&Digest::of(&[7])).is_none()
+                && directory.find(&Digest::of(&[8])).is_some()
+        );
         assert_eq!((directory.len(), directory.holds(named(7)), directory.holds(named(8))), (199, false, true));
         assert!(directory.generation() > before);
-        directory.remove(named(7));
+        assert_eq!(directory.shut_out(None, Whom::One(named(7))), Ok(false));
+        assert_eq!(directory.shut_out(Some(named(7)), Whom::One(named(8))), Err(AskerGone), "it is out itself");
         assert_eq!(directory.len(), 199);
         // More tokens than pieces, so that some follow one another in the same piece.
         for round in 0..600u16 {
@@ -352,8 +405,9 @@ mod tests {
         }
         assert_eq!(directory.len(), 200);
         assert!(directory.find(&Digest::of(&599u16.to_be_bytes())).is_some());
-        directory.take(|holder| holder.tenant_id() == tenant);
-        assert!(directory.is_empty() && !directory.holds(Named::Token(tenant)));
+        let token = directory.find(&Digest::of(&599u16.to_be_bytes())).unwrap();
+        assert_eq!(directory.shut_out(None, Whom::Tenant(tenant)), Ok(true));
+        assert!(token.is_gone() && directory.is_empty() && !directory.holds(Named::Token(tenant)));
     }
 
     #[test]

@@ -36,6 +36,13 @@ pub struct Memory {
     last: Option<Remembered>,
 }
 
+impl Memory {
+    /// Whether the credential that was let in last has been taken away since.
+    pub fn is_over(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| matches!(&last.known, Known::Entry(entry) if entry.is_gone()))
+    }
+}
+
 #[derive(Debug)]
 struct Remembered {
     /// A token and a key with the same text are not the same credential.
@@ -145,6 +152,25 @@ impl Guard {
             _ => own,
         };
         Ok(Caller { tenant_id, role, proof })
+    }
+
+    /// Whether what is presented may be a try at the admin key: it is as long, and is not what this connection was let in with.
+    pub fn is_try(&self, memory: &Memory, presented: &Presented<'_>) -> bool {
+        let Some((key, _)) = self.admin.as_ref().filter(|_| self.enabled && presented.token.is_none()) else {
+            return false;
+        };
+        let length = key.expose().len();
+        let may_be = |tried: &&[u8]| {
+            tried.len() == length
+                && !tried.starts_with(KEY_PREFIX.as_bytes())
+                && !tried.starts_with(TOKEN_PREFIX.as_bytes())
+        };
+        let places = [presented.authorization.and_then(bearer), presented.x_api_key, presented.api_key];
+        let is_known = |tried: &[u8]| {
+            let known = memory.last.as_ref().filter(|last| matches!(last.known, Known::Bootstrap));
+            known.is_some_and(|last| same_bytes(last.credential.expose(), tried))
+        };
+        places.into_iter().flatten().find(may_be).is_some_and(|tried| !is_known(tried))
     }
 
     /// Whether a field of a request must not be passed on because it holds a credential addressed to us.

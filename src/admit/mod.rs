@@ -2,6 +2,7 @@
 //!
 //! Pure: no I/O, no database, no lock. Cheapest check first.
 
+pub mod attempts;
 pub mod connections;
 mod custody;
 pub mod directory;
@@ -10,6 +11,7 @@ mod mask;
 mod presented;
 pub mod rate;
 pub mod tenant;
+pub mod web;
 
 pub use guard::{Denied, Guard, Memory};
 pub use presented::{KEY_PREFIX, Presented, TOKEN_PREFIX};

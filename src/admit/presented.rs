@@ -20,6 +20,12 @@ pub struct Presented<'a> {
     pub x_api_key: Option<&'a [u8]>,
     /// `api-key`, as some SDKs say.
     pub api_key: Option<&'a [u8]>,
+    /// `Origin`: whose page asks.
+    pub origin: Option<&'a [u8]>,
+    /// `Sec-Fetch-Site`: what that page is to us, in the browser's word.
+    pub site: Option<&'a [u8]>,
+    /// `Sec-Fetch-Dest`: what the answer is for.
+    pub destination: Option<&'a [u8]>,
 }
 
 impl<'a> Presented<'a> {
@@ -30,9 +36,12 @@ impl<'a> Presented<'a> {
             let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
             // The length decides which one it can be at all.
             let slot = match name.len() {
+                6 if is(b"origin") => &mut presented.origin,
                 7 if is(b"api-key") => &mut presented.api_key,
                 9 if is(b"x-api-key") => &mut presented.x_api_key,
                 13 if is(b"authorization") => &mut presented.authorization,
+                14 if is(b"sec-fetch-site") => &mut presented.site,
+                14 if is(b"sec-fetch-dest") => &mut presented.destination,
                 15 if is(b"x-service-token") => &mut presented.token,
                 19 if is(b"x-service-tenant-id") => &mut presented.tenant,
                 _ => continue,
@@ -62,8 +71,11 @@ mod tests {
 
     #[test]
     fn reads_names_in_any_case_and_keeps_the_first_of_each() {
-        let fields: [(&[u8], &[u8]); 7] = [
+        let fields: [(&[u8], &[u8]); 10] = [
             (b"Host", b"h"),
+            (b"ORIGIN", b"o"),
+            (b"sec-fetch-site", b"s"),
+            (b"Sec-Fetch-Dest", b"d"),
             (b"X-SERVICE-TENANT-ID", b"t"),
             (b"authorization", b"a"),
             (b"Authorization", b"b"),
@@ -74,6 +86,7 @@ mod tests {
         let read = Presented::read(fields);
         assert_eq!((read.tenant, read.authorization), (Some(&b"t"[..]), Some(&b"a"[..])));
         assert_eq!((read.x_api_key, read.api_key, read.token), (Some(&b"x"[..]), Some(&b"y"[..]), Some(&b"z"[..])));
+        assert_eq!((read.origin, read.site, read.destination), (Some(&b"o"[..]), Some(&b"s"[..]), Some(&b"d"[..])));
         assert_eq!(read.any_api_key(), Some(&b"x"[..]));
     }
 }

@@ -103,7 +103,7 @@ mod tests {
             ("GET", "/api/v1/reports/generate", VIEWER),
             ("GET", "/api/v1/audit", ADMIN),
             ("DELETE", "/api/v1/audit", ADMIN),
-            ("GET", "/metrics", VIEWER),
+            ("GET", "/metrics", ADMIN),
             ("GET", "/api/v1/traces", VIEWER),
             ("HEAD", "/api/v1/traces/1", VIEWER),
             ("GET", "/api/v1/traces/", VIEWER),

@@ -7,7 +7,7 @@ use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 use super::ask::Ask;
 use super::error::Fault;
 use super::route::Answer;
-use super::state::{Api, created, nothing, ok};
+use super::state::{Api, created, denied, ok};
 
 /// Longest name of a tenant or key.
 pub(super) const NAME_CHARACTERS_MAX: usize = 200;
@@ -69,20 +69,16 @@ pub(super) async fn create(api: Api, ask: Ask) -> Answer {
 }
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
-    let (tenant, page) = (ask.tenant()?, ask.query.page()?);
+    // Whoever may list keys administers those of all tenants.
+    let tenant = ask.query.id("tenant_id")?.map_or_else(|| ask.tenant(), Ok)?;
+    let page = ask.query.page()?;
     api.change(move |identities| ok(&identities.list_keys(tenant, page)?)).await
 }
 
 pub(super) async fn revoke(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id::<KeyId>("id")?);
-    api.end(move |identities| {
-        if identities.revoke_key(&caller, id)? {
-            Ok(nothing())
-        } else {
-            Err(Fault::not_found("no key with this id that is not revoked already"))
-        }
-    })
-    .await
+    let unknown = || Fault::not_found("no key with this id that is not revoked already");
+    api.end(move |identities| denied(identities.revoke_key(&caller, id)?.ok_or_else(unknown)?)).await
 }
 
 /// A name as it is kept: without blanks around it.

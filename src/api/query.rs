@@ -87,6 +87,12 @@ pub(super) const AUDIT: &[Parameter] = &[
     LIMIT,
     OFFSET,
 ];
+/// Of the list of keys.
+pub(super) const KEYS: &[Parameter] = &[
+    parameter("tenant_id", Kind::Id, "Whose keys; without it those of the tenant the caller acts for."),
+    LIMIT,
+    OFFSET,
+];
 /// Of a list without filters.
 pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 

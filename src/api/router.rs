@@ -9,7 +9,7 @@ use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, Request, State};
 use axum::routing::{MethodFilter, MethodRouter};
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri};
 use http_body_util::BodyExt;
 
 use super::access::Access;
@@ -61,7 +61,6 @@ async fn dispatch(
     request: Request,
 ) -> Answer {
     let (head, body) = request.into_parts();
-    refuse_cross_site(&head.method, &head.headers)?;
     let caller = head.extensions.get::<Caller>().copied();
     authorise(access, caller)?;
     let query = match accepted {
@@ -84,16 +83,6 @@ pub(super) fn authorise(access: Access, caller: Option<Caller>) -> Result<(), Fa
         (Access::Role(needed), Some(_)) => Err(Fault::forbidden(format!("this needs the role {needed}"))),
         (Access::Role(_), None) => Err(Fault::unauthenticated()),
     }
-}
-
-/// A browser says when a request was made by another site's page (Fetch Metadata). Such a page may not change anything:
-/// with authentication off the browser's place in the network would be its only credential.
-fn refuse_cross_site(method: &Method, headers: &HeaderMap) -> Result<(), Fault> {
-    let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
-    if matches!(*method, Method::GET | Method::HEAD) || matches!(site, None | Some(b"same-origin" | b"none")) {
-        return Ok(());
-    }
-    Err(Fault::forbidden("a page of another site may not change anything here; cross-origin access is off"))
 }
 
 async fn unknown(method: Method, uri: Uri) -> Fault {

@@ -13,6 +13,7 @@ use weir_storage::stats::Stats;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
+use super::state::NotPersisted;
 use super::{
     actions, audit, config, costs, keys, openapi, operations, query, reports, spans, stats, swagger, tenants, traces,
 };
@@ -42,7 +43,7 @@ fn operational() -> Vec<Route> {
             .any_query()
             .answers::<operations::Word>(200, "Ready")
             .answers::<operations::Word>(503, "Starting or draining"),
-        Route::get("/metrics", VIEWER, operations::metrics)
+        Route::get("/metrics", ADMIN, operations::metrics)
             .for_scrapers()
             .says("Operations", "metrics", "Prometheus text 0.0.4")
             .any_query()
@@ -187,7 +188,8 @@ fn identities() -> Vec<Route> {
         Route::delete("/api/v1/tenants/{id}", ADMIN, tenants::delete)
             .ends_credentials()
             .says("Tenants", "delete_tenant", "Delete a tenant with its keys, token and records")
-            .content(204, "It is gone", None),
+            .content(204, "It is gone", None)
+            .answers::<NotPersisted>(202, "Its credentials let nobody in; the store could not take the deletion yet"),
         Route::get("/api/v1/tenants/current/token", OPERATOR, tenants::own_token)
             .says("Tenants", "get_own_token", "The token of the caller's tenant, issued now if it has none")
             .answers::<tenants::Token<'_>>(200, "The token"),
@@ -197,7 +199,7 @@ fn identities() -> Vec<Route> {
         Route::post("/api/v1/tenants/{id}/token/reset", ADMIN, tenants::reset_token)
             .ends_credentials()
             .says("Tenants", "reset_token", "Replace a tenant's token; the former one is refused from now on")
-            .answers::<tenants::Token<'_>>(200, "The new token"),
+            .answers::<tenants::Reset<'_>>(200, "The new token"),
         Route::post("/api/v1/auth/keys", ADMIN, keys::create)
             .says("API keys", "create_key", "Create a key; its text is shown this once")
             .takes::<keys::Create>()
@@ -205,11 +207,12 @@ fn identities() -> Vec<Route> {
             .refuses(404, "No such tenant"),
         Route::get("/api/v1/auth/keys", ADMIN, keys::list)
             .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")
-            .query(query::PAGE)
+            .query(query::KEYS)
             .answers::<Paged<KeyRecord>>(200, "One page of keys"),
         Route::delete("/api/v1/auth/keys/{id}", ADMIN, keys::revoke)
             .ends_credentials()
             .says("API keys", "revoke_key", "Revoke a key; it lets nobody in from now on")
-            .content(204, "It is revoked", None),
+            .content(204, "It is revoked", None)
+            .answers::<NotPersisted>(202, "It lets nobody in; the store could not take the revocation yet"),
     ]
 }

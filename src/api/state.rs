@@ -12,6 +12,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
@@ -24,7 +25,7 @@ use super::lane::Lane;
 use super::reading::Reading;
 use super::records::{ReadFault, Records};
 use crate::admit::Guard;
-use crate::identity::{Identities, IdentityError};
+use crate::identity::{Identities, IdentityError, Kept};
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
@@ -263,6 +264,23 @@ pub(super) fn nothing() -> Response {
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+/// What a denial answers while it is in force and the store has not kept it.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct NotPersisted {
+    /// False: it holds until the process ends, and is written down as soon as the store can.
+    persisted: bool,
+}
+
+/// 204 where a denial has been kept, 202 where it is in force only.
+pub(super) fn denied(kept: Kept) -> Result<Response, Fault> {
+    match kept {
+        Kept::Durably => Ok(nothing()),
+        Kept::InMemory => {
+            Ok(answer(StatusCode::ACCEPTED, to_json(&NotPersisted { persisted: false })?, "application/json"))
+        }
+    }
 }
 
 impl From<IdentityError> for Fault {

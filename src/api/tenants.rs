@@ -10,7 +10,8 @@ use super::ask::Ask;
 use super::error::Fault;
 use super::keys::{NAME_CHARACTERS_MAX, NAME_PATTERN, usable_name};
 use super::route::Answer;
-use super::state::{Api, created, nothing, ok};
+use super::state::{Api, created, denied, ok};
+use crate::identity::Kept;
 
 /// What `POST /api/v1/tenants` takes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,6 +55,18 @@ pub(super) struct Token<'a> {
     token: &'a str,
 }
 
+/// A token in the place of the former one.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Reset<'a> {
+    /// Whose it is.
+    tenant_id: TenantId,
+    /// The token, for `X-Service-Token`.
+    token: &'a str,
+    /// False while the store could not take it: the former token is refused and this one holds until the process ends, and is
+    /// written down as soon as the store can.
+    persisted: bool,
+}
+
 pub(super) async fn create(api: Api, ask: Ask) -> Answer {
     let (caller, body) = (ask.caller()?, ask.json::<Create>()?);
     let plan = body.plan.map(|plan| usable_name("plan", plan)).transpose()?;
@@ -82,14 +95,12 @@ pub(super) async fn update(api: Api, ask: Ask) -> Answer {
 pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id("id")?);
     let costs = api.costs.clone();
-    let gone = move |deleted: bool| {
-        if !deleted {
-            return Err(unknown());
-        }
+    let gone = move |kept: Option<Kept>| {
+        let kept = kept.ok_or_else(unknown)?;
         if let Some(costs) = costs {
             costs.forget(id);
         }
-        Ok(nothing())
+        denied(kept)
     };
     api.end(move |identities| gone(identities.delete_tenant(&caller, id)?)).await
 }
@@ -106,13 +117,20 @@ pub(super) async fn token(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn reset_token(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id("id")?);
-    api.end(move |identities| show(id, identities.reset_token(&caller, id)?)).await
+    api.end(move |identities| {
+        let (token, kept) = identities.reset_token(&caller, id)?.ok_or_else(unknown)?;
+        ok(&Reset { tenant_id: id, token: text_of(&token)?, persisted: kept == Kept::Durably })
+    })
+    .await
 }
 
 fn show(tenant_id: TenantId, token: Option<Secret>) -> Answer {
     let token = token.ok_or_else(unknown)?;
-    let text = std::str::from_utf8(token.expose()).map_err(|_| Fault::internal())?;
-    ok(&Token { tenant_id, token: text })
+    ok(&Token { tenant_id, token: text_of(&token)? })
+}
+
+fn text_of(token: &Secret) -> Result<&str, Fault> {
+    std::str::from_utf8(token.expose()).map_err(|_| Fault::internal())
 }
 
 fn unknown() -> Fault {

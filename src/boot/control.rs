@@ -33,6 +33,9 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(5);
 /// that what ends a credential never waits for one.
 const BLOCKING_THREADS_MAX: usize = 32;
 
+/// How often the store is asked to keep denials that it could not take.
+const DENIALS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What the control thread works with.
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
@@ -108,10 +111,18 @@ impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>, readers: tokio::runtime::Handle) {
         let Self { store, identities, guard, health, live, registry, peer, spend, settings, calls, probing, .. } = self;
         let shared = Arc::clone(registry.shared());
-        let costs = Costs { settings, spend: Arc::clone(&spend) };
+        let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend) };
         let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry);
         let api = api.with_costs(costs).reading_on(readers);
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_guard(guard));
+        let reported = Arc::clone(&identities);
+        health.watch_denials(move || reported.unwritten());
+        if settings.load().auth.enabled {
+            let listed = Arc::clone(&identities);
+            // Nobody waits for it, and its panic is logged by the runtime's hook.
+            drop(tokio::task::spawn_blocking(move || listed.warn_of_open_credentials()));
+        }
+        tokio::spawn(keep_denials_written(Arc::clone(&identities)));
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep_memory_small());
         tokio::spawn(keep::keep(spend, store.clone()));
@@ -126,6 +137,20 @@ impl Control {
         tokio::spawn(keep_resolved(peer));
         // A dropped sender is an order to stop, too: a start that failed half way.
         api::serve_until(router, calls, shared, async { drop(stopped.await) }).await;
+    }
+}
+
+/// Has the store keep what it could not take when it came into force.
+async fn keep_denials_written(identities: Arc<Identities>) {
+    loop {
+        tokio::time::sleep(DENIALS_INTERVAL).await;
+        if identities.unwritten() == 0 {
+            continue;
+        }
+        let writing = Arc::clone(&identities);
+        if tokio::task::spawn_blocking(move || writing.persist_pending()).await.is_err() {
+            tracing::error!("writing down who is denied panicked");
+        }
     }
 }
 

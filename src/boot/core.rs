@@ -197,8 +197,9 @@ fn spawn(core: &Rc<Core>, task: impl Future<Output = ()> + 'static) {
 }
 
 async fn housekeeping(core: Rc<Core>) {
-    let mut shown = (0, 0);
+    let (mut shown, mut generation) = ((0, 0), 0);
     loop {
+        core.end_revoked(&mut generation);
         core.pool.close_stale();
         let (open, idle) = core.pool.gauge();
         let active = open.saturating_sub(idle);

@@ -7,6 +7,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use weir_config::Settings;
+
 use super::StartError;
 use super::takeover::{self, Asked, Inherited, STOP_LIMIT};
 use crate::rt::{self, DriverMode, Listener};
@@ -26,12 +28,18 @@ enum Source {
 }
 
 impl Claim {
-    /// Makes sure of `addr`. With `take_over` the process that serves it is asked for its sockets; where there is none this is
+    /// Makes sure of `listen_addr`. With `take_over` the process that serves it is asked for its sockets; where there is none this is
     /// a start like any other.
-    pub(super) fn stake(addr: SocketAddr, cores: usize, mode: DriverMode, take_over: bool) -> Result<Self, StartError> {
+    pub(super) fn stake(
+        settings: &Settings,
+        cores: usize,
+        mode: DriverMode,
+        take_over: bool,
+    ) -> Result<Self, StartError> {
+        let addr = settings.listen_addr;
         if take_over {
             let fail = |source| StartError::TakeOver { addr, source };
-            match takeover::ask(addr).map_err(fail)? {
+            match takeover::ask(addr, takeover::folder(settings).as_deref()).map_err(fail)? {
                 Asked::Inherited(mut inherited) => {
                     let (own, others) = apart(std::mem::take(&mut inherited.sockets), addr);
                     inherited.sockets = own;

@@ -27,6 +27,7 @@ use super::parts::{
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
 use crate::admit::Guard;
+use crate::admit::web::Pages;
 use crate::api;
 use crate::flow::{Process, ProcessParts};
 use crate::forward::Peer;
@@ -96,7 +97,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     if let Some(certificate) = certificate {
         reloaders.add("certificate", move || certificate.reload());
     }
-    let mut claim = Claim::stake(settings.listen_addr, cores, mode, take_over)?;
+    let mut claim = Claim::stake(&settings, cores, mode, take_over)?;
     let addr = claim.addr;
     let metrics = settings.server.metrics_addr.map(|addr| claim.metrics(addr)).transpose()?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
@@ -155,6 +156,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         analyser,
         inference: inference.handle(),
         guard,
+        pages: Pages::new(&settings.web, settings.auth.enabled),
         sink: store.sink(),
         breakers,
         peer,
@@ -249,7 +251,14 @@ impl Gateway {
             // A successor could not know that they are not ours to shut down; the service manager starts it with them.
             return;
         }
-        let offered = takeover::offer(self.addr, sockets, self.cores.len(), Arc::clone(&self.hand_over), stop);
+        let folder = takeover::folder(&self.live.snapshot().load());
+        let offered = takeover::offer(
+            (self.addr, folder.as_deref()),
+            sockets,
+            self.cores.len(),
+            Arc::clone(&self.hand_over),
+            stop,
+        );
         if let Err(error) = offered {
             tracing::warn!(%error, "no other process will be able to take over the port");
         }
@@ -263,9 +272,9 @@ impl Gateway {
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
-        let Self { addr, process, health, store, identities, metrics, inference, control, cores, .. } = self;
+        let Self { process, health, store, identities, metrics, inference, control, cores, .. } = self;
         let (hand_over, shutdown_limit, access_log) = (self.hand_over, self.shutdown_limit, self.access_log);
-        hand_over.stop(addr);
+        hand_over.stop();
         let started = Instant::now();
         let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
         health.drain();
@@ -287,6 +296,14 @@ impl Gateway {
         inference.stop_within(left());
         process.give_up_background();
         clean &= keep::save(&process.parts.spend, &store);
+        let unwritten = identities.persist_pending();
+        if unwritten > 0 {
+            tracing::error!(
+                unwritten,
+                "revocations, new tokens or deletions were never written down: the next start undoes them"
+            );
+            clean = false;
+        }
         if let Err(error) = identities.write_uses() {
             tracing::warn!(%error, "the last uses of keys could not be written down");
         }

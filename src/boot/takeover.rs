@@ -11,8 +11,9 @@
 //!  │ accepts                                        │
 //! ```
 //!
-//! What is queued in between waits in the kernel. If the new process dies before "I can" nothing has happened. The socket
-//! has an abstract name (unix(7)), so there is no file to clean up; each side checks the other's user.
+//! What is queued in between waits in the kernel. If the new process dies before "I can" nothing has happened. The two meet at
+//! a socket beside the database, in a folder where nobody else can put one; without such a folder at one with an abstract name
+//! (unix(7)), which any local user could take first. Each side checks the other's user.
 //!
 //! A process that is told to stop gives nothing away any more: it closes the door, and whoever asks binds anew. Sockets that
 //! are out already when that happens stay open for the one that has them.
@@ -22,10 +23,16 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use weir_config::Settings;
+use weir_config::settings::StorageProfile;
 
 use crate::rt;
 
@@ -44,8 +51,8 @@ pub(super) struct HandOver {
     lent: bool,
     /// [`OUT`] and [`STOPPING`], in one word so that one of two that meet sees the other.
     state: AtomicU8,
-    /// Somebody waits at the door.
-    offered: AtomicBool,
+    /// Where somebody waits.
+    door: Mutex<Option<Place>>,
     stopped: AtomicUsize,
 }
 
@@ -71,13 +78,20 @@ impl HandOver {
     }
 
     /// This process stops: from now on nobody gets the sockets, except who has them already. To be called first of all.
-    pub(super) fn stop(&self, addr: SocketAddr) {
+    pub(super) fn stop(&self) {
         self.state.fetch_or(STOPPING, Ordering::AcqRel);
-        if self.offered.load(Ordering::Acquire)
-            && let Ok(name) = name(addr)
-        {
+        let place = self.door.lock().clone();
+        if let Some(name) = place.and_then(|place| place.name().ok()) {
             // Wakes who waits at the door, so that the name is free for another process.
             drop(UnixStream::connect_addr(&name));
+        }
+    }
+
+    /// Nobody waits any more. Before the door is closed: another process may open one there from then on.
+    fn close_door(&self) {
+        if let Some(Place::File(path)) = self.door.lock().take() {
+            // Gone already, perhaps with its folder.
+            drop(std::fs::remove_file(path));
         }
     }
 
@@ -109,8 +123,56 @@ impl HandOver {
     }
 }
 
-fn name(addr: SocketAddr) -> io::Result<UnixAddr> {
-    UnixAddr::from_abstract_name(format!("weir-take-over-{addr}"))
+/// Where two processes meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    /// A socket in a folder of ours.
+    File(PathBuf),
+    /// A name that is nobody's before it is taken.
+    Abstract(SocketAddr),
+}
+
+impl Place {
+    /// Where the process that serves `addr` may wait, the best first.
+    fn all(addr: SocketAddr, folder: Option<&Path>) -> Vec<Self> {
+        let file = folder.map(|folder| Self::File(folder.join(format!(".weir-take-over-{addr}"))));
+        file.into_iter().chain([Self::Abstract(addr)]).collect()
+    }
+
+    fn name(&self) -> io::Result<UnixAddr> {
+        match self {
+            Self::File(path) => UnixAddr::from_pathname(path),
+            Self::Abstract(addr) => UnixAddr::from_abstract_name(format!("weir-take-over-{addr}")),
+        }
+    }
+
+    /// Begins to wait there.
+    fn open(&self) -> io::Result<UnixListener> {
+        let Self::File(path) = self else { return UnixListener::bind_addr(&self.name()?) };
+        // One that a killed process has left is replaced; who serves the address is the only one to offer it.
+        let mut fresh = path.clone().into_os_string();
+        fresh.push(format!(".{}", std::process::id()));
+        let door = UnixListener::bind(&fresh)?;
+        match std::fs::rename(&fresh, path) {
+            Ok(()) => Ok(door),
+            Err(error) => {
+                drop(std::fs::remove_file(&fresh));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The folder of the database, if nobody else can put anything there.
+pub(super) fn folder(settings: &Settings) -> Option<PathBuf> {
+    if settings.storage.profile == StorageProfile::Memory {
+        return None;
+    }
+    let folder = settings.storage.database_path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let about = std::fs::metadata(folder).ok()?;
+    let is_ours = about.uid() == rt::handover::user() && about.mode() & 0o022 == 0;
+    is_ours.then(|| folder.to_owned())
 }
 
 /// Waits, on a thread of its own, for a process that wants `sockets`. Once it has them, `stop` is called to begin the drain.
@@ -118,14 +180,21 @@ fn name(addr: SocketAddr) -> io::Result<UnixAddr> {
 /// # Errors
 /// When the name or the thread cannot be had; the gateway works without, it just cannot be taken over.
 pub(super) fn offer(
-    addr: SocketAddr,
+    (addr, folder): (SocketAddr, Option<&Path>),
     sockets: Vec<TcpListener>,
     cores: usize,
     hand_over: Arc<HandOver>,
     stop: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
-    let door = UnixListener::bind_addr(&name(addr)?)?;
-    hand_over.offered.store(true, Ordering::Release);
+    let mut opened = Err(io::ErrorKind::NotFound.into());
+    for place in Place::all(addr, folder) {
+        opened = place.open();
+        if opened.is_ok() {
+            *hand_over.door.lock() = Some(place);
+            break;
+        }
+    }
+    let door = opened?;
     std::thread::Builder::new().name("weir-take-over".to_owned()).spawn(move || {
         let Some(stream) = wait_at(door, &sockets, cores, &hand_over) else { return };
         tracing::info!("another process takes over the listening sockets");
@@ -148,13 +217,13 @@ fn wait_at(door: UnixListener, sockets: &[TcpListener], cores: usize, hand_over:
         if !hand_over.lend() {
             // Who asks waits until the address can be bound anew, and then finds the name free: it goes before `stream`.
             hand_over.wait_for(cores);
-            hand_over.offered.store(false, Ordering::Release);
+            hand_over.close_door();
             drop(door);
             return None;
         }
         match give(&stream, sockets) {
             Ok(()) => {
-                hand_over.offered.store(false, Ordering::Release);
+                hand_over.close_door();
                 return Some(stream);
             }
             Err(error) => {
@@ -196,15 +265,25 @@ pub(super) enum Asked {
 ///
 /// # Errors
 /// When it answers and the sockets do not come.
-pub(super) fn ask(addr: SocketAddr) -> io::Result<Asked> {
-    let from = match UnixStream::connect_addr(&name(addr)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Asked::Nobody),
-        Err(error) => return Err(error),
-    };
-    if !rt::handover::is_trusted(&from) {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the other process runs as another user"));
+pub(super) fn ask(addr: SocketAddr, folder: Option<&Path>) -> io::Result<Asked> {
+    let mut found = None;
+    for place in Place::all(addr, folder) {
+        let Ok(name) = place.name() else { continue };
+        match UnixStream::connect_addr(&name) {
+            Ok(stream) if rt::handover::is_trusted(&stream) => {
+                found = Some(stream);
+                break;
+            }
+            // Anybody may take an abstract name. If that one serves the address, it cannot be bound, and the start says so.
+            Ok(_) => tracing::warn!(
+                listen = %addr,
+                "a process of another user waits where the gateway's predecessor would; it is passed over"
+            ),
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
+            Err(error) => return Err(error),
+        }
     }
+    let Some(from) = found else { return Ok(Asked::Nobody) };
     from.set_read_timeout(Some(STOP_LIMIT * 2))?;
     match rt::handover::receive_sockets(&from) {
         Ok(sockets) => Ok(Asked::Inherited(Inherited { sockets, from })),
@@ -237,15 +316,15 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let (hand_over, stopped) = (Arc::new(HandOver::new(false)), Arc::new(AtomicBool::new(false)));
         let (sockets, stop) = (vec![listener.try_clone().unwrap()], Arc::clone(&stopped));
-        offer(addr, sockets, 1, Arc::clone(&hand_over), move || stop.store(true, Ordering::SeqCst)).unwrap();
+        offer((addr, None), sockets, 1, Arc::clone(&hand_over), move || stop.store(true, Ordering::SeqCst)).unwrap();
         (listener, addr, hand_over, stopped)
     }
 
     #[test]
     fn sockets_that_are_out_when_the_stop_begins_are_left_open_and_handed_over() {
         let (_listener, addr, hand_over, _) = on_offer();
-        let Asked::Inherited(inherited) = ask(addr).unwrap() else { panic!("it serves") };
-        hand_over.stop(addr);
+        let Asked::Inherited(inherited) = ask(addr, None).unwrap() else { panic!("it serves") };
+        hand_over.stop();
         assert!(hand_over.stay_open() && !hand_over.is_given(), "the successor is still building");
         hand_over.core_stopped();
         inherited.begin().unwrap();
@@ -256,23 +335,23 @@ mod tests {
     #[test]
     fn a_process_that_is_stopping_gives_nothing_away_and_leaves_its_name_to_the_next() {
         let (_listener, addr, hand_over, stopped) = on_offer();
-        hand_over.stop(addr);
+        hand_over.stop();
         assert!(!hand_over.stay_open());
-        let asking = std::thread::spawn(move || ask(addr).unwrap());
+        let asking = std::thread::spawn(move || ask(addr, None).unwrap());
         hand_over.core_stopped();
         assert!(!matches!(asking.join().unwrap(), Asked::Inherited(_)));
         let end = Instant::now() + STOP_LIMIT;
-        while !matches!(ask(addr).unwrap(), Asked::Nobody) {
+        while !matches!(ask(addr, None).unwrap(), Asked::Nobody) {
             assert!(Instant::now() < end, "the door is closed");
         }
         assert!(!stopped.load(Ordering::SeqCst), "nobody has taken over");
-        UnixListener::bind_addr(&name(addr).unwrap()).unwrap();
+        Place::Abstract(addr).open().unwrap();
     }
 
     #[test]
     fn sockets_that_were_not_taken_come_back() {
         let (_listener, addr, hand_over, stopped) = on_offer();
-        let Asked::Inherited(inherited) = ask(addr).unwrap() else { panic!("it serves") };
+        let Asked::Inherited(inherited) = ask(addr, None).unwrap() else { panic!("it serves") };
         assert!(hand_over.stay_open());
         drop(inherited);
         let end = Instant::now() + STOP_LIMIT;
@@ -281,5 +360,43 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!stopped.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn the_folder_of_the_database_is_the_place_where_it_is_ours_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let home = tempfile::TempDir::new().unwrap();
+        let mut settings = Settings::default();
+        settings.storage.database_path = home.path().join("weir.db");
+        let mode = |mode| std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o755);
+        assert_eq!(folder(&settings).as_deref(), Some(home.path()));
+        mode(0o777);
+        assert_eq!(folder(&settings), None, "anybody could put a socket there");
+        mode(0o700);
+        settings.storage.profile = StorageProfile::Memory;
+        assert_eq!(folder(&settings), None, "there is none");
+    }
+
+    #[test]
+    fn a_socket_that_a_killed_process_left_in_the_folder_is_replaced_and_a_stop_removes_it() {
+        let home = tempfile::TempDir::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let Some(Place::File(path)) = Place::all(addr, Some(home.path())).into_iter().next() else {
+            panic!("a folder")
+        };
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(matches!(ask(addr, Some(home.path())).unwrap(), Asked::Nobody));
+        let hand_over = Arc::new(HandOver::new(false));
+        offer((addr, Some(home.path())), vec![listener], 0, Arc::clone(&hand_over), || {}).unwrap();
+        assert!(matches!(ask(addr, Some(home.path())).unwrap(), Asked::Inherited(_)));
+        assert!(matches!(ask(addr, None).unwrap(), Asked::Nobody), "not where anybody can wait");
+        hand_over.stop();
+        let end = Instant::now() + STOP_LIMIT;
+        while path.exists() {
+            assert!(Instant::now() < end, "the door is closed");
+            std::thread::yield_now();
+        }
     }
 }

@@ -28,11 +28,14 @@ pub enum Proof {
     Token,
 }
 
+/// Who acts while authentication is off, in audit records.
+pub const OPEN_ACTOR: &str = "anonymous";
+
 impl Caller {
     /// The name audit records give the caller; never a credential.
     pub fn actor(&self) -> Cow<'static, str> {
         match self.proof {
-            Proof::Open => Cow::Borrowed("anonymous"),
+            Proof::Open => Cow::Borrowed(OPEN_ACTOR),
             Proof::Bootstrap => Cow::Borrowed("bootstrap"),
             Proof::Key(id) => Cow::Owned(id.to_string()),
             Proof::Token => Cow::Owned(format!("token of {}", self.tenant_id)),

@@ -12,7 +12,7 @@ mod context;
 mod payload;
 mod refusal;
 
-pub use caller::{Caller, Proof};
+pub use caller::{Caller, OPEN_ACTOR, Proof};
 pub use context::{Moments, TraceContext};
 pub use payload::{Analysis, Payload, RawBody, RequestText, Skip};
 pub use refusal::Refusal;

@@ -18,8 +18,10 @@ use super::charge::Bill;
 use super::guest::Board;
 use super::roster::Roster;
 use crate::admit::Guard;
+use crate::admit::attempts::Attempts;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::rate::RateTable;
+use crate::admit::web::Pages;
 use crate::api::{ApiHandle, CALLS_PER_CORE, Shares};
 use crate::forward;
 use crate::meter::{CoreMeter, Registry};
@@ -48,6 +50,8 @@ pub struct ProcessParts {
     pub breakers: Arc<Breakers>,
     /// Who may come in.
     pub guard: Arc<Guard>,
+    /// Which web pages may ask.
+    pub pages: Pages,
     /// The provider.
     pub peer: Arc<forward::Peer>,
     /// The control thread's router.
@@ -86,6 +90,8 @@ pub struct Process {
     pub permits: Arc<forward::Permits>,
     /// Bounds the client connections.
     pub clients: Connections,
+    /// Tries at the admin key.
+    pub attempts: Attempts,
     /// Where cores ask each other to end idle connections.
     pub board: Board,
     /// `health_check.path`, where it is not `/health`. Fixed while the process runs.
@@ -109,6 +115,7 @@ impl Process {
             bodies: Budget::new(parts.body_bytes),
             parts,
             clients: Connections::new(),
+            attempts: Attempts::new(),
             rates: RateTable::new(),
             own_rates: RateTable::new(),
             background: Background::new(),
@@ -224,6 +231,19 @@ impl Core {
         self.process.board.show(self.index, roster.waiting());
         rt::stop_reading(fd);
         true
+    }
+
+    /// Cuts what is under way with a credential that has been taken away. `seen` is the directory's generation at the last
+    /// call; while that stands nothing has been.
+    pub fn end_revoked(&self, seen: &mut u64) {
+        let generation = self.process.parts.guard.directory().generation();
+        if std::mem::replace(seen, generation) == generation {
+            return;
+        }
+        for fd in self.roster.borrow().revoked() {
+            // An end in order could make an answer that only an end frames look whole.
+            rt::reset(fd);
+        }
     }
 
     /// Ends the reading of all client connections that wait for a request; not of those that are shaking hands.

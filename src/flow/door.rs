@@ -8,26 +8,88 @@ use std::time::Duration;
 
 use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
 
-use super::Core;
 use super::request::skip_body;
 use super::session::{Next, Session};
 use super::told::Told;
-use crate::admit::{Denied, Memory, Presented};
+use super::{Core, page};
+use crate::admit::attempts::Price;
+use crate::admit::web::{Path, Visit};
+use crate::admit::{Denied, Presented};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
+use crate::rt;
 use crate::wire::RequestHead;
 
-/// The sender of the request, if it may ask for what needs `needed`.
-pub(super) fn caller(
-    core: &Core,
-    memory: &mut Memory,
+/// What comes of a request before its sender is known.
+pub(super) enum Approach {
+    /// Its sender is to be settled.
+    Nearer {
+        /// It may be a try at the admin key, which counts if it is wrong.
+        counts: bool,
+    },
+    /// A browser asks whether a page of a listed origin may ask.
+    Preflight,
+    /// It gets no further.
+    Refused(Refusal),
+}
+
+/// What a head says about who sends it.
+pub(super) fn presented(head: &RequestHead) -> Presented<'_> {
+    Presented::read(head.fields().map(|field| (field.name_bytes(), field.value())))
+}
+
+/// Turns away web pages that may not ask, and lets those wait who try admin keys.
+pub(super) async fn approach(
+    session: &mut Session,
     head: &RequestHead,
+    presented: &Presented<'_>,
+    path: Path,
+) -> Approach {
+    let visit = Visit { method: head.method(), path, host: head.host() };
+    session.page = match session.core.process.parts.pages.judge(presented, visit) {
+        Ok(None) => None,
+        Ok(Some(_)) => head.get_shared("origin"),
+        Err(refusal) => {
+            session.page = None;
+            return Approach::Refused(refusal);
+        }
+    };
+    if session.page.is_some() && page::is_preflight(head) {
+        return Approach::Preflight;
+    }
+    let process = &session.core.process;
+    if !process.parts.guard.is_try(&session.tenure.memory(), presented) {
+        return Approach::Nearer { counts: false };
+    }
+    match process.attempts.price(session.client(), process.now_ns() / 1_000_000) {
+        Price::Free => Approach::Nearer { counts: true },
+        Price::Wait(wait) => {
+            rt::sleep(wait).await;
+            Approach::Nearer { counts: false }
+        }
+        Price::TooMany { retry_after_s } => {
+            let message = "too many wrong credentials came from this address, so that this one was not looked at; wait, or \
+                           use an API key, which never waits";
+            Approach::Refused(Refusal::new(429, "rate_limit_exceeded", message).header("Retry-After", retry_after_s))
+        }
+    }
+}
+
+/// The sender of the request, if it may ask for what needs `needed`; `counts` as [`Approach::Nearer`] says.
+pub(super) fn caller(
+    session: &Session,
+    presented: &Presented<'_>,
     needed: Role,
     now: Timestamp,
+    counts: bool,
 ) -> Result<Caller, Denied> {
-    let presented = Presented::read(head.fields().map(|field| (field.name_bytes(), field.value())));
+    let process = &session.core.process;
     let now_s = u32::try_from(now.micros() / 1_000_000).unwrap_or(0);
-    core.process.parts.guard.caller(memory, &presented, needed, now_s)
+    let caller = process.parts.guard.caller(&mut session.tenure.memory(), presented, needed, now_s);
+    if counts && caller == Err(Denied::Unknown) {
+        process.attempts.failed(session.client(), process.now_ns() / 1_000_000);
+    }
+    caller
 }
 
 /// A credential in the request target would stand in every log on its way.
@@ -40,15 +102,14 @@ pub(super) fn refuse_exposed(core: &Core, head: &RequestHead) -> Result<(), Refu
     Ok(())
 }
 
-/// Answers a proxied request whose sender is nobody.
+/// Answers a proxied request whose sender is nobody, or a page that may not ask.
 pub(super) async fn refuse_stranger(
     session: &mut Session,
     head: &RequestHead,
     route: &Route,
-    denied: Denied,
+    refusal: &Refusal,
     moments: Moments,
 ) -> Next {
-    let refusal = Refusal::from(denied);
     session.core.meter.request(
         route.provider.label(),
         None,
@@ -59,12 +120,12 @@ pub(super) async fn refuse_stranger(
         None,
     );
     let mut told = Told::of_ours(Some(head.line()));
-    told.refused(&refusal);
+    told.refused(refusal);
     let process = &session.core.process;
     if let Some(access) = told.end(process, Some(refusal.status), moments.started.elapsed(), Duration::ZERO) {
         access.write(process, None);
     }
-    answer(session, head, route.dialect, &refusal).await
+    answer(session, head, route.dialect, refusal).await
 }
 
 /// Sends a refusal to a request whose body has not been read.

@@ -13,6 +13,7 @@ pub(super) fn admit(core: &Core, settings: &Settings, parsed: Box<Parsed>) -> Re
     refuse_loop(core, &parsed.head)?;
     target::check_authority(&parsed.head, core.process.parts.listen)?;
     if parsed.head.upgrade_websocket {
+        tunnel::check_allowed(settings)?;
         tunnel::check_handshake(&parsed.head)?;
     }
     upload::check_declared(

@@ -18,6 +18,7 @@ use futures_util::task::AtomicWaker;
 
 use super::Core;
 use super::roster::Seat;
+use super::tenure::Tenure;
 use crate::admit::connections::{ClientKey, ConnectionLimits, Crowded};
 use crate::meter::ClientEvent;
 
@@ -76,6 +77,10 @@ impl Board {
 pub struct Guest {
     core: Rc<Core>,
     seat: Seat,
+    /// Where it comes from.
+    pub(super) client: ClientKey,
+    /// Whom it is let in as.
+    pub(super) tenure: Rc<Tenure>,
 }
 
 impl Guest {
@@ -99,8 +104,9 @@ impl Guest {
         }
         core.meter.client(ClientEvent::Accepted);
         core.meter.connections_add(1);
-        let seat = core.roster.borrow_mut().enter(fd, client);
-        Ok(Self { core: Rc::clone(core), seat })
+        let tenure = Rc::<Tenure>::default();
+        let seat = core.roster.borrow_mut().enter(fd, client, Rc::clone(&tenure));
+        Ok(Self { core: Rc::clone(core), seat, client, tenure })
     }
 
     /// Its handshake begins: until it is over the connection may make room for another, but a drain lets it be.

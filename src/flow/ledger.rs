@@ -192,8 +192,19 @@ impl Ledger {
         }
     }
 
-    /// The client left before it had everything.
-    pub(crate) fn client_left(&mut self) {
+    /// The client's connection ended before it had everything: it has left, or we have cut it because its credential was taken
+    /// away.
+    pub(crate) fn cut_off(&mut self, is_revoked: bool) {
+        if !is_revoked {
+            return self.client_left();
+        }
+        let message = "the credential that let this call in was revoked, replaced or deleted with its tenant, and the call ended \
+                       with it";
+        self.event("credential_revoked", message);
+        self.failed("credential_revoked", message);
+    }
+
+    fn client_left(&mut self) {
         self.event("client_disconnected", "the client closed the connection before the answer was complete");
         self.failed("client_disconnected", "the client closed the connection before the answer was complete");
     }

@@ -12,11 +12,13 @@
 //! upstream  write to the provider, await the head of its answer
 //! hearing   interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched
+//! tenure    ends both when their credential has been taken away
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! unsent    behind an early answer: the rest of the upload
 //! ledger    always: status, durations, text, findings ▸ metrics ▸ store
 //! charge    in the ledger's last step: tokens and what they cost
 //! background  what was reserved for answers whose end a later request fetches
+//! page      what web pages of listed origins may ask and read
 //! own       paths Weir answers itself, handed to the control thread
 //! ```
 
@@ -40,12 +42,14 @@ mod ledger;
 mod look;
 mod own;
 mod pace;
+mod page;
 mod publish;
 mod relay;
 mod request;
 mod roster;
 mod session;
 mod target;
+mod tenure;
 mod text;
 mod told;
 mod tunnel;

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use weir_config::vocab::{Dialect, TenantId, Timestamp};
 
 use super::core::{Core, HEALTH, Process};
+use super::door::{self, Approach};
 use super::session::{Next, Session};
-use super::{door, gate, upload};
+use super::{gate, page, upload};
+use crate::admit::web::Path;
 use crate::api::{self, Access, ApiError, ErrorKind, Terms};
 use crate::exchange::{Caller, Refusal};
 use crate::record::Permit;
@@ -16,6 +18,9 @@ use crate::wire::{HeadWriter, RequestHead, canonical_reason};
 
 /// Fields that say who asks; the answer to that is [`Caller`].
 const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
+
+/// Paths that say whether the gateway works.
+const PROBES: [&str; 3] = [HEALTH, "/livez", "/readyz"];
 
 /// Longest body of a request that needs none, and of one that anybody may make.
 const MEANINGLESS_BODY_BYTES_MAX: u64 = 4 * 1024;
@@ -41,8 +46,16 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
     let core = Rc::clone(&session.core);
-    let terms = api::terms(head.method(), known_as(&core.process, head.path()));
-    let admitted = match admit(session, &head, terms) {
+    let path = known_as(&core.process, head.path());
+    let terms = api::terms(head.method(), path);
+    let presented = door::presented(&head);
+    let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
+    let admitted = match door::approach(session, &head, &presented, path).await {
+        Approach::Nearer { counts } => admit(session, &head, terms, counts),
+        Approach::Preflight => return page::answer_preflight(session, &head).await,
+        Approach::Refused(refusal) => Err(refusal),
+    };
+    let admitted = match admitted {
         Ok(admitted) => admitted,
         Err(refusal) => return door::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
     };
@@ -60,7 +73,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
     // A body may take minutes to come, and the credential may have been taken away meanwhile.
-    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms) } {
+    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms, false) } {
         Ok(admitted) => admitted,
         Err(refusal) => return refuse(session, &refusal, close, head_only).await,
     };
@@ -163,10 +176,10 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
 }
 
 /// The caller, or why it gets no further; `None` for what everybody may ask.
-fn admit(session: &mut Session, head: &RequestHead, terms: Terms) -> Result<Option<Caller>, Refusal> {
+fn admit(session: &Session, head: &RequestHead, terms: Terms, counts: bool) -> Result<Option<Caller>, Refusal> {
     let core = Rc::clone(&session.core);
     let Access::Role(needed) = terms.access else { return Ok(None) };
-    let caller = door::caller(&core, &mut session.memory, head, needed, Timestamp::now())?;
+    let caller = door::caller(session, &door::presented(head), needed, Timestamp::now(), counts)?;
     door::refuse_exposed(&core, head)?;
     Ok(Some(caller))
 }
@@ -211,6 +224,7 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
         writer.field("content-length", body.len().to_string().as_bytes());
     }
     writer.field("date", super::date::http_date().as_bytes());
+    page::let_read(&mut writer, session.page.as_ref());
     if close {
         writer.field("connection", b"close");
     }

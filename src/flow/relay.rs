@@ -12,7 +12,7 @@ use super::unsent;
 use super::upload::Ranges;
 use super::upstream::{Answered, StopUpstream};
 use super::watch::ClientWatch;
-use super::{JOIN_BYTES_MAX, READ_BYTES_STREAM};
+use super::{JOIN_BYTES_MAX, READ_BYTES_STREAM, page};
 use crate::exchange::Parsed;
 use crate::forward::Lease;
 use crate::inspect::array_stream;
@@ -118,7 +118,7 @@ pub(crate) async fn answer(
         Body::ClientLeft => {
             // A client that has seen the last message may go.
             if !is_complete(ledger) {
-                ledger.client_left();
+                ledger.cut_off(session.tenure.is_over());
             }
             Ended::Cut
         }
@@ -167,6 +167,7 @@ fn response_head(
     marks: &[(&'static str, Bytes)],
     ledger: &Ledger,
 ) {
+    let page = session.page.clone();
     let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4));
     writer.status_line(head.status, head.reason());
     let mut dated = false;
@@ -179,6 +180,8 @@ fn response_head(
             if head.body == ResponseBody::Chunked && framing == Framing::Same {
                 writer.chunked();
             }
+        } else if page.is_some() && field.name_starts_with("access-control-") {
+            // What its pages may read is ours to say, once.
         } else if !field.name_starts_with("x-service-") && !field.is_hop_by_hop() {
             dated |= field.is("date");
             writer.relay(field);
@@ -192,6 +195,7 @@ fn response_head(
     }
     let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
     writer.field("X-Service-Trace-Id", ledger.trace_id.uuid().hyphenated().encode_lower(&mut id).as_bytes());
+    page::let_read(&mut writer, page.as_ref());
     for (name, value) in marks {
         writer.field(name, value);
     }

@@ -9,15 +9,16 @@ use weir_config::vocab::{Dialect, Operation, Provider, Role, SpanId, Timestamp, 
 
 use super::act::{enforce, rewrite};
 use super::capped::hold_to_caps;
-use super::door;
+use super::door::{self, Approach};
 use super::forward::forward;
 use super::gate::admit;
 use super::ledger::Ledger;
 use super::look::inspect;
 use super::session::{Next, Session};
 use super::upload::NoBody;
-use super::{Core, target};
+use super::{Core, page, target};
 use crate::admit::Denied;
+use crate::admit::web::Path;
 use crate::exchange::{Caller, Moments, Parsed, Proof, Refusal, Skip, TraceContext};
 use crate::inspect;
 use crate::record::Identity;
@@ -47,7 +48,7 @@ impl From<NoBody> for Stop {
 }
 
 /// The methods of every target.
-const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+pub(super) const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// The refusal a framing fault earns.
 pub(crate) fn fault_refusal(fault: &Fault) -> Refusal {
@@ -66,13 +67,22 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let settings = core.settings();
     let moments = Moments::now();
     let start_time = Timestamp::now();
-    let (caller, denied) = match door::caller(&core, &mut session.memory, &head, Role::Operator, start_time) {
+    let presented = door::presented(&head);
+    let counts = match door::approach(session, &head, &presented, Path::Proxied).await {
+        Approach::Nearer { counts } => counts,
+        Approach::Preflight => return page::answer_preflight(session, &head).await,
+        Approach::Refused(refusal) => {
+            let route = route(&settings, &head);
+            return door::refuse_stranger(session, &head, &route, &refusal, moments).await;
+        }
+    };
+    let (caller, denied) = match door::caller(session, &presented, Role::Operator, start_time, counts) {
         Ok(caller) => (caller, None),
         Err(denied) => match denied.tenant() {
             Some(tenant_id) => (Caller { tenant_id, role: Role::Viewer, proof: Proof::Open }, Some(denied)),
             None => {
                 let route = route(&settings, &head);
-                return door::refuse_stranger(session, &head, &route, denied, moments).await;
+                return door::refuse_stranger(session, &head, &route, &denied.into(), moments).await;
             }
         },
     };
@@ -90,10 +100,11 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     ledger.retrieval = inspect::retrieves_response(parsed.head.method(), parsed.head.path());
     ledger.billable = parsed.head.method() == "POST" && !ledger.retrieval;
     session.begin_body(body);
+    let _serving = session.tenure.serve();
     match run(session, &settings, parsed, denied, &mut ledger).await {
         Ok(next) => next,
         Err(Stop::ClientLeft) => {
-            ledger.client_left();
+            ledger.cut_off(session.tenure.is_over());
             Next::Close
         }
         Err(Stop::Refused(refusal)) => {

@@ -4,7 +4,9 @@
 //! leaving cost a few stores, no hashing and no search; a place is given away once. Knows descriptors as numbers only.
 
 use std::os::fd::RawFd;
+use std::rc::Rc;
 
+use super::tenure::Tenure;
 use crate::admit::connections::ClientKey;
 
 /// No neighbour.
@@ -31,6 +33,8 @@ enum State {
 struct Entry {
     fd: RawFd,
     client: ClientKey,
+    /// Whom it was let in as; `None` once it has gone.
+    tenure: Option<Rc<Tenure>>,
     /// Its place has not been given to another yet.
     counted: bool,
     state: State,
@@ -56,9 +60,9 @@ impl Roster {
     }
 
     /// A connection has come; it counts as working.
-    pub fn enter(&mut self, fd: RawFd, client: ClientKey) -> Seat {
-        let entry =
-            Entry { fd, client, counted: true, state: State::Working, greeting: false, before: NONE, behind: NONE };
+    pub fn enter(&mut self, fd: RawFd, client: ClientKey, tenure: Rc<Tenure>) -> Seat {
+        let (tenure, state) = (Some(tenure), State::Working);
+        let entry = Entry { fd, client, tenure, counted: true, state, greeting: false, before: NONE, behind: NONE };
         if let Some(at) = self.free.pop()
             && let Some(place) = self.entries.get_mut(at)
         {
@@ -93,6 +97,8 @@ impl Roster {
     pub fn leave(&mut self, seat: Seat) -> Option<ClientKey> {
         self.unlink(seat, State::Free)?;
         self.free.push(seat.0);
+        // What it remembers of its caller goes now, not with the next connection here.
+        self.entries.get_mut(seat.0)?.tenure = None;
         self.entries.get(seat.0).filter(|entry| entry.counted).map(|entry| entry.client)
     }
 
@@ -133,6 +139,14 @@ impl Roster {
     /// All descriptors.
     pub fn open(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.entries.iter().filter(|entry| entry.state != State::Free).map(|entry| entry.fd)
+    }
+
+    /// Those with something under way whose credential has been taken away.
+    pub fn revoked(&self) -> impl Iterator<Item = RawFd> + '_ {
+        let has_to_end = |entry: &&Entry| {
+            entry.state != State::Free && entry.tenure.as_ref().is_some_and(|tenure| tenure.has_to_end())
+        };
+        self.entries.iter().filter(has_to_end).map(|entry| entry.fd)
     }
 
     /// Whether nobody is left.
@@ -187,7 +201,7 @@ mod tests {
     fn a_client_is_found_behind_others_and_the_order_of_the_others_stays() {
         let mut roster = Roster::new();
         for (fd, number) in [(3, 1), (4, 2), (5, 1), (6, 2)] {
-            let seat = roster.enter(fd, client(number));
+            let seat = roster.enter(fd, client(number), Rc::default());
             roster.wait(seat, false);
         }
         assert_eq!(roster.end_longest(Some(client(2))), Some((4, client(2))));
@@ -199,7 +213,7 @@ mod tests {
     #[test]
     fn a_place_is_given_away_once_though_its_connection_still_served_a_request() {
         let mut roster = Roster::new();
-        let seat = roster.enter(3, client(1));
+        let seat = roster.enter(3, client(1), Rc::default());
         roster.wait(seat, false);
         assert_eq!(roster.end_longest(None), Some((3, client(1))));
         assert!(roster.work(seat), "bytes had come before its reading ended");
@@ -212,7 +226,7 @@ mod tests {
     #[test]
     fn a_drain_ends_who_waits_for_a_request_and_not_who_is_shaking_hands() {
         let mut roster = Roster::new();
-        let seats: Vec<_> = (3..7).map(|fd| roster.enter(fd, client(1))).collect();
+        let seats: Vec<_> = (3..7).map(|fd| roster.enter(fd, client(1), Rc::default())).collect();
         for (at, seat) in seats.iter().enumerate() {
             roster.wait(*seat, at % 2 == 0);
         }
@@ -258,7 +272,7 @@ mod tests {
                 let pick = |at: usize, there: &[(Seat, RawFd)]| there.get(at).copied();
                 match step {
                     Step::Enter => {
-                        there.push((roster.enter(next_fd, client(1)), next_fd));
+                        there.push((roster.enter(next_fd, client(1), Rc::default()), next_fd));
                         next_fd += 1;
                     }
                     Step::Wait(at) => if let Some((seat, fd)) = pick(at, &there) {

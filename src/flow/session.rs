@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use weir_config::vocab::{Dialect, TenantId};
 
+use super::tenure::Tenure;
 use super::told::Told;
 use super::watch::ClientWatch;
 use super::{
     BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, BUFFER_PATIENCE, ClientConn, Core, DRAIN_LIMIT, Guest,
-    HEAD_LIMIT, IDLE_FEW, IDLE_LIMIT, READ_BYTES_START, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, request,
+    HEAD_LIMIT, IDLE_FEW, IDLE_LIMIT, READ_BYTES_START, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT, date, own, page, request,
 };
-use crate::admit::Memory;
+use crate::admit::connections::ClientKey;
 use crate::exchange::{Moments, Refusal};
 use crate::rt::{self, Deadline, On};
 use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, RequestLine, canonical_reason};
@@ -44,8 +45,10 @@ pub(crate) struct Session {
     input_ended_by_us: bool,
     /// The end has been said, and waited for.
     lingered: bool,
-    /// What is remembered of the last caller; it decides nothing by itself.
-    pub(crate) memory: Memory,
+    /// The listed origin whose page sent the present request, which may read the answer.
+    pub(crate) page: Option<Bytes>,
+    /// Whom the connection is let in as.
+    pub(crate) tenure: Rc<Tenure>,
     scanner: HeadScanner,
     /// What the log is told of an answer of our own.
     pub(crate) said: Said,
@@ -90,6 +93,7 @@ enum NoRequest {
 /// `input_ended` when we may have ended its reading already.
 pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Core>, input_ended: bool) {
     let crowded = core.roster.borrow().waiting() > IDLE_FEW;
+    let tenure = Rc::clone(&guest.tenure);
     let mut session = Session {
         core,
         deadline: Deadline::new(),
@@ -100,7 +104,8 @@ pub(crate) async fn serve_connection(conn: ClientConn, guest: Guest, core: Rc<Co
         body_pace: (0, 0),
         input_ended_by_us: input_ended,
         lingered: false,
-        memory: Memory::default(),
+        page: None,
+        tenure,
         said: Said::default(),
         out: BytesMut::new(),
         scanner: HeadScanner::default(),
@@ -397,6 +402,7 @@ impl Session {
         close: bool,
         head_only: bool,
     ) -> std::io::Result<()> {
+        let page = self.page.clone();
         self.said.status = status;
         self.said.bytes = if head_only { 0 } else { body.len() as u64 };
         let out = self.room(256 + body.len());
@@ -408,6 +414,7 @@ impl Session {
         for (name, value) in headers {
             writer.field(name, value.as_bytes());
         }
+        page::let_read(&mut writer, page.as_ref());
         if close {
             writer.field("Connection", b"close");
         }
@@ -451,6 +458,11 @@ impl Session {
             self.conn.finish_writing().await;
             self.deadline.disarm();
         }
+    }
+
+    /// Where the connection comes from.
+    pub(crate) fn client(&self) -> ClientKey {
+        self.guest.client
     }
 
     /// A watch for this exchange.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use weir_config::Settings;
+use weir_config::settings::WebSocket;
 
 use super::ledger::Ledger;
 use super::session::{Next, Session};
@@ -21,6 +22,19 @@ use crate::wire::{HeadWriter, RequestHead, ResponseHead};
 
 /// How long a client may take to close after the provider has.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Refuses a WebSocket where the settings do: its frames are neither read nor charged.
+pub(super) fn check_allowed(settings: &Settings) -> Result<(), Refusal> {
+    let message = match settings.websocket {
+        Some(WebSocket::Deny) => "WebSockets are switched off by `server.websocket: deny`",
+        None if settings.enforcement.can_block() => {
+            "`enforcement` blocks requests, and what passes in a WebSocket is not read; set `server.websocket: allow` to let \
+             it pass unread"
+        }
+        Some(WebSocket::Allow) | None => return Ok(()),
+    };
+    Err(Refusal::new(403, "permission_denied", message))
+}
 
 /// Refuses a handshake no server could answer (RFC 6455 section 4.2.1).
 pub(super) fn check_handshake(head: &RequestHead) -> Result<(), Refusal> {
@@ -56,7 +70,7 @@ pub(super) async fn serve(
     switch_head(session, &head, ledger);
     let out = session.written();
     if session.send(out).await.is_err() {
-        ledger.client_left();
+        ledger.cut_off(session.tenure.is_over());
         return Next::Close;
     }
     let early = std::mem::take(&mut session.buf);
@@ -81,6 +95,9 @@ pub(super) async fn serve(
         _ => ledger.failed("internal_error", "no descriptor was left for the two directions of a tunnel"),
     }
     tunnel.settle(ledger);
+    if session.tenure.is_over() {
+        ledger.cut_off(true);
+    }
     Next::Close
 }
 

@@ -1,12 +1,12 @@
-//! Tenants, keys and tokens as one: every change is made durable in the store and in force in the directory before it
-//! is answered.
+//! Tenants, keys and tokens as one.
 //!
-//! Invariants: what comes into being is stored first and let in second; what is revoked is let in nowhere when the call
-//! returns; a deleted tenant's credentials stop before its data goes, so that nothing is recorded for it afterwards. A
-//! plaintext key exists in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on
+//! Invariants: what comes into being is stored first and let in second; whoever is denied (a revoked key, a replaced token,
+//! a deleted tenant) is shut out of the directory first, before anything is waited for, and written down second: a store that
+//! cannot take it does not let them in again, and is asked until it can ([`Kept`]). A plaintext key exists in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on
 //! the API's blocking threads. Knows no HTTP.
 
 mod key_file;
+mod pending;
 mod token;
 
 use std::collections::BTreeMap;
@@ -23,13 +23,17 @@ use weir_storage::identity::{KeyRecord, NewTenant, TenantChange, TenantRecord};
 use weir_storage::query::{Page, Paged};
 use weir_storage::{NotWritten, ReadError, Store};
 
+use self::pending::{Denial, Pending};
 use self::token::{KEY_BYTES, TokenKey, with_prefix};
 use crate::admit::KEY_PREFIX;
-use crate::admit::directory::{Digest, Directory, Holder, Named};
-use crate::exchange::{Caller, Proof};
+use crate::admit::directory::{Digest, Directory, Holder, Named, Whom};
+use crate::exchange::{Caller, OPEN_ACTOR, Proof};
 
 /// Characters of a key that are kept to recognise it by.
 const SHOWN_CHARACTERS: usize = 12;
+
+/// Credentials of unknown holders that the log names one by one.
+const LISTED_MAX: usize = 20;
 
 /// Everything that lets somebody in.
 pub struct Identities {
@@ -40,9 +44,12 @@ pub struct Identities {
     token_key: OnceLock<TokenKey>,
     /// Only one thread makes the token key.
     making: Mutex<()>,
-    /// Shared by what lets somebody in, alone for what shuts somebody out: a credential that is stored first and let in
-    /// second must not be revoked between the two, or it would be let in for good.
+    /// Shared by what lets somebody in, alone for what shuts somebody out for good: a credential that is stored first and let
+    /// in second must not be revoked between the two, or it would be let in for good. Whoever is in the directory is shut out
+    /// before this is waited for.
     changing: RwLock<()>,
+    /// What is in force and not stored yet.
+    pending: Pending,
     /// Uses up to this second have been written down.
     written_s: AtomicU32,
     /// What else forgets a tenant that is deleted.
@@ -67,6 +74,15 @@ pub enum IdentityError {
     /// The caller's own credential has been taken away since it was let in.
     #[error("the caller's credential is no longer valid")]
     CallerGone,
+}
+
+/// Whether a denial, which is in force, outlives the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// It is in the store.
+    Durably,
+    /// The store could not take it, and is asked again until it can.
+    InMemory,
 }
 
 /// The caller's credential. `None` where it is nobody's: whoever asks administers, and may name a tenant that is to come.
@@ -128,6 +144,7 @@ impl Identities {
             token_key: cell,
             making: Mutex::new(()),
             changing: RwLock::new(()),
+            pending: Pending::default(),
             written_s: AtomicU32::new(0),
             forget: Box::new(|_| {}),
         })
@@ -171,6 +188,9 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`].
     pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, IdentityError> {
+        if self.pending.holds(Denial::Tenant(id)) {
+            return Ok(None);
+        }
         Ok(self.store.tenant(id)?)
     }
 
@@ -187,29 +207,28 @@ impl Identities {
         let event = event(by, "tenant.update", Some(id), id, []);
         let _shared = self.changing.read();
         self.still_let_in(by)?;
+        if self.pending.holds(Denial::Tenant(id)) {
+            return Ok(None);
+        }
         Ok(self.store.update_tenant(id, change, event)?)
     }
 
-    /// Deletes a tenant with everything it has; false when there is none of this id.
+    /// Deletes a tenant with everything it has; `None` when there is none of this id. Its credentials let nobody in from the
+    /// beginning of the call on.
     ///
     /// # Errors
-    /// [`IdentityError`]; the tenant and its credentials are as before.
-    pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<bool, IdentityError> {
-        let event = event(by, "tenant.delete", Some(id), id, []);
+    /// [`IdentityError`]; its credentials let nobody in all the same, unless the caller's own had been taken away.
+    pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<Option<Kept>, IdentityError> {
+        let was_in = self.shut_out(by, Whom::Tenant(id))?;
         let _alone = self.changing.write();
-        self.still_let_in(by)?;
-        let taken = self.directory.take(|holder| holder.tenant_id() == id);
-        let deleted = self.store.delete_tenant(id, event);
-        if deleted.is_err() {
-            for (digest, holder) in taken {
-                self.directory.insert(digest, holder);
-            }
-        }
-        let deleted = deleted?;
-        if deleted {
+        // Who was let in meanwhile, too.
+        let was_in = self.shut_out_again(Whom::Tenant(id)) || was_in;
+        let is_there = || was_in || matches!(self.store.tenant(id), Ok(Some(_)));
+        let kept = self.persist(Denial::Tenant(id), event(by, "tenant.delete", Some(id), id, []), was_in, is_there)?;
+        if kept.is_some() {
             (self.forget)(id);
         }
-        Ok(deleted)
+        Ok(kept)
     }
 
     // --- tokens ---
@@ -246,12 +265,71 @@ impl Identities {
         if gone { Err(IdentityError::CallerGone) } else { Ok(()) }
     }
 
+    /// The first half of every denial; see [`Directory::shut_out`].
+    fn shut_out(&self, by: &Caller, whom: Whom) -> Result<bool, IdentityError> {
+        self.directory.shut_out(own_credential(by), whom).map_err(|_| IdentityError::CallerGone)
+    }
+
+    /// Once more, with `changing` held alone: nobody is between being stored and being let in now.
+    fn shut_out_again(&self, whom: Whom) -> bool {
+        self.directory.shut_out(None, whom).unwrap_or(false)
+    }
+
+    /// The second half: has the denial stored, or keeps it to be tried again. `None` when the store knows nobody of that name.
+    /// With `changing` held alone.
+    fn persist(
+        &self,
+        denial: Denial,
+        by: AuditEvent,
+        was_in: bool,
+        is_there: impl FnOnce() -> bool,
+    ) -> Result<Option<Kept>, IdentityError> {
+        if self.pending.holds(denial) {
+            return Ok(Some(Kept::InMemory));
+        }
+        // With others waiting the store is known not to work, and nobody has to find that out again.
+        if was_in && self.pending.len() > 0 {
+            self.pending.push(denial, by, None);
+            return Ok(Some(Kept::InMemory));
+        }
+        match denial.write(&self.store, by.clone()) {
+            Ok(stored) => Ok(stored.then_some(Kept::Durably)),
+            Err(error) if is_there() => {
+                self.pending.push(denial, by, Some(&error));
+                Ok(Some(Kept::InMemory))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks the store again to keep what it could not take; how much it still has not.
+    pub fn persist_pending(&self) -> usize {
+        self.pending.retry(&self.store, |denial| {
+            if let Denial::Tenant(id) = denial {
+                (self.forget)(id);
+            }
+        });
+        self.pending.len()
+    }
+
+    /// Denials that are in force and not stored.
+    pub fn unwritten(&self) -> usize {
+        self.pending.len()
+    }
+
     /// With `changing` held.
     fn issue(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
+        if self.pending.holds(Denial::Tenant(id)) {
+            return Ok(None);
+        }
         let key = self.token_key()?;
-        let event = event(by, "token.issue", Some(id), id, []);
-        let Some(nonce) = self.store.issue_token(id, random_number()?, create, event)? else { return Ok(None) };
-        let token = Secret::new(key.token(id, nonce));
+        let issued = event(by, "token.issue", Some(id), id, []);
+        // Whoever presents a token learns nothing by being shown it.
+        let shown = (by.proof != Proof::Token).then(|| event(by, "token.show", Some(id), id, []));
+        let Some(stored) = self.store.issue_token(id, random_number()?, create, issued, shown)? else {
+            return Ok(None);
+        };
+        let token = Secret::new(key.token(id, self.pending.number_of(id).unwrap_or(stored)));
         let digest = Digest::of(token.expose());
         if self.directory.find(&digest).is_none() {
             self.directory.insert(digest, Holder::Token { tenant_id: id });
@@ -259,22 +337,27 @@ impl Identities {
         Ok(Some(token))
     }
 
-    /// Replaces a tenant's token; `None` when there is no such tenant. The former one is refused from now on.
+    /// Replaces a tenant's token; `None` when there is no such tenant. The former one lets nobody in from the beginning of the
+    /// call on.
     ///
     /// # Errors
-    /// [`IdentityError`]; the former token holds.
-    pub fn reset_token(&self, by: &Caller, id: TenantId) -> Result<Option<Secret>, IdentityError> {
+    /// [`IdentityError`]; the former token lets nobody in all the same, unless the caller's own credential had been taken away.
+    pub fn reset_token(&self, by: &Caller, id: TenantId) -> Result<Option<(Secret, Kept)>, IdentityError> {
         let key = self.token_key()?;
-        let nonce = random_number()?;
+        let number = random_number()?;
+        let whom = Whom::One(Named::Token(id));
+        let was_in = self.shut_out(by, whom)?;
         let _alone = self.changing.write();
-        self.still_let_in(by)?;
-        if !self.store.reset_token(id, nonce, event(by, "token.reset", Some(id), id, []))? {
+        let was_in = self.shut_out_again(whom) || was_in;
+        if self.pending.holds(Denial::Tenant(id)) {
             return Ok(None);
         }
-        let token = Secret::new(key.token(id, nonce));
-        // In the former one's place.
+        let is_there = || was_in || matches!(self.store.tenant(id), Ok(Some(_)));
+        let event = event(by, "token.reset", Some(id), id, []);
+        let Some(kept) = self.persist(Denial::Token(id, number), event, was_in, is_there)? else { return Ok(None) };
+        let token = Secret::new(key.token(id, number));
         self.directory.insert(Digest::of(token.expose()), Holder::Token { tenant_id: id });
-        Ok(Some(token))
+        Ok(Some((token, kept)))
     }
 
     /// The key tokens are derived from; made, and its file written, when there is none.
@@ -324,6 +407,9 @@ impl Identities {
         let event = event(by, "key.create", Some(tenant_id), record.id, detail);
         let _shared = self.changing.read();
         self.still_let_in(by)?;
+        if self.pending.holds(Denial::Tenant(tenant_id)) {
+            return Ok(None);
+        }
         if !self.store.create_key(record.clone(), *digest.as_bytes(), event)? {
             return Ok(None);
         }
@@ -339,18 +425,54 @@ impl Identities {
         Ok(self.store.list_keys(tenant, page)?)
     }
 
-    /// Revokes a key; false when there is none of this id, or it is revoked already. When this returns no core lets it
-    /// in, on whichever connection.
+    /// Revokes a key; `None` when there is none of this id, or it is revoked already. No core lets it in from the beginning of
+    /// the call on, on whichever connection.
     ///
     /// # Errors
-    /// [`IdentityError`]; the key holds.
-    pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<bool, IdentityError> {
+    /// [`IdentityError`]; the key lets nobody in all the same, unless the caller's own credential had been taken away.
+    pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<Option<Kept>, IdentityError> {
+        let whom = Whom::One(Named::Key(id));
+        let was_in = self.shut_out(by, whom)?;
         let _alone = self.changing.write();
-        self.still_let_in(by)?;
-        let revoked = self.store.revoke_key(id, event(by, "key.revoke", None, id, []))?;
-        // Also when the store says that it was revoked before: whoever asks again wants it shut out.
-        self.directory.remove(Named::Key(id));
-        Ok(revoked)
+        let was_in = self.shut_out_again(whom) || was_in;
+        self.persist(Denial::Key(id), event(by, "key.revoke", None, id, []), was_in, || was_in)
+    }
+
+    /// Says in the log which credentials anybody may have, because authentication was off when they were made or shown.
+    pub fn warn_of_open_credentials(&self) {
+        let known = match self.store.credentials_known_to(OPEN_ACTOR) {
+            Ok(known) => known,
+            Err(error) => {
+                tracing::warn!(%error, "it cannot be told which keys were made while authentication was off");
+                return;
+            }
+        };
+        for key in known.keys.iter().take(LISTED_MAX) {
+            tracing::warn!(
+                key = %key.id,
+                key_prefix = key.key_prefix,
+                tenant = %key.tenant_id,
+                role = %key.role,
+                created_at = %key.created_at,
+                "this key was made while authentication was off, by nobody knows whom, and lets its holder in; unless you know \
+                 it, revoke it (DELETE /api/v1/auth/keys/{{key}})"
+            );
+        }
+        for tenant in known.tokens.iter().take(LISTED_MAX) {
+            tracing::warn!(
+                tenant = %tenant,
+                "this tenant's token was shown while authentication was off, to nobody knows whom, and lets its holder in; reset \
+                 it (POST /api/v1/tenants/{{tenant}}/token/reset)"
+            );
+        }
+        let (keys, tokens) = (known.keys.len(), known.tokens.len());
+        if keys.max(tokens) > LISTED_MAX {
+            tracing::warn!(
+                keys,
+                tokens,
+                "there are more of these; `GET /api/v1/audit` has every one, by the actor `anonymous`"
+            );
+        }
     }
 
     /// Writes down which keys were used since the last call.

@@ -10,8 +10,8 @@
 //! | ready    | 200    | 200     | 200 `healthy`, or `degraded` with reasons |
 //! | draining | 200    | 503     | 503 `draining`                            |
 //!
-//! Degraded: the storage probe has missed `retries` times in a row, or a circuit breaker is open. Invariant: a phase
-//! never goes back. Knows neither HTTP nor the store; the probe tells it what it found.
+//! Degraded: the storage probe has missed `retries` times in a row, a circuit breaker is open, or the store has not taken who is
+//! denied; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the probe tells it what it found.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -65,6 +65,8 @@ pub struct Health {
     started: Instant,
     phase: AtomicU8,
     misses: AtomicU32,
+    /// How many denials are in force and not stored.
+    unwritten: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     io: OnceLock<Io>,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
@@ -76,6 +78,8 @@ pub struct Health {
 pub struct Report {
     /// `starting`, `healthy`, `degraded` or `draining`.
     pub status: &'static str,
+    /// Why it is degraded, one sentence each; empty while it is not.
+    pub reasons: Vec<String>,
     /// Storage connectivity.
     pub storage: StorageReport,
     /// The worse of the two breakers: `closed`, `half_open` or `open`.
@@ -160,6 +164,7 @@ impl Health {
             started: Instant::now(),
             phase: AtomicU8::new(Phase::Starting as u8),
             misses: AtomicU32::new(0),
+            unwritten: OnceLock::new(),
             io: OnceLock::new(),
             breakers,
             registry,
@@ -196,6 +201,12 @@ impl Health {
         self.io.get_or_init(|| io);
     }
 
+    /// Says whom to ask how many denials (revocations, new tokens, deletions) are in force and not stored; once.
+    pub fn watch_denials(&self, unwritten: impl Fn() -> usize + Send + Sync + 'static) {
+        // A second one would ask the same.
+        drop(self.unwritten.set(Box::new(unwritten)));
+    }
+
     /// Takes in the outcome of one storage probe; returns how many have missed in a row.
     pub fn probed(&self, ok: bool) -> u32 {
         // One prober writes; readers need no more than the latest value.
@@ -215,10 +226,22 @@ impl Health {
         // Nobody has asked the store before the gateway is ready; it may be the very thing that is waited for.
         let is_connected = phase != Phase::Starting && !self.is_too_many(self.misses.load(Ordering::Relaxed));
         let breaker = self.breakers.worst();
+        let mut reasons = Vec::new();
+        if !is_connected {
+            reasons.push("the store does not answer".to_owned());
+        }
+        let open = self.breakers.by_subsystem().into_iter().filter(|(_, breaker)| breaker.state() == State::Open);
+        reasons.extend(open.map(|(name, _)| format!("the circuit breaker of {name} is open")));
+        let unwritten = self.unwritten.get().map_or(0, |unwritten| unwritten());
+        if unwritten > 0 {
+            reasons.push(format!(
+                "{unwritten} revocations, new tokens or deletions are in force and not stored yet; a restart would undo them"
+            ));
+        }
         let status = match phase {
             Phase::Starting => "starting",
             Phase::Draining => "draining",
-            Phase::Ready if is_connected && breaker != State::Open => "healthy",
+            Phase::Ready if reasons.is_empty() => "healthy",
             Phase::Ready => "degraded",
         };
         let subsystem = |(name, breaker): (&'static str, &super::breaker::Breaker)| {
@@ -227,6 +250,7 @@ impl Health {
         let queues = self.registry.queues();
         let report = Report {
             status,
+            reasons,
             storage: StorageReport {
                 status: if is_connected { "connected" } else { "unavailable" },
                 profile: match self.facts.storage_profile {
@@ -290,6 +314,7 @@ mod tests {
             serde_json::to_value(report).unwrap(),
             json!({
                 "status": "healthy",
+                "reasons": [],
                 "storage": {"status": "connected", "profile": "lite"},
                 "circuit_breaker": "closed",
                 "ml_models": {"status": "disabled", "models": []},
@@ -331,6 +356,7 @@ mod tests {
         health.probed(false);
         let (is_up, report) = health.report();
         assert_eq!((is_up, report.status, report.storage.status), (true, "degraded", "unavailable"));
+        assert_eq!(report.reasons, ["the store does not answer"]);
         health.probed(true);
         assert_eq!(health.report().1.status, "healthy");
     }
@@ -342,6 +368,7 @@ mod tests {
         (0..11).for_each(|_| health.breakers.security.failure());
         let (is_up, report) = health.report();
         assert_eq!((is_up, report.status, report.circuit_breaker), (true, "degraded", "open"));
+        assert_eq!(report.reasons, ["the circuit breaker of security is open"]);
         assert_eq!(report.subsystems["security"].circuit_breaker, "open");
         assert_eq!(report.subsystems["storage"].circuit_breaker, "closed");
     }

@@ -97,6 +97,13 @@ pub(crate) fn receive_sockets(from: &UnixStream) -> io::Result<Vec<TcpListener>>
     if sockets.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(sockets) }
 }
 
+/// The user this process runs as.
+#[allow(unsafe_code)]
+pub(crate) fn user() -> u32 {
+    // SAFETY: geteuid takes nothing and always succeeds.
+    unsafe { libc::geteuid() }
+}
+
 /// Whether the process at the other end runs as the same user as this one, or as root.
 #[allow(unsafe_code)]
 pub(crate) fn is_trusted(peer: &UnixStream) -> bool {

@@ -91,3 +91,12 @@ pub struct Credentials {
     /// Digest of the key file that the tokens were derived with.
     pub token_key_sha256: Option<[u8; 32]>,
 }
+
+/// Credentials by who knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// Keys, oldest first.
+    pub keys: Vec<KeyRecord>,
+    /// Tenants with such a token.
+    pub tokens: Vec<TenantId>,
+}

@@ -267,6 +267,102 @@ on_both_drivers! {
         assert_eq!(["/health", "/", "/api/v1/traces", "/v1/models"].map(status), [404; 4]);
         assert_eq!(call(addr, Call::post("/metrics", "").bytes()).status, 405);
         assert_eq!(call(gateway.addr, Call::get("/metrics").bytes()).status, 401);
+        // On the main listener it shows what every tenant spends.
+        let tenant = gateway.tenant("Acme");
+        for (role, status) in [("viewer", 403), ("operator", 403), ("admin", 200)] {
+            let (_, key) = gateway.key(&tenant, role);
+            assert_eq!(call(gateway.addr, Call::get("/metrics").key(&key).bytes()).status, status, "{role}");
+        }
+    }
+
+    fn whoever_is_shown_a_token_stands_in_the_audit_log(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (admin_id, admin) = gateway.key(&tenant, "admin");
+        let token = gateway.token(&tenant);
+        let path = format!("/api/v1/tenants/{tenant}/token");
+        assert_eq!(call(gateway.addr, Call::get(&path).key(&admin).bytes()).status, 200);
+        let own = |call: Call| call.field("X-Service-Token", &token).bytes();
+        assert_eq!(call(gateway.addr, own(Call::get("/api/v1/tenants/current/token"))).status, 200);
+        let audit = gateway.admin(Call::get(&format!("/api/v1/audit?tenant_id={tenant}&limit=2"))).json();
+        let line = |at: usize| ["action", "actor", "target", "tenant_id"].map(|field| text_of(&audit["data"][at][field]));
+        assert_eq!(line(0), ["token.show", admin_id.as_str(), tenant.as_str(), tenant.as_str()]);
+        assert_eq!(line(1), ["token.issue", "bootstrap", tenant.as_str(), tenant.as_str()]);
+    }
+
+    fn keys_of_any_tenant_are_listed_by_its_id(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (id, _) = gateway.key(&tenant, "viewer");
+        assert_eq!(gateway.admin(Call::get("/api/v1/auth/keys")).json()["total"], 0, "the default tenant has none");
+        let listed = gateway.admin(Call::get(&format!("/api/v1/auth/keys?tenant_id={tenant}"))).json();
+        assert_eq!((&listed["total"], &listed["data"][0]["id"]), (&json!(1), &json!(id)));
+        assert_eq!(gateway.admin(Call::get("/api/v1/auth/keys?tenant_id=x")).status, 400);
+    }
+
+    fn whoever_tries_admin_keys_is_slowed_and_nobody_with_a_key_is(driver) {
+        let gateway = Setup::new(driver).with(AUTH).start();
+        let tenant = gateway.tenant("Acme");
+        let (_, key) = gateway.key(&tenant, "viewer");
+        let wrong = "x".repeat(BOOTSTRAP.len());
+        let guess = Call::get("/api/v1/tenants").key(&wrong).bytes();
+        let mut client = Client::connect(gateway.addr);
+        for _ in 0..21 {
+            client.say(&guess);
+            assert_eq!(client.answer().status, 401);
+        }
+        let start = std::time::Instant::now();
+        for _ in 0..4 {
+            client.say(&guess);
+            assert_eq!(client.answer().status, 401);
+        }
+        // Four a second from here on.
+        assert!(start.elapsed() >= std::time::Duration::from_millis(900), "{:?}", start.elapsed());
+        let refused = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| {
+                    let answer = call(gateway.addr, &guess);
+                    if answer.status == 429 {
+                        assert!(answer.header("retry-after").is_some() && answer.text().contains("use an API key"));
+                        refused.store(true, Ordering::SeqCst);
+                    }
+                });
+            }
+            eventually("not all of them can wait", || refused.load(Ordering::SeqCst).then_some(()));
+            let start = std::time::Instant::now();
+            let traces = Call::get("/api/v1/traces").key(&key);
+            assert_eq!(call(gateway.addr, traces.bytes()).status, 200);
+            assert!(start.elapsed() < std::time::Duration::from_secs(2), "a key waits for nobody: {:?}", start.elapsed());
+        });
+        // The right one is looked at like all others, in its turn.
+        let right = Call::get("/api/v1/tenants").key(BOOTSTRAP).bytes();
+        eventually("the admin key works", || (call(gateway.addr, &right).status == 200).then_some(()));
+    }
+
+    fn keys_made_while_authentication_was_off_are_listed_when_it_is_on(driver) {
+        let mut gateway = Setup::new(driver).start();
+        let made = call(gateway.addr, Call::post("/api/v1/tenants", r#"{"name":"Open"}"#).bytes());
+        let tenant = text(&made, "id");
+        let body = json!({ "tenant_id": tenant, "name": "planted", "role": "admin" }).to_string();
+        let made = call(gateway.addr, Call::post("/api/v1/auth/keys", body).bytes());
+        let (planted, key) = (text(&made, "id"), text(&made, "key"));
+        let token = call(gateway.addr, Call::get(&format!("/api/v1/tenants/{tenant}/token")).bytes());
+        assert_eq!(token.status, 200);
+        gateway.reconfigure(AUTH);
+        let line = gateway.logged("the planted key", |line| line.contains("made while authentication was off"));
+        assert!(line.contains(&planted) && line.contains(&key[..12]) && !line.contains(&key), "{line}");
+        let line = gateway.logged("the token", |line| line.contains("token was shown while authentication was off"));
+        assert!(line.contains(&tenant), "{line}");
+        let path = format!("/api/v1/auth/keys/{planted}");
+        assert_eq!(gateway.admin(Call::delete(&path)).status, 204);
+        assert_eq!(gateway.admin(Call::post(&format!("/api/v1/tenants/{tenant}/token/reset"), "")).status, 200);
+        let (known, _) = gateway.key(&tenant, "viewer");
+        gateway.restart();
+        // The list comes after what is logged at the start; a second start has nothing to list.
+        assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{known}"))).status, 204);
+        let log = gateway.log();
+        assert!(!log.iter().any(|line| line.contains("while authentication was off")), "{log:?}");
     }
 
     fn what_administrators_do_is_in_the_audit_log_by_key_id(driver) {

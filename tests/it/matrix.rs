@@ -29,7 +29,7 @@ const ROWS: &[Row] = &[
     ("GET", "/livez", "", Nothing, 200),
     ("GET", "/readyz", "", Nothing, 200),
     ("GET", "/api-doc/openapi.json", "", Nothing, 200),
-    ("GET", "/metrics", "", Viewer, 200),
+    ("GET", "/metrics", "", Admin, 200),
     ("GET", "/api/v1/traces", "", Viewer, 200),
     ("GET", "/api/v1/traces/{}", "", Viewer, 404),
     ("GET", "/api/v1/spans", "", Viewer, 200),

@@ -202,7 +202,8 @@ fn a_successor_that_does_not_come_up_changes_nothing() {
     let mut gateway = Setup::new(Driver::Auto).upstream(upstream.url()).start();
     // It gets the sockets and then finds that its database cannot be opened.
     let config = gateway.folder().join("broken.yaml");
-    let database = gateway.folder().join("no/such/folder/weir.db");
+    let database = gateway.folder().join("a-folder");
+    std::fs::create_dir(&database).unwrap();
     let text = format!("listen_addr: {}\nstorage: {{database_path: '{}'}}\n", gateway.addr, database.display());
     std::fs::write(&config, text).unwrap();
     let status = weir(&["serve", "--take-over", "--config", config.to_str().unwrap()]).status().unwrap();

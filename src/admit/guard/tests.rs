@@ -3,6 +3,7 @@
 use weir_config::vocab::KeyId;
 
 use super::*;
+use crate::admit::directory::Whom;
 
 const ADMIN: &[u8] = b"bootstrap-key-0123";
 const VIEWER: &[u8] = b"svc_viewer";
@@ -144,7 +145,7 @@ fn what_a_connection_remembers_ends_with_a_change_of_the_directory() {
     let presented = Presented { x_api_key: Some(OPERATOR), ..Presented::default() };
     let mut caller = || guard.caller(&mut memory, &presented, Role::Viewer, NOW_S);
     assert!(caller().is_ok() && caller().is_ok());
-    guard.directory().take(|held| *held == holder(2, Role::Operator));
+    guard.directory().shut_out(None, Whom::One(holder(2, Role::Operator).named())).unwrap();
     assert_eq!(caller(), Err(Denied::Unknown));
     guard.directory().insert(Digest::of(OPERATOR), holder(4, Role::Viewer));
     assert_eq!(caller().map(|caller| caller.proof), Ok(Proof::Key(KeyId::from_bytes([4; 16]))));

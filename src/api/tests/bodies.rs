@@ -82,15 +82,6 @@ fn what_is_not_json_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_page_of_another_site_changes_nothing() {
-    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 400), ("none", 400)] {
-        let fields = [("content-type", "application/json"), ("sec-fetch-site", site)];
-        assert_eq!(world().ask("POST", &actions(), &fields).status(), status, "{site}");
-        assert_eq!(world().ask("GET", "/api/v1/traces", &fields).status(), 200, "{site} may be followed to a list");
-    }
-}
-
-#[test]
 fn what_the_store_does_not_take_has_a_status_of_its_own() {
     let body = json!({"action_type": "tool_call", "name": "x"});
     for (error, status, kind) in [

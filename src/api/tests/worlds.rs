@@ -23,7 +23,7 @@ use crate::admit::directory::Digest;
 use crate::admit::{Guard, Memory, Presented};
 use crate::api::{Access, router, terms};
 use crate::exchange::{Caller, Proof};
-use crate::identity::{Identities, IdentityError};
+use crate::identity::{Identities, IdentityError, Kept};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
@@ -328,7 +328,7 @@ fn who_was_let_in_before_its_tenant_was_deleted_does_not_bring_it_back() {
         let late = Caller { tenant_id: id, role: Role::Operator, proof };
         side.identities.token(&admin, id, false).unwrap().unwrap();
         assert!(side.identities.own_token(&late).unwrap().is_some());
-        assert!(side.identities.delete_tenant(&admin, id).unwrap());
+        assert_eq!(side.identities.delete_tenant(&admin, id).unwrap(), Some(Kept::Durably));
         assert!(side.identities.own_token(&late).unwrap().is_none());
         assert!(!is_there() && side.identities.directory().is_empty(), "by token: {by_token}");
     }

@@ -16,7 +16,7 @@ use crate::identity::{ActiveKey, Credentials, KeyRecord};
 use crate::query::{Page, Paged};
 use crate::store::{Store, effective};
 
-fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
+pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     let text: String = row.get(column)?;
     text.parse().map_err(|error| {
         rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))

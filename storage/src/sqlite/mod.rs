@@ -21,6 +21,7 @@ mod migrate;
 mod open;
 mod paging;
 mod pool;
+mod provenance;
 mod read;
 mod report_builder;
 mod reports;

@@ -170,7 +170,7 @@ impl Store {
     }
 
     /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
-    /// such tenant and `create` is false.
+    /// such tenant and `create` is false. `issued` is written down where it is the first, `shown` where it is not.
     ///
     /// # Errors
     /// [`NotWritten`].
@@ -179,7 +179,8 @@ impl Store {
         id: TenantId,
         fresh: i64,
         create: bool,
-        by: AuditEvent,
+        issued: AuditEvent,
+        shown: Option<AuditEvent>,
     ) -> Result<Option<i64>, NotWritten> {
         self.write("write_token", move |tx| {
             if create {
@@ -188,8 +189,11 @@ impl Store {
             let present = nonce(tx.conn, id)?;
             if let Some(None) = present {
                 set_nonce(tx, id, fresh)?;
-                tx.audit(&by)?;
+                tx.audit(&issued)?;
                 return Ok(Some(fresh));
+            }
+            if let (Some(Some(_)), Some(shown)) = (present, &shown) {
+                tx.audit(shown)?;
             }
             Ok(present.flatten())
         })

@@ -5,7 +5,8 @@ use serde_json::{Map, json};
 use tempfile::TempDir;
 use weir_config::settings::Window;
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
-use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, TenantChange};
+use weir_storage::audit::AuditEvent;
+use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, Provenance, TenantChange};
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
@@ -135,10 +136,10 @@ fn a_tenant_seen_on_traffic_is_listed_under_its_id() {
         assert!(seen.created_at.micros() > 1_700_000_000_000_000);
         assert_eq!(store.token_nonce(tenant(5)).unwrap(), Some(None));
         assert_eq!(store.token_nonce(tenant(6)).unwrap(), None);
-        assert_eq!(store.issue_token(tenant(6), 41, false, event("token.issue", None)).unwrap(), None);
-        assert_eq!(store.issue_token(tenant(7), 40, true, event("token.issue", None)).unwrap(), Some(40));
-        assert_eq!(store.issue_token(tenant(5), 41, false, event("token.issue", None)).unwrap(), Some(41));
-        assert_eq!(store.issue_token(tenant(5), 42, true, event("token.issue", None)).unwrap(), Some(41));
+        assert_eq!(store.issue_token(tenant(6), 41, false, event("token.issue", None), None).unwrap(), None);
+        assert_eq!(store.issue_token(tenant(7), 40, true, event("token.issue", None), None).unwrap(), Some(40));
+        assert_eq!(store.issue_token(tenant(5), 41, false, event("token.issue", None), None).unwrap(), Some(41));
+        assert_eq!(store.issue_token(tenant(5), 42, true, event("token.issue", None), None).unwrap(), Some(41));
         assert!(store.reset_token(tenant(5), 43, event("token.reset", None)).unwrap());
         assert!(!store.reset_token(tenant(6), 43, event("token.reset", None)).unwrap());
         assert_eq!(store.load_credentials().unwrap().tokens, [(tenant(5), 43), (tenant(7), 40)]);
@@ -176,7 +177,7 @@ fn deleting_a_tenant_leaves_nothing_of_it_and_everything_of_the_others() {
         for id in [1, 2] {
             create(store, tenant(id), "Some");
             assert!(add(store, key(tenant(id), "key")));
-            assert_eq!(store.issue_token(tenant(id), 7, false, event("token.issue", None)).unwrap(), Some(7));
+            assert_eq!(store.issue_token(tenant(id), 7, false, event("token.issue", None), None).unwrap(), Some(7));
             put(store, [span_of(tenant(id), 1)]);
         }
         let before = span_of(tenant(1), 2);
@@ -208,7 +209,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     create(&store, tenant(1), "First");
     let one = key(tenant(1), "one");
     assert!(add(&store, one.clone()));
-    store.issue_token(tenant(1), 7, false, event("token.issue", None)).unwrap();
+    store.issue_token(tenant(1), 7, false, event("token.issue", None), None).unwrap();
     store.note_token_key([3; 32]).unwrap();
     // Opened beside the living store, as after a kill: nothing was flushed or closed.
     let again = open(&path);
@@ -279,5 +280,40 @@ fn what_a_tenant_has_spent_since_before_its_deletion_is_not_written_down_and_wha
         create(store, tenant(1), "First");
         assert_eq!(save(before_s, 8).len(), 1, "who drains still counts what the former one has spent");
         assert_eq!(kept(), [(tenant(1), 2), (tenant(2), 5)]);
+    });
+}
+
+#[test]
+fn credentials_are_told_by_who_made_or_saw_them() {
+    on_both(|store| {
+        let by = |actor: &str, action: &str, target: String| AuditEvent {
+            actor: actor.to_owned(),
+            target: Some(target),
+            ..event(action, Some(tenant(1)))
+        };
+        create(store, tenant(1), "First");
+        create(store, tenant(2), "Second");
+        let made: Vec<_> = [("anonymous", "open"), ("anonymous", "revoked"), ("bootstrap", "known")]
+            .into_iter()
+            .map(|(actor, name)| {
+                let (record, sha256) = key(tenant(1), name);
+                let event = by(actor, "key.create", record.id.to_string());
+                assert!(store.create_key(record.clone(), sha256, event).unwrap());
+                record
+            })
+            .collect();
+        store.revoke_key(made[1].id, event("key.revoke", None)).unwrap();
+        for id in [1, 2] {
+            let issued = by("bootstrap", "token.issue", tenant(id).to_string());
+            store.issue_token(tenant(id), 7, false, issued.clone(), None).unwrap();
+            let shown = by("anonymous", "token.show", tenant(id).to_string());
+            store.issue_token(tenant(id), 8, false, issued, Some(shown)).unwrap();
+        }
+        let audit = store.list_audit(Some(tenant(1)), page(2, 0)).unwrap().data;
+        assert_eq!((audit[0].action.as_str(), audit[0].actor.as_str()), ("token.show", "anonymous"));
+        store.reset_token(tenant(2), 9, by("bootstrap", "token.reset", tenant(2).to_string())).unwrap();
+        let known = store.credentials_known_to("anonymous").unwrap();
+        assert_eq!(known, Provenance { keys: vec![made[0].clone()], tokens: vec![tenant(1)] });
+        assert_eq!(store.credentials_known_to("nobody").unwrap(), Provenance::default());
     });
 }

@@ -38,7 +38,9 @@ on_both_drivers! {
         assert!(requests.len() >= 300, "{}", requests.len());
         let recorder = Recorder::start();
         let upstream = format!("http://{}", recorder.addr);
-        let gateway = Setup::new(driver).upstream(upstream).unlimited().storage("{profile: memory}").start();
+        let named = "allowed_hosts: [weir.internal.example]";
+        let setup = Setup::new(driver).upstream(upstream).unlimited().storage("{profile: memory}");
+        let gateway = setup.server(named).start();
         // One connection for many, as clients do.
         for batch in requests.chunks(25) {
             let mut client = Client::connect(gateway.addr);

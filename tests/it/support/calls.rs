@@ -33,7 +33,7 @@ impl Call {
 
     fn head(&self) -> String {
         let fields: String = self.fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        format!("{} {} HTTP/1.1\r\nHost: llm.example\r\n{fields}", self.method, self.target)
+        format!("{} {} HTTP/1.1\r\nHost: weir\r\n{fields}", self.method, self.target)
     }
 
     /// The request with its body counted by Content-Length.

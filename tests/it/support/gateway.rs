@@ -301,6 +301,13 @@ impl Gateway {
         Self { process, addr, log_level: self.log_level, env: self.env.clone(), config, folder }
     }
 
+    /// Starts again with `more` lines of configuration.
+    pub(crate) fn reconfigure(&mut self, more: &str) {
+        let text = std::fs::read_to_string(&self.config).expect("our own file");
+        std::fs::write(&self.config, format!("{text}{more}\n")).expect("a writable folder");
+        self.restart();
+    }
+
     /// Starts the same configuration again after the process has ended; the port may be another.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
