@@ -2,7 +2,8 @@
 """Writes the built-in price list from a public price map.
 
     pip download --no-deps litellm && unzip -o litellm-*.whl 'litellm/model_prices*'
-    config/prices/build.py litellm/model_prices_and_context_window_backup.json 1.109.1 2026-11-21 > config/prices/builtin.tsv
+    config/prices/build.py litellm/model_prices_and_context_window_backup.json 1.109.1 2026-11-21 > prices.new &&
+      mv prices.new config/prices/builtin.tsv
 
 Only facts are taken: names and prices of text models that are charged per token and not gone for more than a year. Prices become US dollars per million
 tokens with at most six decimals, names lower case, rows sorted by the bytes of the name, because the gateway searches

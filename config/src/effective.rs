@@ -13,8 +13,8 @@ const ORIGIN_COLUMN: usize = 64;
 /// Every setting with the value in effect, nested by path. Variables without a path stand under `environment`.
 pub fn effective(loaded: &Loaded) -> Value {
     let mut root = Map::new();
-    for (path, value) in &loaded.shown {
-        insert(&mut root, path, value.clone());
+    for setting in catalogue::settings() {
+        insert(&mut root, setting.path, loaded.in_effect(setting));
     }
     Value::Object(root)
 }
@@ -47,9 +47,12 @@ pub fn described(loaded: &Loaded) -> String {
             text.push_str(&format!("{}{section}:\n", "  ".repeat(depth)));
         }
         sections = parts;
-        let value = loaded.shown.get(setting.path).unwrap_or(&Value::Null);
-        let line = format!("{}{name}: {value}", "  ".repeat(sections.len()));
-        text.push_str(&format!("{line:<ORIGIN_COLUMN$} # {origin}\n"));
+        let line = format!("{}{name}: {}", "  ".repeat(sections.len()), loaded.in_effect(setting));
+        let remark = match setting.build {
+            Build::NotBuilt { feature, .. } => format!("; {feature} is not built into this version"),
+            Build::Built { .. } => String::new(),
+        };
+        text.push_str(&format!("{line:<ORIGIN_COLUMN$} # {origin}{remark}\n"));
     }
     for setting in catalogue::settings().filter(|setting| !setting.in_file()) {
         let origin = loaded.origins.get(setting.path).copied().unwrap_or(Origin::Default);

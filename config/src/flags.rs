@@ -57,11 +57,7 @@ impl Loaded {
     /// The flags by wire name with the values in effect. A flag whose feature is not built shows what this version
     /// does: off.
     pub fn flags(&self) -> Map<String, Value> {
-        let now = |setting: &Setting| match setting.build {
-            Build::NotBuilt { also: Some(also), banner: true, .. } => also.to_value(),
-            _ => self.shown.get(setting.path).cloned().unwrap_or_else(|| setting.default.to_value()),
-        };
-        flags().map(|(flag, setting)| (flag.to_owned(), now(setting))).collect()
+        flags().map(|(flag, setting)| (flag.to_owned(), self.in_effect(setting))).collect()
     }
 
     /// These settings with some flags changed.
@@ -118,8 +114,17 @@ impl Loaded {
             set(&mut self.settings, &value).map_err(unfit)?;
         }
         self.shown.insert(setting.path, value.clone());
-        self.origins.insert(setting.path, Origin::Overlay);
-        self.overlay.insert(name, value);
+        match self.beneath.get(name) {
+            // What the file says needs no entry, and an entry would beat the file when that is edited.
+            Some((beneath, origin)) if *beneath == value => {
+                self.origins.insert(setting.path, *origin);
+                self.overlay.remove(name);
+            }
+            _ => {
+                self.origins.insert(setting.path, Origin::Overlay);
+                self.overlay.insert(name, value);
+            }
+        }
         Ok(())
     }
 

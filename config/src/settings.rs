@@ -223,6 +223,17 @@ pub enum EnforcementMode {
     Flag,
 }
 
+impl EnforcementMode {
+    /// As the configuration writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Block => "block",
+            Self::Flag => "flag",
+        }
+    }
+}
+
 /// `enforcement.analysis_depth` values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnalysisDepth {

@@ -4,7 +4,7 @@
 //! |--------|----------------------------------------|----------------------------------------------------------|
 //! | GET    | /api/v1/config/features                | the 13 flags, flat                                       |
 //! | PUT    | /api/v1/config/features                | the same after the change, plus `persisted`              |
-//! | GET    | /api/v1/config/live                    | `{"config", "sources"}`, secrets masked                  |
+//! | GET    | /api/v1/config/live                    | `{"config", "sources", "not_built"}`, secrets masked     |
 //! | GET    | /admin/feature-flags                   | `{"llm_judge_enabled"}`                                  |
 //! | PUT    | /admin/feature-flags/llm_judge_enabled | the same after the change                                |
 //!
@@ -41,6 +41,8 @@ pub(super) struct Live {
     config: Map<String, Value>,
     /// By path: `default`, `file`, `overlay`, `env` or `cli`.
     sources: BTreeMap<String, String>,
+    /// Settings that have no effect in this version, by path, with the feature they belong to.
+    not_built: BTreeMap<String, String>,
 }
 
 /// The flag of the admin interface.

@@ -33,4 +33,5 @@ mod visitors;
 
 pub(crate) use certificate::check_certificate;
 pub use error::StartError;
+pub(crate) use parts::token_key_file;
 pub use run::{Gateway, start, take_over};

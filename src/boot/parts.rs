@@ -34,7 +34,7 @@ const INFERENCE_QUEUE_JOBS: usize = 4_096;
 const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Where the key of tenant tokens is kept: beside the database, unless the settings say otherwise.
-pub(super) fn token_key_file(settings: &Settings) -> Option<PathBuf> {
+pub(crate) fn token_key_file(settings: &Settings) -> Option<PathBuf> {
     let beside = || {
         let mut path = settings.storage.database_path.clone().into_os_string();
         path.push(".key");

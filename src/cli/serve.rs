@@ -22,7 +22,7 @@ pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, Sta
     // Registered before anything is started: a signal during the start must not be lost.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|source| StartError::Thread { what: "the signal handler", source })?;
-    for warning in loaded.alarms.iter().chain(&loaded.warnings) {
+    for warning in loaded.alarms.iter().chain(&loaded.warnings).chain(&loaded.remarks()) {
         tracing::warn!("{warning}");
     }
     let start = if how.take_over { boot::take_over } else { boot::start };
@@ -97,7 +97,7 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
         advisory = on_off(settings.llm_advisory_injection_enabled),
         rate_limit = on_off(settings.rate_limiting.enabled),
         circuit_breaker = on_off(settings.circuit_breaker.enabled),
-        enforcement = ?settings.enforcement.mode,
+        enforcement = settings.enforcement.mode.as_str(),
         fails_open = "analysis (queue full, timeout), storage (queue full, breaker open)",
         "features"
     );
@@ -105,7 +105,10 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
         tracing::info!(proxy = proxy.authority(), named_by = proxy.variable, "the provider is reached through a proxy");
     }
     if !loaded.not_built_defaults.is_empty() {
-        tracing::info!(missing = loaded.not_built_defaults.join(", "), "on by default but not built into this version");
+        tracing::info!(
+            features = loaded.not_built_defaults.join(", "),
+            "not built into this version, and so off; nothing is wrong with this installation"
+        );
     }
     if !settings.auth.enabled && !gateway.addr().ip().is_loopback() {
         tracing::warn!(

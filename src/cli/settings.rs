@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use super::{Options, PrintFormat, doctor, say, sources};
 use crate::boot::StartError;
+use crate::ops::log;
 
 /// Says whether a start would accept the settings and the files they name.
 pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
-    for warning in &loaded.warnings {
+    log::check_filter(&loaded.settings.logging.filter)?;
+    for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
         say(&format!("warning: {warning}"));
     }
     let file =

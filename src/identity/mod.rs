@@ -102,6 +102,11 @@ pub struct CreatedKey {
     pub plaintext: Secret,
 }
 
+/// Whether a start could use the file with the key of tenant tokens; one that is not there yet can be made.
+pub(crate) fn check_key_file(path: &std::path::Path) -> Result<(), key_file::KeyFileError> {
+    key_file::read(path).map(drop)
+}
+
 impl Identities {
     /// Loads what lets somebody in. `key_file` is read when it is there, and made when the first token is asked for.
     ///

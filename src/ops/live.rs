@@ -60,10 +60,10 @@ impl LiveSettings {
         self.loaded.load().flags()
     }
 
-    /// Every setting with its source, secrets masked: `{"config":{...},"sources":{path: layer}}`.
+    /// Every setting with its source, secrets masked: `{"config":{...},"sources":{path: layer},"not_built":{path: feature}}`.
     pub fn show(&self) -> Value {
         let loaded = self.loaded.load();
-        json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins })
+        json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins, "not_built": weir_config::not_built() })
     }
 
     /// Changes some flags, all or none. The overlay is written first, so that what was answered survives; where it

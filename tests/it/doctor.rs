@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
+use weir_config::catalogue::{self, Build, Kind};
 
 use crate::support::{ClosedPort, Driver, Setup, Upstream, weir};
 
@@ -228,6 +229,125 @@ fn check_looks_at_the_files_too() {
     assert!(code == 0 && text.contains("service.yaml: ok\nok    database "), "{text}");
     let (code, text) = check("upstream_ca_file: /nowhere/ca.pem\n");
     assert!(code == 1 && text.contains("FAIL  ca file "), "{text}");
+}
+
+/// What `weir` says with these arguments, both outputs together, and its exit code.
+fn said(args: &[&str]) -> (i32, String) {
+    let output = weir(args).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8(text).unwrap())
+}
+
+/// Goes over the table of settings: whatever names a file is looked at, and as a start does.
+#[test]
+fn check_refuses_every_file_that_a_start_refuses() {
+    let patient = Patient::new();
+    let broken = patient.path("broken");
+    std::fs::write(&broken, "this is: [neither, a certificate\n").unwrap();
+    let mut seen = 0;
+    for setting in catalogue::settings().filter(|setting| matches!(setting.build, Build::Built { .. })) {
+        if !matches!(setting.kind, Kind::File | Kind::DatabaseFile) {
+            continue;
+        }
+        seen += 1;
+        let (section, name) = setting.path.split_once('.').unwrap_or(("", setting.path));
+        let more = match section {
+            "" => format!("{name}: '{broken}'\n"),
+            section => format!("{section}: {{{name}: '{broken}'}}\n"),
+        };
+        let more = match name {
+            "tls_cert_file" => format!("enable_tls: true\ntls_key_file: '{broken}'\n{more}"),
+            "tls_key_file" => format!("enable_tls: true\ntls_cert_file: '{broken}'\n{more}"),
+            "upstream_ca_file" => format!("upstream_url: https://127.0.0.1:1\n{more}"),
+            _ => more,
+        };
+        let config = patient.config(&more);
+        let (code, text) = said(&["check", "--config", &config]);
+        assert!(code != 0 && text.contains("FAIL") && text.contains(&broken), "{}: {code} {text}", setting.path);
+        let (code, text) = said(&["--config", &config]);
+        assert!(code == 78 && text.contains(&broken), "{}: {code} {text}", setting.path);
+    }
+    assert!(seen >= 6, "{seen} settings name a file");
+}
+
+#[test]
+fn a_pricing_file_that_is_missing_or_broken() {
+    let patient = Patient::new();
+    let good = patient.path("good.yaml");
+    std::fs::write(&good, "models: {m: {input_per_million: 1, output_per_million: 2}}\n").unwrap();
+    let examine = |path: &str| patient.examine(&format!("cost_estimation: {{pricing_file: '{path}'}}\n"));
+    examine(&good).assert("ok", "pricing file", &[&good]);
+    examine("/nowhere/prices.yaml").assert(
+        "FAIL",
+        "pricing file",
+        &["cost_estimation.pricing_file", "/nowhere/prices.yaml"],
+    );
+}
+
+#[test]
+fn what_beats_the_file_or_has_no_effect_is_named_by_start_check_and_doctor() {
+    let patient = Patient::new();
+    std::fs::write(patient.path("config.runtime.yaml"), "enforcement_mode: log\n").unwrap();
+    let more = "enforcement: {mode: block}\nsecurity_analysis: {ml_enabled: true}\n";
+    let beats = format!("`enforcement.mode` is \"log\": the runtime overlay {}", patient.path("config.runtime.yaml"));
+    let idle = "`security_analysis.ml_enabled` has no effect: the ML classifier is not built into this version";
+    let config = patient.config(more);
+    let (code, text) = said(&["check", "--config", &config]);
+    assert!(
+        code == 0 && text.contains(&format!("warning: {beats}")) && text.contains(&format!("warning: {idle}")),
+        "{text}"
+    );
+    let report = patient.examine(more);
+    for what in [beats.as_str(), idle] {
+        let line = report.lines.iter().find(|line| line.text.starts_with(what)).unwrap_or_else(|| panic!("{what}"));
+        assert_eq!((line.level.as_str(), line.topic.as_str()), ("warn", "settings"));
+    }
+    let gateway = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: true}").start();
+    let warning = gateway.logged("what has no effect", |line| line.contains(idle));
+    assert!(warning.contains("\"WARN\""), "{warning}");
+}
+
+#[test]
+fn a_log_filter_nobody_understands() {
+    let patient = Patient::new();
+    let config = patient.config("");
+    let with = |filter: &str, command: &str| {
+        let mut asked = weir(&[command, "--config", &config]);
+        asked.env("RUST_LOG", filter);
+        asked
+    };
+    let output = with("weir=loud", "check").output().unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("log filter `weir=loud`"));
+    report(with("weir=loud", "doctor")).assert("FAIL", "settings", &["log filter `weir=loud`"]);
+    report(with("verbose", "doctor")).assert("warn", "settings", &["RUST_LOG: `verbose` is no level"]);
+}
+
+#[test]
+fn without_a_configuration_file_check_says_that_flags_are_not_kept() {
+    let patient = Patient::new();
+    let output = weir(&["check"]).env("SERVICE_STORAGE_DATABASE_PATH", patient.path("weir.db")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("ok    overlay       none, without a configuration file: flags changed"), "{text}");
+}
+
+#[test]
+fn the_readme_names_the_flags_that_change_in_this_version() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (built, others): (Vec<&catalogue::Setting>, Vec<&catalogue::Setting>) = catalogue::settings()
+        .filter(|setting| setting.wire.is_some())
+        .partition(|setting| matches!(setting.build, Build::Built { .. }));
+    let mut names: Vec<String> = built.iter().map(|setting| format!("`{}`", setting.wire.unwrap())).collect();
+    names.sort();
+    let (last, first) = names.split_last().unwrap();
+    let words = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!((built.len(), others.len()), (5, 8), "the words below say so");
+    for said in [
+        format!("Five flags change without a restart, all of a request or none: {} and {last}.", first.join(", ")),
+        "shows eight more, whose features are not built into this version".to_owned(),
+    ] {
+        assert!(words.contains(&said), "the README does not say: {said}");
+    }
 }
 
 /// What stands in the README is what the commands say, but for numbers, addresses and paths.

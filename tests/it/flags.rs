@@ -229,3 +229,31 @@ fn a_request_in_flight_keeps_its_settings() {
     assert_eq!(client.answer().status, 200, "it began before the change");
     assert_eq!(call(gateway.addr, chat_call(ATTACK).bytes()).status, 403);
 }
+
+#[test]
+fn there_is_one_answer_to_what_is_on() {
+    let gateway = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: true}").start();
+    let live = gateway.json("/api/v1/config/live");
+    assert_eq!(features(&gateway)["analyzer_ml_enabled"], false);
+    assert_eq!(live["config"]["security_analysis"]["ml_enabled"], false);
+    assert_eq!(live["config"]["security_analysis"]["ml_preload"], false);
+    assert_eq!(live["not_built"]["security_analysis.ml_enabled"], "the ML classifier");
+    assert_eq!(live["not_built"]["enforcement.mode"], Value::Null);
+    assert_eq!(gateway.json("/health")["ml_models"]["status"], "disabled");
+}
+
+#[test]
+fn a_flag_put_back_to_what_the_file_says_no_longer_beats_it() {
+    let mut gateway = Setup::new(Driver::Auto).with("enforcement: {mode: flag}").start();
+    for mode in ["log", "flag"] {
+        let answer = put(&gateway, json!({ "enforcement_mode": mode }));
+        assert_eq!((answer.status, &answer.json()["persisted"]), (200, &json!(true)));
+    }
+    let config = gateway.folder().join("service.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("{mode: flag}", "{mode: block}")).unwrap();
+    gateway.restart();
+    assert_eq!(features(&gateway)["enforcement_mode"], "block", "the edited file counts");
+    let banner = gateway.logged("the features", |line| line.contains("\"message\":\"features\""));
+    assert!(banner.contains("\"enforcement\":\"block\""), "as the configuration writes it: {banner}");
+}

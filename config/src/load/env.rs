@@ -16,6 +16,9 @@ use crate::catalogue::{self, EnvRule, Kind, Setting};
 pub(super) const CONFIG: &str = "SERVICE_CONFIG";
 pub(super) const RUNTIME_CONFIG: &str = "SERVICE_RUNTIME_CONFIG";
 
+/// The filter that `tracing` reads.
+const RUST_LOG: &str = "RUST_LOG";
+
 /// The value of a variable, unless it is empty.
 pub(super) fn variable<'a>(env: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
     env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
@@ -39,6 +42,7 @@ pub(super) fn read(env: &BTreeMap<String, String>, layers: &mut Layers) {
         }
     }
     warn_about_near_misses(env, layers);
+    warn_about_log_filter(env, layers);
 }
 
 /// Lays a command-line option over `layers`.
@@ -87,6 +91,24 @@ fn node(setting: &Setting, rule: EnvRule, text: &str) -> Node {
 /// Whether somebody who wrote this meant true or false for certain.
 fn is_word_for_bool(text: &str) -> bool {
     ["1", "true", "yes", "0", "false", "no", "off"].iter().any(|word| word.eq_ignore_ascii_case(text))
+}
+
+/// Warns about a word in RUST_LOG that is no level: it is taken for a module, and silences everything else.
+fn warn_about_log_filter(env: &BTreeMap<String, String>, layers: &mut Layers) {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let filter = variable(env, RUST_LOG).unwrap_or_default();
+    for word in filter.split(',').map(str::trim).filter(|word| !word.is_empty() && !word.contains(['=', '['])) {
+        let is_level =
+            LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word)) || word.parse::<u8>().is_ok_and(|n| n <= 5);
+        if is_level || word.starts_with("weir") {
+            continue;
+        }
+        let meant = nearest(word, LEVELS).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
+        layers.warnings.push(format!(
+            "{RUST_LOG}: `{word}` is no level{meant}: it is taken for the name of a module, of which nothing is logged here; \
+             use error, warn, info, debug or trace, or directives such as `info,weir::flow=debug`"
+        ));
+    }
 }
 
 /// Warns about `SERVICE_*` variables that look like a known one with a typing mistake. Others are left alone: an

@@ -138,11 +138,22 @@ fn advice_for_unknown(section: &str, key: &str) -> String {
     if let (Some(only), None) = (elsewhere.next(), elsewhere.next()) {
         return format!("did you mean `{}`?", only.path);
     }
-    match nearest(key, catalogue::names_in(section)) {
+    let beginning = || distinct(catalogue::names_in(section)).filter(|name| begins(name, key));
+    let meant = match (beginning().next(), beginning().nth(1)) {
+        // Half a name, such as `database` for `database_path`.
+        (Some(only), None) => Some(only),
+        _ => nearest(key, catalogue::names_in(section)),
+    };
+    match meant {
         Some(name) if section.is_empty() => format!("did you mean `{name}`?"),
         Some(name) => format!("did you mean `{section}.{name}`?"),
         None => "remove it".to_owned(),
     }
+}
+
+/// Whether `key` is the beginning of `name`, up to one of its underscores.
+fn begins(name: &str, key: &str) -> bool {
+    !key.is_empty() && name.strip_prefix(key).is_some_and(|rest| rest.starts_with('_'))
 }
 
 /// Without neighbours that repeat.

@@ -76,6 +76,8 @@ pub struct Loaded {
     pub(crate) shown: BTreeMap<&'static str, Value>,
     /// What the overlay says, by wire flag.
     pub(crate) overlay: BTreeMap<&'static str, Value>,
+    /// What would hold without it, and from where, by wire flag.
+    pub(crate) beneath: BTreeMap<&'static str, (Value, Origin)>,
 }
 
 impl fmt::Debug for Sources {
@@ -101,6 +103,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     let config_file = sources.config.clone().or_else(|| env::variable(&sources.env, env::CONFIG).map(PathBuf::from));
     let config_text = config_file.as_deref().and_then(|path| read_config(path, sources, &mut layers));
     let overlay_path = overlay_path(sources, config_file.as_deref());
+    let beneath = beneath_overlay(&layers);
     if let Some(path) = &overlay_path {
         read_overlay(path, &mut layers);
     }
@@ -130,6 +133,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         not_built_defaults: not_built_defaults(&shown),
         shown,
         overlay: layers.overlay,
+        beneath,
         warnings: layers.warnings,
         alarms: layers.alarms,
         config_file,
@@ -150,6 +154,18 @@ fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {
             ));
         }
     }
+}
+
+/// Each flag as the file and the defaults have it.
+fn beneath_overlay(layers: &Layers) -> BTreeMap<&'static str, (Value, Origin)> {
+    let one = |setting: &'static catalogue::Setting| {
+        let value = match layers.written.get(setting.path) {
+            Some(written) => (written.value.clone(), written.origin),
+            None => (setting.default.to_value(), Origin::Default),
+        };
+        setting.wire.map(|flag| (flag, value))
+    };
+    catalogue::settings().filter_map(one).collect()
 }
 
 /// Puts every written value into the built-in defaults, in the order of the table.

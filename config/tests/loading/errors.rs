@@ -214,6 +214,10 @@ fn unknown_keys_with_a_suggestion() {
             &["service.yaml:2:3: `logging.levle`: unknown setting; did you mean `logging.level`?"],
         ),
         (
+            "storage: {database: x.db}",
+            &["service.yaml:1:11: `storage.database`: unknown setting; did you mean `storage.database_path`?"],
+        ),
+        (
             "{logging: {level: info, formt: json}}",
             &["service.yaml:1:25: `logging.formt`: unknown setting; did you mean `logging.format`?"],
         ),
@@ -406,4 +410,17 @@ fn no_refusal_shows_a_secret() {
     let errors = bench.errors();
     assert_eq!(errors.len(), 10, "{errors:#?}");
     assert!(!errors.join("\n").contains("canary"), "{errors:#?}");
+}
+
+#[test]
+fn a_word_in_rust_log_that_is_no_level_is_named() {
+    let warned = |filter: &str| Bench::new().env(&[("RUST_LOG", filter)]).warnings();
+    for fine in ["info", "WARN", "off", "5", "debug,weir::flow=trace", "weir", "rustls=warn,info", "weir_storage=debug"]
+    {
+        assert_eq!(warned(fine), Vec::<String>::new(), "{fine}");
+    }
+    let said = "it is taken for the name of a module, of which nothing is logged here; use error, warn, info, debug or trace, \
+                or directives such as `info,weir::flow=debug`";
+    assert_eq!(warned("verbose"), [format!("RUST_LOG: `verbose` is no level: {said}")]);
+    assert_eq!(warned("inof"), [format!("RUST_LOG: `inof` is no level (did you mean `info`?): {said}")]);
 }

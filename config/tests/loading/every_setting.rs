@@ -204,7 +204,12 @@ fn without_any_source_everything_is_the_built_in_default() {
     let shown = effective(&loaded);
     for setting in catalogue::settings() {
         assert_eq!(loaded.origins[setting.path], Origin::Default, "{}", setting.path);
-        assert_eq!(at(&shown, setting.path), &setting.default.to_value(), "{}", setting.path);
+        let in_effect = match setting.build {
+            // What is on by default and not built is off.
+            Build::NotBuilt { also: Some(off), .. } => off.to_value(),
+            _ => setting.default.to_value(),
+        };
+        assert_eq!(at(&shown, setting.path), &in_effect, "{}", setting.path);
     }
 }
 
@@ -482,4 +487,30 @@ fn a_credential_must_fit_a_header_field_and_resist_guessing() {
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert!(errors[0].contains(accepted) && !errors[0].contains(bad), "{errors:?}");
     }
+}
+
+#[test]
+fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
+    let file = "security_analysis: {ml_enabled: true, ml_threshold: 0.8}\nalerts: {enabled: false, channels: []}\n";
+    let loaded = Bench::with_file(file).loaded();
+    assert_eq!(
+        loaded.remarks(),
+        [
+            "`security_analysis.ml_enabled`, `security_analysis.ml_threshold` have no effect: the ML classifier is not built \
+             into this version"
+        ]
+    );
+    let variable = Bench::new().env(&[("SERVICE_ML_ENABLED", "yes")]).loaded();
+    assert_eq!(
+        variable.remarks(),
+        ["`security_analysis.ml_enabled` has no effect: the ML classifier is not built into this version"]
+    );
+    // One answer everywhere: it is off.
+    for loaded in [loaded, variable, Bench::new().loaded()] {
+        assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
+        assert_eq!(loaded.flags()["analyzer_ml_enabled"], false);
+        assert!(!weir_config::described(&loaded).contains("ml_enabled: true"));
+    }
+    assert_eq!(weir_config::not_built()["security_analysis.ml_enabled"], "the ML classifier");
+    assert!(!weir_config::not_built().contains_key("enforcement.mode"));
 }

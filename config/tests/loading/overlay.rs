@@ -1,6 +1,7 @@
 //! The runtime overlay: above the file, below the environment, and never in the way of a start.
 
 use proptest::prelude::*;
+use serde_json::json;
 use weir_config::settings::EnforcementMode;
 use weir_config::{Origin, Settings, catalogue};
 
@@ -220,4 +221,49 @@ proptest! {
         prop_assert_eq!(again.settings.clone(), changed.settings.clone());
         prop_assert_eq!(again.flags(), changed.flags());
     }
+}
+
+#[test]
+fn an_entry_that_beats_the_file_is_named_and_goes_when_the_flag_is_put_back() {
+    let bench = Bench::with_file("enforcement: {mode: block}\n")
+        .overlay("enforcement_mode: log\nrate_limiting_enabled: false\n");
+    let loaded = bench.loaded();
+    let said: Vec<String> = loaded.remarks().iter().map(|remark| bench.cut(remark)).collect();
+    let undo = |flag: &str, value: &str| {
+        format!(
+            "to undo it, set the flag `{flag}` to {value} (PUT /api/v1/config/features), or delete its line and restart"
+        )
+    };
+    assert_eq!(
+        said,
+        [
+            format!(
+                "`enforcement.mode` is \"log\": the runtime overlay overlay.yaml wins over \"block\" in service.yaml; {}",
+                undo("enforcement_mode", "\"block\"")
+            ),
+            format!(
+                "`rate_limiting.enabled` is false: the runtime overlay overlay.yaml wins over the default true; {}",
+                undo("rate_limiting_enabled", "true")
+            ),
+        ]
+    );
+    let back = json!({ "enforcement_mode": "block", "rate_limiting_enabled": true });
+    let back = loaded.with_flags(back.as_object().unwrap()).unwrap();
+    assert_eq!(back.overlay_text().lines().filter(|line| !line.starts_with('#')).count(), 0, "{}", back.overlay_text());
+    assert_eq!(
+        (back.origins["enforcement.mode"], back.origins["rate_limiting.enabled"]),
+        (Origin::File, Origin::Default)
+    );
+    assert_eq!(back.remarks(), Vec::<String>::new());
+    // Away and back again.
+    let away = back.with_flags(json!({ "enforcement_mode": "flag" }).as_object().unwrap()).unwrap();
+    assert!(away.overlay_text().ends_with("\nenforcement_mode: \"flag\"\n"), "{}", away.overlay_text());
+}
+
+#[test]
+fn an_entry_that_changes_nothing_or_is_beaten_itself_is_not_named() {
+    let same = Bench::with_file("enforcement: {mode: flag}\n").overlay("enforcement_mode: flag\n");
+    assert_eq!(same.loaded().remarks(), Vec::<String>::new());
+    let off = Bench::new().overlay("analyzer_ml_enabled: false\n");
+    assert_eq!(off.loaded().remarks(), Vec::<String>::new(), "it is off in any case");
 }

@@ -10,6 +10,7 @@ use weir_config::Loaded;
 use weir_config::settings::{Scheme, Settings, StorageProfile};
 
 use super::Finding;
+use crate::money::Prices;
 
 /// How every SQLite file begins.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -21,8 +22,40 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Finding> {
     found.extend(file_system(settings));
     found.extend(ca_file(settings));
     found.extend(tls_files(settings));
-    found.extend(loaded.overlay_path.as_deref().map(overlay));
+    found.extend(pricing_file(settings));
+    found.extend(token_key(settings));
+    found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
+}
+
+fn pricing_file(settings: &Settings) -> Option<Finding> {
+    let path = settings.cost_estimation.pricing_file.as_ref()?;
+    Some(match Prices::open(&settings.cost_estimation, &settings.upstream.host) {
+        Ok(_) => Finding::ok("pricing file", format!("{}: can be read", path.display())),
+        Err(error) => Finding::fail("pricing file", error.to_string()),
+    })
+}
+
+/// The key of tenant tokens. Made at first need, so that it may be missing.
+fn token_key(settings: &Settings) -> Option<Finding> {
+    let path = crate::boot::token_key_file(settings)?;
+    if let Err(error) = crate::identity::check_key_file(&path) {
+        return Some(Finding::fail("token key", error.to_string()));
+    }
+    settings.auth.token_key_file.as_ref()?;
+    let folder = folder_of(&path);
+    Some(match (path.exists(), takes_files(&folder)) {
+        (true, _) => Finding::ok("token key", format!("{}: can be read", path.display())),
+        (false, Ok(())) => Finding::ok("token key", format!("{}: will be made at first need", path.display())),
+        (false, Err(error)) => Finding::fail(
+            "token key",
+            format!(
+                "auth.token_key_file `{}`: the folder {} cannot be written: {error}; create it, or name another file",
+                path.display(),
+                folder.display()
+            ),
+        ),
+    })
 }
 
 fn database(settings: &Settings) -> Finding {
@@ -127,6 +160,14 @@ fn tls_files(settings: &Settings) -> Option<Finding> {
 fn certificates(path: &Path) -> Result<usize, String> {
     let all = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
     all.map(|one| one.map_err(|error| error.to_string())).try_fold(0, |count, one| one.map(|_| count + 1))
+}
+
+fn no_overlay() -> Finding {
+    Finding::ok(
+        "overlay",
+        "none, without a configuration file: flags changed at run time hold until the next restart; --runtime-config names a \
+         place for them",
+    )
 }
 
 fn overlay(path: &Path) -> Finding {

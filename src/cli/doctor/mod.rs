@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use weir_config::Loaded;
 
 use super::{Options, say, sources};
+use crate::ops::log;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +91,13 @@ pub(super) fn run(options: &Options) -> ExitCode {
 fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
     let settings = &loaded.settings;
     let from = loaded.config_file.as_ref().map_or("built-in defaults".to_owned(), |file| file.display().to_string());
-    for warning in &loaded.warnings {
+    for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
         tell(Finding::warn("settings", warning.clone()));
     }
-    tell(Finding::ok("settings", from));
+    match log::check_filter(&settings.logging.filter) {
+        Ok(()) => tell(Finding::ok("settings", from)),
+        Err(error) => tell(Finding::fail("settings", error.to_string())),
+    }
     host::machine(Some(settings)).into_iter().for_each(&mut *tell);
     identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);

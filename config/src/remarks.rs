@@ -1,0 +1,79 @@
+//! What an operator should be told of settings that are in order: which value beats which, and what has no effect.
+//!
+//! Invariant: nothing is named that somebody has not written down.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::catalogue::{self, Build, Setting};
+use crate::load::{Loaded, Origin};
+
+impl Loaded {
+    /// One sentence each: the entries of the overlay that beat the file, then the settings that are written and have no effect
+    /// in this version.
+    pub fn remarks(&self) -> Vec<String> {
+        self.overridden().chain(self.without_effect()).collect()
+    }
+
+    /// The value a setting has in effect. The switches of a feature that is not built are off, whatever their defaults are.
+    pub(crate) fn in_effect(&self, setting: &Setting) -> Value {
+        match setting.build {
+            Build::NotBuilt { also: Some(also), .. } => also.to_value(),
+            _ => self.shown.get(setting.path).cloned().unwrap_or_else(|| setting.default.to_value()),
+        }
+    }
+
+    fn overridden(&self) -> impl Iterator<Item = String> + '_ {
+        let overlay = self.overlay_path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        self.overlay.iter().filter_map(move |(flag, value)| {
+            let setting = catalogue::by_wire(flag)?;
+            let (beneath, origin) = self.beneath.get(flag)?;
+            let is_built = matches!(setting.build, Build::Built { .. });
+            let wins = self.origins.get(setting.path) == Some(&Origin::Overlay);
+            if !is_built || !wins || beneath == value {
+                return None;
+            }
+            let path = setting.path;
+            let beaten = match (origin, &self.config_file) {
+                (Origin::File, Some(file)) => format!("{beneath} in {}", file.display()),
+                _ => format!("the default {beneath}"),
+            };
+            Some(format!(
+                "`{path}` is {value}: the runtime overlay {overlay} wins over {beaten}; to undo it, set the flag `{flag}` to \
+                 {beneath} (PUT /api/v1/config/features), or delete its line and restart"
+            ))
+        })
+    }
+
+    fn without_effect(&self) -> impl Iterator<Item = String> + '_ {
+        let mut by_feature: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for setting in catalogue::settings() {
+            let Build::NotBuilt { feature, .. } = setting.build else { continue };
+            let is_written = self.origins.get(setting.path).is_some_and(|origin| *origin != Origin::Default);
+            // What is off is off.
+            let asks_for_something = self.shown.get(setting.path).is_some_and(|value| match value {
+                Value::Null | Value::Bool(false) => false,
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(members) => !members.is_empty(),
+                _ => true,
+            });
+            if is_written && asks_for_something {
+                by_feature.entry(feature).or_default().push(format!("`{}`", setting.path));
+            }
+        }
+        by_feature.into_iter().map(|(feature, paths)| {
+            let have = if paths.len() == 1 { "has" } else { "have" };
+            format!("{} {have} no effect: {feature} is not built into this version", paths.join(", "))
+        })
+    }
+}
+
+/// The settings this version does not implement, with the feature they belong to.
+pub fn not_built() -> BTreeMap<&'static str, &'static str> {
+    let missing = |setting: &'static Setting| match setting.build {
+        Build::NotBuilt { feature, .. } => Some((setting.path, feature)),
+        Build::Built { .. } => None,
+    };
+    catalogue::settings().filter_map(missing).collect()
+}
