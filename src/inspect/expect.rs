@@ -18,7 +18,8 @@ impl Takes {
     /// From what the request's path says. A path that is spelled unusually is not taken for an upload.
     pub fn of(operation: Operation, path: &str) -> Self {
         match operation {
-            Operation::Proxy | Operation::ListModels if takes_files(path) => Self::Files,
+            Operation::Transcription => Self::Files,
+            Operation::Image | Operation::Proxy | Operation::ListModels if takes_files(path) => Self::Files,
             Operation::Proxy | Operation::ListModels => Self::Anything,
             _ => Self::Json,
         }
@@ -32,7 +33,6 @@ fn takes_files(path: &str) -> bool {
     matches!(
         segments.as_slice(),
         [.., "files" | "videos" | "skills"]
-            | [.., "audio", "transcriptions" | "translations"]
             | [.., "images", "edits" | "variations"]
             | [.., "uploads", _, "parts"]
             | [.., "api", "blobs", _]
@@ -101,19 +101,16 @@ mod tests {
     #[test]
     fn a_path_says_what_it_takes() {
         let takes = |operation, path| Takes::of(operation, path);
-        for path in [
-            "/v1/files",
-            "/v1/files?purpose=x",
-            "/openai/deployments/d/audio/transcriptions",
-            "/v1/audio/translations/",
-            "/v1/images/edits",
-            "/v1/uploads/u1/parts",
-            "/api/blobs/sha256:00",
-            "/upload/v1beta/files",
-        ] {
+        for path in
+            ["/v1/files", "/v1/files?purpose=x", "/v1/uploads/u1/parts", "/api/blobs/sha256:00", "/upload/v1beta/files"]
+        {
             assert_eq!(takes(Operation::Proxy, path), Takes::Files, "{path}");
         }
-        for path in ["/v1/files/f1", "/v1/%66iles", "/v1/files;a", "/v1/images/generations", "/v1/uploads", "/x"] {
+        assert_eq!(takes(Operation::Transcription, "/v1/audio/%74ranscriptions"), Takes::Files);
+        assert_eq!(takes(Operation::Image, "/v1/images/edits"), Takes::Files);
+        assert_eq!(takes(Operation::Image, "/v1/images/generations"), Takes::Json);
+        assert_eq!(takes(Operation::Speech, "/v1/audio/speech"), Takes::Json);
+        for path in ["/v1/files/f1", "/v1/%66iles", "/v1/files;a", "/v1/uploads", "/x"] {
             assert_eq!(takes(Operation::Proxy, path), Takes::Anything, "{path}");
         }
         for operation in [Operation::ChatCompletion, Operation::Messages, Operation::Embedding, Operation::Generate] {
