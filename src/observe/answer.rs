@@ -59,7 +59,8 @@ pub struct Answer {
 pub struct AnswerPart {
     /// Where it stands in [`Answer::text`].
     pub range: Range<usize>,
-    /// `Output`, `ToolCall` for arguments, `Tool` for what tools brought that the provider ran itself.
+    /// `Output`, `ToolCall` for arguments, `Tool` for what tools brought that the provider ran itself, `ToolDefinition`
+    /// for those a server offered it.
     pub kind: PartKind,
     /// Where it stands in the answer.
     pub location: Location,
@@ -170,6 +171,8 @@ pub(super) enum Channel {
     Reasoning,
     /// What comes from third parties: outputs of tools, citations.
     Result,
+    /// Tools that a server offers.
+    Definition,
 }
 
 /// Where a text belongs: choice, channel, and block within them.
@@ -506,6 +509,7 @@ impl Collector {
             let kind = match held.slot.channel {
                 Channel::Call => PartKind::ToolCall,
                 Channel::Result => PartKind::Tool,
+                Channel::Definition => PartKind::ToolDefinition,
                 Channel::Content | Channel::Refusal | Channel::Reasoning => PartKind::Output,
             };
             answer.parts.push(AnswerPart { range: start..answer.text.len(), kind, location: held.location });

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the texts of its content and summary | output, reasoning |
 //! | what it asks for: `arguments`, `input`, `action`, `operation`, `code`, ... | a tool call |
-//! | every other string: outputs, logs, results, tool lists, citations | results, which come from third parties |
+//! | every other string: outputs, logs, results, citations | results, which come from third parties |
+//! | the same of a list of tools | definitions of tools |
 //!
 //! Only ids, labels and encoded bytes are left out, so that an item nobody has heard of is read, too. A streamed item
 //! comes several times, in deltas and whole; what is known of it is not repeated. Invariant: linear in the bytes read.
@@ -112,7 +113,7 @@ fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), Fau
 }
 
 /// Puts what an item says where it belongs.
-fn file(collector: &mut Collector, draft: Draft<'_>, at: u32) -> Result<(), Fault> {
+fn file(collector: &mut Collector, mut draft: Draft<'_>, at: u32) -> Result<(), Fault> {
     let place = || Location::root("response").key("output").index(at);
     let kind = draft.kind.map(|kind| kind.decode()).unwrap_or_default();
     let reasons = kind == "reasoning";
@@ -152,17 +153,16 @@ fn file(collector: &mut Collector, draft: Draft<'_>, at: u32) -> Result<(), Faul
         collector.whole_call(at, draft.id, &call, text, || place().key(leaf));
     }
     if draft.arguments.is_some() {
-        draft_rest(collector, &joined(&asked), at);
+        asked.append(&mut draft.rest);
+        draft.rest = asked;
     }
-    draft_rest(collector, &joined(&draft.rest), at);
-    Ok(())
-}
-
-fn draft_rest(collector: &mut Collector, lines: &str, at: u32) {
+    let lines = joined(&draft.rest);
     if !lines.is_empty() {
-        let slot = Slot { choice: 0, channel: Channel::Result, block: at };
-        collector.whole(slot, Piece::Raw(lines), || Location::root("response").key("output").index(at));
+        let defines = matches!(&*kind, "mcp_list_tools" | "additional_tools" | "tool_search_output");
+        let channel = if defines { Channel::Definition } else { Channel::Result };
+        collector.whole(Slot { choice: 0, channel, block: at }, Piece::Raw(&lines), place);
     }
+    Ok(())
 }
 
 /// One string per line.

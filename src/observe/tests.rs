@@ -10,6 +10,7 @@ use super::*;
 
 mod bedrock;
 mod built_in;
+mod counters;
 
 const MAX: usize = 1 << 20;
 

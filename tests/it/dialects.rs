@@ -1,11 +1,14 @@
 //! Promise: whatever dialect and framing an answer comes in, it is read, scanned and billed; and a stream that has said its
 //! last word is whole, whoever hangs up first.
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use crate::clients::python;
 use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
 
 const PRICES: &str = "
@@ -150,6 +153,40 @@ fn assert_all_in(text: &Value) {
     let text = text.as_str().unwrap();
     let missing: Vec<&str> = CANARIES.into_iter().filter(|canary| !text.contains(canary)).collect();
     assert!(missing.is_empty(), "{missing:?} are not in {text}");
+}
+
+#[test]
+fn boto3_makes_the_same_events_of_a_stream_through_the_gateway() {
+    let chunk =
+        |inner: Value| event("chunk", &json!({ "bytes": base64::prelude::BASE64_STANDARD.encode(inner.to_string()) }));
+    let invoked = [
+        chunk(json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "Foxes" } })),
+        chunk(json!({ "type": "message_stop", "amazon-bedrock-invocationMetrics": { "inputTokenCount": 9, "outputTokenCount": 2 } })),
+    ]
+    .concat();
+    let upstream = Upstream::play(move |peer| {
+        while let Some(request) = peer.request() {
+            let converses = request.path.ends_with("/converse-stream");
+            peer.say(amazon(if converses { converse_stream("Foxes are red.") } else { invoked.clone() }.as_slice()));
+        }
+    });
+    let gateway = start(Driver::Epoll, &upstream, "");
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/test_bedrock.py");
+    let mut command = Command::new(python());
+    command.arg("-B").arg(cases).env("PROVIDER_URL", upstream.url()).env("WEIR_URL", gateway.url());
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(proxy);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = eventually("both calls are recorded", || {
+        let page = gateway.json("/api/v1/spans?limit=10");
+        (page["total"] == 2).then_some(page)
+    });
+    let mut said: Vec<&str> =
+        page["data"].as_array().unwrap().iter().map(|span| span["response"].as_str().unwrap()).collect();
+    said.sort_unstable();
+    assert_eq!(said, ["Foxes", "Foxes are red.\n{\"command\":\"rm -rf / --no-preserve-root\"}"]);
 }
 
 on_both_drivers! {

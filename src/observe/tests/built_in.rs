@@ -137,7 +137,9 @@ fn said(answer: &Answer) -> Vec<(PartKind, &str)> {
 
 fn expected(item: &Item) -> Vec<(PartKind, &str)> {
     let asked = (!item.asked.is_empty()).then_some((Call, item.asked));
-    asked.into_iter().chain((!item.rest.is_empty()).then_some((PartKind::Tool, item.rest))).collect()
+    let defines = matches!(item.item["type"].as_str(), Some("mcp_list_tools" | "additional_tools"));
+    let kind = if defines { PartKind::ToolDefinition } else { PartKind::Tool };
+    asked.into_iter().chain((!item.rest.is_empty()).then_some((kind, item.rest))).collect()
 }
 
 #[track_caller]

@@ -31,6 +31,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("chunked", chunked),
     ("response", response),
     ("frames", frames),
+    ("amazon", amazon),
     ("json", json),
     ("settings", settings),
     ("canary", canary),
@@ -276,6 +277,22 @@ fn frames(data: &[u8]) {
         encoding.is_some() && whole.unreadable.is_some() || whole == cut,
         "three bytes at a time: {whole:?} {cut:?}"
     );
+    assert!(whole.parts.iter().all(|part| whole.text.get(part.range.clone()).is_some()), "{:?}", whole.parts);
+}
+
+/// An Amazon event stream: any cut gives the same answer, within bounds.
+fn amazon(data: &[u8]) {
+    const TEXT_MAX: usize = 4096;
+    let read = |step: usize| -> Answer {
+        let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::AmazonEvents, None, TEXT_MAX);
+        data.chunks(step.max(1)).for_each(|piece| reader.feed(piece));
+        reader.finish()
+    };
+    let whole = read(data.len());
+    for step in [1, 7] {
+        assert_eq!(whole, read(step), "{step} bytes at a time");
+    }
+    assert!(whole.text.len() <= TEXT_MAX + whole.parts.len(), "{} bytes of text", whole.text.len());
     assert!(whole.parts.iter().all(|part| whole.text.get(part.range.clone()).is_some()), "{:?}", whole.parts);
 }
 
