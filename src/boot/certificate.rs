@@ -177,6 +177,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_key_that_others_can_read_is_named_with_what_to_do() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let key = folder.path().join("key.pem");
+        std::fs::write(&key, "").unwrap();
+        let said = |mode| {
+            std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+            exposure(&key)
+        };
+        assert_eq!((said(0o600), said(0o400)), (None, None));
+        for (mode, shown) in [(0o644, "(mode 0644)"), (0o640, "(mode 0640)"), (0o604, "(mode 0604)")] {
+            let said = said(mode).unwrap();
+            assert!(said.starts_with("tls_key_file `") && said.contains(shown) && said.contains("chmod 600"), "{said}");
+        }
+    }
+
+    #[test]
     fn doubt_is_voiced_outside_the_time_and_in_the_last_week() {
         let valid = validity::Validity {
             not_before: datetime!(2026-01-01 0:00 UTC),

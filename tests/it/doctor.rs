@@ -121,6 +121,28 @@ fn a_machine_without_faults_has_no_line_that_fails() {
 }
 
 #[test]
+fn authentication_that_was_meant_and_is_off() {
+    let patient = Patient::new();
+    for (name, value, part) in [
+        ("SERVICE_AUTH_ENABLED", "on", "the value is none of 1, true, yes, 0, false, no, off"),
+        (
+            "SERVICE_AUTH_ADMIN_KEY",
+            "a-key-of-twenty-four-characters",
+            "`auth.admin_key` is set and `auth.enabled` is false",
+        ),
+    ] {
+        for command in ["doctor", "check"] {
+            let mut asked = weir(&[command, "--config", &patient.config("")]);
+            asked.env(name, value);
+            report(asked).assert("FAIL", "identity", &[part]);
+        }
+        let gateway = Setup::new(Driver::Auto).storage("{profile: memory}").env(name, value).start();
+        let line = gateway.logged("the warning", |line| line.contains(part));
+        assert!(line.contains(r#""level":"WARN""#) && !line.contains("a-key-of"), "{line}");
+    }
+}
+
+#[test]
 fn settings_that_do_not_load() {
     let report = Patient::new().examine("timeout_ms: soon\n");
     report.assert("FAIL", "settings", &["service.yaml:4:13", "`timeout_ms`", "\"soon\""]);

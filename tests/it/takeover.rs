@@ -182,6 +182,37 @@ fn the_listener_for_metrics_is_handed_over_and_no_scrape_is_refused() {
     });
 }
 
+/// Any local user may take an abstract name first. Needs another user's process, so it is for root to run.
+#[test]
+fn who_takes_the_name_of_the_meeting_place_prevents_no_takeover() {
+    use std::io::BufRead as _;
+    use std::os::unix::process::CommandExt as _;
+
+    let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut gateway = Setup::new(Driver::Auto).upstream(upstream.url()).start();
+    let script = format!(
+        "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.bind('\\0weir-take-over-{}')\ns.listen()\nprint('taken',flush=True)\n\
+         sys.stdin.read()",
+        gateway.addr
+    );
+    let mut squatter = std::process::Command::new("python3")
+        .args(["-c", &script])
+        .uid(65_534)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3, started as another user by root");
+    let mut said = String::new();
+    std::io::BufReader::new(squatter.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "taken\n");
+    let successor = gateway.successor(Driver::Auto);
+    assert_eq!(gateway.wait().code(), Some(0));
+    assert_eq!(call(successor.addr, chat_call("hello").bytes()).status, 200);
+    // It ends with its input.
+    drop(squatter.stdin.take());
+    assert!(squatter.wait().unwrap().success());
+}
+
 #[test]
 fn silent_scrapers_delay_nobody() {
     let addr = free_addr();
