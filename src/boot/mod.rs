@@ -15,6 +15,7 @@
 //! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
 //! | log              | any → log writer    | see `ops::log`          | line dropped, counted                |
+//! | access log       | core, pool → writer | see `ops::log`          | line dropped, counted                |
 //! | drain            | control → core      | one message             | cannot be                            |
 
 mod certificate;
