@@ -36,6 +36,7 @@ mod identity;
 mod interim;
 mod keeping;
 mod limits;
+mod linear;
 mod load;
 mod logging;
 mod matrix;

@@ -3,6 +3,7 @@
 
 mod calls;
 mod disk;
+mod effort;
 mod gateway;
 mod http;
 mod identity;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
 pub(crate) use disk::{ReadOnly, SmallDisk, do_without};
+pub(crate) use effort::{superlinear, superlinear_from};
 pub(crate) use gateway::{Driver, Gateway, Setup, weir};
 pub(crate) use http::{Answer, Client, call};
 pub(crate) use identity::{AUTH, BOOTSTRAP, text};
