@@ -153,14 +153,19 @@ pub fn write_overlay(path: &Path, text: &str) -> io::Result<()> {
     temporary.push(name);
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = folder.join(temporary);
+    // What lies there is left over from a crash, or put there by somebody else: a link would be written through.
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let write = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
     write().inspect_err(|_| {
-        // The failed write is what matters; a left-over file is overwritten by the next attempt.
+        // The failed write is what matters; a left-over file is removed by the next attempt.
         drop(fs::remove_file(&temporary));
     })?;
     File::open(folder)?.sync_all()

@@ -136,8 +136,11 @@ pub struct Storage {
     pub auto_migrate: bool,
     /// `storage.retention_days` (ours): spans that started longer ago are removed; 0 keeps them.
     pub retention_days: u32,
-    /// `storage.max_bytes` (ours): the oldest spans are removed while the database holds more; 0 is no bound.
-    pub max_bytes: u64,
+    /// `storage.max_bytes` (ours): the oldest spans are removed while the database holds more; 0 is no bound, `None` is a
+    /// bound taken from the free space at the start.
+    pub max_bytes: Option<u64>,
+    /// `storage.tenant_max_bytes` (ours): the same for the records of one tenant; 0 is no bound.
+    pub tenant_max_bytes: u64,
 }
 
 /// `storage.profile` values this build serves.
@@ -398,7 +401,8 @@ impl Default for Settings {
                 database_path: PathBuf::from("service.db"),
                 auto_migrate: true,
                 retention_days: 0,
-                max_bytes: 0,
+                max_bytes: None,
+                tenant_max_bytes: 0,
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis { jailbreak_enabled: true, max_analysis_text_bytes: 1_048_576 },

@@ -42,6 +42,7 @@ use crate::ops::live::LiveSettings;
 use crate::ops::log::LogGuard;
 use crate::ops::memory::{self, Memory};
 use crate::ops::reload::Reloaders;
+use crate::ops::store::{breaker_advice, space};
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
 
 /// A running gateway.
@@ -90,6 +91,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let reloaders = Reloaders::default();
     let mode = rt::probe(settings.server.io_driver)?;
     allow_descriptors(&settings);
+    rt::forbid_core_dumps();
     let cpus = rt::allowed_cpus();
     let cores = if settings.server.core_threads == 0 { cpus.len().max(1) } else { settings.server.core_threads };
     let certificate = Certificate::open(&settings)?;
@@ -118,6 +120,10 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         move || prices.reload().map_err(|error| error.to_string())
     });
     let store = open_store(&settings, &registry, &breakers)?;
+    health.watch_space({
+        let store = store.clone();
+        move || space(&store)
+    });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
     let analyser = Arc::new(Analyser::builtin()?);
@@ -129,6 +135,9 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let identities = Arc::new(identities);
     let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
     warn_when_nobody_can_administer(&settings, identities.directory());
+    if let Some(advice) = breaker_advice(&settings) {
+        tracing::warn!("{advice}");
+    }
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
     let (handle, calls) = api::channel(cores * api::CALLS_PER_CORE);
     registry.watch_queue(handle.watch());

@@ -68,6 +68,11 @@ pub const DROPPED: Family = family("service_dropped_total", "Items a bounded que
 /// Counter, ours; `direction`, `reason`.
 pub const UNREAD: Family =
     family("service_unread_total", "Requests and answers that were not read whole, by what kept them from it.");
+/// Counter, ours; `bound`.
+pub const REMOVED_FOR_ROOM: Family = family(
+    "service_storage_removed_spans_total",
+    "Spans removed for want of room, by the bound: of the database (`storage.max_bytes`) or of a tenant.",
+);
 /// Gauge, ours; `queue`.
 pub const QUEUE_DEPTH: Family = family("service_queue_depth", "Items waiting in a bounded queue now.");
 /// Gauge, ours; `queue`.

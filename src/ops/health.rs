@@ -68,6 +68,7 @@ pub struct Health {
     /// How many denials are in force and not stored.
     unwritten: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     io: OnceLock<Io>,
+    space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
 }
@@ -109,6 +110,21 @@ pub struct StorageReport {
     pub status: &'static str,
     /// `lite` or `memory`.
     pub profile: &'static str,
+    /// The bounds in bytes, and what was removed for them; null until the store is open.
+    pub space: Option<SpaceReport>,
+}
+
+/// `storage.space` of the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SpaceReport {
+    /// Bytes the database may hold; null is no bound.
+    pub max_bytes: Option<u64>,
+    /// Bytes the records of one tenant may take; null is no bound.
+    pub tenant_max_bytes: Option<u64>,
+    /// Spans removed for want of room since the start.
+    pub removed_spans: u64,
+    /// Whether any were within the last minute.
+    pub removing: bool,
 }
 
 /// `ml_models` of the report.
@@ -166,6 +182,7 @@ impl Health {
             misses: AtomicU32::new(0),
             unwritten: OnceLock::new(),
             io: OnceLock::new(),
+            space: OnceLock::new(),
             breakers,
             registry,
         }
@@ -205,6 +222,11 @@ impl Health {
     pub fn watch_denials(&self, unwritten: impl Fn() -> usize + Send + Sync + 'static) {
         // A second one would ask the same.
         drop(self.unwritten.set(Box::new(unwritten)));
+    }
+
+    /// Says who knows what room the store has; the first word counts.
+    pub fn watch_space(&self, space: impl Fn() -> SpaceReport + Send + Sync + 'static) {
+        self.space.get_or_init(|| Box::new(space));
     }
 
     /// Takes in the outcome of one storage probe; returns how many have missed in a row.
@@ -257,6 +279,7 @@ impl Health {
                     StorageProfile::Lite => "lite",
                     StorageProfile::Memory => "memory",
                 },
+                space: self.space.get().map(|space| space()),
             },
             circuit_breaker: breaker.as_str(),
             ml_models: ModelsReport { status: "disabled", models: &[] },
@@ -307,6 +330,13 @@ mod tests {
         let health = health();
         health.set_io(Io { driver: "io_uring", ring_mode: "SINGLE_ISSUER|DEFER_TASKRUN".to_owned() });
         health.registry.watch_queue(QueueWatch { name: "storage", capacity: 65_536, depth: Box::new(|| 7) });
+        assert_eq!(health.report().1.storage.space, None);
+        health.watch_space(|| SpaceReport {
+            max_bytes: Some(9),
+            tenant_max_bytes: None,
+            removed_spans: 5,
+            removing: true,
+        });
         health.ready();
         let (is_up, report) = health.report();
         assert!(is_up);
@@ -315,7 +345,9 @@ mod tests {
             json!({
                 "status": "healthy",
                 "reasons": [],
-                "storage": {"status": "connected", "profile": "lite"},
+                "storage": {"status": "connected", "profile": "lite", "space": {
+                    "max_bytes": 9, "tenant_max_bytes": null, "removed_spans": 5, "removing": true,
+                }},
                 "circuit_breaker": "closed",
                 "ml_models": {"status": "disabled", "models": []},
                 "uptime": 0,

@@ -21,6 +21,7 @@ mod queue;
 pub mod record;
 pub mod reports;
 mod retention;
+mod room;
 mod sqlite;
 pub mod stats;
 mod store;
@@ -29,6 +30,7 @@ mod writer;
 
 pub use error::{Dropped, NotWritten, OpenError, ReadError};
 pub use queue::SpanSink;
-pub use retention::Retention;
+pub use retention::{Retention, Space};
+pub use room::{Room, room_beside};
 pub use sqlite::{MigrationReport, SpendRow};
 pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};

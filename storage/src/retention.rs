@@ -1,10 +1,12 @@
 //! How long records are kept, and how much room they may take.
 //!
-//! Both bounds are off unless set, may change while the store runs, and are kept by the writer a few hundred rows at a
-//! time, between batches.
+//! The bounds are off unless set, may change while the store runs, and are kept by the writer a few hundred rows at a
+//! time, between batches. What is removed for want of room is counted here, and said in the log now and then.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
+
+use weir_config::vocab::Timestamp;
 
 /// Bounds of what is kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,6 +15,32 @@ pub struct Retention {
     pub max_age: Option<Duration>,
     /// The oldest arrivals are removed while the database's pages in use hold more (`storage.max_bytes`).
     pub max_bytes: Option<u64>,
+    /// A tenant's oldest spans are removed while its records take more (`storage.tenant_max_bytes`).
+    pub tenant_max_bytes: Option<u64>,
+}
+
+/// Which bound spans were removed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// That of the whole database.
+    Database,
+    /// That of one tenant.
+    Tenant,
+}
+
+/// The bounds in bytes, and what was removed for them since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes the database may hold.
+    pub max_bytes: Option<u64>,
+    /// Bytes the records of one tenant may take.
+    pub tenant_max_bytes: Option<u64>,
+    /// Spans removed because the database held more.
+    pub removed_for_database: u64,
+    /// Spans removed because their tenant held more.
+    pub removed_for_tenant: u64,
+    /// Spans have been removed within the last minute.
+    pub removing: bool,
 }
 
 /// What holds now; 0 stands for no bound.
@@ -20,13 +48,67 @@ pub struct Retention {
 pub(crate) struct Policy {
     max_age_us: AtomicU64,
     max_bytes: AtomicU64,
+    tenant_max_bytes: AtomicU64,
+    removed_for_database: AtomicU64,
+    removed_for_tenant: AtomicU64,
+    /// Second since 1970 in which spans were removed for want of room, the last time.
+    removed_s: AtomicI64,
+    /// The same for the last time the log said so.
+    told_s: AtomicI64,
 }
+
+/// How long removing counts as going on.
+const REMOVING_S: i64 = 60;
+/// Between words about it in the log.
+const TOLD_EVERY_S: i64 = 600;
+const MICROS_PER_SECOND: i64 = 1_000_000;
 
 impl Policy {
     pub(crate) fn set(&self, retention: Retention) {
         let micros = retention.max_age.map_or(0, |age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX).max(1));
         self.max_age_us.store(micros, Ordering::Relaxed);
         self.max_bytes.store(retention.max_bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
+        self.tenant_max_bytes.store(retention.tenant_max_bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
+    }
+
+    pub(crate) fn tenant_max_bytes(&self) -> Option<i64> {
+        let bytes = self.tenant_max_bytes.load(Ordering::Relaxed);
+        (bytes > 0).then(|| i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn space(&self) -> Space {
+        let bytes = |bound: &AtomicU64| Some(bound.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0);
+        let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+        Space {
+            max_bytes: bytes(&self.max_bytes),
+            tenant_max_bytes: bytes(&self.tenant_max_bytes),
+            removed_for_database: self.removed_for_database.load(Ordering::Relaxed),
+            removed_for_tenant: self.removed_for_tenant.load(Ordering::Relaxed),
+            removing: now_s.saturating_sub(self.removed_s.load(Ordering::Relaxed)) < REMOVING_S,
+        }
+    }
+
+    /// Spans were removed for want of room.
+    pub(crate) fn removed(&self, bound: Bound, spans: u64, bytes: i64) {
+        let (count, what) = match bound {
+            Bound::Database => (
+                &self.removed_for_database,
+                "the database holds as much as `storage.max_bytes` allows: the oldest traces of the tenants that hold most \
+                 are removed; raise it, or set `storage.retention_days` or `storage.tenant_max_bytes`",
+            ),
+            Bound::Tenant => (
+                &self.removed_for_tenant,
+                "a tenant's records take as much as `storage.tenant_max_bytes` allows: its oldest traces are removed",
+            ),
+        };
+        count.fetch_add(spans, Ordering::Relaxed);
+        let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
+        self.removed_s.store(now_s, Ordering::Relaxed);
+        // The writer alone calls this.
+        if now_s.saturating_sub(self.told_s.load(Ordering::Relaxed)) >= TOLD_EVERY_S {
+            self.told_s.store(now_s, Ordering::Relaxed);
+            tracing::warn!(spans, bytes, "{what}");
+        }
     }
 
     /// Oldest start that is kept.

@@ -15,7 +15,7 @@ use crate::error::{OpenError, ReadError};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
 use crate::record::{SpanRecord, TraceRecord};
-use crate::retention::{Policy, Retention};
+use crate::retention::{Policy, Retention, Space};
 use crate::sqlite::{self, Builder, Home, MigrationReport, Readers, SqliteEngine, Verified};
 use crate::writer::{Tally, Writer};
 
@@ -190,6 +190,11 @@ impl Store {
     /// Bounds what is kept, from now on. Without a call everything is kept.
     pub fn set_retention(&self, retention: Retention) {
         self.inner.policy.set(retention);
+    }
+
+    /// The bounds in bytes, and what was removed for them.
+    pub fn space(&self) -> Space {
+        self.inner.policy.space()
     }
 
     /// Where spans go in.

@@ -29,6 +29,8 @@ const QUIET_ROUNDS: u32 = 20;
 const KEEP_EVERY: u32 = 32;
 /// How often a sleeping writer looks after a store that failed.
 const REST: Duration = Duration::from_secs(1);
+/// Orders that bring records.
+const RECORDS: [&str; 2] = ["write_action", "write_report"];
 /// Waits between attempts to write.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
@@ -40,6 +42,10 @@ pub(crate) trait Engine: Send {
     /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
     /// A transaction whose commit failed may have reached the file all the same: `stamp` tells, when it is called again.
     fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError>;
+    /// Whether there is room for records; what is left otherwise is kept for keys, tenants and the audit log.
+    fn has_room(&self) -> bool {
+        true
+    }
     /// After a failure of the store: gets ready for the next attempt.
     fn recover(&mut self) -> Result<(), WriteError>;
     /// After a commit, and once when traffic pauses: the log.
@@ -190,7 +196,8 @@ impl Writer {
         if std::mem::take(&mut self.kept) {
             self.engine.tend(true);
         }
-        if self.tally.failing.load(Ordering::Relaxed) && self.engine.recover().is_ok() {
+        let failing = self.tally.failing.load(Ordering::Relaxed);
+        if failing && self.engine.has_room() && self.engine.recover().is_ok() {
             self.recovered();
         }
         self.queue.sleep(REST);
@@ -264,6 +271,9 @@ impl Writer {
     fn carry_out(&mut self, orders: &mut Vec<Box<dyn Job>>) {
         orders.retain_mut(|job| job.begin());
         let started = Instant::now();
+        if !self.engine.has_room() {
+            self.refuse_records(orders);
+        }
         let deadline = started + self.batch_timeout.min(ORDER_WAIT);
         let mut wait = BACKOFF_MIN;
         let stamp = fresh_stamp();
@@ -288,6 +298,19 @@ impl Writer {
             self.observer.write(job.operation(), started.elapsed(), outcome.is_ok());
         }
         self.engine.tend(false);
+    }
+
+    /// With hardly any room left, what agents report and reports about it wait, so that keys and audit lines need not.
+    fn refuse_records(&self, orders: &mut Vec<Box<dyn Job>>) {
+        let reason = "the disk is nearly full; what is left is kept for keys and the audit log";
+        orders.retain_mut(|job| {
+            let record = RECORDS.contains(&job.operation());
+            if record {
+                job.finish(Err(NotWritten::Unavailable { reason: reason.to_owned() }));
+                self.observer.write(job.operation(), Duration::ZERO, false);
+            }
+            !record
+        });
     }
 
     /// A change that panics costs itself only: then each is made, and answered, alone.

@@ -53,6 +53,8 @@ on_both_drivers! {
                 assert_eq!(new.addr, addr);
                 let former = now.as_mut().unwrap_or(&mut old);
                 assert_eq!(former.wait().code(), Some(0), "it drained and lost nothing");
+                let log = new.log();
+                assert!(!log.iter().any(|line| line.contains("not clean")), "nothing crashed: {log:?}");
                 now = Some(new);
             }
             let seen = provider.requests_seen();

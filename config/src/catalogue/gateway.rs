@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::value::{flag, int, one_of, optional_path, optional_secret, owned_text, parsed, path, text};
+use super::value::{flag, int, one_of, optional_int, optional_path, optional_secret, owned_text, parsed, path, text};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
@@ -227,9 +227,17 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::built(
         "storage.max_bytes",
         Kind::at_least(0),
+        Literal::Null,
+        "Bytes the database may hold before the oldest traces are removed, those of the tenant that holds most first; 0 is \
+         no bound, null is what the file holds at the start and four fifths of the free space beside it. Ours.",
+        set!(storage.max_bytes, optional_int),
+    ),
+    Setting::built(
+        "storage.tenant_max_bytes",
+        Kind::at_least(0),
         Literal::Int(0),
-        "The oldest traces are removed while the database holds more than this many bytes; 0 is no bound. Ours.",
-        set!(storage.max_bytes, int),
+        "Bytes of records of one tenant before its own oldest traces are removed; 0 is no bound. Ours.",
+        set!(storage.tenant_max_bytes, int),
     ),
     // --- logging; RUST_LOG overrides the filter and so comes after the level ---
     Setting::built(

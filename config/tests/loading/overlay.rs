@@ -267,3 +267,16 @@ fn an_entry_that_changes_nothing_or_is_beaten_itself_is_not_named() {
     let off = Bench::new().overlay("analyzer_ml_enabled: false\n");
     assert_eq!(off.loaded().remarks(), Vec::<String>::new(), "it is off in any case");
 }
+
+#[test]
+fn a_link_under_the_temporary_name_is_not_written_through() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let (overlay, victim) = (folder.path().join("config.runtime.yaml"), folder.path().join("victim"));
+    std::fs::write(&victim, "precious").unwrap();
+    let temporary = folder.path().join(format!(".config.runtime.yaml.{}.tmp", std::process::id()));
+    std::os::unix::fs::symlink(&victim, &temporary).unwrap();
+    weir_config::write_overlay(&overlay, "enforcement_mode: flag\n").unwrap();
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(std::fs::symlink_metadata(&overlay).unwrap().is_file());
+    assert_eq!(std::fs::read_to_string(&overlay).unwrap(), "enforcement_mode: flag\n");
+}

@@ -98,6 +98,9 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
         Ok(()) => tell(Finding::ok("settings", from)),
         Err(error) => tell(Finding::fail("settings", error.to_string())),
     }
+    if let Some(advice) = crate::ops::store::breaker_advice(settings) {
+        tell(Finding::warn("breaker", advice));
+    }
     host::machine(Some(settings)).into_iter().for_each(&mut *tell);
     identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);

@@ -9,6 +9,7 @@ use super::ballast::Ballast;
 use super::home::Home;
 use super::identity::{self, Identity};
 use super::intern::Interner;
+use super::shares::Giver;
 use super::tallies::Tallies;
 use super::tx::Tx;
 use super::{migrate, open, rows};
@@ -64,6 +65,14 @@ pub(crate) struct SqliteEngine {
     pub(super) aged_looked: Option<Instant>,
     /// It was said that the database is over its bound with what is not removed for it.
     pub(super) beyond_told: bool,
+    /// Who gives while there is too little room.
+    pub(super) giver: Option<Giver>,
+    /// When tenants over their bound were last looked for, and none was found.
+    pub(super) shares_looked: Option<Instant>,
+    /// Rows of a deleted tenant have been erased since the log was last emptied.
+    pub(super) purge_due: bool,
+    /// When emptying it was last tried.
+    pub(super) purged: Option<Instant>,
 }
 
 impl SqliteEngine {
@@ -97,6 +106,10 @@ impl SqliteEngine {
             ballast: Ballast::beside(path),
             aged_looked: None,
             beyond_told: false,
+            giver: None,
+            shares_looked: None,
+            purge_due: true,
+            purged: None,
         })
     }
 
@@ -184,6 +197,18 @@ impl SqliteEngine {
         restored.is_ok() && began.unwrap_or(false)
     }
 
+    /// Copies the whole log and cuts it to nothing, so that no former content stays in it; false when readers were in the way.
+    pub(super) fn truncate_log(&self) -> bool {
+        let Some(conn) = self.conn.as_ref() else { return false };
+        let attempt = || -> rusqlite::Result<bool> {
+            conn.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?.query_row([], |_| Ok(()))?;
+            conn.busy_timeout(READERS_WAIT)?;
+            conn.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?.query_row([], |row| Ok(row.get::<_, i64>(0)? == 0))
+        };
+        let emptied = attempt();
+        conn.busy_timeout(open::BUSY_TIMEOUT).is_ok() && emptied.unwrap_or(false)
+    }
+
     /// Proves with a harmless row that the file takes writes.
     fn prove(&self) -> Result<(), WriteError> {
         if let Some(conn) = &self.conn {
@@ -211,6 +236,13 @@ fn begin(conn: &Connection) -> Result<(), WriteError> {
 
 impl Engine for SqliteEngine {
     fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
+        if !self.has_room() {
+            self.was_full = true;
+            self.ballast.release();
+            return Err(WriteError::Full(
+                "the disk is nearly full; what is left is kept for keys and the audit log".into(),
+            ));
+        }
         let mut left_out = 0;
         self.transact(|tx| {
             left_out = rows::put_all(tx, rows.iter().map(|row| &*row.span))?;
@@ -221,8 +253,15 @@ impl Engine for SqliteEngine {
         Ok(left_out)
     }
 
+    fn has_room(&self) -> bool {
+        // A log that grew while there was room keeps its size until it is cut.
+        !self.home.is_file() || !self.ballast.is_scarce() || self.truncate_log() && !self.ballast.is_scarce()
+    }
+
     /// The stamp is kept in the header's `user_version`, which takes part in the transaction.
     fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError> {
+        // What a deletion removes is to leave the log, too.
+        self.purge_due |= jobs.iter().any(|job| job.operation() == "delete_tenant");
         self.transact(|tx| {
             let last: i32 = tx.conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?;
             if last == stamp {
@@ -304,6 +343,9 @@ impl Engine for SqliteEngine {
 
     fn tend(&mut self, idle: bool) {
         self.batches += 1;
+        if self.home.is_file() {
+            self.keep_bounds();
+        }
         self.bound_log(idle);
     }
 

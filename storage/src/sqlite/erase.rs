@@ -27,6 +27,9 @@ const BATCH_BYTES: i64 = 8 * 1024 * 1024;
 /// Sums of slices of time, or of actions, taken out in one transaction.
 const BATCH_SLICES: i64 = 1_024;
 
+const OLDEST_OF_TENANT: &str = "SELECT id FROM spans INDEXED BY spans_by_start WHERE tenant = ?1 AND start_us < ?2 \
+    ORDER BY start_us, id LIMIT ?3";
+
 /// What a transaction may still take out.
 struct Room {
     actions: usize,
@@ -35,8 +38,23 @@ struct Room {
 
 impl Room {
     const fn of_a_piece() -> Self {
-        Self { actions: BATCH_ACTIONS, bytes: BATCH_BYTES }
+        Self::of(BATCH_BYTES)
     }
+
+    const fn of(bytes: i64) -> Self {
+        Self { actions: BATCH_ACTIONS, bytes }
+    }
+}
+
+/// What a piece of removing took out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Erased {
+    /// Spans looked at; 0 when there was none.
+    pub(super) looked: usize,
+    /// Spans taken out.
+    pub(super) spans: u64,
+    /// Bytes of the bodies of spans and actions.
+    pub(super) bytes: i64,
 }
 
 /// Actions of a span that were taken out.
@@ -78,26 +96,30 @@ fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Resu
 }
 
 impl Tx<'_> {
-    /// Takes out some of the oldest arrivals, or of their actions; 0 when there is none.
-    pub(super) fn erase_oldest(&mut self) -> Result<usize, WriteError> {
-        self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[BATCH_ROWS])
+    /// Takes out some of the oldest arrivals, or of their actions, of about so many bytes.
+    pub(super) fn erase_oldest(&mut self, bytes: i64) -> Result<Erased, WriteError> {
+        self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
+    }
+
+    /// Takes out some of a tenant's oldest spans, or of their actions, of about so many bytes.
+    pub(super) fn erase_oldest_of(&mut self, tenant: i64, bytes: i64) -> Result<Erased, WriteError> {
+        self.erase(OLDEST_OF_TENANT, &[tenant, i64::MAX, BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
     }
 
     /// Takes out some of a tenant's spans that started before `start_us`.
-    pub(super) fn erase_before(&mut self, tenant: i64, start_us: i64) -> Result<usize, WriteError> {
-        let sql = "SELECT id FROM spans INDEXED BY spans_by_start WHERE tenant = ?1 AND start_us < ?2 \
-            ORDER BY start_us, id LIMIT ?3";
-        self.erase(sql, &[tenant, start_us, BATCH_ROWS])
+    pub(super) fn erase_before(&mut self, tenant: i64, start_us: i64) -> Result<Erased, WriteError> {
+        self.erase(OLDEST_OF_TENANT, &[tenant, start_us, BATCH_ROWS], Room::of_a_piece())
     }
 
-    fn erase(&mut self, select: &str, values: &[i64]) -> Result<usize, WriteError> {
+    fn erase(&mut self, select: &str, values: &[i64], mut room: Room) -> Result<Erased, WriteError> {
+        let bytes = room.bytes;
+        let mut spans = 0;
         let conn = self.conn;
         let ids: Vec<i64> = conn
             .prepare_cached(select)?
             .query_map(params_from_iter(values), |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
-        let mut room = Room::of_a_piece();
         for id in &ids {
             let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1) \
                 FROM spans WHERE id = ?1";
@@ -119,6 +141,7 @@ impl Tx<'_> {
             weight.bytes += taken.weight.bytes;
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
+            spans += 1;
             if ord == 0 {
                 beheaded.insert((key.tenant, trace_id));
             }
@@ -129,7 +152,7 @@ impl Tx<'_> {
         for (tenant, trace_id) in beheaded {
             self.promote(tenant, &trace_id)?;
         }
-        Ok(ids.len())
+        Ok(Erased { looked: ids.len(), spans, bytes: bytes - room.bytes })
     }
 
     /// The earliest span left is the first of its trace now.

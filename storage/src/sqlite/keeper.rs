@@ -8,15 +8,14 @@ use weir_config::vocab::Timestamp;
 
 use super::engine::SqliteEngine;
 use super::erase::{self, BATCH_ROWS};
-use super::home::Home;
 use crate::writer::WriteError;
 
 /// Between looks for rows past their age.
 const AGE_EVERY: Duration = Duration::from_secs(10);
 /// Free pages that stay in the file for the next rows.
 const FREE_PAGES_MAX: i64 = 1_024;
-/// What a span takes besides its body: its row, five indexes and its part of the sums, in pages that are half full.
-const SPAN_OVERHEAD_BYTES: i64 = 1_024;
+/// Between attempts to empty the log of what was erased.
+const PURGE_EVERY: Duration = Duration::from_millis(500);
 /// Pages given back to the file system in one piece.
 const VACUUM_PAGES: i64 = 256;
 
@@ -26,10 +25,15 @@ impl SqliteEngine {
         if self.home.is_file() {
             self.ballast.restore();
         }
-        Ok(self.erase_deleted()? || self.erase_aged()? || self.erase_excess()? || self.give_back()?)
+        Ok(self.erase_deleted()?
+            || self.purge_log()
+            || self.erase_aged()?
+            || self.erase_excess()?
+            || self.erase_over_share()?
+            || self.give_back()?)
     }
 
-    fn erase_deleted(&mut self) -> Result<bool, WriteError> {
+    pub(super) fn erase_deleted(&mut self) -> Result<bool, WriteError> {
         let Some(conn) = self.conn.as_ref() else { return Ok(false) };
         if erase::deleted(conn)?.is_none() {
             return Ok(false);
@@ -39,7 +43,19 @@ impl SqliteEngine {
             more = tx.erase_deleted()?;
             Ok(())
         })?;
+        self.purge_due = true;
         Ok(more)
+    }
+
+    /// After a tenant's rows have gone from the file, what the log still holds of them goes, too. Readers may be in the way:
+    /// it is tried again until they are not. True when more is to be done.
+    fn purge_log(&mut self) -> bool {
+        if !self.purge_due || !self.home.is_file() || self.purged.is_some_and(|tried| tried.elapsed() < PURGE_EVERY) {
+            return false;
+        }
+        self.purged = Some(Instant::now());
+        self.purge_due = !self.truncate_log();
+        false
     }
 
     /// Removes rows that are older than they may be, some of one tenant.
@@ -70,43 +86,6 @@ impl SqliteEngine {
         Ok(true)
     }
 
-    /// Removes the oldest arrivals while more pages are in use than may be. Where all of them would not be enough, the oldest
-    /// reports go, and then nothing: what is left is not the store's to remove.
-    pub(super) fn erase_excess(&mut self) -> Result<bool, WriteError> {
-        let bound = match &self.home {
-            Home::Memory(shared) => i64::try_from(shared.bytes_max).ok(),
-            Home::File(_) => self.policy.max_bytes(),
-        };
-        let Some(bound) = bound else { return Ok(false) };
-        let used = (self.pages("PRAGMA page_count") - self.pages("PRAGMA freelist_count")) * self.page_bytes;
-        if used <= bound {
-            self.beyond_told = false;
-            return Ok(false);
-        }
-        let enough = used.saturating_sub(self.span_bytes()?) <= bound;
-        let mut erased = 0;
-        self.transact(|tx| {
-            erased = if enough { tx.erase_oldest()? } else { tx.erase_oldest_reports()? };
-            Ok(())
-        })?;
-        if erased == 0 && !std::mem::replace(&mut self.beyond_told, true) {
-            tracing::warn!(
-                used,
-                bound,
-                "the database is over its bound with what is not removed for it (audit log, tenants, keys); raise \
-                 storage.max_bytes"
-            );
-        }
-        Ok(erased > 0)
-    }
-
-    /// What spans and their actions take, indexes included; rather too much than too little.
-    fn span_bytes(&self) -> Result<i64, WriteError> {
-        let Some(conn) = self.conn.as_ref() else { return Ok(0) };
-        let sql = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) FROM tallies";
-        Ok(conn.prepare_cached(sql)?.query_row([SPAN_OVERHEAD_BYTES], |row| row.get(0))?)
-    }
-
     /// Gives pages back to the file system when many are free. Files of the first version cannot; theirs are reused.
     fn give_back(&mut self) -> Result<bool, WriteError> {
         let free = self.pages("PRAGMA freelist_count");
@@ -123,7 +102,7 @@ impl SqliteEngine {
         Ok(self.pages("PRAGMA freelist_count") < free)
     }
 
-    fn pages(&self, pragma: &'static str) -> i64 {
+    pub(super) fn pages(&self, pragma: &'static str) -> i64 {
         let count = |conn: &rusqlite::Connection| conn.prepare_cached(pragma)?.query_row([], |row| row.get(0));
         self.conn.as_ref().and_then(|conn| count(conn).ok()).unwrap_or(0)
     }

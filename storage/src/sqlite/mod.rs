@@ -26,6 +26,7 @@ mod read;
 mod report_builder;
 mod reports;
 mod rows;
+mod shares;
 mod spend;
 mod stats;
 mod tallies;

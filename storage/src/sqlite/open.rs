@@ -5,10 +5,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::Home;
@@ -28,6 +29,8 @@ const PAGE_BYTES: i64 = 8 * 1024;
 const STATEMENTS_MAX: usize = 64;
 /// Steps of the virtual machine between looks at the clock: well under a millisecond.
 pub(super) const PROGRESS_STEPS: i32 = 2_000;
+/// The byte of the log's index that each connection keeps locked (`UNIX_SHM_DMS` in SQLite's os_unix.c).
+const INDEX_LOCK: &str = "128";
 /// Before this version a race between a checkpoint and a writer could lose the log.
 const SQLITE_MIN: i32 = 3_051_003;
 
@@ -41,7 +44,8 @@ pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
     let mut unclean = false;
     if home.is_file() {
         touch(path)?;
-        unclean = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
+        // The log of a process that is still running is no sign of a crash.
+        unclean = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0) && !is_in_use(path);
     }
     let mut conn = connect(home, START_TIMEOUT).map_err(|error| explain(path, "opening the database", error))?;
     if unclean {
@@ -64,8 +68,19 @@ pub(super) fn connect(home: &Home, busy_timeout: Duration) -> rusqlite::Result<C
     }
     conn.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
+    // What is removed is overwritten with zeros, also in pages that become free.
+    conn.pragma_update(None, "secure_delete", home.is_file())?;
+    distrust(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
+}
+
+/// A file somebody else wrote to gets no code run: triggers and views call nothing that has effects beside the database, and
+/// no statement can rewrite the schema behind SQLite's back.
+fn distrust(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    Ok(())
 }
 
 /// To be called before records are written, behind migrations: what a transaction changes stays in memory until its commit,
@@ -93,15 +108,37 @@ pub(super) fn reader(home: &Home) -> rusqlite::Result<Connection> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
+    distrust(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }
 
 /// The write-ahead log beside the database.
 pub(super) fn log_path(path: &Path) -> PathBuf {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    log.into()
+    beside(path, "-wal")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut file = path.as_os_str().to_owned();
+    file.push(suffix);
+    file.into()
+}
+
+/// Whether somebody has the database open. Each connection holds a lock on one byte of the log's index for as long as it
+/// lives. The kernel's list is read instead of the lock asked for: closing a descriptor of that file here would drop the
+/// locks that other connections of this process hold. What runs in another PID namespace is not on the list.
+pub(super) fn is_in_use(path: &Path) -> bool {
+    let Ok(index) = std::fs::metadata(beside(path, "-shm")) else { return false };
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return false };
+    locks.lines().any(|line| holds(line, index.ino()))
+}
+
+/// Whether a line of `/proc/locks` is a connection's lock on this file: `1: POSIX  ADVISORY  READ 1234 08:01:5678 128 128`.
+fn holds(line: &str, inode: u64) -> bool {
+    let mut fields = line.split_ascii_whitespace().rev();
+    let [end, start, file] = [fields.next(), fields.next(), fields.next()].map(Option::unwrap_or_default);
+    let same = file.rsplit(':').next().and_then(|number| number.parse().ok()) == Some(inode);
+    same && start == INDEX_LOCK && end == INDEX_LOCK
 }
 
 /// Creates the file for this user only, or makes sure an existing one is a database. SQLite gives the log and the index
@@ -156,5 +193,55 @@ pub(super) fn explain(path: &Path, step: &'static str, error: rusqlite::Error) -
             OpenError::Unwritable { path, reason }
         }
         _ => OpenError::Failed { path, step, reason },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_live_connection_is_found_in_the_kernel_s_list() {
+        let held = "12: POSIX  ADVISORY  READ 1234 00:2f:5678 128 128";
+        assert!(holds(held, 5678));
+        for other in [
+            "12: POSIX  ADVISORY  READ 1234 00:2f:15678 128 128",
+            "12: POSIX  ADVISORY  WRITE 1234 00:2f:5678 120 120",
+            "12: FLOCK  ADVISORY  WRITE 1234 00:2f:5678 0 EOF",
+            "",
+        ] {
+            assert!(!holds(other, 5678), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_database_is_in_use_for_as_long_as_somebody_has_it_open() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("service.db");
+        touch(&path).unwrap();
+        assert!(!is_in_use(&path));
+        let conn = connect(&Home::File(path.clone()), BUSY_TIMEOUT).unwrap();
+        conn.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+        assert!(is_in_use(&path));
+        drop(conn);
+        assert!(!is_in_use(&path));
+        // What a crash leaves: a log and its index, and nobody.
+        std::fs::write(log_path(&path), b"left").unwrap();
+        std::fs::write(beside(&path, "-shm"), b"left").unwrap();
+        assert!(!is_in_use(&path));
+    }
+
+    #[test]
+    fn a_file_from_a_stranger_gets_no_code_run() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let home = Home::File(folder.path().join("service.db"));
+        touch(home.path()).unwrap();
+        for conn in [connect(&home, BUSY_TIMEOUT).unwrap(), reader(&home).unwrap()] {
+            let trusted: i64 = conn.query_row("PRAGMA trusted_schema", [], |row| row.get(0)).unwrap();
+            assert_eq!(trusted, 0);
+            conn.execute_batch("PRAGMA writable_schema = ON").unwrap();
+            let rewritten = conn.execute("UPDATE sqlite_schema SET sql = sql", []);
+            assert!(rewritten.is_err(), "the schema stays as it is");
+        }
     }
 }

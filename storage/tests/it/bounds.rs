@@ -196,7 +196,7 @@ fn a_span_with_very_many_actions_is_taken_out_in_pieces_and_the_sums_agree_all_a
     )
     .unwrap();
     let day = Duration::from_secs(86_400);
-    store.set_retention(Retention { max_age: Some(day), max_bytes: None });
+    store.set_retention(Retention { max_age: Some(day), ..Retention::default() });
     store.sink().push(Box::new(span(Timestamp::now().micros()))).unwrap();
     wait_for("the removal", || total(&store, TenantId::DEFAULT) == 1 && total(&store, tenant(2)) == 0);
     let largest: i64 = conn.query_row("SELECT max(actions) FROM pieces", [], |row| row.get(0)).unwrap();

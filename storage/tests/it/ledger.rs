@@ -292,7 +292,7 @@ fn the_summary_of_actions_is_that_of_the_spans_whatever_is_added_raised_and_take
             store.add_action(TenantId::DEFAULT, target.trace_id, None, told, found).unwrap().unwrap();
         }
         agree("added and raised");
-        store.set_retention(Retention { max_age: Some(Duration::from_secs(24 * 3_600)), max_bytes: None });
+        store.set_retention(Retention { max_age: Some(Duration::from_secs(24 * 3_600)), ..Retention::default() });
         store.sink().push(Box::new(span(now))).unwrap();
         wait_for("the old ones to go", || total(store, TenantId::DEFAULT) == 31);
         agree("the old ones taken out");

@@ -175,7 +175,7 @@ fn a_thousand_reports_are_kept_and_the_newest_stay_in_their_places() {
     let end = store.list_reports(tenant(1), page(10, 998)).unwrap().data;
     assert_eq!(end.iter().map(|report| report.created_at.micros()).collect::<Vec<_>>(), [3, 2]);
     // The ages are those of 1970.
-    store.set_retention(Retention { max_age: Some(std::time::Duration::from_secs(86_400)), max_bytes: None });
+    store.set_retention(Retention { max_age: Some(std::time::Duration::from_secs(86_400)), ..Retention::default() });
     store.sink().push(Box::new(span(Timestamp::now().micros()))).unwrap();
     wait_for("the old reports to go", || store.list_reports(tenant(1), page(9, 0)).unwrap().total == 1);
     assert_eq!(store.list_reports(tenant(1), page(9, 0)).unwrap().data[0].id, asked.id);
@@ -193,7 +193,7 @@ fn a_bound_in_bytes_takes_reports_before_it_takes_spans_in_vain() {
         store.audit(AuditEvent { detail: detail.clone(), ..event("config.reload", None) }).unwrap();
     }
     stored(&store, &path, 20, 100_000);
-    store.set_retention(Retention { max_age: None, max_bytes: Some(4 << 20) });
+    store.set_retention(Retention { max_bytes: Some(4 << 20), ..Retention::default() });
     store.sink().push(Box::new(span(now))).unwrap();
     wait_for("the reports to go", || store.list_reports(tenant(1), page(1, 0)).unwrap().total == 0);
     // Pieces of housekeeping go on for as long as one finds something to take out.

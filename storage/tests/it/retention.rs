@@ -8,7 +8,7 @@ use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::Retention;
 use weir_storage::identity::NewTenant;
 use weir_storage::query::{SpanFilter, TraceFilter};
-use weir_storage::record::SpanRecord;
+use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::reports::ReportType;
 
 use crate::ledger::{action, event};
@@ -31,7 +31,7 @@ fn spans_past_their_age_are_removed_and_the_rest_is_untouched() {
         store.add_action(TenantId::DEFAULT, trace_id, Some(parts[0].span_id), action("ls", true), vec![]).unwrap();
         assert_eq!(total(store, TenantId::DEFAULT), 703);
 
-        store.set_retention(Retention { max_age: Some(2 * DAY), max_bytes: None });
+        store.set_retention(Retention { max_age: Some(2 * DAY), ..Retention::default() });
         store.sink().push(Box::new(span(now))).unwrap();
         wait_for("the removal", || total(store, TenantId::DEFAULT) == 3);
         let traces = store.list_traces(TenantId::DEFAULT, &TraceFilter::default(), page(10, 0)).unwrap();
@@ -59,7 +59,7 @@ fn a_bound_in_bytes_removes_the_oldest_and_gives_the_room_back() {
     };
     let before = bytes();
     let bound = before / 2;
-    store.set_retention(Retention { max_age: None, max_bytes: Some(bound.unsigned_abs()) });
+    store.set_retention(Retention { max_bytes: Some(bound.unsigned_abs()), ..Retention::default() });
     // Free pages that stay for the next rows are on top of the bound.
     let spare = 1_024 * 8_192;
     store.sink().push(Box::new(span(1 << 40))).unwrap();
@@ -79,6 +79,119 @@ fn a_bound_in_bytes_removes_the_oldest_and_gives_the_room_back() {
         })
         .unwrap();
     assert_eq!(sums.0, sums.1);
+}
+
+/// A prompt of a few kilobytes that does not compress much, different each time.
+fn long_text(at: i64) -> Option<String> {
+    Some((0..400).map(|word| format!("{:x} ", at * 7_919 + word * 104_729)).collect())
+}
+
+#[test]
+fn the_tenant_that_holds_most_gives_first_and_the_audit_log_stays() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let of = |who: u8, at: i64| SpanRecord { tenant_id: tenant(who), prompt: long_text(at), ..span(at) };
+    store.audit(event("key.create", Some(tenant(1)))).unwrap();
+    // The modest one came first: by age alone it would lose all it has.
+    put(&store, (0..50).map(|at| of(1, at)));
+    let (half, full) = (4 << 20, 8 << 20);
+    store.set_retention(Retention { max_bytes: Some(full), ..Retention::default() });
+    put(&store, (100..8_000).map(|at| of(2, at)));
+    assert_eq!(total(&store, tenant(1)), 50, "what filled the database was taken from who filled it");
+    let first = total(&store, tenant(2));
+    assert!((100..7_900).contains(&first), "{first} left");
+    let space = store.space();
+    assert_eq!((space.max_bytes, space.removed_for_database, space.removing), (Some(full), 7_900 - first, true));
+    // What agents report counts, and goes with its span.
+    let trace = store.list_traces(tenant(2), &TraceFilter::default(), page(1, 0)).unwrap().data.remove(0).trace_id;
+    for at in 0..200 {
+        let reported = AgentAction { arguments: long_text(at).map(|text| text.repeat(20)), ..action("ls", true) };
+        store.add_action(tenant(2), trace, None, reported, vec![]).unwrap();
+    }
+    store.set_retention(Retention { max_bytes: Some(half), ..Retention::default() });
+    put(&store, [of(2, 9_000)]);
+    let used = || -> i64 {
+        let sql = "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, \
+            pragma_page_size";
+        Connection::open(&path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    wait_for("the database to come within its bound", || used() <= half.cast_signed());
+    assert_eq!(total(&store, tenant(1)), 50);
+    assert_eq!(store.list_audit(None, page(10, 0)).unwrap().total, 1);
+    assert!(store.close(PATIENCE));
+    let conn = Connection::open(&path).unwrap();
+    let sums: (i64, i64) = conn
+        .query_row("SELECT sum(spans), (SELECT count(*) FROM spans) FROM tallies", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .unwrap();
+    assert_eq!(sums.0, sums.1);
+}
+
+#[test]
+fn a_tenant_s_own_bound_takes_its_own_oldest() {
+    on_both(|store| {
+        let of = |who: u8, at: i64| SpanRecord { tenant_id: tenant(who), prompt: long_text(at), ..span(at) };
+        put(store, (0..300).map(|at| of(1, at)));
+        put(store, (0..30).map(|at| of(2, at)));
+        store.set_retention(Retention { tenant_max_bytes: Some(200_000), ..Retention::default() });
+        wait_for("the removal", || total(store, tenant(1)) < 200);
+        wait_for("an end of it", || {
+            let before = store.space().removed_for_tenant;
+            std::thread::sleep(Duration::from_millis(600));
+            store.space().removed_for_tenant == before
+        });
+        let kept = store.list_spans(tenant(1), &SpanFilter::default(), page(1_000, 0)).unwrap();
+        assert!(kept.total > 20 && kept.data.iter().all(|span| span.start_time.micros() >= 300 - kept.total as i64));
+        assert!(store.stats(tenant(1)).unwrap().storage_bytes <= 200_000);
+        assert_eq!(total(store, tenant(2)), 30, "a tenant within its bound is left alone");
+        assert_eq!(store.space().removed_for_tenant, 300 - kept.total);
+    });
+}
+
+#[test]
+fn what_a_deleted_tenant_said_stands_in_no_file_any_more() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let agent = "agent-of-the-deleted";
+    let of = |who: u8, at: i64| SpanRecord {
+        tenant_id: tenant(who),
+        agent_id: (who == 1).then(|| agent.to_owned()),
+        prompt: long_text(at * 1_000 + i64::from(who)),
+        ..span(at)
+    };
+    // Between the rows of another tenant, some of them longer than a page.
+    put(&store, (0..400).flat_map(|at| [of(1, at), of(2, at)]));
+    let trace = store.list_traces(tenant(1), &TraceFilter::default(), page(1, 0)).unwrap().data.remove(0).trace_id;
+    let reported = AgentAction { arguments: long_text(7).map(|text| text.repeat(20)), ..action(agent, true) };
+    store.add_action(tenant(1), trace, None, reported, vec![]).unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let bodies = |table: &str| -> Vec<Vec<u8>> {
+        let sql = format!("SELECT body FROM {table} WHERE tenant = (SELECT id FROM tenants WHERE uuid = ?1)");
+        let mut statement = conn.prepare(&sql).unwrap();
+        let rows = statement.query_map([tenant(1).as_bytes().as_slice()], |row| row.get(0)).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    };
+    let mut said: Vec<Vec<u8>> = bodies("spans").into_iter().chain(bodies("actions")).collect();
+    assert_eq!(said.len(), 401);
+    drop(conn);
+    // A piece from the middle of each, short enough to lie within a page.
+    said = said.into_iter().map(|body| body[body.len() / 2..][..24.min(body.len() / 2)].to_vec()).collect();
+    said.push(agent.as_bytes().to_vec());
+    let found = || {
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let bytes: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
+        let stands = |piece: &&Vec<u8>| bytes.iter().any(|file| memchr::memmem::find(file, piece).is_some());
+        said.iter().filter(stands).count()
+    };
+    assert!(found() > 300, "the pieces are found while they are there: {}", found());
+    store.delete_tenant_data(tenant(1)).unwrap();
+    wait_for("the last piece to go", || found() == 0);
+    assert_eq!(total(&store, tenant(2)), 400);
+    assert!(store.close(PATIENCE));
+    assert_eq!(found(), 0);
 }
 
 #[test]
