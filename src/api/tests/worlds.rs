@@ -368,5 +368,5 @@ fn what_one_tenant_sees_does_not_depend_on_another() {
     });
     // The comparison is worth something only if much was seen, and found things.
     assert!(seen.load(Ordering::Relaxed) > 3 * SEQUENCES, "{seen:?}");
-    assert!(reported.load(Ordering::Relaxed) > SEQUENCES / 20, "{reported:?}");
+    assert!(reported.load(Ordering::Relaxed) > SEQUENCES / 40, "{reported:?}");
 }
