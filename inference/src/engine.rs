@@ -12,6 +12,7 @@ use regex_automata::{Anchored, Input};
 
 use crate::decode::Cipher;
 use crate::literals::{Found, Literals};
+use crate::part::PartKind;
 use crate::rules::{Detector, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
@@ -71,13 +72,23 @@ struct Owners {
     starts_word: bool,
 }
 
+/// The literals of some of the rules.
+#[derive(Debug)]
+struct Index {
+    literals: Literals,
+    /// Who waits for each literal, in the order of `literals`.
+    owners: Vec<Owners>,
+}
+
 /// All rules, ready to scan.
 #[derive(Debug)]
 pub(crate) struct Engine {
     rules: Vec<Rule>,
-    literals: Literals,
-    /// Who waits for each literal, in the order of `literals`.
-    owners: Vec<Owners>,
+    /// For texts of every kind but the definitions of tools.
+    index: Index,
+    /// For those: their rules wait for words that are frequent in any prose, which would have to be looked at there for
+    /// nothing.
+    of_definitions: Index,
 }
 
 /// Per-thread memory of the engine.
@@ -88,12 +99,13 @@ pub(crate) struct Memory {
     pub(crate) matches: Vec<Match>,
 }
 
-// === impl Engine ===
+// === impl Index ===
 
-impl Engine {
-    pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, LoadError> {
+impl Index {
+    /// The literals of the rules that apply to a kind of `scope`, and the marker words of ciphers.
+    fn new(rules: &[Rule], scope: u8) -> Result<Self, LoadError> {
         let mut literals: Vec<(&str, Owners)> = Vec::new();
-        for (index, rule) in rules.iter().enumerate() {
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.scope & scope != 0) {
             let index = u16::try_from(index).map_err(|_| LoadError::Literals("more than 65535 rules".to_owned()))?;
             for literal in &rule.literals {
                 let owners = owners_of(&mut literals, literal);
@@ -112,7 +124,18 @@ impl Engine {
         }
         let index = Literals::new(literals.iter().map(|(literal, _)| *literal));
         let owners = literals.into_iter().map(|(_, owners)| owners).collect();
-        Ok(Self { rules, literals: index, owners })
+        Ok(Self { literals: index, owners })
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, LoadError> {
+        let definitions = PartKind::ToolDefinition.bit();
+        let index = Index::new(&rules, !definitions)?;
+        let of_definitions = Index::new(&rules, definitions)?;
+        Ok(Self { rules, index, of_definitions })
     }
 
     pub(crate) fn rule(&self, index: u16) -> Option<&Rule> {
@@ -133,10 +156,12 @@ impl Engine {
         let mut outcome = Outcome::default();
         let mut spent = 0;
         let mut from = 0;
+        let is_definition = limits.scope == PartKind::ToolDefinition.bit();
+        let index = if is_definition { &self.of_definitions } else { &self.index };
         while from < text.len() {
             let to = (from + SLICE_BYTES).min(text.len());
-            self.literals.scan(text, from, to, |found| {
-                let Some(owners) = self.owners.get(found.literal) else { return };
+            index.literals.scan(text, from, to, |found| {
+                let Some(owners) = index.owners.get(found.literal) else { return };
                 if owners.scope & limits.scope == 0 {
                     return;
                 }

@@ -97,14 +97,18 @@ pub(super) fn raw_text(parsed: &Parsed, body: Bytes, truncated: bool) -> Request
 
 fn raw_body(parsed: &Parsed, body: Bytes, truncated: bool) -> RawBody {
     let head = &parsed.head;
-    let (mut types, mut codings) = (0, 0);
+    let (mut types, mut codings, mut content_type, mut coding) = (0, 0, None, None);
     for field in head.fields() {
-        types += usize::from(field.is("content-type"));
-        codings += usize::from(field.is("content-encoding"));
+        if field.is("content-type") {
+            types += 1;
+            content_type = content_type.or(Some(field.value()));
+        } else if field.is("content-encoding") {
+            codings += 1;
+            coding = coding.or(Some(field.value()));
+        }
     }
     let content_encoding = match codings {
-        0 => None,
-        1 => head.get_shared("content-encoding"),
+        0 | 1 => coding.map(|value| head.share(value)),
         _ => Some(Bytes::from(head.get_all("content-encoding").collect::<Vec<_>>().join(&b", "[..]))),
     };
     let repeated = match (types, codings) {
@@ -115,7 +119,7 @@ fn raw_body(parsed: &Parsed, body: Bytes, truncated: bool) -> RawBody {
     RawBody {
         body,
         takes: Takes::of(parsed.route.operation, head.path()),
-        content_type: (types > 0).then(|| head.get_shared("content-type")).flatten(),
+        content_type: content_type.map(|value| head.share(value)),
         content_encoding,
         repeated,
         truncated,

@@ -156,11 +156,16 @@ fn parse(settings: &Settings, caller: Caller, start_time: Timestamp, head: Reque
         provider: route.provider.clone(),
         priced_as: priced_as(settings, &head),
         operation: route.operation,
-        path_model: inspect::model_in_path(head.path()).or_else(|| inspect::model_in_query(head.path(), head.query())),
+        path_model: path_model(&head),
         start_time,
     };
     // Boxed: it travels by value through every stage, and a head is some hundred bytes.
     Box::new(Parsed { head, route, caller, identity, trace })
+}
+
+fn path_model(head: &RequestHead) -> Option<String> {
+    let path = head.path();
+    inspect::model_in_path(path).or_else(|| inspect::model_in_query(path, head.query()))
 }
 
 fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {

@@ -73,7 +73,7 @@ impl Told {
     ) -> Option<Box<Ended>> {
         let log = &process.parts.exchanges;
         let ended = Ended { told: self, status, took, upstream };
-        if log.wants(&ended.exchange(None)) {
+        if log.wants(&ended.exchange_without_line(None)) {
             let path = ended.path(process);
             log.tell(&Exchange { path: &path, ..ended.exchange(None) }, process.now_s());
         }
@@ -89,12 +89,22 @@ impl Ended {
     }
 
     fn exchange<'a>(&'a self, model: Option<&'a str>) -> Exchange<'a> {
-        let Told { line, tenant_id, trace_id, reason, detail, by_us, bytes } = &self.told;
+        let line = self.told.line.as_ref();
+        Exchange {
+            method: line.map_or("", RequestLine::method),
+            path: line.map_or("", RequestLine::path),
+            ..self.exchange_without_line(model)
+        }
+    }
+
+    /// Enough to decide whether a line is written; method and path are read when one is.
+    fn exchange_without_line<'a>(&'a self, model: Option<&'a str>) -> Exchange<'a> {
+        let Told { tenant_id, trace_id, reason, detail, by_us, bytes, .. } = &self.told;
         Exchange {
             trace_id: *trace_id,
             tenant_id: *tenant_id,
-            method: line.as_ref().map_or("", RequestLine::method),
-            path: line.as_ref().map_or("", RequestLine::path),
+            method: "",
+            path: "",
             status: self.status,
             reason: *reason,
             detail: detail.as_deref(),

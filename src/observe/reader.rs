@@ -44,7 +44,10 @@ impl AnswerKind {
                 .and_then(|at| name.get(at..))
                 .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
         };
-        if ends(b"text/event-stream") {
+        if name.eq_ignore_ascii_case(b"application/json") {
+            // What most answers are.
+            Self::Json
+        } else if ends(b"text/event-stream") {
             Self::EventStream
         } else if ends(b"vnd.amazon.eventstream") {
             Self::AmazonEvents

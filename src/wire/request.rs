@@ -117,7 +117,12 @@ impl RequestHead {
 
     /// The method, case-sensitive; never CONNECT or TRACE.
     pub fn method(&self) -> &str {
-        self.fields.str(self.method)
+        match self.method.get(&self.fields.raw) {
+            // The usual ones are known to be text.
+            b"POST" => "POST",
+            b"GET" => "GET",
+            _ => self.fields.str(self.method),
+        }
     }
 
     /// The target in origin form, path and query; `*` for a bare OPTIONS. An absolute form has been reduced to it.
@@ -137,7 +142,9 @@ impl RequestHead {
 
     /// What follows the first `?` of the target; `None` without one.
     pub fn query(&self) -> Option<&str> {
-        self.target().get(self.path().len() + 1..)
+        let (target, path) = (self.target.origin.get(&self.fields.raw), self.target.path.get(&self.fields.raw));
+        // Most requests have none.
+        if target.len() == path.len() { None } else { self.target().get(path.len() + 1..) }
     }
 
     /// The host the client named, with its port if it gave one: the authority of an absolute target, else Host.
@@ -170,6 +177,11 @@ impl RequestHead {
     /// The same without copying: the bytes share the head's memory.
     pub fn get_shared(&self, name: &str) -> Option<Bytes> {
         self.fields.get(name).map(|value| self.fields.raw.slice_ref(value))
+    }
+
+    /// One of this head's values as bytes of its own, without a copy.
+    pub fn share(&self, value: &[u8]) -> Bytes {
+        self.fields.raw.slice_ref(value)
     }
 
     /// The values of all fields called `name`, in order.
