@@ -5,12 +5,17 @@ use crate::fold::Folded;
 use crate::rules;
 use crate::secret;
 
-/// Rule ids that match `text`, scanned with every scope.
+/// Rule ids that match `text`, scanned as the definition of a tool and as all else.
 fn matching(engine: &Engine, memory: &mut Memory, text: &str) -> Vec<String> {
+    let scopes = [u8::MAX, PartKind::ToolDefinition.bit()];
+    scopes.into_iter().flat_map(|scope| matching_as(scope, engine, memory, text)).collect()
+}
+
+fn matching_as(scope: u8, engine: &Engine, memory: &mut Memory, text: &str) -> Vec<String> {
     let mut folded = Folded::default();
     folded.fold(text);
     let bytes = folded.bytes(text);
-    let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
+    let limits = Limits { scope, jailbreak: true, deadline: None };
     engine.scan(bytes, limits, memory);
     memory
         .matches
