@@ -208,6 +208,8 @@ fn without_chance(mut value: Value) -> Value {
                     fields.remove(name);
                 }
             }
+            // A reported action is stored packed, ids and times included.
+            fields.remove("storage_bytes");
             fields.values_mut().for_each(|field| *field = without_chance(field.take()));
         }
         _ => {}
