@@ -93,10 +93,12 @@ pub(crate) const CROWDED_BYTES_PER_S_MIN: u64 = 16 * 1024;
 pub(crate) const CROWDED_GRACE: Duration = Duration::from_secs(2);
 /// How often an upload that pauses looks whether others wait.
 pub(crate) const CROWDED_LOOK: Duration = Duration::from_millis(500);
-/// An answer that comes while at most so much of the upload is missing costs neither connection.
+/// An answer that comes while at most so much of the upload is missing does not cost the client its connection.
 pub(crate) const EARLY_REST_BYTES_MAX: usize = 64 * 1024;
 /// How long that rest is waited for behind the answer.
 pub(crate) const EARLY_REST_LIMIT: Duration = Duration::from_secs(2);
+/// Longest time in which that rest is taken for having been there when the answer began.
+pub(crate) const EARLY_ARRIVAL_LIMIT: Duration = Duration::from_millis(20);
 /// While stopping, how long a connection that waits for a request is still listened to.
 pub(crate) const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// Writes are made in slices of this size, each with the stall limit of its own: large bodies may take their time.

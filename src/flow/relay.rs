@@ -98,15 +98,14 @@ pub(crate) async fn answer(
     }
     match ended {
         Body::Complete { clean, buf } => {
-            let mut lease = Some(lease).filter(|_| clean && reusable);
+            if clean && reusable && !session.body_unread {
+                lease.give_back(buf);
+            } else {
+                drop(lease);
+            }
             if let Some(rest) = missing {
                 ledger.settle();
-                unsent::finish(session, &mut lease, rest).await;
-            } else if session.body_unread {
-                lease = None;
-            }
-            if let Some(lease) = lease {
-                lease.give_back(buf);
+                unsent::finish(session, rest).await;
             }
             let keep = keep && !session.body_unread;
             if session.body_unread {

@@ -1,93 +1,84 @@
 //! What is missing of an upload when the provider has answered before it has seen all of it.
 //!
-//! Where that is little it follows behind the answer, so that neither connection has to end (RFC 9112 section 9.3): to the
-//! provider while that goes on taking it, else to nobody. Bounded in bytes and time; over a bound both connections close.
+//! Where all of it had arrived when the answer began, the provider gets it and both connections go on (RFC 9112 section 9.3). What
+//! arrives later goes to nobody: whoever holds it back could choose the moment at which a provider that expects no more of this
+//! request takes it for the next one, which is somebody else's. Where little is missing it is read behind the answer, so that the
+//! client's connection need not end. Bounded in bytes and time; over a bound that ends, too.
 
-use std::time::{Duration, Instant};
+use std::io;
+use std::time::Instant;
 
 use super::hearing::Hearing;
 use super::session::Session;
 use super::upload::Ranges;
-use super::{EARLY_REST_BYTES_MAX, EARLY_REST_LIMIT};
-use crate::forward::Lease;
-use crate::rt::On;
+use super::{EARLY_ARRIVAL_LIMIT, EARLY_REST_BYTES_MAX, EARLY_REST_LIMIT, READ_BYTES_STREAM};
 use crate::wire::BodyScanner;
 
-/// The missing part of an upload.
-pub(crate) struct Unsent {
-    scanner: BodyScanner,
-    /// Most bytes of it that are dealt with.
-    bytes_left: usize,
-    /// Whether the provider's connection goes on, so that it has to have it.
-    for_provider: bool,
-}
+/// The missing part of an upload, known to be little.
+pub(crate) struct Unsent(BodyScanner);
 
 impl Unsent {
-    /// What is missing behind the answer that `hearing` has heard; `None` when there is none, or too much is missing.
+    /// What is missing behind the answer that `hearing` has heard; `None` when too much is missing, or nobody knows how much.
     pub(super) fn behind(hearing: &Hearing<'_>, scanner: &BodyScanner) -> Option<Self> {
-        let head = hearing.early_head()?;
+        hearing.early_head()?;
         let is_little = match scanner {
             BodyScanner::Length(length) => length.remaining() <= EARLY_REST_BYTES_MAX as u64,
-            BodyScanner::Chunked(_) => true,
-            BodyScanner::UntilClose => false,
+            BodyScanner::Chunked(_) | BodyScanner::UntilClose => false,
         };
-        is_little.then(|| Self {
-            scanner: scanner.clone(),
-            bytes_left: EARLY_REST_BYTES_MAX,
-            for_provider: head.keep_alive,
-        })
-    }
-
-    /// Whether it is known to be little. Of a chunked body only what has arrived already is.
-    pub(super) fn is_bounded(&self) -> bool {
-        matches!(self.scanner, BodyScanner::Length(_))
-    }
-
-    /// Whether the provider's connection goes on.
-    pub(super) fn is_for_provider(&self) -> bool {
-        self.for_provider
-    }
-
-    /// What is missing when `bytes` more have been sent and `scanner` has seen them.
-    pub(super) fn less(self, bytes: usize, scanner: &BodyScanner) -> Option<Self> {
-        let bytes_left = self.bytes_left.checked_sub(bytes)?;
-        Some(Self { scanner: scanner.clone(), bytes_left, ..self })
+        is_little.then(|| Self(scanner.clone()))
     }
 }
 
-/// Reads what is missing from the client and passes it on to the provider. Where that fails in time `lease` is dropped; where
-/// the client does not send it in time its body stays unread, and its connection has to end.
-pub(super) async fn finish(session: &mut Session, lease: &mut Option<Lease>, unsent: Unsent) {
-    let Unsent { mut scanner, mut bytes_left, .. } = unsent;
+/// Whether the provider goes on after the answer that `hearing` has heard, and all that is missing has arrived from the client
+/// by now; it is in the session's buffer then. Waits for nothing.
+///
+/// # Errors
+/// The client has left, or has broken its connection.
+pub(super) async fn has_arrived(
+    session: &mut Session,
+    hearing: &Hearing<'_>,
+    scanner: &BodyScanner,
+) -> io::Result<bool> {
+    if !hearing.early_head().is_some_and(|head| head.keep_alive) {
+        return Ok(false);
+    }
+    let answered = Instant::now();
+    // So many reads take what is there; more would take what comes meanwhile.
+    for _ in 0..=EARLY_REST_BYTES_MAX.div_ceil(READ_BYTES_STREAM) {
+        let mut ahead = scanner.clone();
+        if ahead.scan(&session.buf, &mut Ranges::default()).is_err() {
+            return Ok(false);
+        }
+        // On TLS a record may have begun to arrive, and be waited for.
+        if ahead.is_done() || session.conn.is_quiet() {
+            return Ok(ahead.is_done() && answered.elapsed() <= EARLY_ARRIVAL_LIMIT);
+        }
+        if session.fill_body(READ_BYTES_STREAM).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(false)
+}
+
+/// Reads what is missing from the client, for nobody. Where it does not come in time the body stays unread, and the client's
+/// connection has to end.
+pub(super) async fn finish(session: &mut Session, unsent: Unsent) {
+    let Unsent(mut scanner) = unsent;
+    let mut bytes_left = EARLY_REST_BYTES_MAX;
     let until = Instant::now() + EARLY_REST_LIMIT;
     let mut ranges = Ranges::default();
     loop {
-        if session.core.pool.is_waited_for() {
-            *lease = None;
-        }
         ranges.clear();
-        let Ok(progress) = scanner.scan(&session.buf, &mut ranges) else { break };
-        let input = session.buf.split_to(progress.consumed).freeze();
-        pass_on(session, lease, ranges.relayed(&input), until).await;
+        let Ok(progress) = scanner.scan(&session.buf, &mut ranges) else { return };
+        bytes::Buf::advance(&mut session.buf, progress.consumed);
         if scanner.is_done() {
             session.body_unread = false;
             return;
         }
-        let Some(left) = bytes_left.checked_sub(input.len()) else { break };
+        let Some(left) = bytes_left.checked_sub(progress.consumed) else { return };
         bytes_left = left;
         if !matches!(session.fill_until(until).await, Ok(1..)) {
-            break;
+            return;
         }
-    }
-    *lease = None;
-}
-
-async fn pass_on(session: &Session, lease: &mut Option<Lease>, piece: bytes::Bytes, until: Instant) {
-    let Some(conn) = lease.as_mut().and_then(Lease::conn) else { return };
-    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    session.deadline.arm(left, On::Stop(conn.tcp().fd()));
-    let written = conn.write_all(piece).await;
-    if session.deadline.disarm() || written.is_err() {
-        *lease = None;
     }
 }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::hearing::Hearing;
 use super::pace::Pace;
 use super::session::Session;
-use super::unsent::Unsent;
+use super::unsent::{self, Unsent};
 use super::watch::ClientWatch;
 use super::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, READ_BYTES_STREAM, upstream};
 use crate::exchange::Refusal;
@@ -274,7 +274,8 @@ async fn more_comes(
             return Err(io::ErrorKind::TimedOut.into());
         }
         if client_first {
-            return Ok(Came::More);
+            // Both may have come meanwhile, and what the client sends behind the answer is too late.
+            return Ok(if upstream.heard(hearing) { Came::Answer } else { Came::More });
         }
     }
 }
@@ -296,8 +297,6 @@ pub(crate) async fn relay(
     let mut pace = Pace::new();
     let mut head_is_due = true;
     let mut content_bytes: u64 = 0;
-    // Since the provider has answered.
-    let mut early: Option<Unsent> = None;
     loop {
         ranges.clear();
         let progress = match scanner.scan(&session.buf, &mut ranges) {
@@ -339,25 +338,12 @@ pub(crate) async fn relay(
             return Relayed::Refused(crowded_out());
         }
         let waiting = Instant::now();
-        let came = match early.take() {
-            None => more_comes(session, upstream, hearing, &pace).await,
-            // What has arrived already still goes with the upload; what has not is waited for behind the answer.
-            Some(unsent) => match unsent.less(input.len(), &scanner) {
-                Some(unsent) if !session.conn.is_quiet() => {
-                    early = Some(unsent);
-                    Ok(Came::More)
-                }
-                unsent => return answered(unsent),
-            },
-        };
-        let got = match came {
+        let got = match more_comes(session, upstream, hearing, &pace).await {
             Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
-            Ok(Came::Answer) => match Unsent::behind(hearing, &scanner) {
-                Some(unsent) if unsent.is_for_provider() && !session.conn.is_quiet() => {
-                    early = Some(unsent);
-                    session.fill_body(READ_BYTES_STREAM).await
-                }
-                unsent => return answered(unsent),
+            Ok(Came::Answer) => match unsent::has_arrived(session, hearing, &scanner).await {
+                Ok(true) => Ok(session.buf.len()),
+                Ok(false) => return answered(Unsent::behind(hearing, &scanner)),
+                Err(error) => Err(error),
             },
             Ok(Came::TooLate) => return Relayed::Refused(crowded_out()),
             Err(error) => Err(error),
@@ -379,8 +365,8 @@ pub(crate) async fn relay(
 /// The provider has answered before it has seen everything, or it has gone; `unsent` where little is missing.
 fn answered(unsent: Option<Unsent>) -> Relayed {
     match unsent {
-        Some(unsent) if unsent.is_bounded() => Relayed::Answered(unsent),
-        _ => Relayed::UpstreamStopped,
+        Some(unsent) => Relayed::Answered(unsent),
+        None => Relayed::UpstreamStopped,
     }
 }
 

@@ -1,12 +1,15 @@
-//! Promise: a provider that answers before it has seen the whole upload costs nobody a connection, while little is missing; the
-//! answer does not wait for the rest, and the rest is not waited for long.
+//! Promise: a provider that answers before it has seen the whole upload costs nobody a connection where all of it has arrived, and
+//! the client none while little is missing; the answer does not wait for the rest, the rest is not waited for long, and nobody
+//! can make it somebody else's request.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Driver, Gateway, Setup, Upstream, eventually, on_both_drivers, secure_peer, trust};
+use crate::support::{
+    Call, Client, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers, secure_peer, trust,
+};
 
 const REFUSED: &str = "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nmuch";
 
@@ -61,17 +64,56 @@ fn gateways(driver: Driver, answer: &'static str) -> (Upstream, Vec<(Gateway, Ar
     (upstream, gateways)
 }
 
+/// Answers each request with its path and never expects a body, so that one which comes is the next request.
+fn answer_and_take_the_rest_for_requests(stream: &mut (impl Read + Write), asked: &Mutex<Vec<String>>) {
+    let (mut got, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    loop {
+        while let Some(end) = got.windows(4).position(|at| at == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&got[..end]).into_owned();
+            got.drain(..end + 4);
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            asked.lock().unwrap().push(path.to_owned());
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{path}", path.len());
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+        match stream.read(&mut piece) {
+            Ok(count) if count > 0 => got.extend_from_slice(&piece[..count]),
+            _ => return,
+        }
+    }
+}
+
+fn upload_head(length: usize) -> String {
+    format!("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
+}
+
 fn begin_upload(client: &mut Client, length: usize, begun: usize) {
-    client.say(format!("POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"));
+    client.say(upload_head(length));
     client.say(vec![b'x'; begun]);
 }
 
 on_both_drivers! {
-    fn an_early_answer_keeps_both_connections_while_little_is_missing(driver) {
+    fn an_early_answer_keeps_both_connections_where_all_of_the_upload_has_arrived(driver) {
         let (_upstream, gateways) = gateways(driver, REFUSED);
         for (gateway, seen) in gateways {
             let mut client = Client::connect(gateway.addr);
-            for (length, begun) in [(60_000, 10_000), (8_000, 0), (8_000, 8_000)] {
+            for _ in 0..20 {
+                client.say([upload_head(8_000).as_bytes(), &[b'x'; 8_000]].concat());
+                let answer = client.answer();
+                assert_eq!((answer.status, answer.body.as_slice(), answer.keep_alive), (413, &b"much"[..], true));
+            }
+            eventually("all of each upload", || (*seen.uploads.lock().unwrap() == [8_000; 20]).then_some(()));
+            assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    fn what_is_held_back_until_an_early_answer_keeps_the_clients_connection_only(driver) {
+        let (_upstream, gateways) = gateways(driver, REFUSED);
+        for (gateway, seen) in gateways {
+            let mut client = Client::connect(gateway.addr);
+            for (length, begun) in [(60_000, 10_000), (8_000, 0)] {
                 begin_upload(&mut client, length, begun);
                 let answer = client.answer();
                 assert_eq!((answer.status, answer.body.as_slice(), answer.keep_alive), (413, &b"much"[..], true));
@@ -79,9 +121,29 @@ on_both_drivers! {
             }
             begin_upload(&mut client, 5, 5);
             assert_eq!(client.answer().status, 413);
-            assert_eq!(*seen.uploads.lock().unwrap(), [60_000, 8_000, 8_000, 5], "all of each upload");
-            assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+            eventually("the last upload", || (*seen.uploads.lock().unwrap() == [5]).then_some(()));
+            assert_eq!(seen.connections.load(Ordering::SeqCst), 3);
         }
+    }
+
+    fn what_is_held_back_until_an_early_answer_is_nobodys_request(driver) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&asked);
+        let upstream = Upstream::play(move |peer| answer_and_take_the_rest_for_requests(&mut peer.stream, &lines));
+        let gateway = Setup::new(driver).upstream(upstream.url()).server("core_threads: 1").start();
+        let smuggled = "GET /v1/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+        for begun in [0, 10] {
+            let mut attacker = Client::connect(gateway.addr);
+            attacker.say([&upload_head(smuggled.len()), &smuggled[..begun]].concat());
+            assert_eq!(attacker.answer().text(), "/v1/files");
+            attacker.say(&smuggled[begun..]);
+            for victim in ["/v1/a", "/v1/b", "/v1/c"] {
+                let answer = call(gateway.addr, Call::get(victim).bytes());
+                assert_eq!(answer.text(), victim, "its own answer");
+            }
+        }
+        let asked = asked.lock().unwrap();
+        assert!(!asked.iter().any(|line| line.contains("smuggled")), "{asked:?}");
     }
 
     fn a_provider_that_closes_after_its_early_answer_costs_its_own_connection_only(driver) {
