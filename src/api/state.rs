@@ -291,7 +291,7 @@ impl From<IdentityError> for Fault {
             IdentityError::NotWritten(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
         };
-        tracing::error!(%error, "tenants or keys could not be read or changed");
+        tracing::error!(%error, "a tenant, key or token could not be read or changed");
         fault
     }
 }

@@ -36,7 +36,10 @@ pub(super) fn read(path: &Path) -> Result<Option<Secret>, KeyFileError> {
     let fail = |source| KeyFileError::Io { path: path.to_owned(), source };
     let file = match OpenOptions::new().read(true).open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // Made at first need; where its folder is missing, too, it never could be.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return if folder_of(path).is_dir() { Ok(None) } else { Err(fail(error)) };
+        }
         Err(error) => return Err(fail(error)),
     };
     if file.metadata().map_err(fail)?.permissions().mode() & 0o077 != 0 {
@@ -57,8 +60,11 @@ pub(super) fn create(path: &Path, key: &Secret) -> Result<(), KeyFileError> {
     let text = Secret::new(format!("{}\n", with_prefix("", key.expose())));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
     file.write_all(text.expose()).and_then(|()| file.sync_all()).map_err(fail)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)
+    std::fs::File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(fail)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn unhex(text: &[u8]) -> Option<Secret> {
@@ -86,6 +92,8 @@ mod tests {
         assert_eq!(read(&path).unwrap().unwrap().expose(), key.expose());
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(create(&path, &key).is_err(), "never written over");
+        let lost = read(&folder.path().join("no/such/folder/key")).unwrap_err().to_string();
+        assert!(lost.contains("auth.token_key_file") && lost.contains("no/such/folder"), "{lost}");
     }
 
     #[test]
