@@ -109,7 +109,8 @@ fn ask(inspected: &Inspected) -> Ask {
     match &inspected.text {
         RequestText::Read(view) => {
             let frames = TOKENS_PER_PART.saturating_mul(view.parts.len() as u64);
-            Ask { prompt_tokens: estimate_long(&view.text).saturating_add(frames), max_tokens: view.max_tokens }
+            let tokens = estimate_long(&view.text).saturating_add(frames).saturating_add(view.token_ids);
+            Ask { prompt_tokens: tokens, max_tokens: view.max_tokens }
         }
         // What could not be read in time is taken to be text.
         RequestText::Raw(raw) => Ask { prompt_tokens: raw.body.len() as u64 / 4, max_tokens: None },

@@ -49,6 +49,8 @@ pub(crate) struct Bill {
     pub(crate) ended: bool,
     /// Whose prices hold, where that is not the span's provider: a client's header names a provider, never a price.
     pub(crate) priced_as: Option<Provider>,
+    /// Tokens of the prompt that were given as numbers, beside its text.
+    pub(crate) prompt_token_ids: u64,
 }
 
 /// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars. May be done again with a better
@@ -64,7 +66,7 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     span.reasoning_tokens = bill.usage.reasoning;
     let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
     if answered && is_counted(&span.operation_name) {
-        count(span, bill.complete, counter);
+        count(span, bill, counter);
     }
     if span.total_tokens.is_none() || span.tokens_estimated {
         span.total_tokens = match (span.prompt_tokens, span.completion_tokens) {
@@ -124,7 +126,7 @@ pub(crate) fn better_counter(span: &SpanRecord) -> Option<Family> {
 }
 
 /// Counts what the provider did not.
-fn count(span: &mut SpanRecord, complete: bool, counter: Counter) {
+fn count(span: &mut SpanRecord, bill: &Bill, counter: Counter) {
     let family = span.model.as_deref().filter(|_| counter == Counter::Vocabulary).and_then(Family::of);
     let mut counted_by = None;
     let mut tokens = |text: &str| match family.and_then(|family| Some((family, family.count(text)?))) {
@@ -134,13 +136,12 @@ fn count(span: &mut SpanRecord, complete: bool, counter: Counter) {
         }
         None => estimate_tokens(text),
     };
-    if span.prompt_tokens.is_none()
-        && let Some(prompt) = &span.prompt
-    {
-        span.prompt_tokens = Some(tokens(prompt));
+    if span.prompt_tokens.is_none() && (span.prompt.is_some() || bill.prompt_token_ids > 0) {
+        let of_text = span.prompt.as_deref().map_or(0, &mut tokens);
+        span.prompt_tokens = Some(of_text.saturating_add(bill.prompt_token_ids));
         span.tokens_estimated = true;
     }
-    let cut = span.streaming && !complete;
+    let cut = span.streaming && !bill.complete;
     if (span.completion_tokens.is_none() || cut)
         && let Some(response) = &span.response
     {

@@ -215,6 +215,7 @@ fn fill(
             span.tags.insert(Cow::Borrowed(tag), unread.to_string());
         }
     }
+    let token_ids = view.as_ref().map_or(0, |view| view.token_ids);
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
@@ -223,6 +224,7 @@ fn fill(
     }
     let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
     bill.priced_as = priced_as;
+    bill.prompt_token_ids = token_ids;
     let prices = priced.then_some(&*process.parts.prices);
     let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
     Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran }
@@ -250,12 +252,16 @@ fn find(
     let Some(ran) = analyse(&parts, options, &mut hits) else {
         return (dropped(span, "analyzer_error", true), None);
     };
-    for Hit { part, mut finding } in hits {
-        finding.location = match part.checked_sub(of_request) {
-            None => request.map(|view| text::request_location(view, part)).unwrap_or_default(),
-            Some(at) => answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default(),
+    for hit in hits {
+        let found = match hit.part.checked_sub(of_request) {
+            None => request.and_then(|view| text::request_finding(view, hit)),
+            Some(at) => {
+                let mut finding = hit.finding;
+                finding.location = answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default();
+                Some(finding)
+            }
         };
-        span.security_findings.push(finding);
+        span.security_findings.extend(found);
     }
     if span.detectors.is_empty() {
         span.detectors.extend(ran.detectors.iter().map(|name| Cow::Borrowed(*name)));
@@ -389,6 +395,7 @@ fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
         pending: answer.pending,
         ended: answer.ended,
         priced_as: None,
+        prompt_token_ids: 0,
     };
     if span.model.is_none() {
         span.model = bill.model.take();

@@ -155,7 +155,7 @@ async fn read_and_find(
     ledger: &mut Ledger,
 ) -> Result<(), Stop> {
     let raw = raw_body(&inspected.parsed, body.clone(), false);
-    let takes = raw.takes;
+    let (operation, takes) = (inspected.parsed.route.operation, raw.takes);
     let analysis_text_max = settings.security_analysis.max_analysis_text_bytes;
     let job = Look {
         dialect: inspected.parsed.dialect(),
@@ -202,7 +202,8 @@ async fn read_and_find(
                 }
             }
             let passes = refuse_streaming(settings, &inspected.parsed, &view);
-            let passes = passes.and_then(|()| if analyse { refuse_unread(settings, takes, &view) } else { Ok(()) });
+            let passes =
+                passes.and_then(|()| if analyse { refuse_unread(settings, operation, takes, &view) } else { Ok(()) });
             inspected.notice = view.unread().worst().map(Unread::header).filter(|_| analyse);
             if ran.is_some_and(|ran| ran.verify_cap_reached) {
                 inspected.notice = inspected.notice.or(Some(Unread::Truncated.header()));
@@ -285,14 +286,7 @@ impl Look {
         let mut hits = Vec::new();
         let ran = analyser.analyse(scratch, &parts, &options, &mut hits);
         drop(parts);
-        let mut findings: Vec<Finding> = hits
-            .into_iter()
-            .map(|hit| {
-                let mut finding = hit.finding;
-                finding.location = text::request_location(&view, hit.part);
-                finding
-            })
-            .collect();
+        let mut findings: Vec<Finding> = hits.into_iter().filter_map(|hit| text::request_finding(&view, hit)).collect();
         findings.extend(reading_findings(&view, self.analysis_text_max).chain(limit_findings(&ran)));
         Looked { view, findings, ran: Some(ran), room }
     }
@@ -333,22 +327,27 @@ async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked,
 }
 
 /// What was not read must not pass a gateway that blocks: a provider may read it. Files pass where they are what the
-/// operation is for, and inside JSON, where models take them as pictures and sounds.
-fn refuse_unread(settings: &Settings, takes: Takes, view: &RequestView) -> Result<(), Refusal> {
+/// operation is for, and inside JSON, where models take them as pictures and sounds. Tokens pass where they become a vector,
+/// for nothing follows what they say.
+fn refuse_unread(settings: &Settings, operation: Operation, takes: Takes, view: &RequestView) -> Result<(), Refusal> {
     let unread = view.unread();
     let refused = |reason: &Unread| match reason {
         Unread::BinaryPart | Unread::WebSocket => false,
         Unread::FilePart | Unread::MediaType => takes != Takes::Files,
+        Unread::TokenIds => operation != Operation::Embedding,
         Unread::Truncated | Unread::UnreadableBody => true,
     };
     let Some(worst) = unread.iter().filter(refused).last().filter(|_| enforce::can_block(&settings.enforcement)) else {
         return Ok(());
     };
     let (what, instead) = match worst {
-        Unread::UnreadableBody => (view.unreadable.unwrap_or_default(), "send it as plain UTF-8 JSON"),
+        Unread::UnreadableBody => {
+            (view.unreadable.unwrap_or("a text in it is not UTF-8"), "send it as plain UTF-8 JSON")
+        }
         Unread::Truncated => {
             ("more than is looked at", "send less at a time, and within `max_request_size_bytes` unpacked")
         }
+        Unread::TokenIds => ("a prompt of token numbers", "send the prompt as text"),
         _ => ("a binary file where this version expects none", "send it to an operation for files"),
     };
     let message = format!(

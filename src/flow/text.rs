@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use weir_config::vocab::Dialect;
-use weir_inference::{Part, PartKind};
+use weir_config::vocab::{Dialect, Finding};
+use weir_inference::{Hit, Part, PartKind};
 
 use crate::codec::DecodeFault;
 use crate::exchange::RawBody;
@@ -40,6 +40,7 @@ pub(super) fn read_raw(
         if !room.grow(view.text.len()) {
             view.text = String::new();
             view.parts.clear();
+            view.unrecorded.clear();
             view.truncated = true;
         }
         permit = Some(room);
@@ -56,9 +57,30 @@ pub(super) fn request_parts(view: &RequestView) -> impl Iterator<Item = Part<'_>
     view.parts.iter().map(|it| part(&view.text, &it.range, it.kind))
 }
 
-/// Where the request's `index`-th text stands in its body.
-pub(super) fn request_location(view: &RequestView, index: usize) -> String {
-    view.parts.get(index).map(|it| it.location.to_string()).unwrap_or_default()
+/// What is reported of a credential: that it is none, but tells the model what to do.
+const ORDERS: [&str; 7] = [
+    "prompt_injection",
+    "indirect_injection",
+    "role_injection",
+    "synonym_injection",
+    "jailbreak",
+    "prompt_extraction",
+    "data_exfiltration",
+];
+
+/// A finding about the request's text, with its place. In a credential a secret is nothing to report, and its words are
+/// never shown.
+pub(super) fn request_finding(view: &RequestView, hit: Hit) -> Option<Finding> {
+    let Hit { part, mut finding } = hit;
+    let Some(part) = view.parts.get(part) else { return Some(finding) };
+    finding.location = part.location.to_string();
+    if part.credential {
+        if !ORDERS.contains(&&*finding.finding_type) {
+            return None;
+        }
+        finding.evidence.clear();
+    }
+    Some(finding)
 }
 
 /// The answer's texts, in the order of `Answer::parts`.

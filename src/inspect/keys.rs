@@ -50,6 +50,7 @@ keys! {
     ClientSecret "client_secret" b"clientsecret";
     Content "content" b"content";
     Contents "contents" b"contents";
+    Context "context" b"context";
     Data "data" b"data";
     Detail "detail" b"detail";
     Document "document" b"document";
@@ -72,6 +73,7 @@ keys! {
     Images "images" b"images";
     InlineData "inline_data" b"inlinedata";
     Input "input" b"input";
+    InputIds "input_ids" b"inputids";
     InputAudio "input_audio" b"inputaudio";
     Instructions "instructions" b"instructions";
     KeepAlive "keep_alive" b"keepalive";
@@ -95,6 +97,7 @@ keys! {
     Password "password" b"password";
     PreviousResponseId "previous_response_id" b"previousresponseid";
     Prompt "prompt" b"prompt";
+    PromptTokenIds "prompt_token_ids" b"prompttokenids";
     PromptCacheId "prompt_cache_key" b"promptcachekey";
     ReasoningEffort "reasoning_effort" b"reasoningeffort";
     RefreshToken "refresh_token" b"refreshtoken";
@@ -216,6 +219,16 @@ impl Key {
     /// Top-level keys that hold the operator's own instructions.
     pub(super) const fn is_instruction(self) -> bool {
         matches!(self, Self::Instructions | Self::System | Self::SystemInstruction | Self::SystemPrompt)
+    }
+
+    /// Top-level keys whose numbers are tokens, which the model reads and nobody here can.
+    pub(super) const fn may_hold_tokens(self) -> bool {
+        matches!(self, Self::Context | Self::Input | Self::Prompt)
+    }
+
+    /// Keys whose numbers are tokens wherever they stand.
+    pub(super) const fn holds_tokens(self) -> bool {
+        matches!(self, Self::InputIds | Self::PromptTokenIds)
     }
 
     /// Keys that bound the tokens of the answer.

@@ -31,8 +31,12 @@ pub struct RequestView {
     pub messages_empty: bool,
     /// Why the body could not be read as JSON or as a form; its raw bytes are then the text.
     pub unreadable: Option<&'static str>,
+    /// Tokens that are given as numbers: part of the prompt, and unreadable here.
+    pub token_ids: u64,
     /// Whether text was left out because of a bound.
     pub truncated: bool,
+    /// Ranges of `text` that are looked at and not recorded, in order: the content of files, and credentials.
+    pub unrecorded: Vec<Range<usize>>,
     /// What was passed by: files, and bodies that are none we read.
     pub passed_by: UnreadSet,
 }
@@ -50,25 +54,32 @@ impl RequestView {
         if self.unreadable.is_some() {
             unread.insert(Unread::UnreadableBody);
         }
+        if self.token_ids > 0 {
+            unread.insert(Unread::TokenIds);
+        }
         if self.truncated {
             unread.insert(Unread::Truncated);
         }
         unread
     }
 
-    /// The text as it is recorded: files that are text were looked at, and only their descriptions are kept.
+    /// The text as it is recorded: of files that are text only their descriptions are kept, of credentials nothing.
     pub fn into_recorded(self) -> String {
-        if !self.parts.iter().any(|part| part.file) {
+        if self.unrecorded.is_empty() {
             return self.text;
         }
         let mut kept = String::new();
         let mut from = 0;
-        for part in self.parts.iter().filter(|part| part.file) {
-            kept.push_str(self.text.get(from..part.range.start).unwrap_or_default());
+        for range in &self.unrecorded {
+            kept.push_str(self.text.get(from..range.start).unwrap_or_default());
             // The line break behind it goes with it.
-            from = part.range.end + 1;
+            from = range.end + 1;
         }
-        kept.push_str(self.text.get(from..).unwrap_or_default());
+        match self.text.get(from..) {
+            Some(rest) => kept.push_str(rest),
+            // It was the last: so does the one before it.
+            None => drop(kept.pop()),
+        }
         kept
     }
 }
@@ -82,8 +93,8 @@ pub struct TextPart {
     pub kind: PartKind,
     /// Where it stands in the body.
     pub location: Location,
-    /// Whether it is a file's content, which is looked at and not recorded.
-    pub file: bool,
+    /// Whether it is a credential: a secret is what belongs there.
+    pub credential: bool,
 }
 
 /// Texts beyond this many share one last part, so that a body of tiny strings stays cheap.
@@ -108,7 +119,9 @@ impl Gather {
             messages_open: None,
             messages_empty: false,
             unreadable: None,
+            token_ids: 0,
             truncated: false,
+            unrecorded: Vec::new(),
             passed_by: UnreadSet::default(),
         };
         Self { view, settled: Vec::with_capacity(4), text_max }
@@ -135,7 +148,7 @@ impl Gather {
         let last = self.len() + 1 == PARTS_MAX;
         let (kind, settled) = if last { (PartKind::User, true) } else { (kind, settled) };
         let location = if last { Location::root("request") } else { location() };
-        self.view.parts.push(TextPart { range, kind, location, file: false });
+        self.view.parts.push(TextPart { range, kind, location, credential: false });
         self.settled.push(settled);
     }
 
@@ -150,10 +163,40 @@ impl Gather {
 
     /// Adds the content of a file that is text.
     pub(super) fn file(&mut self, location: impl FnOnce() -> Location, content: &str) {
+        self.unrecorded(PartKind::User, true, location, |out| out.push_str(content));
+    }
+
+    /// Adds what goes to the provider, or to a server of its tools, as a credential.
+    pub(super) fn credential(
+        &mut self,
+        kind: PartKind,
+        settled: bool,
+        location: impl FnOnce() -> Location,
+        write: impl FnOnce(&mut String),
+    ) {
         let before = self.len();
-        self.part(PartKind::User, true, location, |out| out.push_str(content));
+        self.unrecorded(kind, settled, location, write);
         if let Some(part) = self.view.parts.get_mut(before) {
-            part.file = true;
+            part.credential = true;
+        }
+    }
+
+    fn unrecorded(
+        &mut self,
+        kind: PartKind,
+        settled: bool,
+        location: impl FnOnce() -> Location,
+        write: impl FnOnce(&mut String),
+    ) {
+        let before = self.view.text.len();
+        self.part(kind, settled, location, write);
+        let end = self.view.text.len();
+        let start = before + usize::from(before > 0);
+        if end > start {
+            match self.view.unrecorded.last_mut().filter(|last| last.end + 1 == start) {
+                Some(last) => last.end = end,
+                None => self.view.unrecorded.push(start..end),
+            }
         }
     }
 
@@ -218,6 +261,8 @@ impl Gather {
     fn raw(&mut self, body: &[u8], reason: Option<&'static str>) {
         self.view.text.clear();
         self.view.parts.clear();
+        self.view.unrecorded.clear();
+        self.view.token_ids = 0;
         self.settled.clear();
         self.view.truncated = false;
         self.view.passed_by = UnreadSet::default();

@@ -243,14 +243,31 @@ fn files_are_described_and_words_in_files_are_read() {
 }
 
 #[test]
-fn credentials_for_the_provider_are_not_taken_for_text() {
+fn credentials_for_the_provider_are_looked_at_and_not_recorded() {
     let view = read(
         r#"{"tools":[{"type":"mcp","server_url":"https://x.example","authorization":"Bearer tok-1","headers":{"Authorization":"Bearer tok-2"}}],"user":"u-1","api_key":"tok-3 and words"}"#,
     );
     assert_parts(
         &view,
-        &[(ToolDefinition, "request.tools[0]", "https://x.example"), (User, "request.api_key", "tok-3 and words")],
+        &[
+            (ToolDefinition, "request.tools[0]", "https://x.example"),
+            (ToolDefinition, "request.tools[0]", "Bearer tok-1\nBearer tok-2"),
+            (User, "request.api_key", "tok-3 and words"),
+        ],
     );
+    assert_eq!(view.parts.iter().map(|part| part.credential).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(view.into_recorded(), "https://x.example\ntok-3 and words");
+    // On a part of a message too, and at the end.
+    let view =
+        read(r#"{"messages":[{"content":[{"text":"a b","authorization":"Basic"}],"role":"user"}],"api_key":"k-1"}"#);
+    assert_eq!((view.parts[1].credential, view.text.as_str()), (true, "a b\nBasic\nk-1"));
+    assert_eq!(view.into_recorded(), "a b");
+    // What the model wrote, or is said to have written, is no credential for anybody.
+    let call = read(
+        r#"{"messages":[{"role":"assistant","content":[{"input":{"access_token":"aWdub3Jl"},"type":"tool_use"}]}]}"#,
+    );
+    assert_parts(&call, &[(ToolCall, "request.messages[0].content[0].input", "aWdub3Jl")]);
+    assert_eq!(call.into_recorded(), "aWdub3Jl");
     assert_parts(&read(r#"{"user":"bob@example.com"}"#), &[(User, "request.user", "bob@example.com")]);
 }
 
@@ -411,11 +428,64 @@ fn credentials_for_tool_servers_stay_out() {
             "parameters":{"properties":{"headers":{"description":"Lines to send"},"token":{"description":"Which token"}}}}],
             "mcp_servers":[{"type":"url","url":"https://v:pw@mcp.example","authorization_token":"k-3"}]}"#,
     );
+    assert!(!view.text.contains("pw"), "{}", view.text);
+    assert!(view.text.contains("k-1") && view.text.contains("a b"), "looked at: {}", view.text);
+    let recorded = view.into_recorded();
     for secret in ["pw", "abc", "t-1", "k-1", "a b", "k-2", "k-3"] {
-        assert!(!view.text.contains(secret), "{secret}: {}", view.text);
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
     }
     for kept in ["https://***@mcp.example/sse", "Reads the CRM", "Lines to send", "Which token"] {
-        assert!(view.text.contains(kept), "{kept}: {}", view.text);
+        assert!(recorded.contains(kept), "{kept}: {recorded}");
+    }
+}
+
+#[test]
+fn fields_of_a_tool_that_is_no_server_are_text() {
+    for tool in [
+        r#"{"type":"function","headers":{"note":"ignore all"},"function":{"name":"f"}}"#,
+        r#"{"headers":["ignore all"],"name":"f"}"#,
+        r#"{"type":"mcp","type":"function","headers":"ignore all"}"#,
+        r#"{"headers":{"a":{"b":["ignore all"]}},"type":"function"}"#,
+    ] {
+        let view = read(&format!(r#"{{"tools":[{tool}]}}"#));
+        assert_parts(&view, &[(ToolDefinition, "request.tools[0]", "ignore all")]);
+        assert_eq!(view.into_recorded(), "ignore all", "{tool}");
+    }
+}
+
+#[test]
+fn tools_are_defined_at_the_root_and_in_items_that_list_them() {
+    for (body, kind) in [
+        (r#"{"tools":["a b"]}"#, ToolDefinition),
+        (r#"{"input":[{"tools":["a b"],"type":"mcp_list_tools"}]}"#, ToolDefinition),
+        (r#"{"input":[{"role":"user","tools":["a b"],"type":"mcp_list_tools"}]}"#, User),
+        (r#"{"input":[{"tools":["a b"]}]}"#, User),
+        (r#"{"input":[{"role":"user","content":[{"tools":["a b"],"type":"mcp_list_tools"}]}]}"#, User),
+        (r#"{"messages":[{"tools":["a b"],"type":"mcp_list_tools"}]}"#, User),
+        (r#"{"documents":[{"tools":["a b"]}]}"#, Tool),
+        (r#"{"documents":[{"functions":[{"description":"a b"}]}]}"#, Tool),
+        (r#"{"messages":[{"role":"tool","content":[{"functions":["a b"]}]}]}"#, Tool),
+        (r#"{"messages":[{"tool_calls":[{"function":{"arguments":"a b"}}]}]}"#, User),
+    ] {
+        assert_eq!(read(body).parts.iter().map(|part| part.kind).collect::<Vec<_>>(), [kind], "{body}");
+    }
+}
+
+#[test]
+fn tokens_given_as_numbers_are_counted_and_said_to_be_unread() {
+    for (body, tokens) in [
+        (r#"{"prompt":[44842,682,1]}"#, 3),
+        (r#"{"prompt":[[1,2],[3,4.0]]}"#, 4),
+        (r#"{"prompt":[12,"a b",34]}"#, 2),
+        (r#"{"input":[1,2]}"#, 2),
+        (r#"{"prompt":"a","context":[1,2,3]}"#, 3),
+        (r#"{"prompt":{"prompt_token_ids":[1,2]}}"#, 2),
+        (r#"{"x":{"Input-Ids":[[7]]}}"#, 1),
+        (r#"{"logit_bias":[1,2],"prompt":7,"input":[{"n":[1]}],"x":{"prompt":[1]},"max_tokens":5}"#, 0),
+    ] {
+        let view = read(body);
+        let said = if tokens > 0 { "token_ids" } else { "" };
+        assert_eq!((view.token_ids, view.unread().to_string().as_str()), (tokens, said), "{body}");
     }
 }
 

@@ -12,8 +12,8 @@
 //!   └ any other container ─▶ Merged: its strings make one part
 //! ```
 //! Invariants: every occurrence of a key counts; contradicting roles or types never make a text milder than `User`;
-//! strings left out are only names and ids without a space, and credentials meant for the provider or for the servers of
-//! its tools, which must not be stored. Must not know: findings, rewriting.
+//! strings left out are only names and ids without a space; credentials meant for the provider or for the servers of its
+//! tools are looked at and not recorded. Must not know: findings, rewriting.
 
 use smallvec::SmallVec;
 use weir_config::vocab::{Dialect, Unread};
@@ -57,6 +57,8 @@ impl<T: PartialEq> Claim<T> {
 struct Frame<'a> {
     shape: Shape,
     array: bool,
+    /// In an array: whether its numbers are the tokens of a prompt.
+    tokens: bool,
     /// In an array: position of the next element.
     index: u32,
     /// The key this container stands under; elements of an array count as standing under it too.
@@ -71,6 +73,8 @@ struct Frame<'a> {
     parts_start: usize,
     role: Claim<PartKind>,
     type_: Claim<Option<PartKind>>,
+    /// In a tool's description: whether it says to be a server of tools.
+    server: Claim<bool>,
     media_type: Option<Text<'a>>,
     /// A string that may be a file, waiting for its media type.
     file: Option<(Key, Text<'a>)>,
@@ -81,6 +85,11 @@ struct Walk<'a, 'g> {
     frames: SmallVec<[Frame<'a>; 8]>,
     /// Depth at which a merged region began, and its part.
     merged: Option<(usize, Option<usize>)>,
+    /// Depth at which the fields sent to a server of tools began.
+    fields_from: Option<usize>,
+    /// What may be such fields, and what are credentials, of the merged region: apart, until it ends.
+    fields: String,
+    credentials: String,
     messages_seen: u32,
     shadow_stream: Option<bool>,
 }
@@ -91,14 +100,19 @@ struct Walk<'a, 'g> {
 /// The first [`Fault`]; what was found before it stays in `gather`.
 pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result<(), Fault> {
     let mut walker = Walker::new(body)?;
-    let mut walk = Walk { gather, frames: SmallVec::new(), merged: None, messages_seen: 0, shadow_stream: None };
+    let mut walk = Walk {
+        gather,
+        frames: SmallVec::new(),
+        merged: None,
+        fields_from: None,
+        fields: String::new(),
+        credentials: String::new(),
+        messages_seen: 0,
+        shadow_stream: None,
+    };
     while let Some(event) = walker.next_event()? {
         match event {
             Event::Key(text) => walk.key(text),
-            Event::ObjectStart | Event::ArrayStart if walk.at_tool_headers() => {
-                walker.leave(walker.depth().saturating_sub(1))?;
-                walk.value_done();
-            }
             Event::ObjectStart => walk.open(false, walker.span().end),
             Event::ArrayStart => walk.open(true, walker.span().end),
             Event::ObjectEnd | Event::ArrayEnd => walk.close(),
@@ -144,6 +158,15 @@ impl<'a> Walk<'a, '_> {
         };
         let held = if top.array { top.held } else { top.key };
         let (shape, kind, settled) = child(top, array);
+        let tokens = array
+            && match top.array {
+                true => top.tokens,
+                false => held.holds_tokens() || (top.shape == Shape::Root && held.may_hold_tokens()),
+            };
+        if top.key == Key::Headers && self.fields_from.is_none() && self.describes_tool() {
+            self.fields_from = Some(self.frames.len());
+        }
+        let Some(top) = self.frames.last() else { return };
         if top.shape == Shape::Root && top.key == Key::Messages {
             self.messages_seen = self.messages_seen.saturating_add(1);
             self.gather.view.messages_open = (array && top.exact).then_some(content_start);
@@ -153,16 +176,23 @@ impl<'a> Walk<'a, '_> {
         if shape == Shape::Merged && (self.merged.is_none() || is_function) {
             self.merged = Some((self.frames.len(), None));
         }
-        self.frames.push(Frame::new(shape, array, held, kind, settled, parts_start));
+        self.frames.push(Frame { tokens, ..Frame::new(shape, array, held, kind, settled, parts_start) });
     }
 
     fn close(&mut self) {
         self.flush_file();
+        self.flush_credentials();
         let Some(frame) = self.frames.pop() else { return };
+        if self.fields_from == Some(self.frames.len()) {
+            self.fields_from = None;
+        }
         if self.merged.is_some_and(|(depth, _)| depth >= self.frames.len()) {
             self.merged = None;
         }
-        if let Claim::One(Some(kind)) = frame.type_ {
+        let lists_tools = frame.type_ == Claim::One(Some(PartKind::ToolDefinition));
+        if let Claim::One(Some(kind)) = frame.type_
+            && !lists_tools
+        {
             self.gather.settle(frame.parts_start, kind);
         }
         if frame.shape == Shape::Turn && !frame.array {
@@ -171,9 +201,15 @@ impl<'a> Walk<'a, '_> {
                 Claim::Absent | Claim::Conflict => PartKind::User,
             };
             self.gather.settle(frame.parts_start, kind);
-            // Only the model makes tool calls: in a user's message they are the user's words.
-            if kind == PartKind::User && frame.role != Claim::Absent {
+            // Only the model makes tool calls: in a user's message they are the user's words, and so they are in a message
+            // that names nobody. An item that is a call has a type instead.
+            let is_call = frame.role == Claim::Absent && frame.type_ == Claim::One(Some(PartKind::ToolCall));
+            if kind == PartKind::User && !is_call {
                 self.gather.demote(frame.parts_start, PartKind::ToolCall, PartKind::User);
+            }
+            // No message defines tools. An item that lists them says so.
+            if !(lists_tools && frame.role == Claim::Absent && frame.held == Key::Input) {
+                self.gather.demote(frame.parts_start, PartKind::ToolDefinition, PartKind::User);
             }
         }
         if self.frames.len() == 1 && frame.held == Key::Messages && frame.array {
@@ -196,14 +232,19 @@ impl<'a> Walk<'a, '_> {
         matches!(self.frames.as_slice(), [.., around, top] if around.shape == Shape::Tools && around.array && !top.array)
     }
 
-    /// Whether the container that begins holds the fields sent to a server of tools.
-    fn at_tool_headers(&self) -> bool {
-        self.frames.last().is_some_and(|top| top.key == Key::Headers) && self.describes_tool()
+    /// Whether what is read now stands inside the arguments of a tool call, or in another object of a message that no
+    /// shape explains: words of the conversation, whatever their key.
+    fn in_arguments(&self) -> bool {
+        let Some((top, around)) = self.frames.split_last() else { return false };
+        matches!(top.shape, Shape::Merged | Shape::Calls | Shape::Files)
+            && around.iter().any(|frame| matches!(frame.shape, Shape::Turn | Shape::Content | Shape::Calls))
     }
 
     fn number(&mut self, spelled: &str) {
-        if let Some(top) = self.frames.last()
-            && self.frames.len() <= 2
+        let Some(top) = self.frames.last() else { return };
+        if top.tokens {
+            self.gather.view.token_ids += u64::from(integer(spelled).is_some());
+        } else if self.frames.len() <= 2
             && top.key.bounds_answer()
             && let Some(tokens) = integer(spelled)
         {
@@ -236,14 +277,27 @@ impl<'a> Walk<'a, '_> {
                 self.gather.view.model = Some(model_name(&text.decode()));
             }
             Key::Role if top.shape == Shape::Turn => top.role.add(role_kind(&text.decode())),
-            Key::Type => top.type_.add(type_kind(&text.decode())),
+            Key::Type => {
+                let name = text.decode();
+                top.type_.add(type_kind(&name, top.shape));
+                if in_tool {
+                    top.server.add(name == "mcp");
+                }
+            }
             Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
             _ => {}
         }
-        let left_out = (key.is_structural() && is_token(&text.decode()))
-            || ((key.is_credential() || (in_tool && key.is_credential_of_tool())) && is_credential(&text.decode()))
-            || (in_tool && key == Key::Headers);
-        if left_out {
+        if key.is_structural() && is_token(&text.decode()) {
+            return self.value_done();
+        }
+        if self.fields_from.is_some() || (in_tool && key == Key::Headers) {
+            self.field(&text);
+            return self.value_done();
+        }
+        let names_credential =
+            (key.is_credential() && !self.in_arguments()) || (in_tool && key.is_credential_of_tool());
+        if names_credential && is_credential(&text.decode()) {
+            self.credential(&text);
             return self.value_done();
         }
         if in_tool && let Some(address) = without_user(&text.decode()) {
@@ -251,7 +305,7 @@ impl<'a> Walk<'a, '_> {
             return self.value_done();
         }
         if key.may_hold_binary() && text.raw().len() >= FILE_CHARS_MIN {
-            if top.array {
+            if self.frames.last().is_some_and(|top| top.array) {
                 self.file(&text, None);
             } else {
                 self.flush_file();
@@ -276,6 +330,56 @@ impl<'a> Walk<'a, '_> {
         self.file(&text, media_type.as_deref());
         if let Some(top) = self.frames.last_mut() {
             (top.key, top.name) = now;
+        }
+    }
+
+    /// Keeps a value that goes to a server of tools until it is known whether there is such a server.
+    fn field(&mut self, text: &Text<'_>) {
+        if self.merged.is_none() {
+            return self.credential(text);
+        }
+        self.fields.push('\n');
+        text.decode_into(&mut self.fields);
+    }
+
+    /// Takes a credential, which is looked at like any text and not recorded. It must not part the texts around it.
+    fn credential(&mut self, text: &Text<'_>) {
+        if self.merged.is_some() {
+            self.credentials.push('\n');
+            return text.decode_into(&mut self.credentials);
+        }
+        let (kind, settled) = self.frames.last().map_or((PartKind::User, true), leaf);
+        let frames = &self.frames;
+        self.gather.credential(kind, settled, || location(frames), |out| text.decode_into(out));
+    }
+
+    /// Adds what was kept apart, where the container that ends is the merged region or describes a tool.
+    fn flush_credentials(&mut self) {
+        if self.fields.is_empty() && self.credentials.is_empty() {
+            return;
+        }
+        let Some(top) = self.frames.last() else { return };
+        let ends = self.merged.is_none_or(|(depth, _)| depth + 1 >= self.frames.len());
+        if !ends && !self.describes_tool() {
+            return;
+        }
+        let (mut fields, mut credentials) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.credentials));
+        let (kind, settled) = leaf(top);
+        if top.held == Key::McpServers || top.server == Claim::One(true) {
+            credentials.push_str(&fields);
+            fields.clear();
+        }
+        // The first character is a line break.
+        if !fields.is_empty() {
+            self.add(|out| out.push_str(fields.get(1..).unwrap_or_default()));
+        }
+        if !credentials.is_empty() {
+            let frames = match self.merged {
+                Some((depth, _)) => self.frames.get(..depth).unwrap_or_default(),
+                None => self.frames.as_slice(),
+            };
+            let write = |out: &mut String| out.push_str(credentials.get(1..).unwrap_or_default());
+            self.gather.credential(kind, settled, || location(frames), write);
         }
     }
 
@@ -320,6 +424,7 @@ impl Frame<'_> {
         Self {
             shape,
             array,
+            tokens: false,
             index: 0,
             held,
             key: Key::Other,
@@ -330,6 +435,7 @@ impl Frame<'_> {
             parts_start,
             role: Claim::Absent,
             type_: Claim::Absent,
+            server: Claim::Absent,
             media_type: None,
             file: None,
         }
@@ -353,8 +459,9 @@ fn child(top: &Frame<'_>, array: bool) -> (Shape, PartKind, bool) {
         (Shape::Root, key) if key.is_instruction() => (Shape::Content, PartKind::System, true),
         (Shape::Root, Key::Prompt | Key::Content | Key::Text) => (Shape::Content, PartKind::User, false),
         (Shape::Root, Key::Documents) => (Shape::Content, PartKind::Tool, true),
-        (Shape::Root | Shape::Turn | Shape::Content, Key::Tools | Key::Functions | Key::ToolConfig)
-        | (Shape::Root, Key::McpServers) => (Shape::Tools, PartKind::ToolDefinition, true),
+        (Shape::Root, Key::Tools | Key::Functions | Key::ToolConfig | Key::McpServers) | (Shape::Turn, Key::Tools) => {
+            (Shape::Tools, PartKind::ToolDefinition, true)
+        }
         (Shape::Turns, _) if !array => (Shape::Turn, PartKind::User, false),
         (Shape::Turns, _) => (Shape::Content, PartKind::User, false),
         (Shape::Content, _) if top.array => with(Shape::Content, inherit),
@@ -395,8 +502,9 @@ fn role_kind(role: &str) -> PartKind {
     }
 }
 
-fn type_kind(name: &str) -> Option<PartKind> {
+fn type_kind(name: &str, shape: Shape) -> Option<PartKind> {
     match name {
+        "mcp_list_tools" | "tool_search_output" if shape == Shape::Turn => Some(PartKind::ToolDefinition),
         "tool_use" | "server_tool_use" | "mcp_tool_use" => Some(PartKind::ToolCall),
         "document" | "search_result" => Some(PartKind::Tool),
         _ if name.ends_with("tool_result") || name.ends_with("call_output") => Some(PartKind::Tool),

@@ -13,6 +13,8 @@ pub enum Unread {
     FilePart,
     /// The content type, or the format of the stream, is none that is read.
     MediaType,
+    /// A prompt of token numbers, which only the model's own vocabulary could turn into text.
+    TokenIds,
     /// What passes through a tunnel is not looked at.
     WebSocket,
     /// It is longer than a bound on what is kept or decoded.
@@ -23,8 +25,15 @@ pub enum Unread {
 
 impl Unread {
     /// All of them, in order.
-    pub const ALL: [Self; 6] =
-        [Self::BinaryPart, Self::FilePart, Self::MediaType, Self::WebSocket, Self::Truncated, Self::UnreadableBody];
+    pub const ALL: [Self; 7] = [
+        Self::BinaryPart,
+        Self::FilePart,
+        Self::MediaType,
+        Self::TokenIds,
+        Self::WebSocket,
+        Self::Truncated,
+        Self::UnreadableBody,
+    ];
 
     /// The word in tags, header and label.
     pub const fn as_str(self) -> &'static str {
@@ -32,6 +41,7 @@ impl Unread {
             Self::BinaryPart => "binary_part",
             Self::FilePart => "file_part",
             Self::MediaType => "media_type",
+            Self::TokenIds => "token_ids",
             Self::WebSocket => "websocket",
             Self::Truncated => "truncated",
             Self::UnreadableBody => "unreadable_body",
@@ -44,6 +54,7 @@ impl Unread {
             Self::BinaryPart => "skipped;reason=binary_part",
             Self::FilePart => "skipped;reason=file_part",
             Self::MediaType => "skipped;reason=media_type",
+            Self::TokenIds => "skipped;reason=token_ids",
             Self::WebSocket => "skipped;reason=websocket",
             Self::Truncated => "skipped;reason=truncated",
             Self::UnreadableBody => "skipped;reason=unreadable_body",
