@@ -178,7 +178,7 @@ fn fill(
         RequestText::None => None,
         RequestText::Read(view) => Some(view),
         RequestText::Raw(raw) => match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies)) {
-            Some((view, room)) => {
+            Some(text::ReadRaw { view, room, .. }) => {
                 _room = room;
                 Some(Box::new(view))
             }

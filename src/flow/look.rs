@@ -144,6 +144,8 @@ struct Looked {
     ran: Option<Ran>,
     /// What the text took from the body budget.
     room: Option<Permit>,
+    /// There was no room for all of it at this moment.
+    out_of_room: bool,
 }
 
 async fn read_and_find(
@@ -184,7 +186,11 @@ async fn read_and_find(
         look_on_pool(&core, job, settings.enforcement.timeout_ms).await
     };
     let missed = match looked {
-        Ok(Looked { mut view, findings, ran, room }) => {
+        // The body may be read whole a second later: it is not its sender who has to change something.
+        Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
+            return Err(upload::out_of_room().into());
+        }
+        Ok(Looked { mut view, findings, ran, room, .. }) => {
             // The caller takes room for the text together with its body.
             drop(room);
             if ran.is_some_and(|ran| ran.full) {
@@ -277,10 +283,11 @@ struct Look {
 impl Look {
     fn run(self, process: &Process, analyser: &Analyser, scratch: &mut Scratch, progress: &Progress) -> Looked {
         progress.begun(self.raw.body.len());
-        let (view, room) = text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
+        let text::ReadRaw { view, room, out_of_room } =
+            text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
         let Some(options) = self.options else {
-            return Looked { view, findings: Vec::new(), ran: None, room };
+            return Looked { view, findings: Vec::new(), ran: None, room, out_of_room };
         };
         let parts: Vec<_> = text::request_parts(&view).collect();
         let mut hits = Vec::new();
@@ -288,7 +295,7 @@ impl Look {
         drop(parts);
         let mut findings: Vec<Finding> = hits.into_iter().filter_map(|hit| text::request_finding(&view, hit)).collect();
         findings.extend(reading_findings(&view, self.analysis_text_max).chain(limit_findings(&ran)));
-        Looked { view, findings, ran: Some(ran), room }
+        Looked { view, findings, ran: Some(ran), room, out_of_room }
     }
 }
 

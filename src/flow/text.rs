@@ -15,16 +15,22 @@ use crate::record::{Budget, Permit};
 /// A compressed body may grow at most this many times when it is decoded for analysis.
 const DECODE_RATIO_MAX: u32 = 100;
 
+/// A request body that has been read.
+pub(super) struct ReadRaw {
+    pub(super) view: RequestView,
+    /// What its text takes from the body budget.
+    pub(super) room: Option<Permit>,
+    /// It was cut because there was no more room at this moment.
+    pub(super) out_of_room: bool,
+}
+
 /// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
 /// body is decoded to counts as a body in memory: the permit stands for its text.
-pub(super) fn read_raw(
-    dialect: Dialect,
-    raw: &RawBody,
-    decoded_bytes_max: usize,
-    bodies: &Budget,
-) -> (RequestView, Option<Permit>) {
+pub(super) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize, bodies: &Budget) -> ReadRaw {
     let coding = raw.content_encoding.as_deref();
-    let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(bodies.free()), DECODE_RATIO_MAX);
+    let free = bodies.free();
+    let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(free), DECODE_RATIO_MAX);
+    let mut out_of_room = decoded.fault == Some(DecodeFault::TooLarge) && free < decoded_bytes_max;
     let (cut, fault) = match decoded.fault {
         Some(DecodeFault::TooLarge) => (true, None),
         Some(DecodeFault::Truncated) if raw.truncated => (true, None),
@@ -42,10 +48,11 @@ pub(super) fn read_raw(
             view.parts.clear();
             view.unrecorded.clear();
             view.truncated = true;
+            out_of_room = true;
         }
         permit = Some(room);
     }
-    (view, permit)
+    ReadRaw { view, room: permit, out_of_room }
 }
 
 fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {

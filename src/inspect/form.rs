@@ -11,7 +11,7 @@ use weir_config::vocab::Unread;
 use weir_inference::PartKind;
 
 use super::binary;
-use super::expect::words;
+use super::expect::{foreign_charset, words};
 use super::keys::{is_token, model_name};
 use super::request::Gather;
 use crate::json::{Location, Segment};
@@ -80,6 +80,9 @@ fn field(gather: &mut Gather, part: &[u8]) -> Result<(), &'static str> {
     };
     let disposition = header(b"content-disposition")?.unwrap_or_default();
     let media_type = header(b"content-type")?.unwrap_or_default();
+    if foreign_charset(media_type, content) {
+        return Err("multipart part with a `charset` other than UTF-8");
+    }
     let coding = header(b"content-transfer-encoding")?.unwrap_or_default();
     if !["", "7bit", "8bit", "binary"].iter().any(|plain| coding.eq_ignore_ascii_case(plain.as_bytes())) {
         return Err("multipart part with a transfer encoding");
@@ -104,7 +107,7 @@ fn field(gather: &mut Gather, part: &[u8]) -> Result<(), &'static str> {
         let media_type = media_type.unwrap_or(binary::UNKNOWN);
         gather.note(&binary::describe(content, media_type));
         match words(content) {
-            Some(text) => gather.file(location, text),
+            Some(text) => gather.file(location, &text),
             None if binary::is_textual(media_type) => return Err("multipart file of text that is not plain UTF-8"),
             None => gather.pass_by(Unread::FilePart),
         }
@@ -168,10 +171,11 @@ fn is_blank(bytes: &[u8]) -> bool {
 }
 
 /// A parameter was given twice: servers differ in which one they believe.
-struct Repeated;
+#[derive(Debug)]
+pub(super) struct Repeated;
 
 /// The value of the one `name=value` or `name="value"` in a header's parameters.
-fn sole_parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option<Cow<'a, [u8]>>, Repeated> {
+pub(super) fn sole_parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option<Cow<'a, [u8]>>, Repeated> {
     let mut found = None;
     let mut rest = header;
     while let Some(at) = memchr::memchr2(b';', b'"', rest) {

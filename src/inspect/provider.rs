@@ -241,7 +241,7 @@ fn normalised(path: &str) -> String {
     copy
 }
 
-fn percent_decoded(path: &str) -> String {
+pub(super) fn percent_decoded(path: &str) -> String {
     let bytes = path.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -276,7 +276,7 @@ impl Gather {
             || Location::root("request"),
             |out| match reason {
                 Some(_) => raw_text(body, text_max, out),
-                None => out.push_str(&String::from_utf8_lossy(body)),
+                None => out.push_str(&expect::words(body).unwrap_or_else(|| String::from_utf8_lossy(body))),
             },
         );
     }
@@ -288,6 +288,14 @@ impl Gather {
 /// because providers do; forms are read by their parts; other text is one part. Only what is neither is passed by, and
 /// said to be.
 pub fn read_request(dialect: Dialect, claim: Claim<'_>, body: &[u8], text_max: usize) -> RequestView {
+    let mut view = read_body(dialect, claim, body, text_max);
+    if claim.content_type.is_some_and(|content_type| expect::foreign_charset(content_type, body)) {
+        view.unreadable = view.unreadable.or(Some("a `charset` other than UTF-8"));
+    }
+    view
+}
+
+fn read_body(dialect: Dialect, claim: Claim<'_>, body: &[u8], text_max: usize) -> RequestView {
     let mut gather = Gather::new(text_max, body.len());
     if body.is_empty() {
         return gather.view;
@@ -324,7 +332,11 @@ pub fn read_request(dialect: Dialect, claim: Claim<'_>, body: &[u8], text_max: u
     }
     match media {
         Media::Form => form::urlencoded(&mut gather, body),
-        Media::Text | Media::Unknown if std::str::from_utf8(body).is_ok() || claim.cut => gather.raw(body, None),
+        Media::Text | Media::Unknown
+            if claim.cut || std::str::from_utf8(body).is_ok() || expect::words(body).is_some() =>
+        {
+            gather.raw(body, None);
+        }
         Media::Text => gather.raw(body, Some("text that is not UTF-8")),
         Media::Unknown => gather.raw(body, Some("neither text nor a known media type")),
         Media::Binary if expect::words(body).is_some() => gather.raw(body, None),

@@ -390,6 +390,11 @@ impl<'a> Walk<'a, '_> {
                 self.gather.pass_by(Unread::BinaryPart);
             }
             Found::Words(words) => self.add(|out| out.push_str(&words)),
+            Found::Garbled(words, unread) => {
+                self.gather.pass_by(unread);
+                self.text(text);
+                self.add(|out| out.push_str(&words));
+            }
             Found::Plain => self.text(text),
         }
     }
