@@ -99,3 +99,34 @@ pub(super) fn answer_parts(answer: &Answer) -> impl Iterator<Item = Part<'_>> {
 pub(super) fn answer_location(answer: &Answer, index: usize) -> String {
     answer.parts.get(index).map(|it| it.location.to_string()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::inspect::Takes;
+
+    #[test]
+    fn a_body_without_room_at_this_moment_is_told_from_one_too_long() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(format!("{{\"prompt\":\"{}\"}}", "a b ".repeat(1000)).as_bytes()).unwrap();
+        let raw = RawBody {
+            body: Bytes::from(encoder.finish().unwrap()),
+            takes: Takes::Json,
+            content_type: None,
+            content_encoding: Some(Bytes::from_static(b"gzip")),
+            repeated: None,
+            truncated: false,
+        };
+        let read = |decoded_max, room| {
+            let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room));
+            (read.view.truncated, read.out_of_room)
+        };
+        assert_eq!(read(10_000, 100_000), (false, false));
+        assert_eq!(read(1000, 100_000), (true, false));
+        assert_eq!(read(10_000, 1000), (true, true));
+    }
+}
