@@ -1,8 +1,8 @@
 //! The pattern engine: one pass for all literals, then the few patterns whose literal was seen, each in its own small
 //! window.
 //!
-//! Invariants: one pass over the text; the number of pattern attempts grows with the length of the text and never
-//! faster (credits); the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
+//! Invariants: one pass over the text; what the patterns cost grows with the length of the text and never faster
+//! ([`Credits`]), and no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
 //! beyond the scope bits.
 
 use std::time::Instant;
@@ -17,12 +17,18 @@ use crate::rules::{Detector, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
-/// Pattern attempts any text may have, however short.
-const CREDITS_FREE: usize = 64;
-/// Further pattern attempts per KB of text.
-const CREDITS_PER_KB: usize = 16;
-/// What an attempt costs whose pattern may begin before its literal.
-const CREDITS_SEARCH: usize = 3;
+/// What the patterns may cost in any text, however short; a credit is about a tenth of a microsecond.
+const CREDITS_FREE: usize = 2_000;
+/// The same per KB of text.
+const CREDITS_PER_KB: usize = 300;
+/// What each rule may cost when the others have spent that.
+const RULE_CREDITS_FREE: usize = 16;
+/// The same per KB of text.
+const RULE_CREDITS_PER_KB: usize = 1;
+/// What a match costs: somebody has to judge it.
+const CREDITS_MATCH: usize = 12;
+/// Bytes searched for a pattern that may begin before its literal, per credit.
+const BYTES_PER_CREDIT: usize = 8;
 
 /// A pattern that matched; offsets into the folded text.
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +102,43 @@ pub(crate) struct Engine {
 pub(crate) struct Memory {
     caches: Vec<Option<Box<Cache>>>,
     done: Vec<u64>,
+    tallies: Vec<Tally>,
+    /// Texts scanned until now; says which tallies are of this one.
+    scans: u64,
     pub(crate) matches: Vec<Match>,
+}
+
+/// What one rule has done in the text of a scan.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    scan: u64,
+    spent: usize,
+}
+
+/// What the patterns have cost until now and may cost.
+#[derive(Debug, Default)]
+struct Credits {
+    spent: usize,
+    /// Something was left out for want of them.
+    refused: bool,
+}
+
+// === impl Credits ===
+
+impl Credits {
+    /// Whether a rule may be tried at a literal that ends at `end`. The bound is a rate: over it the rule is passed by
+    /// until enough text has gone past.
+    fn allow(&mut self, tally: &Tally, end: usize) -> bool {
+        let allowed = self.spent <= CREDITS_FREE + end * CREDITS_PER_KB / 1024
+            || tally.spent <= RULE_CREDITS_FREE + end * RULE_CREDITS_PER_KB / 1024;
+        self.refused |= !allowed;
+        allowed
+    }
+
+    fn charge(&mut self, tally: &mut Tally, cost: usize) {
+        self.spent += cost;
+        tally.spent += cost;
+    }
 }
 
 // === impl Index ===
@@ -153,8 +195,10 @@ impl Engine {
         memory.caches.resize_with(self.rules.len(), || None);
         memory.done.clear();
         memory.done.resize(self.rules.len().div_ceil(64), 0);
+        memory.tallies.resize(self.rules.len(), Tally::default());
+        memory.scans += 1;
         let mut outcome = Outcome::default();
-        let mut spent = 0;
+        let mut credits = Credits::default();
         let mut from = 0;
         let is_definition = limits.scope == PartKind::ToolDefinition.bit();
         let index = if is_definition { &self.of_definitions } else { &self.index };
@@ -168,12 +212,7 @@ impl Engine {
                 if limits.jailbreak && owners.ciphers != 0 {
                     outcome.note_ciphers(owners.ciphers, found.start);
                 }
-                // The cap is a rate: over it, literals are passed by until enough text has gone past.
-                if spent > CREDITS_FREE + found.end * CREDITS_PER_KB / 1024 {
-                    outcome.cap_reached = true;
-                } else {
-                    spent += self.try_rules(owners, text, found, limits, memory);
-                }
+                self.try_rules(owners, text, found, limits, &mut credits, memory);
             });
             from = to;
             if from < text.len() && limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -181,13 +220,21 @@ impl Engine {
                 break;
             }
         }
+        outcome.cap_reached = credits.refused;
         outcome
     }
 
-    /// Tries the patterns that wait for a literal; returns what that cost.
-    fn try_rules(&self, owners: &Owners, text: &[u8], found: Found, limits: Limits, memory: &mut Memory) -> usize {
+    /// Tries the patterns that wait for a literal.
+    fn try_rules(
+        &self,
+        owners: &Owners,
+        text: &[u8],
+        found: Found,
+        limits: Limits,
+        credits: &mut Credits,
+        memory: &mut Memory,
+    ) {
         let at_word = !owners.starts_word || !is_word(text, found.start.wrapping_sub(1));
-        let mut cost = 0;
         for index in &owners.rules {
             let Some(rule) = self.rule(*index) else { continue };
             if rule.scope & limits.scope == 0
@@ -197,20 +244,39 @@ impl Engine {
             {
                 continue;
             }
-            cost += if rule.before == 0 { 1 } else { CREDITS_SEARCH };
-            self.verify(rule, *index, text, found.start, found.end, memory);
+            let Some(slot) = memory.tallies.get_mut(usize::from(*index)) else { continue };
+            if slot.scan != memory.scans {
+                *slot = Tally { scan: memory.scans, ..Tally::default() };
+            }
+            let mut tally = *slot;
+            let window =
+                (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
+            if credits.allow(&tally, found.end) {
+                let searched = if rule.before == 0 { 0 } else { window.1 - window.0 };
+                credits.charge(&mut tally, 1 + searched / BYTES_PER_CREDIT);
+                self.verify(rule, *index, text, window, (&mut *credits, &mut tally), memory);
+                if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
+                    *slot = tally;
+                }
+            }
         }
-        cost
     }
 
-    fn verify(&self, rule: &Rule, index: u16, text: &[u8], start: usize, end: usize, memory: &mut Memory) {
+    fn verify(
+        &self,
+        rule: &Rule,
+        index: u16,
+        text: &[u8],
+        (from, to): (usize, usize),
+        (credits, tally): (&mut Credits, &mut Tally),
+        memory: &mut Memory,
+    ) {
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
         let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
-        let from = start.saturating_sub(rule.before);
-        let to = (start + rule.after).max(end).min(text.len());
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
         let input = Input::new(text).range(from..to).anchored(anchored);
         let Some(found) = rule.pattern.search_with(cache, &input) else { return };
+        credits.charge(tally, CREDITS_MATCH);
         let mut span = found.range();
         if rule.pattern.captures_len() > 1 {
             let mut captures = rule.pattern.create_captures();

@@ -1,4 +1,5 @@
-//! The inference pool: a few plain threads that do analysis work for the cores, over one bounded lock-free queue.
+//! The inference pool: a few plain threads that do analysis work for the cores, over two bounded
+//! lock-free queues: small jobs go before large ones.
 //!
 //! Invariants: [`Pool::submit`] never blocks, never locks and never makes the queue longer than its bounds; the `run`
 //! of an accepted job is called exactly once, with [`Turn::Expired`] when its deadline has passed or the pool stops; a
@@ -80,7 +81,12 @@ pub struct PoolHandle {
 
 #[derive(Debug)]
 struct Shared {
-    queue: ArrayQueue<Job>,
+    /// Jobs up to [`SMALL_BYTES`], and the larger ones.
+    small: ArrayQueue<Job>,
+    large: ArrayQueue<Job>,
+    turns: AtomicUsize,
+    /// Workers with a job.
+    busy: AtomicUsize,
     bytes_max: usize,
     bytes: CachePadded<AtomicUsize>,
     workers: Box<[Worker]>,
@@ -101,6 +107,12 @@ struct Worker {
     thread: OnceLock<Thread>,
 }
 
+/// Jobs up to this go before larger ones, in bytes.
+const SMALL_BYTES: usize = 64 * 1024;
+/// One turn in so many goes to a larger job first, so that these come to their turn, too.
+const LARGE_TURN: usize = 4;
+/// The part of the bytes that waiting large jobs leave to small ones.
+const SMALL_PART: usize = 4;
 /// How long [`Pool::stop`] lets waiting jobs have their turn.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long a running job is waited for once the drain is over; a stuck one is left behind.
@@ -124,7 +136,10 @@ impl Pool {
     pub fn start(options: PoolOptions, analyser: Arc<Analyser>) -> io::Result<Self> {
         let threads = options.threads.max(1);
         let shared = Arc::new(Shared {
-            queue: ArrayQueue::new(options.queue_jobs.max(1)),
+            small: ArrayQueue::new(options.queue_jobs.max(1)),
+            large: ArrayQueue::new(options.queue_jobs.max(1)),
+            turns: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             bytes_max: options.queue_bytes,
             bytes: CachePadded::default(),
             workers: (0..threads).map(|_| Worker::default()).collect(),
@@ -213,6 +228,11 @@ impl PoolHandle {
         self.shared.submit(job)
     }
 
+    /// Whether a job given now would have to wait for others.
+    pub fn is_busy(&self) -> bool {
+        self.shared.is_busy()
+    }
+
     /// What the pool has done and holds.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
@@ -228,8 +248,11 @@ impl Shared {
         }
         let bytes = job.bytes;
         let before = self.bytes.fetch_add(bytes, Ordering::AcqRel);
-        let fits = before == 0 || before.saturating_add(bytes) <= self.bytes_max;
-        let pushed = if fits { self.queue.push(job) } else { Err(job) };
+        let is_small = bytes <= SMALL_BYTES;
+        let bytes_max = if is_small { self.bytes_max } else { self.bytes_max - self.bytes_max / SMALL_PART };
+        let fits = before == 0 || before.saturating_add(bytes) <= bytes_max;
+        let queue = if is_small { &self.small } else { &self.large };
+        let pushed = if fits { queue.push(job) } else { Err(job) };
         if let Err(job) = pushed {
             self.bytes.fetch_sub(bytes, Ordering::AcqRel);
             self.rejected.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +264,7 @@ impl Shared {
 
     fn counters(&self) -> Counters {
         Counters {
-            queued_jobs: self.queue.len(),
+            queued_jobs: self.small.len() + self.large.len(),
             queued_bytes: self.bytes.load(Ordering::Relaxed),
             run: self.run.load(Ordering::Relaxed),
             expired: self.expired.load(Ordering::Relaxed),
@@ -256,7 +279,9 @@ impl Shared {
         let mut scratch = analyser.scratch();
         loop {
             if let Some(job) = self.take() {
+                self.busy.fetch_add(1, Ordering::Relaxed);
                 self.turn(job, analyser, &mut scratch);
+                self.busy.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
             if self.stopping.load(Ordering::SeqCst) {
@@ -265,15 +290,25 @@ impl Shared {
             worker.asleep.store(true, Ordering::SeqCst);
             // Pairs with the fence in `wake_one`: either we see the job, or the submitter sees us asleep.
             fence(Ordering::SeqCst);
-            if self.queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+            if self.is_empty() && !self.stopping.load(Ordering::SeqCst) {
                 thread::park();
             }
             worker.asleep.store(false, Ordering::SeqCst);
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.small.is_empty() && self.large.is_empty()
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.is_empty() || self.busy.load(Ordering::Relaxed) >= self.workers.len()
+    }
+
     fn take(&self) -> Option<Job> {
-        let job = self.queue.pop()?;
+        let large_first = self.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(LARGE_TURN);
+        let (first, second) = if large_first { (&self.large, &self.small) } else { (&self.small, &self.large) };
+        let job = first.pop().or_else(|| second.pop())?;
         self.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
         Some(job)
     }

@@ -132,7 +132,12 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Completes the record without analysis, for `reason`.
-pub(crate) fn complete_unanalysed(process: &Process, mut finish: Finish, reason: &'static str) -> Finished {
+pub(crate) fn complete_unanalysed(
+    process: &Process,
+    mut finish: Finish,
+    reason: &'static str,
+    loaded: bool,
+) -> Finished {
     let dropped = finish.analyse.take().is_some();
     if dropped {
         finish.span.security_score = None;
@@ -140,7 +145,7 @@ pub(crate) fn complete_unanalysed(process: &Process, mut finish: Finish, reason:
     }
     let mut finished = fill(process, finish, |_, _, _| None);
     if dropped {
-        finished.outcome = Outcome::Dropped { reason, by_content: false };
+        finished.outcome = Outcome::Dropped { reason, by_content: loaded };
     }
     finished
 }
@@ -202,7 +207,7 @@ fn fill(
     if let Some(options) = options {
         let request = view.as_deref().filter(|_| !request_analysed);
         (outcome, ran) = find(&mut span, request, answer.as_ref(), &options, analysis_text_max, &mut analyse);
-        if ran.is_some_and(|ran| ran.full) {
+        if ran.is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
         }
         // Nobody has looked at anything of it: that is no clean bill.

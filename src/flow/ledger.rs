@@ -361,6 +361,7 @@ impl Ledger {
         let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
         let deadline = Instant::now() + limit;
         let bytes = finish.text_bytes();
+        let was_busy = process.parts.inference.is_busy();
         let analysed = finish.analyse.is_some();
         let permit = (self.permit.take(), std::mem::replace(&mut self.answer_permit, process.bodies.permit()));
         let vocabulary = self.settings.cost_estimation.tokenizer == Tokenizer::Auto;
@@ -382,9 +383,9 @@ impl Ledger {
                 }
                 // This runs on the core: what would have to be read first is left out.
                 Turn::Expired if was_full.load(Ordering::Relaxed) => {
-                    complete_unanalysed(&process, finish.without_unread_text(), "queue_full")
+                    complete_unanalysed(&process, finish.without_unread_text(), "queue_full", true)
                 }
-                Turn::Expired => complete_unanalysed(&process, finish, "analyzer_timeout"),
+                Turn::Expired => complete_unanalysed(&process, finish, "analyzer_timeout", was_busy),
             };
             let mut finished = finished;
             if on_pool && better_counter(&finished.span).is_some() {

@@ -22,6 +22,7 @@ use crate::codec::can_decode;
 use crate::enforce;
 use crate::exchange::{Admitted, Analysis, Inspected, Parsed, Payload, RawBody, Refusal, RequestText, Skip};
 use crate::inspect::{RequestView, Takes, announces_binary};
+use crate::ops::breaker::State;
 use crate::record::Permit;
 use crate::wire::RequestBody;
 
@@ -172,6 +173,7 @@ async fn read_and_find(
     };
     let core = Rc::clone(&session.core);
     let breaker = &core.process.parts.breakers.security;
+    let spared = breaker.state() == State::Open;
     // A compressed body may be many times as long as it looks.
     let looked = if body.len() <= INLINE_TEXT_BYTES_MAX && job.raw.content_encoding.is_none() {
         let mut scratch = core.scratch.borrow_mut();
@@ -193,7 +195,7 @@ async fn read_and_find(
         Ok(Looked { mut view, findings, ran, room, .. }) => {
             // The caller takes room for the text together with its body.
             drop(room);
-            if ran.is_some_and(|ran| ran.full) {
+            if ran.is_some_and(|ran| ran.full || ran.verify_cap_reached) {
                 view.passed_by.insert(Unread::Truncated);
             }
             // Findings of an analysis that was cut count for the decision; for the record it is made once more.
@@ -203,7 +205,8 @@ async fn read_and_find(
             if let Some(ran) = ran.filter(|_| cut.is_none()) {
                 ledger.inspected(findings.clone(), ran.detectors);
                 inspected.analysis = Analysis::Ran;
-                if !ran.detectors.is_empty() {
+                // A text looked at although the breaker is open tries nothing out.
+                if !ran.detectors.is_empty() && !spared {
                     breaker.success();
                 }
             }
@@ -211,9 +214,6 @@ async fn read_and_find(
             let passes =
                 passes.and_then(|()| if analyse { refuse_unread(settings, operation, takes, &view) } else { Ok(()) });
             inspected.notice = view.unread().worst().map(Unread::header).filter(|_| analyse);
-            if ran.is_some_and(|ran| ran.verify_cap_reached) {
-                inspected.notice = inspected.notice.or(Some(Unread::Truncated.header()));
-            }
             inspected.findings = findings;
             inspected.text = RequestText::Read(Box::new(view));
             if let Err(refusal) = passes {
@@ -252,7 +252,7 @@ async fn read_and_find(
 /// Nobody looked at a request in time.
 struct Missed {
     skip: Skip,
-    /// The request was the cause, and not the state of the service.
+    /// The request was the cause, or the load, and not the state of the service.
     by_content: bool,
 }
 
@@ -281,6 +281,15 @@ struct Look {
 }
 
 impl Look {
+    /// The bytes it may take to look at this: a compressed body may be many times as long as it looks.
+    fn weight(&self) -> usize {
+        let bytes = self.raw.body.len();
+        match self.raw.content_encoding {
+            Some(_) => bytes.saturating_mul(text::DECODE_RATIO_MAX as usize).min(self.decoded_bytes_max).max(bytes),
+            None => bytes,
+        }
+    }
+
     fn run(self, process: &Process, analyser: &Analyser, scratch: &mut Scratch, progress: &Progress) -> Looked {
         progress.begun(self.raw.body.len());
         let text::ReadRaw { view, room, out_of_room } =
@@ -305,8 +314,12 @@ async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked,
     let deadline = Instant::now() + limit;
     let (process, progress) = (Arc::clone(&core.process), Arc::new(Progress::default()));
     let (shown, analysis_text_max) = (Arc::clone(&progress), job.analysis_text_max);
+    let weight = job.weight();
+    let pool = &core.process.parts.inference;
+    // Who waits behind others waits for them: that says nothing about the detectors.
+    let was_busy = pool.is_busy();
     let job = Job {
-        bytes: job.raw.body.len(),
+        bytes: weight,
         deadline,
         run: Box::new(move |turn: Turn<'_>| {
             if let Turn::Run(analyser, scratch) = turn {
@@ -319,15 +332,15 @@ async fn look_on_pool(core: &Core, job: Look, timeout_ms: u64) -> Result<Looked,
             }
         }),
     };
-    if core.process.parts.inference.submit(job).is_err() {
-        return Err(Missed { skip: Skip::QueueFull, by_content: false });
+    if pool.submit(job).is_err() {
+        return Err(Missed { skip: Skip::QueueFull, by_content: true });
     }
     match crate::rt::within(limit, receive).await {
         Some(Ok(looked)) => Ok(looked),
         // The job went without an answer: it panicked, or its turn came too late.
         Some(Err(_)) if Instant::now() < deadline => Err(Missed { skip: Skip::Error, by_content: true }),
         Some(Err(_)) | None => {
-            let by_content = progress.text_bytes().is_some_and(|bytes| bytes > analysis_text_max);
+            let by_content = progress.text_bytes().map_or(was_busy, |bytes| bytes.max(weight) > analysis_text_max);
             Err(Missed { skip: Skip::Timeout, by_content })
         }
     }

@@ -19,6 +19,7 @@ use super::complete::{Finished, Outcome};
 use super::told::Ended;
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, excess_used};
+use crate::ops::breaker::State;
 
 /// What the last step needs beside the completed record.
 pub(crate) struct Publish {
@@ -154,7 +155,8 @@ impl Publish {
     fn report(&self, process: &Process, meter: &CoreMeter, outcome: Outcome) {
         let breaker = &process.parts.breakers.security;
         match outcome {
-            Outcome::Whole if !self.reported => breaker.success(),
+            // What is looked at although the breaker is open tries nothing out.
+            Outcome::Whole if !self.reported && breaker.state() != State::Open => breaker.success(),
             Outcome::Nothing | Outcome::Whole => {}
             Outcome::Dropped { reason, by_content } => {
                 meter.dropped("inference", reason);

@@ -19,6 +19,7 @@ use super::upload::NoBody;
 use super::{Core, page, target};
 use crate::admit::Denied;
 use crate::admit::web::Path;
+use crate::enforce::can_block;
 use crate::exchange::{Caller, Moments, Parsed, Proof, Refusal, Skip, TraceContext};
 use crate::inspect;
 use crate::record::Identity;
@@ -92,7 +93,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
         // Spend is kept by it.
         core.process.parts.guard.mask_text(agent);
     }
-    let (skip, storage) = admission(&core, &settings);
+    let (skip, storage) = admission(&core, &settings, &parsed.head);
     let (dialect, body, keep_alive) = (parsed.dialect(), parsed.head.body, parsed.head.keep_alive);
     let head_only = parsed.head.method() == "HEAD";
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, (skip, storage));
@@ -199,9 +200,20 @@ fn bounded_text(value: &[u8], bytes_max: usize) -> String {
 }
 
 /// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
-fn admission(core: &Core, settings: &Settings) -> (Option<Skip>, bool) {
+fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
     let granted = core.process.parts.breakers.grant();
-    let skip = if !granted.analysis {
+    // What blocks goes on with short texts, which the core looks at by itself: the pool's trouble is none of theirs.
+    let goes_on = || {
+        let breakers = &core.process.parts.breakers;
+        let is_short =
+            matches!(head.body, RequestBody::Length(length) if length <= super::INLINE_TEXT_BYTES_MAX as u64);
+        is_short
+            && can_block(&settings.enforcement)
+            && breakers.security.refuses()
+            && !breakers.storage.refuses()
+            && head.get_all("content-encoding").next().is_none()
+    };
+    let skip = if !granted.analysis && !goes_on() {
         Some(Skip::BreakerOpen)
     } else if !settings.enable_security_analysis {
         Some(Skip::Disabled)

@@ -13,7 +13,7 @@ use crate::observe::Answer;
 use crate::record::{Budget, Permit};
 
 /// A compressed body may grow at most this many times when it is decoded for analysis.
-const DECODE_RATIO_MAX: u32 = 100;
+pub(super) const DECODE_RATIO_MAX: u32 = 100;
 
 /// A request body that has been read.
 pub(super) struct ReadRaw {

@@ -70,6 +70,21 @@ on_both_drivers! {
             assert_eq!(score_and_tags(&span), json!([60, null, null]), "the text repeats itself: {span}");
         }
         assert_eq!((breaker(&gateway), dropped(&gateway, "analyzer_timeout")), (json!("open"), 3.0));
+        // Short texts need no pool: what blocks goes on with them, and they close nothing.
+        let short = || call(gateway.addr, chat_call(ATTACK).field("X-Service-Tenant-ID", OTHER).bytes()).status;
+        eventually("a short attack is blocked while the breaker is open", || (short() == 403).then_some(()));
+        assert_eq!(breaker(&gateway), "open");
+    }
+
+    fn words_of_rules_in_any_number_switch_no_rule_off(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url()).unlimited();
+        let gateway = setup.with("enforcement: {mode: block, timeout_ms: 15000}").start();
+        let ask = |text: &str| call(gateway.addr, chat_call(text).bytes()).status;
+        assert_eq!(ask(&format!("{}\n\n{ATTACK}", "ignore ".repeat(15))), 403);
+        assert_eq!(ask(&format!("{}\n\n{ATTACK}", "password=x ".repeat(12))), 403);
+        assert_eq!(ask(&"ignore the apple ".repeat(100)), 200, "a harmless text");
+        assert_eq!(ask(&"ignore ".repeat(20_000)), 400, "not every rule could be tried");
     }
 
     fn each_detector_is_timed_wherever_it_runs(driver) {

@@ -63,6 +63,28 @@ fn gives_a_job_back_when_the_queue_is_full() {
     pool.stop();
 }
 
+/// Whoever floods the pool with large bodies keeps nobody's small one waiting, and leaves it room.
+#[test]
+fn a_small_job_goes_before_the_large_ones_that_wait() {
+    let large = SMALL_BYTES + 1;
+    let pool = pool(1, 64, 10 * large);
+    let end = hold(&pool);
+    let (tell, told) = channel();
+    let give = |bytes: usize| {
+        let tell = tell.clone();
+        pool.submit(job(bytes, move |_| tell.send(bytes).unwrap())).is_ok()
+    };
+    let taken = (0..20).filter(|_| give(large)).count();
+    assert_eq!(taken, 7, "a quarter of the bytes is left to small jobs");
+    assert!(pool.shared.is_busy());
+    assert!(give(1) && give(2), "there is room for small jobs");
+    end.wait();
+    let order: Vec<_> = (0..9).map(|_| told.recv_timeout(LATER).unwrap()).collect();
+    let last_small = order.iter().rposition(|bytes| *bytes < large).unwrap();
+    assert!(last_small <= 2, "{order:?}");
+    pool.stop();
+}
+
 #[test]
 fn an_empty_queue_takes_a_job_larger_than_its_bound() {
     let pool = pool(1, 2, 100);
