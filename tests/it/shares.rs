@@ -51,7 +51,7 @@ on_both_drivers! {
         let ends: Vec<String> = (0..TRIES).map(|_| gateway.key(&greedy, "operator").0).collect();
         let sent = call(gateway.addr, chat_call("hello").key(&key).bytes());
         let body = json!({
-            "action_type": "command_execution", "name": "bash", "arguments": json!({ "command": "a;".repeat(16_000) }).to_string()
+            "action_type": "command_execution", "name": "bash", "arguments": json!({ "command": "a;".repeat(2_000) }).to_string()
         });
         let path = format!("/api/v1/traces/{}/actions", sent.trace_id());
         let post = Call::post(&path, body.to_string()).key(&key).bytes();
