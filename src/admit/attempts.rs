@@ -47,8 +47,8 @@ impl Attempts {
         Self { rows: [row(), row()], hashers: [RandomState::new(), RandomState::new()] }
     }
 
-    /// Asked before a try is looked at.
-    pub fn price(&self, client: ClientKey, now_ms: u64) -> Price {
+    /// Asked before so many `tries` in one request are looked at.
+    pub fn price(&self, client: ClientKey, tries: u32, now_ms: u64) -> Price {
         let due = self.cells(client).map(|cell| cell.load(Relaxed)).min().unwrap_or(0);
         let wait = due.saturating_sub(now_ms + FREE * PACE_MS);
         if wait == 0 {
@@ -57,15 +57,16 @@ impl Attempts {
         if wait > WAIT_MS_MAX {
             return Price::TooMany { retry_after_s: wait.div_ceil(1_000) };
         }
-        self.failed(client, now_ms);
+        self.failed(client, tries, now_ms);
         Price::Wait(Duration::from_millis(wait))
     }
 
-    /// A try that cost nothing was wrong.
-    pub fn failed(&self, client: ClientKey, now_ms: u64) {
+    /// Tries that cost nothing were wrong.
+    pub fn failed(&self, client: ClientKey, tries: u32, now_ms: u64) {
         for cell in self.cells(client) {
             // The closure always gives a value.
-            let _always = cell.fetch_update(Relaxed, Relaxed, |due| Some(due.max(now_ms) + PACE_MS)).is_ok();
+            let _always =
+                cell.fetch_update(Relaxed, Relaxed, |due| Some(due.max(now_ms) + u64::from(tries) * PACE_MS)).is_ok();
         }
     }
 
@@ -100,9 +101,9 @@ mod tests {
         let mut looked_at = 0u64;
         // A try every millisecond for a minute; one that has to wait is one that is looked at later.
         for now_ms in 1_000..61_000 {
-            match attempts.price(guesser, now_ms) {
+            match attempts.price(guesser, 1, now_ms) {
                 Price::Free => {
-                    attempts.failed(guesser, now_ms);
+                    attempts.failed(guesser, 1, now_ms);
                     looked_at += 1;
                 }
                 Price::Wait(wait) => {
@@ -114,19 +115,29 @@ mod tests {
         }
         let most = FREE + 60_000 / PACE_MS + WAIT_MS_MAX / PACE_MS + 2;
         assert!((most - 4..=most).contains(&looked_at), "{looked_at} of at most {most}");
-        assert_eq!(attempts.price(other, 61_000), Price::Free);
-        assert_eq!(attempts.price(guesser, 61_000 + WAIT_MS_MAX + FREE * PACE_MS), Price::Free, "it is forgotten");
+        assert_eq!(attempts.price(other, 1, 61_000), Price::Free);
+        assert_eq!(attempts.price(guesser, 1, 61_000 + WAIT_MS_MAX + FREE * PACE_MS), Price::Free, "it is forgotten");
     }
 
     #[test]
     fn a_few_mistakes_cost_nothing() {
         let attempts = Attempts::new();
         for _ in 0..FREE {
-            assert_eq!(attempts.price(client("::1"), 5_000), Price::Free);
-            attempts.failed(client("::1"), 5_000);
+            assert_eq!(attempts.price(client("::1"), 1, 5_000), Price::Free);
+            attempts.failed(client("::1"), 1, 5_000);
         }
-        assert_eq!(attempts.price(client("::1"), 5_000), Price::Free);
-        attempts.failed(client("::1"), 5_000);
-        assert_eq!(attempts.price(client("::1"), 5_000), Price::Wait(Duration::from_millis(PACE_MS)));
+        assert_eq!(attempts.price(client("::1"), 1, 5_000), Price::Free);
+        attempts.failed(client("::1"), 1, 5_000);
+        assert_eq!(attempts.price(client("::1"), 1, 5_000), Price::Wait(Duration::from_millis(PACE_MS)));
+    }
+
+    #[test]
+    fn each_field_of_a_request_is_a_try() {
+        let attempts = Attempts::new();
+        for _ in 0..7 {
+            assert_eq!(attempts.price(client("::2"), 3, 5_000), Price::Free);
+            attempts.failed(client("::2"), 3, 5_000);
+        }
+        assert_eq!(attempts.price(client("::2"), 3, 5_000), Price::Wait(Duration::from_millis(PACE_MS)), "21 by now");
     }
 }

@@ -1,8 +1,8 @@
 //! Who sends this request, and whether that is enough for what it asks.
 //!
 //! Order: a tenant token in `X-Service-Token` decides, valid or not. Else the first of `Authorization: Bearer`,
-//! `x-api-key`, `api-key` that holds something addressed to us (the admin key, or text with our prefix) decides. Else
-//! nobody is there. With authentication off everybody is an administrator of the tenant that [`tenant`] resolves.
+//! `x-api-key`, `api-key` that holds text with our prefix decides, valid or not. Else the admin key in any of them does: who
+//! has a key learns nothing by guessing beside it, and need not be slowed for it. Else nobody is there. With authentication off everybody is an administrator of the tenant that [`tenant`] resolves.
 //!
 //! Invariants: the answer is the request's, never the connection's: what a connection remembers counts only while the
 //! directory is in the same generation and the same credential is presented. Missing, unknown and revoked look alike.
@@ -154,23 +154,25 @@ impl Guard {
         Ok(Caller { tenant_id, role, proof })
     }
 
-    /// Whether what is presented may be a try at the admin key: it is as long, and is not what this connection was let in with.
-    pub fn is_try(&self, memory: &Memory, presented: &Presented<'_>) -> bool {
+    /// How many tries at the admin key this is: of its fields, those as long as the key, unless something else decides, or this
+    /// connection was let in with it.
+    pub fn tries(&self, memory: &Memory, presented: &Presented<'_>) -> u32 {
         let Some((key, _)) = self.admin.as_ref().filter(|_| self.enabled && presented.token.is_none()) else {
-            return false;
+            return 0;
         };
         let length = key.expose().len();
-        let may_be = |tried: &&[u8]| {
-            tried.len() == length
-                && !tried.starts_with(KEY_PREFIX.as_bytes())
-                && !tried.starts_with(TOKEN_PREFIX.as_bytes())
-        };
-        let places = [presented.authorization.and_then(bearer), presented.x_api_key, presented.api_key];
         let is_known = |tried: &[u8]| {
             let known = memory.last.as_ref().filter(|last| matches!(last.known, Known::Bootstrap));
             known.is_some_and(|last| same_bytes(last.credential.expose(), tried))
         };
-        places.into_iter().flatten().find(may_be).is_some_and(|tried| !is_known(tried))
+        let mut tries = 0;
+        for credential in places(presented) {
+            if has_our_prefix(credential) || is_known(credential) {
+                return 0;
+            }
+            tries += u32::from(credential.len() == length);
+        }
+        tries
     }
 
     /// Whether a field of a request must not be passed on because it holds a credential addressed to us.
@@ -224,14 +226,8 @@ impl Guard {
         if let Some(token) = presented.token {
             return Some((true, token));
         }
-        let places = [presented.authorization.and_then(bearer), presented.x_api_key, presented.api_key];
-        places.into_iter().flatten().find(|credential| self.is_addressed_to_us(credential)).map(|key| (false, key))
-    }
-
-    fn is_addressed_to_us(&self, credential: &[u8]) -> bool {
-        credential.starts_with(KEY_PREFIX.as_bytes())
-            || credential.starts_with(TOKEN_PREFIX.as_bytes())
-            || self.is_admin_key(credential)
+        let prefixed = places(presented).find(|credential| has_our_prefix(credential));
+        prefixed.or_else(|| places(presented).find(|credential| self.is_admin_key(credential))).map(|key| (false, key))
     }
 
     fn is_admin_key(&self, credential: &[u8]) -> bool {
@@ -269,6 +265,15 @@ impl Guard {
         let entry = self.directory.find(&Digest::of(credential))?;
         (matches!(entry.holder, Holder::Token { .. }) == is_token).then_some(entry)
     }
+}
+
+/// What may be an API key, in the order in which it counts.
+fn places<'a>(presented: &Presented<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    [presented.authorization.and_then(bearer), presented.x_api_key, presented.api_key].into_iter().flatten()
+}
+
+fn has_our_prefix(credential: &[u8]) -> bool {
+    credential.starts_with(KEY_PREFIX.as_bytes()) || credential.starts_with(TOKEN_PREFIX.as_bytes())
 }
 
 impl From<Denied> for Refusal {

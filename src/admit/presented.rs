@@ -20,6 +20,12 @@ pub struct Presented<'a> {
     pub x_api_key: Option<&'a [u8]>,
     /// `api-key`, as some SDKs say.
     pub api_key: Option<&'a [u8]>,
+    /// `x-goog-api-key`, which is the provider's alone.
+    pub google_key: Option<&'a [u8]>,
+    /// `User-Agent`.
+    pub agent: Option<&'a [u8]>,
+    /// `Referer`: the page that asks, or that a link stands on.
+    pub referer: Option<&'a [u8]>,
     /// `Origin`: whose page asks.
     pub origin: Option<&'a [u8]>,
     /// `Sec-Fetch-Site`: what that page is to us, in the browser's word.
@@ -38,8 +44,11 @@ impl<'a> Presented<'a> {
             let slot = match name.len() {
                 6 if is(b"origin") => &mut presented.origin,
                 7 if is(b"api-key") => &mut presented.api_key,
+                7 if is(b"referer") => &mut presented.referer,
                 9 if is(b"x-api-key") => &mut presented.x_api_key,
+                10 if is(b"user-agent") => &mut presented.agent,
                 13 if is(b"authorization") => &mut presented.authorization,
+                14 if is(b"x-goog-api-key") => &mut presented.google_key,
                 14 if is(b"sec-fetch-site") => &mut presented.site,
                 14 if is(b"sec-fetch-dest") => &mut presented.destination,
                 15 if is(b"x-service-token") => &mut presented.token,
@@ -49,6 +58,16 @@ impl<'a> Presented<'a> {
             slot.get_or_insert(value);
         }
         presented
+    }
+
+    /// Whether it brings a credential of its own, so that the operator's is not lent to it.
+    pub fn brings_credential(&self) -> bool {
+        self.authorization.is_some() || self.any_api_key().is_some() || self.google_key.is_some()
+    }
+
+    /// Whether it looks like a browser's, which need not say more of a page that it takes for one of ours.
+    pub(super) fn looks_like_a_page(&self) -> bool {
+        self.referer.is_some() || self.agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
     }
 
     /// The provider's key outside `Authorization`.

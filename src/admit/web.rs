@@ -3,7 +3,8 @@
 //!
 //! | while authentication is off                             | answer                                             |
 //! |---------------------------------------------------------|----------------------------------------------------|
-//! | `Host` is no name of ours (DNS rebinding)               | 403 on own paths, and where a browser says it asks |
+//! | `Host` is no name of ours (DNS rebinding)               | 403 on own paths, where a browser seems to ask,    |
+//! |                                                         | and where the operator's key would be lent         |
 //! | a browser says that another site's page asks            | 403 everywhere                                     |
 //! | the same, from an origin that is listed                 | let in, and the page may read the answer           |
 //!
@@ -50,6 +51,8 @@ pub struct Visit<'a> {
     pub path: Path,
     /// The authority it names.
     pub host: Option<&'a str>,
+    /// It brings no credential, so that it would get the operator's.
+    pub lends: bool,
 }
 
 impl Pages {
@@ -59,20 +62,31 @@ impl Pages {
         Self { open: !is_authentication_on, hosts, origins: web.allowed_origins.clone() }
     }
 
+    /// The rules for a listener that asks nobody for a credential.
+    pub fn of_open_listener(web: &Web) -> Self {
+        Self::new(web, false)
+    }
+
     /// The listed origin whose page asks, if one does.
     ///
     /// # Errors
     /// 403: a page asks that may not.
     pub fn judge<'a>(&self, presented: &Presented<'a>, visit: Visit<'_>) -> Result<Option<&'a [u8]>, Refusal> {
         let is_marked = presented.origin.is_some() || presented.site.is_some();
-        if !is_marked && (!self.open || visit.path != Path::Own) {
+        // To a name that is not `https:` browsers send neither with a plain GET of the page's own origin.
+        let needs_no_look = || match visit.path {
+            Path::Own => false,
+            Path::Probe => true,
+            Path::Proxied => !visit.lends && !presented.looks_like_a_page(),
+        };
+        if !is_marked && (!self.open || needs_no_look()) {
             return Ok(None);
         }
         let listed = presented.origin.filter(|origin| self.lists(origin));
         let names_us = || visit.host.is_none_or(|host| self.is_ours(host));
-        let needs_our_name = visit.path == Path::Own || visit.path == Path::Proxied && is_marked && listed.is_none();
+        let needs_our_name = visit.path == Path::Own || visit.path == Path::Proxied && listed.is_none();
         if self.open && needs_our_name && !names_us() {
-            return Err(foreign_host(visit.host.unwrap_or_default()));
+            return Err(foreign_host(visit.host.unwrap_or_default(), visit.lends));
         }
         let changes = visit.path != Path::Proxied && !matches!(visit.method, "GET" | "HEAD");
         if listed.is_none() && (self.open || changes) && is_foreign(presented, visit) {
@@ -93,12 +107,14 @@ impl Pages {
             let bare = host.trim_start_matches('[').trim_end_matches(']');
             return bare.parse::<Ipv6Addr>().is_ok();
         }
-        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        let is_listed = |listed: &String| match listed.strip_prefix('.') {
-            Some(_) => host.len() > listed.len() && host.ends_with(listed.as_str()),
-            None => host == *listed,
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let is_listed = |listed: &String| {
+            let below = if listed.starts_with('.') { host.len().checked_sub(listed.len()) } else { Some(0) };
+            let is_below = !listed.starts_with('.') || below.is_some_and(|at| at > 0);
+            let end = below.and_then(|at| host.as_bytes().get(at..)).unwrap_or_default();
+            is_below && end.eq_ignore_ascii_case(listed.as_bytes())
         };
-        host.parse::<Ipv4Addr>().is_ok() || !host.contains('.') || self.hosts.iter().any(is_listed)
+        !host.contains('.') || host.parse::<Ipv4Addr>().is_ok() || self.hosts.iter().any(is_listed)
     }
 }
 
@@ -133,11 +149,12 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-fn foreign_host(host: &str) -> Refusal {
+fn foreign_host(host: &str, lends: bool) -> Refusal {
     let host: String = host.chars().take(SHOWN_BYTES).collect();
+    let instead = if lends { "send a key of the provider's with it, " } else { "" };
     let message = format!(
         "authentication is off, and `Host: {host}` is not a name this gateway is known by: a web page could have pointed it \
-         here. Call it by its IP address or localhost, list the name in `server.allowed_hosts`, or set `auth.enabled: true`"
+         here. Call it by its IP address or localhost, list the name in `server.allowed_hosts`, {instead}or set `auth.enabled: true`"
     );
     Refusal::new(403, "permission_denied", message)
 }
@@ -171,7 +188,7 @@ mod tests {
     }
 
     fn visit<'a>(method: &'a str, path: Path, host: &'a str) -> Visit<'a> {
-        Visit { method, path, host: Some(host) }
+        Visit { method, path, host: Some(host), lends: false }
     }
 
     #[test]
@@ -209,6 +226,39 @@ mod tests {
             let rebound = format!("http://{host}");
             let rebound = from(&rebound, "");
             assert!(pages(true).judge(&rebound, visit("POST", Path::Proxied, host)).is_err(), "{host}");
+        }
+    }
+
+    #[test]
+    fn by_a_foreign_name_nothing_that_looks_like_a_page_asks_and_the_operators_key_is_not_lent() {
+        let agent = |text: &'static str| Presented { agent: Some(text.as_bytes()), ..Presented::default() };
+        let browser = agent("Mozilla/5.0 (X11; Linux x86_64)");
+        let followed = Presented { referer: Some(b"http://evil.example/"), ..Presented::default() };
+        let program = agent("OpenAI/Python 1.2 Mozilla/5.0");
+        for (host, is_ours) in [
+            ("evil.example:8080", false),
+            ("LLM.example.com", true),
+            ("a.Internal.example:443", true),
+            (".internal.example", false),
+            ("10.0.0.1:8080", true),
+            ("weir:8080", true),
+        ] {
+            for (asker, lends, is_refused) in [
+                (browser, false, !is_ours),
+                (followed, false, !is_ours),
+                (program, false, false),
+                (program, true, !is_ours),
+            ] {
+                let visit = Visit { lends, ..visit("GET", Path::Proxied, host) };
+                let judged = pages(true).judge(&asker, visit);
+                assert_eq!(judged.is_err(), is_refused, "{host} {asker:?} {lends}");
+                let says_what_to_do = |refusal: Refusal| {
+                    assert!(refusal.message.contains("`server.allowed_hosts`"), "{refusal:?}");
+                    assert_eq!(refusal.message.contains("send a key of the provider's"), lends, "{refusal:?}");
+                };
+                judged.err().into_iter().for_each(says_what_to_do);
+                assert_eq!(pages(false).judge(&asker, visit), Ok(None), "it needs a key");
+            }
         }
     }
 

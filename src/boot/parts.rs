@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use weir_config::Settings;
-use weir_config::settings::{AccessFormat, StorageProfile};
+use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::Role;
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_storage::{Backend, Store, StoreOptions};
@@ -17,6 +17,7 @@ use super::core::{self, DrainOrder, Duty};
 use super::metrics::MetricsThread;
 use super::takeover::HandOver;
 use crate::admit::directory::Directory;
+use crate::admit::web::Pages;
 use crate::flow::Process;
 use crate::meter::{QueueWatch, Registry};
 use crate::ops::analysis::AnalysedBytes;
@@ -69,11 +70,13 @@ pub(super) fn start_access_log(
 pub(super) fn start_metrics(
     listener: std::net::TcpListener,
     process: &Process,
+    web: &Web,
     hand_over: &Arc<HandOver>,
 ) -> Result<MetricsThread, StartError> {
     let fail = |source| StartError::Thread { what: "the metrics thread", source };
     let addr = listener.local_addr().map_err(fail)?;
-    let thread = MetricsThread::start(listener, Arc::clone(&process.parts.registry), Arc::clone(hand_over));
+    let pages = Pages::of_open_listener(web);
+    let thread = MetricsThread::start(listener, Arc::clone(&process.parts.registry), pages, Arc::clone(hand_over));
     tracing::info!(metrics = %addr, "metrics are served without a key");
     thread.map_err(fail)
 }

@@ -186,7 +186,7 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     let listeners = claim.open(cores, mode)?;
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
-    let metrics = metrics.map(|listener| start_metrics(listener, &process, &hand_over)).transpose()?;
+    let metrics = metrics.map(|listener| start_metrics(listener, &process, &settings.web, &hand_over)).transpose()?;
     let seats = Seats { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &seats)?;
     health.ready();

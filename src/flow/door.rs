@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use weir_config::Settings;
 use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
 
 use super::request::skip_body;
@@ -24,8 +26,8 @@ use crate::wire::RequestHead;
 pub(super) enum Approach {
     /// Its sender is to be settled.
     Nearer {
-        /// It may be a try at the admin key, which counts if it is wrong.
-        counts: bool,
+        /// So many tries at the admin key it may be, which count if they are wrong.
+        tries: u32,
     },
     /// A browser asks whether a page of a listed origin may ask.
     Preflight,
@@ -44,8 +46,10 @@ pub(super) async fn approach(
     head: &RequestHead,
     presented: &Presented<'_>,
     path: Path,
+    settings: &Settings,
 ) -> Approach {
-    let visit = Visit { method: head.method(), path, host: head.host() };
+    let lends = path == Path::Proxied && settings.upstream_api_key.is_some() && !presented.brings_credential();
+    let visit = Visit { method: head.method(), path, host: head.host(), lends };
     session.page = match session.core.process.parts.pages.judge(presented, visit) {
         Ok(None) => None,
         Ok(Some(_)) => head.get_shared("origin"),
@@ -58,14 +62,15 @@ pub(super) async fn approach(
         return Approach::Preflight;
     }
     let process = &session.core.process;
-    if !process.parts.guard.is_try(&session.tenure.memory(), presented) {
-        return Approach::Nearer { counts: false };
+    let tries = process.parts.guard.tries(&session.tenure.memory(), presented);
+    if tries == 0 {
+        return Approach::Nearer { tries };
     }
-    match process.attempts.price(session.client(), process.now_ns() / 1_000_000) {
-        Price::Free => Approach::Nearer { counts: true },
+    match process.attempts.price(session.client(), tries, process.now_ns() / 1_000_000) {
+        Price::Free => Approach::Nearer { tries },
         Price::Wait(wait) => {
             rt::sleep(wait).await;
-            Approach::Nearer { counts: false }
+            Approach::Nearer { tries: 0 }
         }
         Price::TooMany { retry_after_s } => {
             let message = "too many wrong credentials came from this address, so that this one was not looked at; wait, or \
@@ -75,19 +80,19 @@ pub(super) async fn approach(
     }
 }
 
-/// The sender of the request, if it may ask for what needs `needed`; `counts` as [`Approach::Nearer`] says.
+/// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Nearer`] says.
 pub(super) fn caller(
     session: &Session,
     presented: &Presented<'_>,
     needed: Role,
     now: Timestamp,
-    counts: bool,
+    tries: u32,
 ) -> Result<Caller, Denied> {
     let process = &session.core.process;
     let now_s = u32::try_from(now.micros() / 1_000_000).unwrap_or(0);
     let caller = process.parts.guard.caller(&mut session.tenure.memory(), presented, needed, now_s);
-    if counts && caller == Err(Denied::Unknown) {
-        process.attempts.failed(session.client(), process.now_ns() / 1_000_000);
+    if tries > 0 && caller == Err(Denied::Unknown) {
+        process.attempts.failed(session.client(), tries, process.now_ns() / 1_000_000);
     }
     caller
 }
@@ -121,20 +126,26 @@ pub(super) async fn refuse_stranger(
     );
     let mut told = Told::of_ours(Some(head.line()));
     told.refused(refusal);
+    let body = refusal.body(route.dialect, TraceId::fresh());
+    told.bytes = if head.method() == "HEAD" { 0 } else { body.len() as u64 };
     let process = &session.core.process;
     if let Some(access) = told.end(process, Some(refusal.status), moments.started.elapsed(), Duration::ZERO) {
         access.write(process, None);
     }
-    answer(session, head, route.dialect, refusal).await
+    say(session, head, refusal, body).await
 }
 
 /// Sends a refusal to a request whose body has not been read.
 pub(super) async fn answer(session: &mut Session, head: &RequestHead, dialect: Dialect, refusal: &Refusal) -> Next {
+    let body = refusal.body(dialect, TraceId::fresh());
+    say(session, head, refusal, body).await
+}
+
+async fn say(session: &mut Session, head: &RequestHead, refusal: &Refusal, body: impl Into<Bytes>) -> Next {
     session.said.reason = Some(refusal.error_type);
     session.begin_body(head.body);
     skip_body(session, head.body);
     let close = refusal.close || session.body_unread || !head.keep_alive || session.core.process.is_draining();
-    let body = refusal.body(dialect, TraceId::fresh());
     let head_only = head.method() == "HEAD";
     let sent =
         session.send_own(refusal.status, &refusal.headers, "application/json", body.into(), close, head_only).await;

@@ -50,8 +50,8 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let terms = api::terms(head.method(), path);
     let presented = door::presented(&head);
     let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
-    let admitted = match door::approach(session, &head, &presented, path).await {
-        Approach::Nearer { counts } => admit(session, &head, terms, counts),
+    let admitted = match door::approach(session, &head, &presented, path, &core.settings()).await {
+        Approach::Nearer { tries } => admit(session, &head, terms, tries),
         Approach::Preflight => return page::answer_preflight(session, &head).await,
         Approach::Refused(refusal) => Err(refusal),
     };
@@ -73,7 +73,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
         Err(upload::NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
     };
     // A body may take minutes to come, and the credential may have been taken away meanwhile.
-    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms, false) } {
+    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms, 0) } {
         Ok(admitted) => admitted,
         Err(refusal) => return refuse(session, &refusal, close, head_only).await,
     };
@@ -176,10 +176,10 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
 }
 
 /// The caller, or why it gets no further; `None` for what everybody may ask.
-fn admit(session: &Session, head: &RequestHead, terms: Terms, counts: bool) -> Result<Option<Caller>, Refusal> {
+fn admit(session: &Session, head: &RequestHead, terms: Terms, tries: u32) -> Result<Option<Caller>, Refusal> {
     let core = Rc::clone(&session.core);
     let Access::Role(needed) = terms.access else { return Ok(None) };
-    let caller = door::caller(session, &door::presented(head), needed, Timestamp::now(), counts)?;
+    let caller = door::caller(session, &door::presented(head), needed, Timestamp::now(), tries)?;
     door::refuse_exposed(&core, head)?;
     Ok(Some(caller))
 }

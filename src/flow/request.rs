@@ -69,15 +69,15 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let moments = Moments::now();
     let start_time = Timestamp::now();
     let presented = door::presented(&head);
-    let counts = match door::approach(session, &head, &presented, Path::Proxied).await {
-        Approach::Nearer { counts } => counts,
+    let tries = match door::approach(session, &head, &presented, Path::Proxied, &settings).await {
+        Approach::Nearer { tries } => tries,
         Approach::Preflight => return page::answer_preflight(session, &head).await,
         Approach::Refused(refusal) => {
             let route = route(&settings, &head);
             return door::refuse_stranger(session, &head, &route, &refusal, moments).await;
         }
     };
-    let (caller, denied) = match door::caller(session, &presented, Role::Operator, start_time, counts) {
+    let (caller, denied) = match door::caller(session, &presented, Role::Operator, start_time, tries) {
         Ok(caller) => (caller, None),
         Err(denied) => match denied.tenant() {
             Some(tenant_id) => (Caller { tenant_id, role: Role::Viewer, proof: Proof::Open }, Some(denied)),

@@ -74,8 +74,8 @@ impl Told {
         let log = &process.parts.exchanges;
         let ended = Ended { told: self, status, took, upstream };
         if log.wants(&ended.exchange_without_line(None)) {
-            let path = ended.path(process);
-            log.tell(&Exchange { path: &path, ..ended.exchange(None) }, process.now_s());
+            let (method, path) = (ended.method(process), ended.path(process));
+            log.tell(&Exchange { method: &method, path: &path, ..ended.exchange_without_line(None) }, process.now_s());
         }
         log.has_access_log().then(|| Box::new(ended))
     }
@@ -84,17 +84,8 @@ impl Told {
 impl Ended {
     /// Writes the line of the access log.
     pub(crate) fn write(&self, process: &Process, model: Option<&str>) {
-        let path = self.path(process);
-        process.parts.exchanges.access(&Exchange { path: &path, ..self.exchange(model) });
-    }
-
-    fn exchange<'a>(&'a self, model: Option<&'a str>) -> Exchange<'a> {
-        let line = self.told.line.as_ref();
-        Exchange {
-            method: line.map_or("", RequestLine::method),
-            path: line.map_or("", RequestLine::path),
-            ..self.exchange_without_line(model)
-        }
+        let (method, path) = (self.method(process), self.path(process));
+        process.parts.exchanges.access(&Exchange { method: &method, path: &path, ..self.exchange_without_line(model) });
     }
 
     /// Enough to decide whether a line is written; method and path are read when one is.
@@ -113,6 +104,15 @@ impl Ended {
             took: self.took,
             upstream: self.upstream,
             model,
+        }
+    }
+
+    /// The method, unless a credential of the gateway stands in it: it may be any word.
+    fn method(&self, process: &Process) -> Cow<'_, str> {
+        match &self.told.line {
+            None => Cow::Borrowed(""),
+            Some(line) if process.parts.guard.is_exposed(line.method()) => Cow::Borrowed("(holds_a_credential)"),
+            Some(line) => Cow::Borrowed(line.method()),
         }
     }
 

@@ -24,6 +24,9 @@ use super::repeats::{Kind, LeftOut, Repeats};
 /// Most of a path, and of a model's name, that is written.
 const SHOWN_BYTES_MAX: usize = 256;
 
+/// Most of a method; registered ones have at most 17 bytes.
+const METHOD_BYTES_MAX: usize = 24;
+
 /// One exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange<'a> {
@@ -31,7 +34,7 @@ pub struct Exchange<'a> {
     pub trace_id: Option<TraceId>,
     /// Whose it is, if that is known.
     pub tenant_id: Option<TenantId>,
-    /// As the client wrote it; empty where no head could be read.
+    /// As the client wrote it, without a credential of ours; empty where no head could be read.
     pub method: &'a str,
     /// Without the query, and without a credential of ours.
     pub path: &'a str,
@@ -111,7 +114,9 @@ impl ExchangeLog {
     /// Writes the line of the log. `second` is any count of seconds that only grows.
     pub fn tell(&self, exchange: &Exchange<'_>, second: u32) {
         let loudness = exchange.loudness();
-        let Exchange { method, detail, status, .. } = *exchange;
+        let Exchange { detail, status, .. } = *exchange;
+        let method = shown_to(exchange.method, METHOD_BYTES_MAX);
+        let method = method.as_ref();
         let (path, reason, by) = (shown(exchange.path), exchange.reason(), exchange.by());
         let (tenant, trace_id) = (exchange.tenant_id.map(display), exchange.trace_id.map(display));
         let duration_ms = milliseconds(exchange.took);
@@ -181,19 +186,19 @@ fn say_left_out(LeftOut { kind: Kind { is_failure, status, reason }, lines }: Le
 }
 
 fn text_line(exchange: &Exchange<'_>, now: Timestamp) -> Vec<u8> {
-    let Exchange { trace_id, tenant_id, method, status, bytes, .. } = *exchange;
+    let Exchange { trace_id, tenant_id, status, bytes, .. } = *exchange;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let line = format!(
         "{now} {} {} {} bytes={bytes} ms={} upstream_ms={} by={} reason={} model={} tenant={} trace={}\n",
         or_dash(status.map(|status| status.to_string())),
-        if method.is_empty() { "-" } else { method },
-        if exchange.path.is_empty() { Cow::Borrowed("-") } else { shown(exchange.path) },
+        or_dash(Some(shown_to(exchange.method, METHOD_BYTES_MAX).into_owned()).filter(|method| !method.is_empty())),
+        or_dash(Some(on_one_line(&shown(exchange.path))).filter(|path| !path.is_empty())),
         milliseconds(exchange.took),
         milliseconds(exchange.upstream),
         exchange.by(),
         exchange.reason.unwrap_or("-"),
         // A name comes from the request: quoted, it cannot end the line or look like another field.
-        or_dash(exchange.model.map(|model| json!(shown(model)).to_string())),
+        or_dash(exchange.model.map(|model| on_one_line(&json!(shown(model)).to_string()))),
         or_dash(tenant_id.map(|id| id.to_string())),
         or_dash(trace_id.map(|id| id.to_string())),
     );
@@ -204,7 +209,7 @@ fn json_line(exchange: &Exchange<'_>, now: Timestamp) -> Vec<u8> {
     let mut line = json!({
         "timestamp": now.to_string(),
         "status": exchange.status,
-        "method": exchange.method,
+        "method": shown_to(exchange.method, METHOD_BYTES_MAX),
         "path": shown(exchange.path),
         "bytes": exchange.bytes,
         "duration_ms": milliseconds(exchange.took),
@@ -220,12 +225,31 @@ fn json_line(exchange: &Exchange<'_>, now: Timestamp) -> Vec<u8> {
     line.into_bytes()
 }
 
-/// The beginning of a text, cut where a character ends.
+/// Without characters that end a line, steer a terminal or turn the direction of writing: JSON leaves most of them as they are.
+fn on_one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        let is_steering = character.is_control()
+            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if is_steering {
+            out.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
 fn shown(text: &str) -> Cow<'_, str> {
-    if text.len() <= SHOWN_BYTES_MAX {
+    shown_to(text, SHOWN_BYTES_MAX)
+}
+
+/// The beginning of a text, cut where a character ends.
+fn shown_to(text: &str, bytes_max: usize) -> Cow<'_, str> {
+    if text.len() <= bytes_max {
         return Cow::Borrowed(text);
     }
-    let end = text.floor_char_boundary(SHOWN_BYTES_MAX);
+    let end = text.floor_char_boundary(bytes_max);
     Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default()))
 }
 
@@ -289,6 +313,18 @@ mod tests {
         assert_eq!(json.matches('\n').count(), 1);
         let object: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&object["status"], &object["duration_ms"]), (&json!(200), &json!(1.5)));
+    }
+
+    #[test]
+    fn nothing_in_a_line_steers_a_terminal_or_ends_it_and_a_method_is_bounded() {
+        let model = "m\u{9b}31m\u{85}fake\u{2028}\u{2029}\u{202e}\u{7f}\u{1b}é";
+        let said = Exchange { model: Some(model), path: "/v1/\u{85}x", method: &"M".repeat(100), ..GOOD };
+        let line = String::from_utf8(text_line(&said, Timestamp::from_micros(0))).unwrap();
+        assert!(
+            !line.trim_end_matches('\n').contains(|c: char| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c))
+        );
+        assert!(line.contains(r#" model="m\u009b31m\u0085fake\u2028\u2029\u202e\u007f\u001bé" "#), "{line}");
+        assert!(line.contains(&format!(" 200 {}… /v1/\\u0085x ", "M".repeat(METHOD_BYTES_MAX))), "{line}");
     }
 
     #[test]

@@ -92,6 +92,35 @@ on_both_drivers! {
         assert_eq!(ask(&gateway, "GET", "/swagger-ui", "localhost:8080", link, "").status, 200);
     }
 
+    fn the_operators_key_is_lent_by_names_of_ours_only(driver) {
+        let upstream = Upstream::always(OK);
+        let setup = Setup::new(driver).upstream(upstream.url()).with("upstream_api_key: sk-operator");
+        let gateway = setup.server("allowed_hosts: [llm.corp.example]").start();
+        let browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n";
+        let own = "Authorization: Bearer sk-own\r\n";
+        for (host, fields, lent) in [
+            ("evil.example", "", None),
+            ("evil.example", browser, None),
+            ("evil.example", &format!("{own}{browser}"), None),
+            ("evil.example", &format!("{own}Referer: http://evil.example/\r\n"), None),
+            ("evil.example", own, Some("Bearer sk-own")),
+            ("llm.corp.example", "", Some("Bearer sk-operator")),
+            ("llm.corp.example", browser, Some("Bearer sk-operator")),
+            ("127.0.0.1:8080", browser, Some("Bearer sk-operator")),
+            ("weir", "", Some("Bearer sk-operator")),
+        ] {
+            let before = upstream.requests().len();
+            let answer = ask(&gateway, "GET", "/v1/files", host, fields, "");
+            match lent {
+                None => refused(&answer, "`server.allowed_hosts`"),
+                Some(_) => assert_eq!(answer.status, 200, "{}", answer.text()),
+            }
+            let seen = upstream.requests();
+            let seen = seen.get(before).map(|seen| seen.header("authorization").map(str::to_owned));
+            assert_eq!(seen, lent.map(|lent| Some(lent.to_owned())), "{host} {fields}");
+        }
+    }
+
     fn a_listed_origin_may_ask_and_read(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver)

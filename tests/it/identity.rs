@@ -267,6 +267,17 @@ on_both_drivers! {
         assert_eq!(["/health", "/", "/api/v1/traces", "/v1/models"].map(status), [404; 4]);
         assert_eq!(call(addr, Call::post("/metrics", "").bytes()).status, 405);
         assert_eq!(call(gateway.addr, Call::get("/metrics").bytes()).status, 401);
+        for (host, marks, status) in [
+            ("evil.example:9090", "", 403),
+            ("127.0.0.1:9090", "Sec-Fetch-Site: cross-site\r\n", 403),
+            ("127.0.0.1:9090", "Origin: http://evil.example\r\n", 403),
+            ("10.0.0.1:9090", "", 200),
+            ("weir:9090", "User-Agent: Prometheus/3\r\n", 200),
+        ] {
+            let answer = call(addr, format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n{marks}\r\n"));
+            assert_eq!(answer.status, status, "{host} {marks}: {}", answer.text());
+            assert_eq!(answer.text().contains("service_active_connections"), status == 200, "{host} {marks}");
+        }
         // On the main listener it shows what every tenant spends.
         let tenant = gateway.tenant("Acme");
         for (role, status) in [("viewer", 403), ("operator", 403), ("admin", 200)] {

@@ -66,6 +66,46 @@ fn the_first_credential_that_is_ours_decides_valid_or_not() {
 }
 
 #[test]
+fn beside_a_key_or_token_the_admin_key_neither_counts_nor_is_tried() {
+    let guard = guard_with(true);
+    let (right, wrong) = (bearing(ADMIN), bearing(&[b'x'; ADMIN.len()]));
+    let tries = |presented: &Presented<'_>| guard.tries(&Memory::default(), presented);
+    for guess in [&right, &wrong] {
+        let alone = Presented { authorization: Some(guess), ..Presented::default() };
+        assert_eq!(tries(&alone), 1);
+        for (beside, proof) in [
+            (Presented { x_api_key: Some(VIEWER), ..alone }, Ok(Proof::Key(KeyId::from_bytes([1; 16])))),
+            (Presented { api_key: Some(VIEWER), ..alone }, Ok(Proof::Key(KeyId::from_bytes([1; 16])))),
+            (Presented { x_api_key: Some(b"svc_revoked"), ..alone }, Err(Denied::Unknown)),
+            (Presented { token: Some(TOKEN), ..alone }, Ok(Proof::Token)),
+        ] {
+            assert_eq!(ask(&guard, beside, Role::Viewer).map(|caller| caller.proof), proof, "right or wrong");
+            assert_eq!(tries(&beside), 0, "nothing depends on it");
+        }
+    }
+}
+
+#[test]
+fn each_field_that_may_hold_the_admin_key_is_a_try() {
+    let guard = guard_with(true);
+    let (bearer, known) = (bearing(&[b'x'; ADMIN.len()]), bearing(ADMIN));
+    let (guess, short) = ([b'y'; ADMIN.len()], [b'y'; ADMIN.len() - 1]);
+    let three = Presented {
+        authorization: Some(&bearer),
+        x_api_key: Some(&guess),
+        api_key: Some(&guess),
+        ..Presented::default()
+    };
+    assert_eq!(guard.tries(&Memory::default(), &three), 3);
+    assert_eq!(guard.tries(&Memory::default(), &Presented { api_key: Some(&short), ..three }), 2);
+    let mut memory = Memory::default();
+    let admin = Presented { authorization: Some(&known), ..Presented::default() };
+    assert!(guard.caller(&mut memory, &admin, Role::Admin, NOW_S).is_ok());
+    assert_eq!(guard.tries(&memory, &admin), 0, "it is known on this connection");
+    assert_eq!(guard.tries(&memory, &three), 3);
+}
+
+#[test]
 fn keys_are_not_tokens_and_tokens_are_not_keys() {
     let guard = guard_with(true);
     assert_eq!(
