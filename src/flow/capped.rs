@@ -1,8 +1,8 @@
 //! The stage that holds a request to its caps: tokens first, then money. It stands behind enforcement, so that what is
 //! blocked reserves nothing, and before anything is sent. What is reserved here is settled by the ledger, whatever happens.
 //!
-//! Off, it costs one branch. On, every POST with a body is read before it is forwarded, because its model, its text and its
-//! own bound on the answer decide. Knows no prices of its own; decides with `money`.
+//! Off, it costs one branch. On, every body is read before it is forwarded, because its model, its text and its own bound on
+//! the answer decide. Knows no prices of its own; decides with `money`.
 
 use weir_config::Settings;
 use weir_config::settings::CostCaps;
@@ -14,6 +14,7 @@ use crate::exchange::{Enforced, Inspected, Payload, Refusal, RequestText};
 use crate::money::{Ask, DEFAULT_AGENT, Exceeded, Holder, TokenExcess, estimate_nano_usd, excess_asked};
 use crate::observe::estimate_tokens;
 use crate::record::Identity;
+use crate::wire::{RequestBody, RequestHead};
 
 /// Text looked at to estimate its tokens; of a longer one the rest is taken to be like the beginning.
 const SAMPLE_BYTES: usize = 64 * 1024;
@@ -59,8 +60,9 @@ fn reserve(core: &Core, caps: &CostCaps, inspected: &Inspected, ledger: &mut Led
         RequestText::Read(view) => view.model.as_deref(),
         RequestText::None | RequestText::Raw(_) => None,
     };
-    let model = model.or(identity.path_model.as_deref());
-    let price = model.and_then(|model| core.process.parts.prices.find(identity.priced_as().as_str(), model));
+    let find = |model: Option<&str>| core.process.parts.prices.find(identity.priced_as().as_str(), model?);
+    // What a path names is what the provider runs, whatever stands in the body.
+    let price = find(identity.path_model.as_deref()).or_else(|| find(model));
     let output_tokens =
         if identity.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens.0) };
     let estimate = price.map_or(0, |price| estimate_nano_usd(&price, ask, output_tokens));
@@ -100,9 +102,17 @@ fn agent_of(identity: &Identity) -> &str {
     identity.agent_id.as_deref().filter(|agent| !agent.is_empty()).unwrap_or(DEFAULT_AGENT)
 }
 
-/// Whether this request can cost anything: providers charge for what is posted.
+/// Whether this request can cost anything.
 fn applies(caps: &CostCaps, inspected: &Inspected) -> bool {
-    caps.enabled && !matches!(inspected.payload, Payload::Empty) && inspected.parsed.head.method() == "POST"
+    let parsed = &inspected.parsed;
+    caps.enabled && !matches!(inspected.payload, Payload::Empty) && bills(&parsed.head, parsed.route.operation)
+}
+
+/// Whether providers charge for a request like this one: what is posted, and whatever brings a body to where a model answers,
+/// under any method they may let pass for it.
+pub(super) fn bills(head: &RequestHead, operation: Operation) -> bool {
+    let answers = !matches!(operation, Operation::Proxy | Operation::ListModels);
+    head.method() == "POST" || answers && head.body != RequestBody::Empty || head.method().eq_ignore_ascii_case("POST")
 }
 
 fn ask(inspected: &Inspected) -> Ask {

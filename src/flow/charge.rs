@@ -6,12 +6,15 @@
 //! | both directions | its own | no |
 //! | nothing, or one direction | its own, the rest counted from the text | yes |
 //! | a stream that was cut before the final count | what it said or the text that came, whichever is more | yes |
+//! | nothing, in an answer that was not read whole | from the text that was kept and the bytes that were not | yes |
 //!
-//! Only an answered request (2xx) has used tokens. A model without a price has no cost: a tag and a counter say so.
+//! Only an answered request (2xx) has used tokens. A model without a price has no cost: a tag and a counter say so. Where the
+//! list has different prices for the model asked for and the one that says it answered, the dearer holds; a price of the
+//! operator's own for the model asked for holds in any case.
 
 use std::borrow::Cow;
 
-use weir_config::vocab::Provider;
+use weir_config::vocab::{Provider, Unread, UnreadSet};
 use weir_storage::record::SpanRecord;
 
 use crate::money::{Counted, Family, Prices, cost_nano_usd};
@@ -19,6 +22,11 @@ use crate::observe::{Usage, estimate_tokens};
 
 /// The tag of a span whose model has no price.
 pub(crate) const UNPRICED: &str = "unpriced_model";
+
+/// Bytes of text one token stands for, where the text is not there to be counted.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Of the bytes of a stream so many to one are text.
+const STREAM_BYTES_PER_TEXT: u64 = 8;
 
 /// Nanodollars of one dollar.
 const NANO_PER_USD: f64 = 1e9;
@@ -51,6 +59,31 @@ pub(crate) struct Bill {
     pub(crate) priced_as: Option<Provider>,
     /// Tokens of the prompt that were given as numbers, beside its text.
     pub(crate) prompt_token_ids: u64,
+    /// Bytes of the answer's text that nobody has seen, about.
+    pub(crate) unseen_bytes: u64,
+    /// Some of the answer was not read.
+    pub(crate) unread: bool,
+}
+
+impl Bill {
+    /// Takes in what was not read of the answer, of which `wire_bytes` were relayed.
+    pub(crate) fn see_unread(&mut self, unread: UnreadSet, wire_bytes: u64, streaming: bool) {
+        self.unread = !unread.is_empty();
+        if unread.contains(Unread::UnreadableBody) {
+            let text = if streaming { wire_bytes / STREAM_BYTES_PER_TEXT } else { wire_bytes };
+            self.unseen_bytes = self.unseen_bytes.max(text);
+        }
+    }
+
+    /// Whether the provider may have counted, and nobody has seen it: then what was reserved is the least it cost.
+    pub(crate) const fn is_unsaid(&self) -> bool {
+        self.unread && self.usage.completion.is_none()
+    }
+}
+
+/// Whether the provider has done what it was asked.
+pub(crate) fn is_answered(span: &SpanRecord) -> bool {
+    span.status_code.is_some_and(|status| (200..300).contains(&status))
 }
 
 /// Fills in tokens and, where there are prices, the cost. Returns the cost in nanodollars. May be done again with a better
@@ -64,8 +97,8 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     span.total_tokens = bill.usage.total;
     span.cached_tokens = bill.usage.cached;
     span.reasoning_tokens = bill.usage.reasoning;
-    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
-    if answered && is_counted(&span.operation_name) {
+    let answered = is_answered(span);
+    if answered && is_counted(span) {
         count(span, bill, counter);
     }
     if span.total_tokens.is_none() || span.tokens_estimated {
@@ -84,11 +117,6 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
         return None;
     }
     let provider = bill.priced_as.as_ref().map_or(&*span.provider, Provider::as_str);
-    let asked = span.model.as_deref().and_then(|model| prices.find(provider, model));
-    let Some(price) = asked.or_else(|| prices.find(provider, bill.model.as_deref()?)) else {
-        span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
-        return None;
-    };
     let counted = Counted {
         input: span.prompt_tokens.unwrap_or(0),
         cache_read: bill.usage.cached.unwrap_or(0),
@@ -97,14 +125,24 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
         output: span.completion_tokens.unwrap_or(0),
         reasoning: bill.usage.reasoning.unwrap_or(0),
     };
-    let nano_usd = cost_nano_usd(&price, &counted);
+    let quote = |model: Option<&str>| prices.quote(provider, model?);
+    let asked = quote(span.model.as_deref());
+    let said = if asked.is_some_and(|asked| asked.is_own) { None } else { quote(bill.model.as_deref()) };
+    let costs = [asked, said].into_iter().flatten().map(|quote| cost_nano_usd(&quote.price, &counted));
+    let Some(nano_usd) = costs.max() else {
+        span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());
+        return None;
+    };
     span.estimated_cost_usd = Some(nano_usd as f64 / NANO_PER_USD);
     Some(nano_usd)
 }
 
-/// Whether the texts of such a call are what its model read and wrote.
-fn is_counted(operation: &str) -> bool {
-    !matches!(operation, "proxy" | "list_models" | "speech" | "transcription" | "image" | "moderation")
+/// Whether the texts of such a call are what its model read and wrote. On a path nobody knows, a stream of text is a model's.
+fn is_counted(span: &SpanRecord) -> bool {
+    match &*span.operation_name {
+        "proxy" => span.streaming && span.response.is_some(),
+        operation => !matches!(operation, "list_models" | "speech" | "transcription" | "image" | "moderation"),
+    }
 }
 
 /// Takes back tokens and cost: they belong to another call's record.
@@ -142,10 +180,9 @@ fn count(span: &mut SpanRecord, bill: &Bill, counter: Counter) {
         span.tokens_estimated = true;
     }
     let cut = span.streaming && !bill.complete;
-    if (span.completion_tokens.is_none() || cut)
-        && let Some(response) = &span.response
-    {
-        let estimate = tokens(response);
+    let unseen = if span.operation_name == "embedding" { 0 } else { bill.unseen_bytes.div_ceil(BYTES_PER_TOKEN) };
+    if (span.completion_tokens.is_none() || cut) && (span.response.is_some() || unseen > 0) {
+        let estimate = span.response.as_deref().map_or(0, &mut tokens).saturating_add(unseen);
         if span.completion_tokens.is_none_or(|counted| counted < estimate) {
             span.completion_tokens = Some(estimate);
             span.tokens_estimated = true;

@@ -28,6 +28,10 @@ pub(crate) struct Finish {
     pub(crate) answer: Option<AnswerReader>,
     /// Bytes of text the answer holds, about.
     pub(crate) answer_bytes: usize,
+    /// Bytes of it that were relayed.
+    pub(crate) answer_wire_bytes: u64,
+    /// Reading it has failed.
+    pub(crate) answer_lost: bool,
     /// How to analyse; `None` leaves the score unset.
     pub(crate) analyse: Option<Options>,
     /// Bound on what a compressed body may be decoded to.
@@ -96,8 +100,8 @@ impl Finish {
             self.span.tags.insert(Cow::Borrowed("prompt_truncated"), "true".to_owned());
         }
         if !self.span.streaming && self.answer_bytes > super::INLINE_TEXT_BYTES_MAX {
-            self.answer = None;
-            self.span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
+            // What it cost stands at its end.
+            self.answer.iter_mut().for_each(AnswerReader::keep_end);
         }
         self
     }
@@ -174,6 +178,8 @@ fn fill(
         path_model,
         priced_as,
         priced,
+        answer_wire_bytes,
+        answer_lost,
         ..
     } = finish;
     let mut unread_answer = UnreadSet::default();
@@ -182,18 +188,20 @@ fn fill(
     let view = match request_text {
         RequestText::None => None,
         RequestText::Read(view) => Some(view),
-        RequestText::Raw(raw) => match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies)) {
-            Some(text::ReadRaw { view, room, .. }) => {
-                _room = room;
-                Some(Box::new(view))
+        RequestText::Raw(raw) => {
+            match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies.of(span.tenant_id))) {
+                Some(text::ReadRaw { view, room, .. }) => {
+                    _room = room;
+                    Some(Box::new(view))
+                }
+                None => {
+                    unread_request.insert(Unread::UnreadableBody);
+                    None
+                }
             }
-            None => {
-                unread_request.insert(Unread::UnreadableBody);
-                None
-            }
-        },
+        }
     };
-    let answered = answer.is_some();
+    let answered = answer.is_some() || answer_lost;
     let answer = answer.and_then(|reader| survive(|| reader.finish()));
     match &answer {
         Some(answer) => unread_answer.join(answer.unread),
@@ -221,15 +229,15 @@ fn fill(
         }
     }
     let token_ids = view.as_ref().map_or(0, |view| view.token_ids);
+    // What a path names is what the provider runs, whatever stands in the body.
+    span.model = path_model.or_else(|| span.model.take());
     if let Some(view) = view {
         take_request(&mut span, *view);
-    }
-    if span.model.is_none() {
-        span.model = path_model;
     }
     let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
     bill.priced_as = priced_as;
     bill.prompt_token_ids = token_ids;
+    bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);
     let prices = priced.then_some(&*process.parts.prices);
     let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
     Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran }
@@ -399,8 +407,8 @@ fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
         response_id: answer.response_id.filter(|_| answer.pending || answer.ended),
         pending: answer.pending,
         ended: answer.ended,
-        priced_as: None,
-        prompt_token_ids: 0,
+        unseen_bytes: answer.left_out_bytes,
+        ..Bill::default()
     };
     if span.model.is_none() {
         span.model = bill.model.take();

@@ -109,10 +109,11 @@ impl Process {
     pub fn new(parts: ProcessParts) -> Arc<Self> {
         let health_path = parts.settings.load().health_check.path.clone();
         let connections = parts.settings.load().limits.max_connections;
+        let several = parts.settings.load().auth.enabled;
         Arc::new(Self {
             permits: Arc::new(forward::Permits::new(connections, parts.cores)),
             board: Board::new(parts.cores),
-            bodies: Budget::new(parts.body_bytes),
+            bodies: Budget::new(parts.body_bytes, several),
             parts,
             clients: Connections::new(),
             attempts: Attempts::new(),

@@ -41,7 +41,8 @@ pub(super) async fn forward(
     let mut gathered = None;
     if matches!(payload, Payload::Streamed) {
         let waiting = Instant::now();
-        gathered = gather(session, &parsed.head).await?;
+        let bodies = &Rc::clone(&session.core).process.bodies;
+        gathered = gather(session, &parsed.head, || bodies.of(parsed.identity.tenant_id).permit()).await?;
         ledger.moments.awaiting_client += waiting.elapsed();
     }
     let limit = Duration::from_millis(settings.limits.timeout_ms);
@@ -137,7 +138,7 @@ async fn ask(
             let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
             let mut kept = ledger.wants_text().then(|| Kept {
                 bytes: BytesMut::new(),
-                permit: session.core.process.bodies.permit(),
+                permit: session.core.process.bodies.of(parsed.identity.tenant_id).permit(),
                 bytes_max: super::kept_bytes_max(settings),
                 truncated: false,
             });

@@ -10,9 +10,13 @@ use crate::record::Permit;
 use crate::wire::{BodyScanner, RequestBody, RequestHead};
 
 /// Gathers the beginning of the body in the session's buffer; what it took from the budget of bodies comes back.
-pub(super) async fn gather(session: &mut Session, head: &RequestHead) -> Result<Option<Permit>, NoBody> {
+pub(super) async fn gather(
+    session: &mut Session,
+    head: &RequestHead,
+    permit: impl FnOnce() -> Permit,
+) -> Result<Option<Permit>, NoBody> {
     if session.core.pool.is_scarce() {
-        return wait_for_beginning(session, head).await.map(Some);
+        return wait_for_beginning(session, head, permit()).await.map(Some);
     }
     if let RequestBody::Length(length) = head.body
         && length <= JOIN_BYTES_MAX as u64
@@ -24,8 +28,7 @@ pub(super) async fn gather(session: &mut Session, head: &RequestHead) -> Result<
     Ok(None)
 }
 
-async fn wait_for_beginning(session: &mut Session, head: &RequestHead) -> Result<Permit, NoBody> {
-    let mut permit = session.core.process.bodies.permit();
+async fn wait_for_beginning(session: &mut Session, head: &RequestHead, mut permit: Permit) -> Result<Permit, NoBody> {
     if !permit.grow(GATHER_BYTES) {
         return Err(NoBody::Refused(out_of_room()));
     }

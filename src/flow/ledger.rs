@@ -43,6 +43,8 @@ pub(crate) struct Ledger {
     pub(crate) answer: Option<AnswerReader>,
     /// Bytes of text the answer holds, about.
     pub(crate) answer_bytes: usize,
+    /// Reading it has failed.
+    pub(crate) answer_lost: bool,
     pub(crate) analysis: Analysis,
     /// What is known already not to be read of the request.
     pub(crate) unread: UnreadSet,
@@ -99,10 +101,11 @@ impl Ledger {
             text: RequestText::None,
             answer: None,
             answer_bytes: 0,
+            answer_lost: false,
             analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
             unread: UnreadSet::default(),
             permit: None,
-            answer_permit: core.process.bodies.permit(),
+            answer_permit: core.process.bodies.of(identity.tenant_id).permit(),
             path_model: identity.path_model.clone(),
             priced_as: identity.priced_as.clone(),
             billable: false,
@@ -129,17 +132,12 @@ impl Ledger {
         }
     }
 
-    /// Makes room for `bytes` more of the answer. Without it the answer flows on, and its record is cut and marked.
+    /// Makes room for `bytes` more of the answer. Without it the answer flows on, and of its record only the end is kept.
     pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
         // Most bytes of a stream's frames are not text.
         let kept = if self.is_stream() { bytes / 8 } else { bytes };
-        let granted = self.answer_permit.grow(kept);
-        if granted {
-            self.answer_bytes += kept;
-        } else if let Some(span) = &mut self.span {
-            span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
-        }
-        granted
+        self.answer_bytes += kept;
+        self.answer_permit.grow(kept)
     }
 
     /// A head with this status is going to the client.
@@ -273,6 +271,7 @@ impl Ledger {
         let total = self.moments.started.elapsed();
         let overhead_us = micros(self.moments.overhead(total));
         let told = std::mem::take(&mut self.told);
+        let answer_wire_bytes = told.bytes;
         let access = told.end(&self.core.process, self.status, total, self.moments.awaiting_upstream);
         let Some(mut span) = self.span.take() else {
             let status = self.status.unwrap_or(0);
@@ -296,6 +295,8 @@ impl Ledger {
             request_analysed,
             answer: self.answer.take(),
             answer_bytes: self.answer_bytes,
+            answer_wire_bytes,
+            answer_lost: self.answer_lost,
             analyse,
             decoded_bytes_max: super::kept_bytes_max(&self.settings),
             analysis_text_max: self.settings.security_analysis.max_analysis_text_bytes,

@@ -56,7 +56,7 @@ pub(super) async fn inspect(
     }
     let cap = settings.limits.max_request_size_bytes;
     let costs_nothing = matches!(body, RequestBody::Length(_)) && upload::is_at_hand(session, body);
-    let bodies = &session.core.process.bodies;
+    let bodies = session.core.process.bodies.of(inspected.parsed.identity.tenant_id);
     let permit = (!costs_nothing).then(|| if must_read { bodies.permit_with_text() } else { bodies.permit() });
     let waiting = Instant::now();
     let whole =
@@ -70,7 +70,7 @@ pub(super) async fn inspect(
             && view.text.len() > body.len().max(INLINE_TEXT_BYTES_MAX)
         {
             // A compressed body is kept as the many times more that it is.
-            let permit = permit.get_or_insert_with(|| session.core.process.bodies.permit());
+            let permit = permit.get_or_insert_with(|| bodies.permit());
             if !permit.grow(view.text.len() - body.len()) {
                 return Err(upload::out_of_room().into());
             }

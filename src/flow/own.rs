@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use weir_config::vocab::{Dialect, TenantId, Timestamp};
+use weir_config::vocab::{Dialect, Role, TenantId, Timestamp};
 
 use super::core::{Core, HEALTH, Process};
 use super::door::{self, Approach};
@@ -65,7 +65,8 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     }
     let at_hand = upload::is_at_hand(session, head.body);
     session.begin_body(head.body);
-    let bodies = core.process.bodies.clone();
+    let bodies =
+        core.process.bodies.own(admitted.filter(|caller| caller.role != Role::Admin).map(|caller| caller.tenant_id));
     let reads_body = admitted.is_some() && matches!(head.method(), "POST" | "PUT" | "PATCH");
     let upload::Whole { body, permit: _held } = match read_body(session, &head, reads_body, bodies.permit()).await {
         Ok(whole) => whole,

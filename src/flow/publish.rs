@@ -14,7 +14,7 @@ use weir_storage::record::SpanRecord;
 use super::Process;
 use super::background::Open;
 use super::capped::dollars;
-use super::charge::{Counter, UNPRICED, charge, uncharge};
+use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::told::Ended;
 use crate::meter::{CoreMeter, Direction, Model};
@@ -51,6 +51,7 @@ impl Publish {
         if finished.bill.pending || self.retrieval {
             self.charge_elsewhere(process, &mut finished);
         }
+        let unsaid = finished.bill.is_unsaid();
         let Finished { mut span, cost_nano_usd, unread_request, mut unread_answer, outcome, ran, .. } = finished;
         if unread_request.contains(Unread::WebSocket) {
             // A tunnel has two directions.
@@ -65,7 +66,8 @@ impl Publish {
         process.parts.guard.mask_record(&mut span);
         if let Some(reservation) = self.reservation {
             let agent = span.agent_id.clone();
-            for warning in reservation.settle(cost_nano_usd.unwrap_or(0)) {
+            let least = if unsaid && is_answered(&span) { reservation.estimate_nano_usd() } else { 0 };
+            for warning in reservation.settle(cost_nano_usd.unwrap_or(0).max(least)) {
                 warn(&mut span, soft_limit(agent.as_deref().unwrap_or(DEFAULT_AGENT), &warning));
             }
         }
@@ -143,7 +145,7 @@ impl Publish {
 /// a model exists.
 fn model_of<'a>(process: &Process, span: &'a SpanRecord) -> Model<'a> {
     let name = span.model.as_deref();
-    let answered = span.status_code.is_some_and(|status| (200..300).contains(&status));
+    let answered = is_answered(span);
     let priced = || name.and_then(|name| process.parts.prices.find(&span.provider, name));
     let vouched = answered || priced().is_some_and(|price| price != Price::default());
     Model { name, tenant: span.tenant_id, vouched }

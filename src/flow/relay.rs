@@ -78,7 +78,6 @@ pub(crate) async fn answer(
     drop(head);
     let mut relay = Relay {
         head_is_due: true,
-        tap_closed: false,
         client_gone: false,
         session,
         scanner: BodyScanner::response(body),
@@ -229,8 +228,6 @@ struct Relay<'a> {
     ranges: Ranges,
     /// The head stands in the session's buffer and goes out with the first body bytes.
     head_is_due: bool,
-    /// There was no room for more of the answer in memory.
-    tap_closed: bool,
     /// The client has left after the last message; what is still to come is taken for the connection's sake.
     client_gone: bool,
     idle_limit: Duration,
@@ -332,24 +329,25 @@ impl Relay<'_> {
         if content > 0
             && let Some(mut reader) = ledger.answer.take()
         {
-            if !ledger.make_room(content) {
-                self.tap_closed = true;
+            if !reader.keeps_less() && !ledger.make_room(content) {
+                reader.keep_less();
             }
-            let feed = !self.tap_closed;
             let before = reader.decoded_bytes();
-            ledger.answer = survive(|| {
-                for range in self.ranges.data.iter().filter(|_| feed) {
+            let read = survive(|| {
+                for range in &self.ranges.data {
                     reader.feed(input.get(range.clone()).unwrap_or_default());
                 }
                 reader
             });
-            if let Some(reader) = &ledger.answer {
+            ledger.answer_lost |= read.is_none();
+            ledger.answer = read.map(|mut reader| {
                 // A compressed answer is kept as the many times more that it is.
                 let more = reader.decoded_bytes().saturating_sub(before + content);
-                if more > 0 && !ledger.make_room(more) {
-                    self.tap_closed = true;
+                if more > 0 && !reader.keeps_less() && !ledger.make_room(more) {
+                    reader.keep_less();
                 }
-            }
+                reader
+            });
         }
         Ok(done)
     }

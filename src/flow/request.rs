@@ -8,7 +8,7 @@ use weir_config::Settings;
 use weir_config::vocab::{Dialect, Operation, Provider, Role, SpanId, Timestamp, TraceId};
 
 use super::act::{enforce, rewrite};
-use super::capped::hold_to_caps;
+use super::capped::{bills, hold_to_caps};
 use super::door::{self, Approach};
 use super::forward::forward;
 use super::gate::admit;
@@ -99,7 +99,7 @@ pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
     let mut ledger = Ledger::open(&core, &settings, moments, &parsed.identity, dialect, (skip, storage));
     ledger.told.line = Some(line);
     ledger.retrieval = inspect::retrieves_response(parsed.head.method(), parsed.head.path());
-    ledger.billable = parsed.head.method() == "POST" && !ledger.retrieval;
+    ledger.billable = bills(&parsed.head, parsed.route.operation) && !ledger.retrieval;
     session.begin_body(body);
     let _serving = session.tenure.serve();
     match run(session, &settings, parsed, denied, &mut ledger).await {

@@ -122,7 +122,7 @@ mod tests {
             truncated: false,
         };
         let read = |decoded_max, room| {
-            let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room));
+            let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room, false));
             (read.view.truncated, read.out_of_room)
         };
         assert_eq!(read(10_000, 100_000), (false, false));

@@ -21,6 +21,9 @@ use crate::record::Permit;
 use crate::rt::{self, Listen};
 use crate::wire::{BodyScanner, ChunkSink, RequestBody, RequestHead};
 
+/// While memory is plentiful, a held body is looked after only from this size on.
+const LOOK_FROM_BYTES: usize = 64 * 1024;
+
 /// A body that has been read whole.
 pub(crate) struct Whole {
     /// Its content.
@@ -135,6 +138,7 @@ pub(crate) async fn read_whole(
     let mut scanner = BodyScanner::request(head.body);
     let mut content = BytesMut::new();
     let mut ranges = Ranges::default();
+    let mut pace = Pace::new();
     loop {
         ranges.clear();
         let progress = scanner
@@ -157,12 +161,52 @@ pub(crate) async fn read_whole(
             session.body_unread = false;
             return Ok(Whole { body: content.freeze(), permit });
         }
+        pace.came(progress.consumed);
+        let waiting = Instant::now();
+        if let Some(permit) = &permit
+            && !content_comes(session, permit, content.len(), &pace).await.map_err(|error| broken(&error))?
+        {
+            return Err(NoBody::Refused(too_slow_to_hold()));
+        }
         match session.fill_body(READ_BYTES_STREAM).await {
             Ok(0) => return Err(NoBody::ClientLeft),
             Ok(_) => {}
             Err(error) => return Err(broken(&error)),
         }
+        pace.waited(waiting.elapsed());
     }
+}
+
+/// Waits for more of a body that is held. False when it comes so slowly that its room goes to others: it holds what they
+/// lack.
+async fn content_comes(session: &mut Session, permit: &Permit, held_bytes: usize, pace: &Pace) -> io::Result<bool> {
+    let scarce = permit.is_scarce();
+    if scarce && pace.is_used_up(Duration::ZERO) {
+        return Ok(false);
+    }
+    if !scarce && held_bytes < LOOK_FROM_BYTES || !session.conn.is_quiet() {
+        return Ok(true);
+    }
+    session.arm_body();
+    let waiting = Instant::now();
+    loop {
+        if rt::within(CROWDED_LOOK, pin!(session.conn.readable())).await.is_some() {
+            return if session.deadline.disarm() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(true) };
+        }
+        if permit.is_scarce() && pace.is_used_up(waiting.elapsed()) {
+            session.deadline.disarm();
+            return Ok(false);
+        }
+    }
+}
+
+/// The room of a slow body goes to others.
+fn too_slow_to_hold() -> Refusal {
+    let message = format!(
+        "the request body came slower than {CROWDED_BYTES_PER_S_MIN} bytes per second while the memory for bodies was \
+         scarce; send it faster, or later, or raise `server.max_body_memory_bytes`"
+    );
+    Refusal::new(408, "invalid_request", message).closing()
 }
 
 /// The provider takes no more of the request.

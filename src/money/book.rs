@@ -119,8 +119,14 @@ impl Prices {
         Ok(said)
     }
 
-    /// The price of `model` at `provider`. Names are remembered per thread, so that this is a comparison of texts.
+    /// The price of `model` at `provider`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Price> {
+        self.quote(provider, model).map(|quote| quote.price)
+    }
+
+    /// The price of `model` at `provider`, and whose it is. Names are remembered per thread, so that this is a comparison of
+    /// texts.
+    pub fn quote(&self, provider: &str, model: &str) -> Option<Quote> {
         thread_local! {
             static MEMO: RefCell<Vec<Option<Known>>> = const { RefCell::new(Vec::new()) };
         }
@@ -131,22 +137,31 @@ impl Prices {
             }
             let at = slot(provider, model);
             match memo.get(at) {
-                Some(Some(known)) if known.is(book.version, provider, model) => known.price,
+                Some(Some(known)) if known.is(book.version, provider, model) => known.quote,
                 _ => {
-                    let price = book.find(provider, model);
+                    let quote = book.quote(provider, model);
                     if let Some(slot) = memo.get_mut(at) {
                         *slot = Some(Known {
                             version: book.version,
                             provider: provider.into(),
                             model: model.into(),
-                            price,
+                            quote,
                         });
                     }
-                    price
+                    quote
                 }
             }
         })
     }
+}
+
+/// A price, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Quote {
+    /// The price.
+    pub price: Price,
+    /// Whether the operator has set it: in the settings or in the pricing file.
+    pub is_own: bool,
 }
 
 /// One remembered answer.
@@ -154,7 +169,7 @@ struct Known {
     version: u64,
     provider: Box<str>,
     model: Box<str>,
-    price: Option<Price>,
+    quote: Option<Quote>,
 }
 
 impl Known {
@@ -182,6 +197,10 @@ impl PriceBook {
 
     /// The price of `model` at `provider`.
     pub fn find(&self, provider: &str, model: &str) -> Option<Price> {
+        self.quote(provider, model).map(|quote| quote.price)
+    }
+
+    fn quote(&self, provider: &str, model: &str) -> Option<Quote> {
         if model.is_empty() || model.len() > NAME_BYTES_MAX {
             return None;
         }
@@ -192,11 +211,15 @@ impl PriceBook {
                 .then(|| own.iter().find_map(|name| undated(name, |name| map.get(name).copied())))
                 .flatten()
         };
-        priced(&self.custom).or_else(|| priced(&self.file)).or_else(|| match provider {
+        if let Some(price) = priced(&self.custom).or_else(|| priced(&self.file)) {
+            return Some(Quote { price, is_own: true });
+        }
+        let listed = match provider {
             "ollama" => Some(Price::default()),
             "vllm" | "sglang" | "tgi" => None,
             _ => self.listed(provider, &model),
-        })
+        };
+        listed.map(|price| Quote { price, is_own: false })
     }
 
     fn listed(&self, provider: &str, model: &str) -> Option<Price> {

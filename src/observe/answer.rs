@@ -44,6 +44,8 @@ pub struct Answer {
     pub ended: bool,
     /// Whether text was left out because of a bound.
     pub truncated: bool,
+    /// Bytes of it that were, about: of text in streams, of the document otherwise.
+    pub left_out_bytes: u64,
     /// What was relayed without having been read.
     pub unread: UnreadSet,
     /// Why the answer could not be read.
@@ -242,6 +244,16 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn new(text_max: usize) -> Self {
         Self { text_max, ..Self::default() }
+    }
+
+    /// From here on no more text is kept; counters, names and reasons are.
+    pub(super) fn keep_no_more_text(&mut self) {
+        self.text_max = self.used_bytes;
+    }
+
+    /// So much of what was said has been left out.
+    pub(super) fn leave_out(&mut self, bytes: usize) {
+        self.answer.left_out_bytes = self.answer.left_out_bytes.saturating_add(bytes as u64);
     }
 
     pub(super) const fn has_text(&self) -> bool {
@@ -455,6 +467,10 @@ impl Collector {
         let room = self.text_max.saturating_sub(self.used_bytes);
         if room == 0 {
             self.answer.truncated = true;
+            self.leave_out(match piece {
+                Piece::Text(text) => text.raw().len(),
+                Piece::Raw(raw) => raw.len(),
+            });
             return;
         }
         match piece {
@@ -466,8 +482,10 @@ impl Collector {
             while !held.text.is_char_boundary(end) {
                 end -= 1;
             }
+            let left_out = held.text.len() - end;
             held.text.truncate(end);
             self.answer.truncated = true;
+            self.leave_out(left_out);
             // What comes later must not be squeezed into the bytes a cut character left.
             self.used_bytes = self.text_max;
         } else {

@@ -13,6 +13,7 @@ mod estimate;
 mod frames;
 mod items;
 mod reader;
+mod tail;
 mod usage;
 
 pub use answer::{Answer, AnswerPart, ToolCall, Usage};

@@ -9,6 +9,7 @@ use weir_config::vocab::{Dialect, Unread};
 use super::amazon::{Message, MessageStream};
 use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
 use super::frames::{EventStream, JsonLines};
+use super::tail::Tail;
 use super::{absorb, converse};
 use crate::codec::{ContentDecoder, DecodeFault};
 use crate::json::{Event, Fault, FaultKind, Location, Walker};
@@ -95,6 +96,8 @@ pub struct AnswerReader {
     decoded_bytes: usize,
     messages: Messages,
     body_max: usize,
+    /// The end of a document that is longer than what is kept.
+    tail: Tail,
     failed: bool,
 }
 
@@ -191,6 +194,7 @@ impl AnswerReader {
             decoded_bytes: 0,
             messages: Messages { collector: Collector::new(text_max), read: 0, broken: 0, fault: None },
             body_max: text_max.saturating_mul(2).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX),
+            tail: Tail::default(),
             failed: false,
         }
     }
@@ -213,6 +217,30 @@ impl AnswerReader {
         if let Err(fault) = outcome {
             self.failed = true;
             self.messages.collector.undecodable(fault);
+        }
+    }
+
+    /// There is no room for more: from here on only the end of a document is kept, where its counters stand, and of a stream
+    /// all but its text.
+    pub fn keep_less(&mut self) {
+        self.body_max = 0;
+        if !matches!(self.frames, Frames::Json(_) | Frames::Unknown) {
+            self.messages.collector.keep_no_more_text();
+        }
+    }
+
+    /// Whether [`Self::keep_less`] was asked for.
+    pub const fn keeps_less(&self) -> bool {
+        self.body_max == 0
+    }
+
+    /// There is no time to read a long document: of it only the end stays.
+    pub fn keep_end(&mut self) {
+        self.body_max = 0;
+        if let Frames::Json(body) = &mut self.frames {
+            let (body, after) = (std::mem::take(body), std::mem::take(&mut self.tail));
+            self.tail.push(&body);
+            self.tail.follow(&after);
         }
     }
 
@@ -244,7 +272,17 @@ impl AnswerReader {
         let messages = &mut self.messages;
         let mut dropped = 0;
         match &mut self.frames {
-            Frames::Json(body) => document(messages, body),
+            Frames::Json(body) => {
+                if self.tail.lost() == 0 {
+                    body.extend_from_slice(self.tail.bytes());
+                    document(messages, body);
+                } else {
+                    messages.collector.answer.truncated = true;
+                    document(messages, body);
+                    self.tail.read_usage(&mut messages.collector);
+                    messages.collector.leave_out(self.tail.lost() + self.tail.bytes().len());
+                }
+            }
             Frames::Events(stream) => {
                 stream.finish(|data| messages.take(data));
                 dropped = stream.dropped();
@@ -290,10 +328,9 @@ impl AnswerReader {
         match &mut self.frames {
             Frames::Json(body) => {
                 let room = self.body_max.saturating_sub(body.len());
-                if bytes.len() > room {
-                    messages.collector.answer.truncated = true;
-                }
-                body.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+                let (kept, beyond) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
+                body.extend_from_slice(kept);
+                self.tail.push(beyond);
             }
             Frames::Events(stream) => stream.feed(bytes, |data| messages.take(data)),
             Frames::Lines(lines) => lines.feed(bytes, |data| messages.take(data)),

@@ -9,7 +9,8 @@
 //! Reasoning is a part of the output in all of them but Gemini (`thoughtsTokenCount` stands beside it) and the servers
 //! whose total says that it was added (`prompt + completion + reasoning`).
 //!
-//! Invariant: counters only grow, because streams repeat them cumulatively.
+//! Some servers write them as texts (`"1000"`) or with decimals, which are rounded up. Invariant: counters only grow, because
+//! streams repeat them cumulatively.
 
 use super::absorb::{Value, next_key, next_value, skip, value};
 use super::answer::Collector;
@@ -17,9 +18,18 @@ use crate::json::{Fault, Walker, integer};
 
 /// Takes a counter if it is larger than what is known.
 pub(super) fn raise(counter: &mut Option<u64>, spelled: &str) {
-    if let Some(n) = integer(spelled) {
+    if let Some(n) = count(spelled) {
         *counter = Some(counter.map_or(n, |known| known.max(n)));
     }
+}
+
+/// A counter, however it is written.
+fn count(spelled: &str) -> Option<u64> {
+    integer(spelled).or_else(|| {
+        let value: f64 = spelled.parse().ok()?;
+        // What a whole number may say, too.
+        (0.0..=9_007_199_254_740_992.0).contains(&value).then_some(value.ceil() as u64)
+    })
 }
 
 /// Reads a usage object that has been entered.
@@ -27,7 +37,11 @@ pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         let counters = &mut collector.counters;
-        match (known.as_bytes(), value(walker)?) {
+        let told = match value(walker)? {
+            Value::Str(text) => Value::Number(text.raw()),
+            told => told,
+        };
+        match (known.as_bytes(), told) {
             (b"prompt_tokens", Value::Number(n)) => {
                 counters.inclusive = true;
                 raise(&mut counters.prompt, n);
@@ -95,7 +109,7 @@ fn cache_details(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(
         let (mut tokens, mut long) = (0, false);
         while let Some(key) = next_key(walker)? {
             match (key.raw().as_bytes(), value(walker)?) {
-                (b"inputTokens", Value::Number(n)) => tokens = integer(n).unwrap_or(0),
+                (b"inputTokens", Value::Number(n)) => tokens = count(n).unwrap_or(0),
                 (b"ttl", Value::Str(ttl)) => long = ttl.raw() == "1h",
                 (_, other) => skip(walker, other)?,
             }
@@ -128,7 +142,7 @@ fn iterations(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), 
                 _ => 4,
             };
             match (sums.get_mut(at), value) {
-                (Some(sum), Value::Number(n)) => *sum = sum.saturating_add(integer(n).unwrap_or(0)),
+                (Some(sum), Value::Number(n)) => *sum = sum.saturating_add(count(n).unwrap_or(0)),
                 (_, other) => skip(walker, other)?,
             }
         }

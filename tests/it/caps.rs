@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::pressure::queued;
 use crate::support::{
     AUTH, Answer, Call, Client, ClosedPort, Gateway, Setup, Upstream, call, eventually, on_both_drivers,
 };
@@ -261,6 +262,64 @@ on_both_drivers! {
             let statuses = [call(asked.bytes()), call(asked.chunked(7)), call(asked.bytes())];
             assert_eq!(statuses, [200, 200, 429], "{path}");
         }
+    }
+
+    // A client's word on the model is worth nothing where the path names it, and its method changes no price (B-H3, B-L3).
+    fn the_path_s_model_is_charged_under_every_method_that_brings_a_body(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let prices = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}, \
+                      grain: {input_per_million: 0, output_per_million: 0}}}";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(prices).with(&caps(0.02, 1.0)).start();
+        let asking_for = |model: &str| {
+            json!({ "model": model, "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] }).to_string()
+        };
+        let calls = [
+            ("POST", "/openai/deployments/cent/chat/completions", "grain"),
+            ("POST", "/model/cent/converse", "grain"),
+            ("POST", "/v1beta/models/cent:generateContent", "grain"),
+            ("PUT", "/v1/chat/completions", "cent"),
+            ("PATCH", "/v1/messages", "cent"),
+        ];
+        for (at, (method, path, model)) in calls.into_iter().enumerate() {
+            let agent = format!("agent-{at}");
+            let asked = Call::with_method(method, path, asking_for(model)).field("X-Service-Agent-ID", &agent).bytes();
+            let statuses = [(); 3].map(|()| call(gateway.addr, asked.clone()).status);
+            assert_eq!(statuses, [200, 200, 429], "{method} {path}");
+        }
+    }
+
+    // Nobody buys free calls by filling the memory for bodies, and slow bodies give it back (A-H1).
+    fn calls_cost_what_they_cost_while_the_memory_for_bodies_is_full(driver) {
+        let body = json!({ "choices": [{ "message": { "content": "word ".repeat(20_000) } }],
+            "usage": { "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 } }).to_string();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        let upstream = Upstream::always(head + &body);
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 1.0)).server("max_body_memory_bytes: 1048576").start();
+        // A sixteenth is kept for the API, and a held byte counts twice.
+        let held = 475_000;
+        let mut slow = Client::connect(gateway.addr);
+        let mut sent = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            held + 60
+        ).into_bytes();
+        sent.resize(sent.len() + held, b' ');
+        slow.say(&sent);
+        let client = slow.stream.local_addr().unwrap();
+        eventually("all of it has been read", || (queued(client, gateway.addr) == 0).then_some(()));
+        let longer = Call::post("/v1/chat/completions", " ".repeat(20_000)).bytes();
+        assert_eq!(call(gateway.addr, longer).status, 503, "the memory is full");
+        let answers: Vec<u16> = (0..5).map(|_| call(gateway.addr, ask("")).status).collect();
+        assert_eq!(answers, [200, 200, 200, 429, 429]);
+        let spans = gateway.json("/api/v1/spans?limit=10");
+        assert!(spans["data"].is_array(), "the API has room of its own: {spans}");
+        assert_eq!(slow.answer().status, 408, "who holds it and sends nothing gives it back");
+        let record = eventually("the calls are recorded", || {
+            let spans = gateway.json("/api/v1/spans?limit=10")["data"].clone();
+            spans.as_array().unwrap().iter().find(|span| span["model"] == "cent" && span["tags"]["unscanned_response"] == "truncated").cloned()
+        });
+        assert_eq!((&record["completion_tokens"], &record["estimated_cost_usd"]), (&json!(1), &json!(0.01)));
+        let truncated = gateway.metric("service_unread_total", "direction=\"response\",reason=\"truncated\"");
+        assert!(truncated > 2.5, "{truncated}");
     }
 
     fn sixty_four_connections_at_once_never_exceed_budget_and_rate(driver) {

@@ -69,7 +69,7 @@ fn bulk_provider(download: usize) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 /// What lies in the kernel's queues of all sockets between `a` and `b`, in bytes.
-fn queued(a: SocketAddr, b: SocketAddr) -> usize {
+pub(crate) fn queued(a: SocketAddr, b: SocketAddr) -> usize {
     let port = |field: &str| u16::from_str_radix(field.rsplit(':').next().unwrap(), 16).unwrap();
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());

@@ -135,6 +135,11 @@ impl Hold {
 // === impl Reservation ===
 
 impl Reservation {
+    /// What was reserved, in nanodollars.
+    pub const fn estimate_nano_usd(&self) -> u64 {
+        self.estimate
+    }
+
     /// Replaces the estimate by what the call really cost; says which soft limits that reached.
     pub fn settle(mut self, actual_nano_usd: u64) -> SmallVec<[Warning; 2]> {
         self.end(actual_nano_usd)
