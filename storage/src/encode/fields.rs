@@ -1,6 +1,7 @@
 //! Which field of a record goes where in its body, in both directions.
 //!
-//! The order here is the file format. A new field gets a new format byte (see the parent module), it never moves others.
+//! The order here is the file format. A new field gets a new format byte (see the parent module), or a flag that says it
+//! stands behind all others; it never moves others.
 
 use std::borrow::Cow;
 
@@ -12,10 +13,14 @@ use crate::record::{AgentAction, SpanEvent, SpanRecord};
 
 const STREAMING: u8 = 1;
 const TOKENS_ESTIMATED: u8 = 2;
+/// The model stands in the body, behind everything else: its column says only that it is one of many.
+const MODEL_WITHIN: u8 = 4;
 
-pub(super) fn pack(to: &mut Packer, span: &SpanRecord) {
-    let flags = if span.streaming { STREAMING } else { 0 } | if span.tokens_estimated { TOKENS_ESTIMATED } else { 0 };
-    to.byte(flags);
+pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
+    let model = span.model.as_ref().filter(|_| model_within);
+    let flags =
+        [(span.streaming, STREAMING), (span.tokens_estimated, TOKENS_ESTIMATED), (model.is_some(), MODEL_WITHIN)];
+    to.byte(flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag));
     to.zigzag(span.end_time.micros() - span.start_time.micros());
     to.optional(span.parent_span_id, |to, id| to.uuid(id.uuid()));
     for count in counts(span) {
@@ -53,6 +58,9 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord) {
     to.varint(span.agent_actions.len() as u64);
     for action in &span.agent_actions {
         pack_action(to, action, start);
+    }
+    if let Some(model) = model {
+        to.text(model);
     }
 }
 
@@ -155,13 +163,13 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRe
             })
         })?,
         agent_actions: from.list(|from| unpack_action(from, start))?,
+        model: if flags & MODEL_WITHIN == 0 { columns.model } else { Some(from.text()?) },
         trace_id: columns.trace_id,
         span_id: columns.span_id,
         tenant_id: columns.tenant_id,
         operation_name: columns.operation.into(),
         start_time: start,
         provider: columns.provider.into(),
-        model: columns.model,
         security_score: columns.score,
     })
 }

@@ -56,9 +56,9 @@ pub(crate) struct Columns {
 }
 
 impl Encoder {
-    /// The body of `span`, valid until the next call.
-    pub(crate) fn encode(&mut self, span: &SpanRecord) -> Result<&[u8], TooLarge> {
-        self.body_of(|packer| fields::pack(packer, span))
+    /// The body of `span`, valid until the next call; the model is in it where its column cannot say it.
+    pub(crate) fn encode(&mut self, span: &SpanRecord, model_within: bool) -> Result<&[u8], TooLarge> {
+        self.body_of(|packer| fields::pack(packer, span, model_within))
     }
 
     /// The body of an agent action and of what was found in it, valid until the next call.

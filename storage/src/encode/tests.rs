@@ -28,7 +28,7 @@ fn columns(span: &SpanRecord) -> Columns {
 fn round_trip(prompt: String) -> (u8, usize) {
     let span = span(Some(prompt));
     let mut encoder = Encoder::default();
-    let body = encoder.encode(&span).unwrap().to_vec();
+    let body = encoder.encode(&span, false).unwrap().to_vec();
     assert_eq!(decode(columns(&span), &body), Ok(span));
     (body[0], body.len())
 }
@@ -58,6 +58,15 @@ fn a_few_odd_letters_stay_as_they_are() {
 }
 
 #[test]
+fn a_model_that_its_column_does_not_say_stands_in_the_body() {
+    let span = SpanRecord { model: Some("one of many".to_owned()), ..span(Some(PROSE.to_owned())) };
+    let mut encoder = Encoder::default();
+    let body = encoder.encode(&span, true).unwrap().to_vec();
+    let others = Columns { model: Some("(other)".to_owned()), ..columns(&span) };
+    assert_eq!(decode(others, &body), Ok(span));
+}
+
+#[test]
 fn floats_keep_every_bit() {
     for value in [0.0, -0.0, 0.001, 123.456, 1e-9, 9e12, 9.1e12, f64::MAX, f64::MIN_POSITIVE, f64::INFINITY, -5.5] {
         let mut packer = Packer::default();
@@ -74,7 +83,7 @@ proptest! {
     ) {
         let span = span(Some(PROSE.repeat(words)));
         let mut encoder = Encoder::default();
-        let mut body = encoder.encode(&span).unwrap().to_vec();
+        let mut body = encoder.encode(&span, false).unwrap().to_vec();
         let at = at % body.len();
         body[at] = to;
         body.truncate(cut.max(1));

@@ -25,6 +25,19 @@ use crate::writer::WriteError;
 /// Actions a span takes: they are shown with it, so their number bounds what reading one span costs.
 const SPAN_ACTIONS_MAX: i64 = 1_000;
 
+/// What a reported action takes besides its body and name: its row, an index and its part of the sums. Like the next ones part
+/// of what the migration `names_gone` has added up.
+const OVERHEAD_BYTES: i64 = 512;
+/// A name of more bytes does not fit beside others in the sums.
+const LONG_NAME_BYTES: i64 = 1_000;
+/// What it takes there.
+const LONG_NAME_PAGE: i64 = 8_192;
+
+/// What a row of the table takes in all, from `length(body)` and `octet_length(name)`.
+pub(super) fn weight_bytes(body: i64, name: i64) -> i64 {
+    body + 2 * name + if name > LONG_NAME_BYTES { LONG_NAME_PAGE } else { 0 } + OVERHEAD_BYTES
+}
+
 /// The span an action belongs to.
 struct Owner {
     row: i64,
@@ -81,7 +94,7 @@ impl Tx<'_> {
             .encoder
             .encode_action(action, findings)
             .map_err(|too_large| WriteError::Row(format!("its {} bytes are more than a row can hold", too_large.0)))?;
-        let bytes = body.len() as i64;
+        let bytes = weight_bytes(body.len() as i64, action.name.len() as i64);
         let findings_count = findings.len() as i64;
         action_sums::add_action(self.conn, &key, owner.row, kind, &action.name, action.success)?;
         self.conn

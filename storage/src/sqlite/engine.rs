@@ -67,6 +67,8 @@ pub(crate) struct SqliteEngine {
     pub(super) beyond_told: bool,
     /// Who gives while there is too little room.
     pub(super) giver: Option<Giver>,
+    /// When somebody who gives was last looked for, and each tenant held no more than it keeps in any case.
+    pub(super) giver_looked: Option<Instant>,
     /// When tenants over their bound were last looked for, and none was found.
     pub(super) shares_looked: Option<Instant>,
     /// Rows of a deleted tenant have been erased since the log was last emptied.
@@ -107,6 +109,7 @@ impl SqliteEngine {
             aged_looked: None,
             beyond_told: false,
             giver: None,
+            giver_looked: None,
             shares_looked: None,
             purge_due: true,
             purged: None,

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::action_sums::{self, Removed};
+use super::actions;
 use super::intern::find_tenant;
 use super::read;
 use super::tallies::{Key, Weight};
@@ -26,6 +27,9 @@ const BATCH_ACTIONS: usize = 1_000;
 const BATCH_BYTES: i64 = 8 * 1024 * 1024;
 /// Sums of slices of time, or of actions, taken out in one transaction.
 const BATCH_SLICES: i64 = 1_024;
+
+/// Names taken out in one transaction.
+const BATCH_NAMES: i64 = 256;
 
 const OLDEST_OF_TENANT: &str = "SELECT id FROM spans INDEXED BY spans_by_start WHERE tenant = ?1 AND start_us < ?2 \
     ORDER BY start_us, id LIMIT ?3";
@@ -69,7 +73,7 @@ struct Taken {
 fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Result<Taken> {
     let mut taken = Taken { weight: Weight::default(), by_name: Removed::new(), all: true };
     let mut ids: Vec<i64> = Vec::new();
-    let sql = "SELECT id, kind, name, success, findings, length(body) FROM actions WHERE span = ?1 ORDER BY id";
+    let sql = "SELECT id, kind, name, success, findings, length(body), octet_length(name) FROM actions WHERE span = ?1 ORDER BY id";
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query([span])?;
     while let Some(row) = rows.next()? {
@@ -77,7 +81,7 @@ fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Resu
             taken.all = false;
             break;
         }
-        let bytes: i64 = row.get(5)?;
+        let bytes = actions::weight_bytes(row.get(5)?, row.get(6)?);
         ids.push(row.get(0)?);
         taken.weight.findings += row.get::<_, i64>(4)?;
         taken.weight.bytes += bytes;
@@ -211,6 +215,16 @@ impl Tx<'_> {
         Ok(!ids.is_empty())
     }
 
+    /// Takes out some names that nothing refers to; how many.
+    pub(super) fn erase_names(&mut self) -> Result<usize, WriteError> {
+        let sql = "DELETE FROM names WHERE id IN (SELECT id FROM names INDEXED BY names_idle WHERE refs <= 0 LIMIT ?1)";
+        let gone = self.conn.prepare_cached(sql)?.execute([BATCH_NAMES])?;
+        if gone > 0 {
+            self.conn.prepare_cached("UPDATE name_sweeps SET sweeps = sweeps + 1 WHERE id = 1")?.execute([])?;
+        }
+        Ok(gone)
+    }
+
     /// Takes out some rows of a deleted tenant; false when there is none left.
     pub(super) fn erase_deleted(&mut self) -> Result<bool, WriteError> {
         let conn = self.conn;
@@ -249,13 +263,20 @@ pub(super) fn deleted(conn: &Connection) -> rusqlite::Result<Option<i64>> {
     conn.prepare_cached("SELECT tenant FROM erasures LIMIT 1")?.query_row([], |row| row.get(0)).optional()
 }
 
+/// Whether there are names that nothing refers to.
+pub(super) fn idle_names(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM names INDEXED BY names_idle WHERE refs <= 0 LIMIT 1")?.exists([])
+}
+
 /// A span's weight with that of its actions.
 pub(super) fn with_actions(conn: &Connection, span: i64, mut weight: Weight) -> rusqlite::Result<Weight> {
-    let sql = "SELECT ifnull(sum(findings), 0), ifnull(sum(length(body)), 0) FROM actions WHERE span = ?1";
-    let (findings, bytes): (i64, i64) =
-        conn.prepare_cached(sql)?.query_row([span], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    weight.findings += findings;
-    weight.bytes += bytes;
+    let sql = "SELECT findings, length(body), octet_length(name) FROM actions WHERE span = ?1";
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query([span])?;
+    while let Some(row) = rows.next()? {
+        weight.findings += row.get::<_, i64>(0)?;
+        weight.bytes += actions::weight_bytes(row.get(1)?, row.get(2)?);
+    }
     Ok(weight)
 }
 

@@ -4,13 +4,23 @@
 //! have added a row is rolled back, or when a tenant was deleted, by this process or another one on the same file. The
 //! memory is bounded because models are chosen by clients.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, ToSql};
 use weir_config::vocab::{TenantId, Timestamp};
 
 /// Remembered entries per kind.
 const REMEMBERED_MAX: usize = 4096;
+/// Models of a tenant that have integers of their own. Clients choose them: each takes its text twice and a row of the sums,
+/// which every list of the tenant's adds up.
+const MODELS_MAX: usize = 1_000;
+/// The model that lists know the further ones by.
+const OTHER_MODEL: &str = "(other)";
+/// Models remembered of all tenants.
+const ALL_MODELS_MAX: usize = 65_536;
+/// Between looks whether a tenant that had too many models has fewer now.
+const MODELS_EVERY: Duration = Duration::from_secs(10);
 /// How far ahead a deletion may lie: clocks of a machine are set by less while it runs.
 const AHEAD_MAX_US: i64 = 60_000_000;
 
@@ -18,8 +28,19 @@ const AHEAD_MAX_US: i64 = 60_000_000;
 pub(super) struct Interner {
     tenants: HashMap<TenantId, Known>,
     names: HashMap<String, i64>,
+    models: HashMap<i64, Models>,
+    /// How many of them.
+    models_count: usize,
+    /// How often names had been taken out of the table, as far as `names` and `models` have taken in.
+    sweeps: i64,
     /// The latest deletion of a tenant that `tenants` has taken in.
     deletion: i64,
+}
+
+/// The models that a tenant has spans of, or had.
+struct Models {
+    ids: HashSet<i64>,
+    read: Instant,
 }
 
 /// A tenant that the tables have.
@@ -35,10 +56,16 @@ impl Interner {
         self.names.clear();
     }
 
-    /// To be called at the beginning of every transaction: a tenant may have been deleted by another process.
+    /// To be called at the beginning of every transaction: a tenant may have been deleted by another process, or names taken
+    /// out.
     pub(super) fn catch_up(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        let sql = "SELECT ifnull(max(id), 0) FROM burials";
-        let last = conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+        let sql = "SELECT (SELECT ifnull(max(id), 0) FROM burials), (SELECT sweeps FROM name_sweeps WHERE id = 1)";
+        let (last, sweeps) = conn.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if std::mem::replace(&mut self.sweeps, sweeps) != sweeps {
+            self.names.clear();
+            self.models.clear();
+            self.models_count = 0;
+        }
         if std::mem::replace(&mut self.deletion, last) != last {
             self.tenants.clear();
         }
@@ -96,6 +123,43 @@ impl Interner {
         }
         self.names.insert(name.to_owned(), id);
         Ok(id)
+    }
+
+    /// The integer of a model in a span of the tenant's. True when it is that of further models, because the tenant has as
+    /// many as it may.
+    pub(super) fn model(&mut self, conn: &Connection, tenant: i64, name: &str) -> rusqlite::Result<(i64, bool)> {
+        let known = match self.names.get(name) {
+            Some(id) => Some(*id),
+            None => find_name(conn, name)?,
+        };
+        let models = self.models_of(conn, tenant)?;
+        let is_theirs = known.is_some_and(|id| models.contains(&id));
+        if !is_theirs && models.len() >= MODELS_MAX {
+            return Ok((self.name(conn, OTHER_MODEL)?, true));
+        }
+        let id = self.name(conn, name)?;
+        if !is_theirs && let Some(models) = self.models.get_mut(&tenant) {
+            self.models_count += usize::from(models.ids.insert(id));
+        }
+        Ok((id, false))
+    }
+
+    /// What stays remembered of a transaction that was rolled back does no harm: it counts as one of the tenant's.
+    fn models_of(&mut self, conn: &Connection, tenant: i64) -> rusqlite::Result<&HashSet<i64>> {
+        let is_fresh = |models: &Models| models.ids.len() < MODELS_MAX || models.read.elapsed() < MODELS_EVERY;
+        if !self.models.get(&tenant).is_some_and(is_fresh) {
+            if self.models_count >= ALL_MODELS_MAX {
+                self.models.clear();
+                self.models_count = 0;
+            }
+            let sql = "SELECT DISTINCT model FROM tallies WHERE tenant = ?1";
+            let ids: HashSet<i64> =
+                conn.prepare_cached(sql)?.query_map([tenant], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            self.models_count += ids.len();
+            let former = self.models.insert(tenant, Models { ids, read: Instant::now() });
+            self.models_count -= former.map_or(0, |former| former.ids.len());
+        }
+        Ok(&self.models.entry(tenant).or_insert_with(|| Models { ids: HashSet::new(), read: Instant::now() }).ids)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The engine's housekeeping: rows of deleted tenants, rows past the retention, free pages, the ballast.
+//! The engine's housekeeping: rows of deleted tenants, names nobody uses, rows past the retention, free pages, the ballast.
 //!
 //! Each call does one piece of a few milliseconds and says whether more is to be done, so that spans never wait long.
 
@@ -26,6 +26,7 @@ impl SqliteEngine {
             self.ballast.restore();
         }
         Ok(self.erase_deleted()?
+            || self.erase_names()?
             || self.purge_log()
             || self.erase_aged()?
             || self.erase_excess()?
@@ -45,6 +46,21 @@ impl SqliteEngine {
         })?;
         self.purge_due = true;
         Ok(more)
+    }
+
+    /// Takes out names that nothing refers to any more; their texts leave the log, too.
+    fn erase_names(&mut self) -> Result<bool, WriteError> {
+        let Some(conn) = self.conn.as_ref() else { return Ok(false) };
+        if !erase::idle_names(conn)? {
+            return Ok(false);
+        }
+        let mut gone = 0;
+        self.transact(|tx| {
+            gone = tx.erase_names()?;
+            Ok(())
+        })?;
+        self.purge_due |= gone > 0;
+        Ok(gone > 0)
     }
 
     /// After a tenant's rows have gone from the file, what the log still holds of them goes, too. Readers may be in the way:

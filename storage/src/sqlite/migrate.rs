@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 10] = [
+const MIGRATIONS: [Migration; 11] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -32,6 +32,7 @@ const MIGRATIONS: [Migration; 10] = [
     Migration { name: "burials", sql: include_str!("../schema/0008_burials.sql") },
     Migration { name: "tenant_blocks", sql: include_str!("../schema/0009_tenant_blocks.sql") },
     Migration { name: "audit_count", sql: include_str!("../schema/0010_audit_count.sql") },
+    Migration { name: "names_gone", sql: include_str!("../schema/0011_names_gone.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -36,6 +36,8 @@ static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
 struct Row<'a> {
     span: &'a SpanRecord,
     key: Key,
+    /// The model is not in the key but in the body.
+    model_within: bool,
     /// Where its body lies among the bodies of its group.
     body: Range<usize>,
 }
@@ -47,7 +49,10 @@ pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanR
     let mut rows: Vec<Row<'a>> = Vec::with_capacity(spans.size_hint().0);
     for span in spans {
         match tx.interner.tenant_since(tx.conn, span.tenant_id, span.start_time)? {
-            Some(tenant) => rows.push(Row { span, key: key_of(tx, tenant, span, rows.last())?, body: 0..0 }),
+            Some(tenant) => {
+                let (key, model_within) = key_of(tx, tenant, span, rows.last())?;
+                rows.push(Row { span, key, model_within, body: 0..0 });
+            }
             None => left_out += 1,
         }
     }
@@ -62,32 +67,32 @@ pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanR
         waiting = rest;
         bodies.clear();
         for row in group.iter_mut() {
-            row.body = append_body(tx.encoder, row.span, &mut bodies)?;
+            row.body = append_body(tx.encoder, row, &mut bodies)?;
         }
         all_new &= put_group(tx.conn, tx.tallies, at, group, &bodies)?;
     }
     Ok(left_out)
 }
 
-/// The small integers of a span's filter values; the names of the span before it mostly serve.
-fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'_>>) -> rusqlite::Result<Key> {
+/// The small integers of a span's filter values, and whether the model is to stand in the body, because its tenant has named
+/// too many; the names of the tenant's span before it mostly serve.
+fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'_>>) -> rusqlite::Result<(Key, bool)> {
     let score = span.security_score.map_or(-1, i64::from);
-    if let Some(Row { span: like, key, .. }) = former
+    if let Some(Row { span: like, key, model_within, .. }) = former
+        && key.tenant == tenant
         && (&like.provider, &like.model, &like.operation_name) == (&span.provider, &span.model, &span.operation_name)
     {
-        return Ok(Key { tenant, score, ..*key });
+        return Ok((Key { score, ..*key }, *model_within));
     }
-    Ok(Key {
-        tenant,
-        provider: tx.interner.name(tx.conn, &span.provider)?,
-        model: span.model.as_deref().map_or(Ok(0), |model| tx.interner.name(tx.conn, model))?,
-        operation: tx.interner.name(tx.conn, &span.operation_name)?,
-        score,
-    })
+    let (model, model_within) =
+        span.model.as_deref().map_or(Ok((0, false)), |model| tx.interner.model(tx.conn, tenant, model))?;
+    let provider = tx.interner.name(tx.conn, &span.provider)?;
+    let operation = tx.interner.name(tx.conn, &span.operation_name)?;
+    Ok((Key { tenant, provider, model, operation, score }, model_within))
 }
 
-fn append_body(encoder: &mut Encoder, span: &SpanRecord, bodies: &mut Vec<u8>) -> Result<Range<usize>, WriteError> {
-    let body = encoder.encode(span).map_err(|too_large| {
+fn append_body(encoder: &mut Encoder, row: &Row<'_>, bodies: &mut Vec<u8>) -> Result<Range<usize>, WriteError> {
+    let body = encoder.encode(row.span, row.model_within).map_err(|too_large| {
         WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
     })?;
     let from = bodies.len();

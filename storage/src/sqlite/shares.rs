@@ -1,7 +1,8 @@
 //! Who gives when there is too little room: each tenant's share of the database.
 //!
 //! The tenant that holds most gives first, its oldest spans first, down to what the next one holds. So whoever fills the
-//! database takes from itself. What is no trace (the audit log, tenants, keys) is never removed for room.
+//! database takes from itself. What is no trace (the audit log, tenants, keys) is never removed for room, but a tenant's lines of
+//! the audit log count as held by it; and whatever takes the room, each tenant keeps half of its equal share.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,15 @@ use crate::writer::WriteError;
 
 /// What a span takes besides its body: its row, five indexes and its part of the sums, in pages that are half full.
 const SPAN_OVERHEAD_BYTES: i64 = 1_024;
-/// The same for a reported action.
-const ACTION_OVERHEAD_BYTES: i64 = 512;
+/// What a row of the sums takes, and the text of a model it may be the only one to name.
+const SUM_BYTES: i64 = 640;
+/// What a line of the audit log takes. It is not removed, so who causes many has less room for spans.
+const LINE_BYTES: i64 = 512;
+const OVERHEADS: [i64; 3] = [SPAN_OVERHEAD_BYTES, SUM_BYTES, LINE_BYTES];
+/// What each tenant that has spans holds, given [`OVERHEADS`]. A tenant's last place in the audit log is how many lines it has.
+const HELD: &str = "SELECT y.tenant, sum(y.bytes) + ?1 * sum(y.spans) + ?2 * count(*) \
+    + ?3 * (SELECT ifnull(max(nth), 0) FROM audit WHERE tenant = t.uuid) AS held \
+    FROM tallies y JOIN tenants t ON t.id = y.tenant WHERE length(t.uuid) = 16 GROUP BY y.tenant HAVING sum(y.spans) > 0";
 /// Between looks for a tenant over its bound, when the last found none.
 const SHARES_EVERY: Duration = Duration::from_millis(250);
 /// Pieces removed after one batch: more than one batch can bring.
@@ -64,7 +72,7 @@ impl SqliteEngine {
     }
 
     /// Removes the oldest spans of who holds most while more pages are in use than may be. Where all spans would not be
-    /// enough, the oldest reports go, and then nothing: what is left is not the store's to remove.
+    /// enough, the oldest reports go first. What a tenant keeps in any case (see [`Shares::kept`]) is not taken.
     pub(super) fn erase_excess(&mut self) -> Result<bool, WriteError> {
         let Some(bound) = self.bound() else { return Ok(false) };
         let used = self.used();
@@ -73,34 +81,43 @@ impl SqliteEngine {
             self.giver = None;
             return Ok(false);
         }
-        if used.saturating_sub(self.span_bytes()?) <= bound {
-            let erased = self.take_from_heaviest()?;
-            if erased.looked > 0 {
-                self.policy.removed(Bound::Database, erased.spans, erased.bytes);
-                return Ok(true);
-            }
+        let helps = used.saturating_sub(self.span_bytes()?) <= bound;
+        if helps && self.take_from_heaviest(bound)? {
+            return Ok(true);
         }
         let mut reports = 0;
         self.transact(|tx| {
             reports = tx.erase_oldest_reports()?;
             Ok(())
         })?;
-        if reports == 0 && !std::mem::replace(&mut self.beyond_told, true) {
+        if reports > 0 || !helps && self.take_from_heaviest(bound)? {
+            return Ok(true);
+        }
+        if !std::mem::replace(&mut self.beyond_told, true) {
             tracing::warn!(
                 used,
                 bound,
-                "the database is over its bound with what is not removed for it (audit log, tenants, keys); raise \
-                 storage.max_bytes"
+                "the database is over its bound with what is not removed for it (audit log, tenants, keys, and half of each \
+                 tenant's equal share); raise storage.max_bytes"
             );
         }
-        Ok(reports > 0)
+        Ok(false)
     }
 
-    fn take_from_heaviest(&mut self) -> Result<Erased, WriteError> {
-        let giver = match self.giver.filter(|giver| giver.bytes > 0) {
-            Some(giver) => Some(giver),
-            None => self.conn.as_ref().map(heaviest).transpose()?.flatten(),
+    fn take_from_heaviest(&mut self, bound: i64) -> Result<bool, WriteError> {
+        if self.home.is_file() && self.giver_looked.is_some_and(|looked| looked.elapsed() < SHARES_EVERY) {
+            return Ok(false);
+        }
+        let mut nobody = false;
+        let giver = match (self.giver.filter(|giver| giver.bytes > 0), self.conn.as_ref()) {
+            (None, Some(conn)) => {
+                let shares = Shares::of(conn)?;
+                nobody = shares.tenants == 0;
+                shares.giver(bound)
+            }
+            (giver, _) => giver,
         };
+        self.giver_looked = (giver.is_none() && !nobody).then(Instant::now);
         let piece = self.piece_bytes();
         let mut erased = Erased::default();
         if let Some(Giver { tenant, bytes }) = giver {
@@ -111,14 +128,17 @@ impl SqliteEngine {
             let took = erased.bytes + SPAN_OVERHEAD_BYTES * erased.spans.cast_signed();
             self.giver = (erased.looked > 0).then_some(Giver { tenant, bytes: bytes - took });
         }
-        if erased.looked == 0 {
+        if erased.looked == 0 && (nobody || giver.is_some()) {
             // The sums name nobody who has anything.
             self.transact(|tx| {
                 erased = tx.erase_oldest(piece)?;
                 Ok(())
             })?;
         }
-        Ok(erased)
+        if erased.looked > 0 {
+            self.policy.removed(Bound::Database, erased.spans, erased.bytes);
+        }
+        Ok(erased.looked > 0)
     }
 
     /// Removes the oldest spans of a tenant whose records take more than a tenant's may.
@@ -128,10 +148,10 @@ impl SqliteEngine {
             return Ok(false);
         }
         let Some(conn) = self.conn.as_ref() else { return Ok(false) };
-        let sql = "SELECT y.tenant FROM tallies y JOIN tenants t ON t.id = y.tenant WHERE length(t.uuid) = 16 \
-            GROUP BY y.tenant HAVING sum(y.bytes) + ?1 * sum(y.spans) > ?2 LIMIT 1";
+        let sql = format!("SELECT tenant FROM ({HELD}) WHERE held > ?4 LIMIT 1");
+        let [span, sum, line] = OVERHEADS;
         let over: Option<i64> =
-            conn.prepare_cached(sql)?.query_row([SPAN_OVERHEAD_BYTES, bound], |row| row.get(0)).optional()?;
+            conn.prepare_cached(&sql)?.query_row([span, sum, line, bound], |row| row.get(0)).optional()?;
         let piece = self.piece_bytes();
         let mut erased = Erased::default();
         if let Some(tenant) = over {
@@ -159,23 +179,68 @@ impl SqliteEngine {
     /// What spans and their actions take, indexes included; rather too much than too little.
     fn span_bytes(&self) -> Result<i64, WriteError> {
         let Some(conn) = self.conn.as_ref() else { return Ok(0) };
-        let spans = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) FROM tallies";
-        let spans: i64 = conn.prepare_cached(spans)?.query_row([SPAN_OVERHEAD_BYTES], |row| row.get(0))?;
-        // Numbers of rows that have gone lie between, so this is their number at most.
-        let actions = "SELECT ifnull(max(id) - min(id) + 1, 0) * ?1 FROM actions";
-        let actions: i64 = conn.prepare_cached(actions)?.query_row([ACTION_OVERHEAD_BYTES], |row| row.get(0))?;
-        Ok(spans.saturating_add(actions))
+        let sql = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) + ?2 * count(*) FROM tallies";
+        Ok(conn.prepare_cached(sql)?.query_row([SPAN_OVERHEAD_BYTES, SUM_BYTES], |row| row.get(0))?)
     }
 }
 
-/// Who holds most, and how much more than the next one.
-fn heaviest(conn: &Connection) -> Result<Option<Giver>, WriteError> {
-    let sql = "SELECT y.tenant, sum(y.bytes) + ?1 * sum(y.spans) AS held FROM tallies y JOIN tenants t ON t.id = y.tenant \
-        WHERE length(t.uuid) = 16 GROUP BY y.tenant ORDER BY held DESC LIMIT 2";
-    let mut statement = conn.prepare_cached(sql)?;
-    let mut rows = statement.query([SPAN_OVERHEAD_BYTES])?;
-    let Some(first) = rows.next()? else { return Ok(None) };
-    let (tenant, most): (i64, i64) = (first.get(0)?, first.get(1)?);
-    let next: i64 = rows.next()?.map_or(Ok(0), |row| row.get(1))?;
-    Ok(Some(Giver { tenant, bytes: (most - next).max(1) }))
+/// Who holds how much of the database.
+#[derive(Default)]
+struct Shares {
+    /// The tenant that holds most, and how much.
+    heaviest: (i64, i64),
+    /// What the next one holds.
+    next: i64,
+    /// Tenants that have spans.
+    tenants: i64,
+}
+
+impl Shares {
+    fn of(conn: &Connection) -> Result<Self, WriteError> {
+        let mut shares = Self::default();
+        let mut statement = conn.prepare_cached(HELD)?;
+        let mut rows = statement.query(OVERHEADS)?;
+        while let Some(row) = rows.next()? {
+            let (tenant, held): (i64, i64) = (row.get(0)?, row.get(1)?);
+            shares.tenants += 1;
+            if shares.tenants == 1 || held > shares.heaviest.1 {
+                shares.next = shares.heaviest.1;
+                shares.heaviest = (tenant, held);
+            } else {
+                shares.next = shares.next.max(held);
+            }
+        }
+        Ok(shares)
+    }
+
+    /// What no tenant has to give: half of its equal share. The other half makes up for what is not removed for room, whoever
+    /// caused it, and for the estimate.
+    fn kept(&self, bound: i64) -> i64 {
+        bound / (2 * self.tenants.max(1))
+    }
+
+    /// Who gives, until it holds as much as the next one, or what it keeps.
+    fn giver(&self, bound: i64) -> Option<Giver> {
+        let (tenant, held) = self.heaviest;
+        let beyond = held - self.kept(bound);
+        (self.tenants > 0 && beyond > 0).then(|| Giver { tenant, bytes: (held - self.next).clamp(1, beyond) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_most_gives_down_to_the_next_one_and_keeps_half_of_its_equal_share() {
+        let gives = |most, next, tenants| {
+            let shares = Shares { heaviest: (7, most), next, tenants };
+            shares.giver(1_000).map(|giver| (giver.tenant, giver.bytes))
+        };
+        assert_eq!(gives(600, 300, 2), Some((7, 300)));
+        assert_eq!(gives(600, 100, 2), Some((7, 350)));
+        assert_eq!(gives(600, 600, 2), Some((7, 1)));
+        assert_eq!(gives(250, 100, 2), None);
+        assert_eq!(gives(0, 0, 0), None);
+    }
 }

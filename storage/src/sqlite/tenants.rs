@@ -21,6 +21,10 @@ use crate::writer::WriteError;
 
 /// Integers that a row of `tenant_blocks` counts.
 const BLOCK_BITS: u32 = 9;
+/// How long it is not said again that somebody was shown a token: nothing takes lines of the audit log out again.
+const TOLD_US: u64 = 3_600_000_000;
+/// Lines that are looked through for when it was said last.
+const TOLD_LINES: u32 = 256;
 /// What a byte of a stored configuration takes in an answer: the text becomes a tree of values.
 const TREE_BYTES: usize = 8;
 const COLUMNS: &str = "uuid, name, plan, config, created_us, updated_us";
@@ -170,7 +174,8 @@ impl Store {
     }
 
     /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
-    /// such tenant and `create` is false. `issued` is written down where it is the first, `shown` where it is not.
+    /// such tenant and `create` is false. `issued` is written down where it is the first, `shown` where it is not: of one actor once an
+    /// hour, and again when the token is another one.
     ///
     /// # Errors
     /// [`NotWritten`].
@@ -192,7 +197,9 @@ impl Store {
                 tx.audit(&issued)?;
                 return Ok(Some(fresh));
             }
-            if let (Some(Some(_)), Some(shown)) = (present, &shown) {
+            if let (Some(Some(_)), Some(shown)) = (present, &shown)
+                && !is_told(tx.conn, id, shown)?
+            {
                 tx.audit(shown)?;
             }
             Ok(present.flatten())
@@ -222,6 +229,25 @@ impl Store {
             Ok(true)
         })
     }
+}
+
+/// Whether the log says already that this actor was shown the token, and lately.
+fn is_told(conn: &Connection, tenant: TenantId, shown: &AuditEvent) -> rusqlite::Result<bool> {
+    let sql = "SELECT action, actor, at_us FROM audit WHERE tenant = ?1 ORDER BY nth DESC LIMIT ?2";
+    let mut statement = conn.prepare_cached(sql)?;
+    let mut rows = statement.query((tenant.as_bytes().as_slice(), TOLD_LINES))?;
+    let now_us = Timestamp::now().micros();
+    while let Some(row) = rows.next()? {
+        let (action, at_us) = (row.get_ref(0)?.as_str()?, row.get::<_, i64>(2)?);
+        // A clock that was ahead says nothing about how long ago it was.
+        if now_us.abs_diff(at_us) >= TOLD_US || matches!(action, "token.reset" | "token.issue") {
+            return Ok(false);
+        }
+        if action == shown.action && row.get_ref(1)?.as_str()? == shown.actor {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn nonce(conn: &Connection, id: TenantId) -> rusqlite::Result<Option<Option<i64>>> {

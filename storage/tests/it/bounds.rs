@@ -189,7 +189,7 @@ fn a_span_with_very_many_actions_is_taken_out_in_pieces_and_the_sums_agree_all_a
          INSERT INTO actions (tenant, span, action_id, kind, name, success, findings, body)
             SELECT tenant, span, action_id, kind, name, success, findings, body FROM actions, n;
          UPDATE action_sums SET actions = 9001, failures = 9001 WHERE kind > 0;
-         UPDATE tallies SET bytes = bytes + 9000 * (SELECT max(length(body)) FROM actions);
+         UPDATE tallies SET bytes = bytes + 9000 * (SELECT max(length(body)) + 2 + 512 FROM actions);
          CREATE TABLE pieces (actions INTEGER);
          CREATE TRIGGER watch AFTER UPDATE ON action_sums
             BEGIN INSERT INTO pieces VALUES (old.actions - new.actions); END",

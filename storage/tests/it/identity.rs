@@ -284,6 +284,30 @@ fn what_a_tenant_has_spent_since_before_its_deletion_is_not_written_down_and_wha
 }
 
 #[test]
+fn whoever_is_shown_a_token_again_and_again_is_written_down_once() {
+    on_both(|store| {
+        create(store, tenant(1), "First");
+        let show = |actor: &str| {
+            let by = |action| AuditEvent { actor: actor.to_owned(), ..event(action, Some(tenant(1))) };
+            store.issue_token(tenant(1), 7, false, by("token.issue"), Some(by("token.show"))).unwrap();
+        };
+        let shown = || {
+            let lines = store.list_audit(Some(tenant(1)), page(100, 0)).unwrap().data;
+            lines.into_iter().filter(|line| line.action == "token.show").map(|line| line.actor).collect::<Vec<_>>()
+        };
+        show("a");
+        assert_eq!(shown(), [""; 0], "the first time it is issued");
+        for _ in 0..5 {
+            ["a", "b"].into_iter().for_each(show);
+        }
+        assert_eq!(shown(), ["b", "a"]);
+        store.reset_token(tenant(1), 9, event("token.reset", Some(tenant(1)))).unwrap();
+        ["a", "a"].into_iter().for_each(show);
+        assert_eq!(shown(), ["a", "b", "a"], "another token");
+    });
+}
+
+#[test]
 fn credentials_are_told_by_who_made_or_saw_them() {
     on_both(|store| {
         let by = |actor: &str, action: &str, target: String| AuditEvent {

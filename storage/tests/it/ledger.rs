@@ -193,6 +193,8 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX api_keys_by_place; ALTER TABLE api_keys DROP COLUMN nth;
          CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
          DROP TABLE action_sums; CREATE INDEX actions_by_name ON actions (tenant, kind, name, success, span);
+         DROP TRIGGER tally_begins; DROP TRIGGER tally_ends; DROP TABLE name_sweeps;
+         DROP INDEX names_idle; ALTER TABLE names DROP COLUMN refs;
          DROP TABLE burials; DROP TABLE tenant_blocks; DROP TRIGGER tenant_begins; DROP TRIGGER tenant_ends;
          DROP INDEX tenants_there; DROP INDEX audit_counted; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
          DELETE FROM migrations WHERE version >= 5",

@@ -150,6 +150,19 @@ fn a_file_of_the_first_version_is_migrated_with_its_sums() {
     }
     let stats = store.stats(TenantId::DEFAULT).unwrap();
     assert_eq!((stats.total_spans, stats.storage_bytes), (1_000, 2_000));
+    let refs = "SELECT text, refs FROM names ORDER BY id";
+    let refs: Vec<(String, i64)> = conn
+        .prepare(refs)
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(
+        refs,
+        ["openai", "gpt-4o", "chat_completion"].map(|name| (name.to_owned(), 2)),
+        "a row of sums per score"
+    );
     put(&store, [span(1_500_000_000)]);
     assert_eq!(store.stats(TenantId::DEFAULT).unwrap().total_traces, 1_001);
 }

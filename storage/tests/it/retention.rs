@@ -129,6 +129,62 @@ fn the_tenant_that_holds_most_gives_first_and_the_audit_log_stays() {
     assert_eq!(sums.0, sums.1);
 }
 
+/// A store whose first tenant has 50 spans, and that has room for them many times over.
+fn with_a_modest_one(folder: &TempDir) -> weir_storage::Store {
+    let store = open(&folder.path().join("service.db"));
+    put(&store, (0..50).map(|at| SpanRecord { tenant_id: tenant(1), prompt: long_text(at), ..span(at) }));
+    store.set_retention(Retention { max_bytes: Some(4 << 20), ..Retention::default() });
+    store
+}
+
+#[test]
+fn names_of_actions_count_for_who_reports_them() {
+    let folder = TempDir::new().unwrap();
+    let store = with_a_modest_one(&folder);
+    let own = SpanRecord { tenant_id: tenant(2), ..span(1_000) };
+    put(&store, [own.clone()]);
+    for at in 0..900 {
+        let name = format!("{at} {}", "z".repeat(4_000));
+        if store.add_action(tenant(2), own.trace_id, None, action(&name, true), vec![]).unwrap().is_none() {
+            break;
+        }
+    }
+    wait_for("the reports to go", || total(&store, tenant(2)) == 0);
+    assert_eq!(total(&store, tenant(1)), 50);
+}
+
+#[test]
+fn audit_lines_of_one_tenant_cost_the_others_nothing() {
+    let folder = TempDir::new().unwrap();
+    let store = with_a_modest_one(&folder);
+    put(&store, (0..100).map(|at| SpanRecord { tenant_id: tenant(2), ..span(at) }));
+    let detail = std::collections::BTreeMap::from([("why".to_owned(), "w".repeat(100_000))]);
+    for _ in 0..60 {
+        let line = event("key.create", Some(tenant(2)));
+        store.audit(weir_storage::audit::AuditEvent { detail: detail.clone(), ..line }).unwrap();
+    }
+    put(&store, (0..100).map(|at| SpanRecord { tenant_id: tenant(1), ..span(at) }));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(total(&store, tenant(1)), 150, "it holds less than half of its equal share");
+}
+
+#[test]
+fn a_tenant_names_a_thousand_models_and_the_further_ones_stand_in_its_spans() {
+    on_both(|store| {
+        let of =
+            |who: u8, at: i64| SpanRecord { tenant_id: tenant(who), model: Some(format!("model-{at}")), ..span(at) };
+        let last = of(1, 1_199);
+        put(store, (0..1_199).map(|at| of(1, at)).chain([last.clone(), of(2, 1_199)]));
+        let by = |who: u8, model: &str| {
+            let filter = SpanFilter { model: Some(model.to_owned()), ..SpanFilter::default() };
+            store.list_spans(tenant(who), &filter, page(1, 0)).unwrap().total
+        };
+        assert_eq!([by(1, "model-0"), by(1, "model-999"), by(1, "model-1000"), by(1, "(other)")], [1, 1, 0, 200]);
+        assert_eq!(by(2, "model-1199"), 1, "another tenant has its own thousand");
+        assert_eq!(store.span(tenant(1), last.span_id).unwrap(), Some(last));
+    });
+}
+
 #[test]
 fn a_tenant_s_own_bound_takes_its_own_oldest() {
     on_both(|store| {
@@ -155,10 +211,11 @@ fn what_a_deleted_tenant_said_stands_in_no_file_any_more() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
     let store = open(&path);
-    let agent = "agent-of-the-deleted";
+    let (agent, model) = ("agent-of-the-deleted", "model-of-the-deleted");
     let of = |who: u8, at: i64| SpanRecord {
         tenant_id: tenant(who),
         agent_id: (who == 1).then(|| agent.to_owned()),
+        model: Some(if who == 1 { model } else { "gpt-4o" }.to_owned()),
         prompt: long_text(at * 1_000 + i64::from(who)),
         ..span(at)
     };
@@ -179,7 +236,7 @@ fn what_a_deleted_tenant_said_stands_in_no_file_any_more() {
     drop(conn);
     // A piece from the middle of each, short enough to lie within a page.
     said = said.into_iter().map(|body| body[body.len() / 2..][..24.min(body.len() / 2)].to_vec()).collect();
-    said.push(agent.as_bytes().to_vec());
+    said.extend([agent, model].map(|name| name.as_bytes().to_vec()));
     let found = || {
         let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         let bytes: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
