@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use weir::admit::directory::{Digest, Directory, Holder, Whom};
-use weir::admit::{Guard, Memory, Presented};
+use weir::admit::{CallerCache, Guard, Presented};
+use weir::redaction::Redaction;
 use weir_config::settings::Auth;
 use weir_config::vocab::{KeyId, Role, SharedSecret, TenantId};
 
@@ -78,23 +79,23 @@ fn admission(criterion: &mut Criterion) {
     };
     let provider = head("Bearer sk-proj-0123456789abcdef0123456789abcdef0123456789abcdef");
     group.bench_function("reading_the_fields", |bencher| bencher.iter(|| read(black_box(&provider))));
-    let caller = |guard: &Guard, memory: &mut Memory, fields: &[(&'static [u8], Vec<u8>)]| {
+    let caller = |guard: &Guard, memory: &mut CallerCache, fields: &[(&'static [u8], Vec<u8>)]| {
         let presented = Presented::read(fields.iter().map(|(name, value)| (*name, value.as_slice())));
         guard.caller(memory, &presented, Role::Operator, NOW_S).is_ok()
     };
     let (off, on) = (guard(false, &directory), guard(true, &directory));
-    let mut memory = Memory::default();
+    let mut memory = CallerCache::default();
     group.bench_function("off_known_connection", |bencher| {
         bencher.iter(|| caller(&off, &mut memory, black_box(&provider)));
     });
     let heads: Vec<_> = (0..KEYS).step_by(97).map(|number| head(&format!("Bearer {}", key(number)))).collect();
-    let mut memory = Memory::default();
+    let mut memory = CallerCache::default();
     group.bench_function("on_known_connection", |bencher| {
         bencher.iter(|| caller(&on, &mut memory, black_box(&heads[7])));
     });
     let mut next = 0;
     group.bench_function("on_another_key_each_time", |bencher| {
-        let mut memory = Memory::default();
+        let mut memory = CallerCache::default();
         bencher.iter(|| {
             next = (next + 1) % heads.len();
             caller(&on, &mut memory, black_box(&heads[next]))
@@ -102,14 +103,20 @@ fn admission(criterion: &mut Criterion) {
     });
     let unknown = head(&format!("Bearer {}", key(KEYS + 1)));
     group.bench_function("on_an_unknown_key", |bencher| {
-        let mut memory = Memory::default();
+        let mut memory = CallerCache::default();
         bencher.iter(|| caller(&on, &mut memory, black_box(&unknown)));
     });
-    let keeps = |guard: &Guard, fields: &[(&'static [u8], Vec<u8>)]| {
-        fields.iter().filter(|(name, value)| guard.keeps(name, value)).count()
+    let redaction = |enabled| {
+        let admin_key = Some(SharedSecret::new("bootstrap-0123456789abcdef"));
+        Redaction::new(&Auth { enabled, admin_key, token_key_file: None })
     };
-    group.bench_function("off_fields_kept_back", |bencher| bencher.iter(|| keeps(&off, black_box(&heads[7]))));
-    group.bench_function("on_fields_kept_back", |bencher| bencher.iter(|| keeps(&on, black_box(&heads[7]))));
+    let keeps = |redaction: &Redaction, fields: &[(&'static [u8], Vec<u8>)]| {
+        fields.iter().filter(|(name, value)| redaction.keeps(name, value)).count()
+    };
+    let (redaction_off, redaction_on) = (redaction(false), redaction(true));
+    group
+        .bench_function("off_fields_kept_back", |bencher| bencher.iter(|| keeps(&redaction_off, black_box(&heads[7]))));
+    group.bench_function("on_fields_kept_back", |bencher| bencher.iter(|| keeps(&redaction_on, black_box(&heads[7]))));
     group.bench_function("revoking_one_key", |bencher| {
         let mut number = 0;
         bencher.iter(|| {

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use weir::inspect::{Claim, Takes, read_request};
+use weir::inspect::{Declared, Takes, read_request};
 use weir::json::Walker;
 use weir::observe::{AnswerKind, AnswerReader};
 use weir_config::vocab::Dialect;
@@ -69,7 +69,7 @@ fn tape(criterion: &mut Criterion, name: &str, body: &[u8]) {
 
 fn bench(criterion: &mut Criterion) {
     let (request, answer) = (request(), answer());
-    let claim = Claim { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
+    let claim = Declared { content_type: Some(b"application/json"), takes: Takes::Json, cut: false };
     criterion.bench_function("request 1 KB: walk only", |bencher| bencher.iter(|| walk(black_box(&request))));
     criterion.bench_function("request 1 KB: read_request", |bencher| {
         bencher.iter(|| read_request(Dialect::ChatCompletions, claim, black_box(&request), TEXT_MAX));
@@ -78,13 +78,13 @@ fn bench(criterion: &mut Criterion) {
     criterion.bench_function("answer 1 KB: walk only", |bencher| bencher.iter(|| walk(black_box(&answer))));
     criterion.bench_function("answer 1 KB: AnswerReader", |bencher| {
         bencher.iter(|| {
-            let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::Json, None, TEXT_MAX);
+            let mut reader = AnswerReader::new(AnswerKind::Json, None, TEXT_MAX);
             reader.feed(black_box(&answer));
             reader.finish()
         });
     });
     tape(criterion, "answer 1 KB: simd-json tape", &answer);
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, None, usize::MAX);
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, None, usize::MAX);
     criterion
         .bench_function("stream frame: AnswerReader::feed", |bencher| bencher.iter(|| reader.feed(black_box(FRAME))));
     drop(reader.finish());

@@ -214,6 +214,8 @@ def run_command(options, base, pids, json_path):
         command.append("--stream")
     if getattr(options, "repeat_bodies", False):
         command.append("--repeat-bodies")
+    if getattr(options, "early", None):
+        command += ["--head-first", "--expect-status", options.early]
     command += getattr(options, "run_extra", [])
     for pid in pids:
         command += ["--pid", pid]
@@ -286,6 +288,7 @@ def shown(value, digits=1):
 def markdown(summaries, options):
     load = f"{options.mode} loop" + (f" at {options.rate}/s ({options.arrivals})" if options.mode == "open" else "")
     title = f"**{load}, {options.connections} connections, {options.dialect} bodies of {options.body_bytes} bytes"
+    title += f", answered {options.early} from the head" if getattr(options, "early", None) else ""
     title += f", streams of {options.frames} frames every {options.frame_ms} ms**" if options.stream else "**"
     columns = ["target", "runs", "CPU us/req (min-max)", "x nginx CPU", "req/s (min-max)", "x nginx req/s"]
     columns += ["p50 us", "p99 us", "RSS MiB before/after", "failed", "dropped"]
@@ -377,6 +380,8 @@ def arguments():
     parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
     parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
     parser.add_argument("--repeat-bodies", action="store_true", help="the same 512 bodies again and again, as the history of a conversation comes back")
+    parser.add_argument("--early", type=int, metavar="STATUS",
+                        help="the provider answers with this status from the head, and clients write head and body by themselves")
     parser.add_argument("--markdown", help="where the table goes besides standard output")
     options = parse(parser)
     if (options.mode == "open") != (options.rate is not None):
@@ -386,6 +391,8 @@ def arguments():
 
 def provider_command(options, port):
     command = [options.loadtest, "provider", "--listen", f"127.0.0.1:{port}", "--answer-bytes", options.answer_bytes]
+    if getattr(options, "early", None):
+        command += ["--early", options.early]
     return pinned(options.load_core, command + ["--frames", options.frames, "--frame-ms", options.frame_ms])
 
 

@@ -2,7 +2,80 @@
 //! ARCHITECTURE.md gives the reasons.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use graph::Graph;
+
+#[path = "tidy/graph.rs"]
+#[allow(dead_code)] // `examples/house.rs` prints more of it than is checked here.
+mod graph;
+
+/// The folders of `src`, each above all that it may import. A folder that is not here may not be.
+const FLOORS: &[&str] = &[
+    // What knows nobody.
+    "limits",
+    "per_tenant",
+    "wire",
+    "json",
+    "codec",
+    "rt",
+    "meter",
+    "money",
+    // What all say to each other in.
+    "record",
+    "exchange",
+    "redaction",
+    // Running the process, and the cores' side of its own API.
+    "ops",
+    "control",
+    // The stages; none of them imports another one.
+    "admit",
+    "inspect",
+    "enforce",
+    "rewrite",
+    "forward",
+    "observe",
+    // Tenants, keys and tokens; reports; calls of our own to the outside, and who reads finished spans.
+    "identity",
+    "reports",
+    "outbound",
+    "feed",
+    // The way of a request.
+    "process",
+    "settle",
+    "client",
+    "flow",
+    // The other side of the API, and what puts all together.
+    "api",
+    "boot",
+    "cli",
+];
+
+/// Files that import one another are of one concern, and few: at most so many together, below one folder of one crate.
+const CIRCLES: &[(&str, &str, usize, &str)] = &[
+    (
+        "src",
+        "api",
+        3,
+        "the document of the routes is a route itself; what a handler works with holds the costs it shows",
+    ),
+    ("src", "cli", 14, "the commands and the helpers they share"),
+    ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
+    ("src", "inspect", 10, "one walk over a body, and what it meets there"),
+    ("src", "meter", 2, "a core's cells, and those for costs"),
+    ("src", "money", 3, "an account's cell, and the hold on it"),
+    ("src", "observe", 5, "one reader of answers, and the shapes it meets"),
+    ("src", "reports", 5, "one builder of reports, and the texts of its frameworks"),
+    ("src", "rewrite", 10, "the end of a stream in each dialect, and the frames it is made of"),
+    ("src", "rt", 6, "a connection, its deadline, and what ends an operation"),
+    ("src", "wire", 6, "one parser of heads, and what it says of a bad one"),
+    ("config/src", "catalogue", 8, "one table in several files"),
+    ("inference/src", "action", 10, "one reader of commands, and what it meets there"),
+    ("inference/src", "analyser", 24, "the detectors, what they are handed, and the pool that runs them"),
+    ("inference/src", "pii", 4, "one scan for personal data, by kind"),
+    ("inference/src", "rules", 2, "a rule, and how it is loaded"),
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -69,6 +142,7 @@ fn unsafe_stands_in_the_runtime_seam_only() {
         ("config/src", "-"),
         ("inference/src", "-"),
         ("storage/src", "sqlite/log_file.rs"),
+        ("loadtest/provider/src", "-"),
         ("loadtest/src", "epoll_sys.rs"),
     ] {
         assert_none(offences(folder, &words, &[allowed]), "unsafe is fenced");
@@ -76,21 +150,75 @@ fn unsafe_stands_in_the_runtime_seam_only() {
 }
 
 #[test]
+fn no_folder_imports_one_above_it() {
+    let graph = Graph::read(&root().join("src"));
+    let floor = |folder: &str| FLOORS.iter().position(|known| *known == folder);
+    let unknown = graph.files.keys().map(|module| Graph::folder(module));
+    let unknown: Vec<&str> = unknown.filter(|folder| !folder.is_empty() && floor(folder).is_none()).collect();
+    assert!(unknown.is_empty(), "FLOORS does not say where {unknown:?} stand");
+    let up = graph.folders().into_iter().filter(|((from, to), _)| floor(from) < floor(to));
+    let up = up.flat_map(|(_, files)| files).map(|(from, to)| format!("{from} -> {to}")).collect();
+    assert_none(up, "an arrow runs up the floors");
+}
+
+#[test]
 fn stages_do_not_import_one_another() {
     let stages = ["admit", "inspect", "enforce", "rewrite", "forward", "observe"];
-    for stage in stages {
-        let others: Vec<String> =
-            stages.iter().filter(|other| **other != stage).map(|other| format!("crate::{other}::")).collect();
-        let words: Vec<&str> = others.iter().map(String::as_str).collect();
-        assert_none(offences(&format!("src/{stage}"), &words, &[]), "only flow composes the stages");
+    let arrows = Graph::read(&root().join("src")).folders();
+    let between = arrows.into_iter().filter(|((from, to), _)| stages.contains(&&**from) && stages.contains(&&**to));
+    let between = between.flat_map(|(_, files)| files).map(|(from, to)| format!("{from} -> {to}")).collect();
+    assert_none(between, "only flow composes the stages");
+}
+
+#[test]
+fn files_of_different_concerns_do_not_import_one_another_in_a_circle() {
+    let mut found = Vec::new();
+    for folder in ["src", "config/src", "inference/src"] {
+        for circle in Graph::read(&root().join(folder)).circles() {
+            let mut at: BTreeMap<&str, usize> = BTreeMap::new();
+            circle.iter().for_each(|module| *at.entry(Graph::folder(module)).or_default() += 1);
+            let first = circle.first().map_or("", |module| Graph::folder(module));
+            let allowed = CIRCLES.iter().any(|(crate_folder, name, most, _)| {
+                // The crates below have their files at the root.
+                *crate_folder == folder && *name == first && circle.len() <= *most && (at.len() == 1 || folder != "src")
+            });
+            if !allowed {
+                found.push(format!("{folder}: {}", circle.into_iter().collect::<Vec<_>>().join(", ")));
+            }
+        }
+    }
+    assert_none(found, "files import one another in a circle that CIRCLES does not name");
+}
+
+#[test]
+fn the_store_is_none_of_the_stages_business() {
+    for folder in [
+        "admit", "money", "exchange", "control", "enforce", "rewrite", "forward", "inspect", "observe", "client",
+        "flow",
+    ] {
+        assert_none(
+            offences(&format!("src/{folder}"), &["weir_storage"], &[]),
+            "only what keeps or shows records sees them",
+        );
     }
 }
 
 #[test]
 fn pure_folders_know_no_runtime() {
-    for folder in
-        ["wire", "json", "codec", "admit", "inspect", "observe", "enforce", "rewrite", "exchange", "record", "meter"]
-    {
+    for folder in [
+        "wire",
+        "json",
+        "codec",
+        "admit",
+        "inspect",
+        "observe",
+        "enforce",
+        "rewrite",
+        "exchange",
+        "record",
+        "redaction",
+        "meter",
+    ] {
         let words = ["crate::rt", "crate::flow", "crate::boot", "tokio::", "std::net::Tcp"];
         assert_none(offences(&format!("src/{folder}"), &words, &[]), "pure folders run anywhere");
     }
@@ -101,7 +229,7 @@ fn each_library_has_one_home() {
     for (library, home) in [("rusqlite", "storage"), ("regex_automata", "inference"), ("serde_yaml", "config")] {
         let words = [format!("{library}::")];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/src"] {
+        for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/provider/src", "loadtest/src"] {
             if !folder.starts_with(home) {
                 // Rule files are data; the rule loader reads them with the library that settings use.
                 assert_none(offences(folder, &words, &["inference/src/rules/"]), "one crate sees each library");
@@ -124,7 +252,7 @@ fn inference_and_storage_never_see_each_other() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/src"] {
+    for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/provider/src", "loadtest/src"] {
         for (path, text) in sources(folder) {
             assert!(text.starts_with("//!"), "{} does not open with its purpose", path.display());
         }

@@ -5,7 +5,41 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::settings::{Scheme, Upstream};
+/// Scheme of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain TCP.
+    Http,
+    /// TLS by rustls, system roots plus `upstream_ca_file`.
+    Https,
+}
+
+/// `upstream_url`, taken apart: `scheme://host[:port][/path]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// `http` or `https`.
+    pub scheme: Scheme,
+    /// Host name or address literal without brackets; what TLS verifies and DNS resolves.
+    pub host: String,
+    /// Port, 80 or 443 when the URL names none.
+    pub port: u16,
+    /// What the `Host` field says: the URL's authority without user information; no port when it is the scheme's own.
+    pub authority: String,
+    /// Path put in front of the request's path: empty, or `/a/b` without a trailing slash.
+    pub path_prefix: String,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Https,
+            host: "api.openai.com".to_owned(),
+            port: 443,
+            authority: "api.openai.com".to_owned(),
+            path_prefix: String::new(),
+        }
+    }
+}
 
 /// Why a text is not an address, as a clause that fits behind "got ...:".
 pub(crate) type Reason = &'static str;

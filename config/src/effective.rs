@@ -70,17 +70,6 @@ pub fn described(loaded: &Loaded) -> String {
     text
 }
 
-/// What may be shown of a secret.
-pub(crate) fn masked(value: &Value) -> Value {
-    let unset = match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    if unset { value.clone() } else { Value::from("***") }
-}
-
 fn insert(object: &mut Map<String, Value>, path: &str, value: Value) {
     match path.split_once('.') {
         None => {
@@ -92,18 +81,5 @@ fn insert(object: &mut Map<String, Value>, path: &str, value: Value) {
                 insert(inner, rest, value);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_what_is_set_and_shows_what_is_not() {
-        assert_eq!(masked(&Value::from("hunter2")), Value::from("***"));
-        assert_eq!(masked(&serde_json::json!([{"url": "x"}])), Value::from("***"));
-        assert_eq!(masked(&Value::Null), Value::Null);
-        assert_eq!(masked(&Value::from("")), Value::from(""));
     }
 }

@@ -10,9 +10,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::address::{self, Reason};
+use crate::address::{self, Reason, Scheme, Upstream};
 use crate::load::{Place, Violation};
-use crate::settings::{Scheme, Upstream};
 use crate::vocab::Secret;
 
 /// Everything the environment says about the way out.
@@ -24,6 +23,41 @@ pub struct Egress {
     pub ca_file: Option<PathBuf>,
     /// `SSL_CERT_DIR`: folders of PEM files, trusted beside the system's roots.
     pub ca_dirs: Vec<PathBuf>,
+    /// The same variables for any other destination.
+    pub rules: ProxyRules,
+}
+
+/// Which proxy leads to a destination that is not the upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProxyRules {
+    https: Option<Result<Arc<Proxy>, UnusableProxy>>,
+    http: Option<Result<Arc<Proxy>, UnusableProxy>>,
+    /// `NO_PROXY`.
+    except: String,
+}
+
+/// A variable that names no usable proxy. Its text may hold a credential, so it is not repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{variable} names no usable proxy: {reason}; correct it, unset it, or exempt the host by NO_PROXY")]
+pub struct UnusableProxy {
+    /// The variable.
+    pub variable: &'static str,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+impl ProxyRules {
+    /// The proxy on the way to `host`, a name or an address literal without brackets; `None` for a direct connection.
+    ///
+    /// # Errors
+    /// When the variable that concerns the destination names no usable proxy.
+    pub fn proxy_for(&self, scheme: Scheme, host: &str, port: u16) -> Result<Option<Arc<Proxy>>, UnusableProxy> {
+        let named = if scheme == Scheme::Https { &self.https } else { &self.http };
+        match named {
+            Some(named) if !is_exempt(&self.except, host, port) => named.clone().map(Some),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// An HTTP proxy: `CONNECT` for `https://` upstreams, absolute-form requests for `http://` ones.
@@ -73,25 +107,26 @@ const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"
 const HTTP: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 const EXCEPT: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
-/// Reads the environment for `upstream`. Only the variables that concern it are looked at, and an exempted upstream
-/// makes the proxy's own variable irrelevant.
+/// Reads the environment. A proxy that cannot be used is a mistake where the upstream would be reached through it; the same
+/// variables lead to other destinations by [`ProxyRules`].
 pub(crate) fn read(env: &BTreeMap<String, String>, upstream: &Upstream, violations: &mut Vec<Violation>) -> Egress {
     let get = |name: &str| env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
     let first = |names: &'static [&'static str]| names.iter().find_map(|name| get(name).map(|value| (*name, value)));
-    let named = first(if upstream.scheme == Scheme::Https { &HTTPS } else { &HTTP });
-    let exempt = first(&EXCEPT).is_some_and(|(_, list)| is_exempt(list, upstream));
-    let proxy = named.filter(|_| !exempt).and_then(|(variable, text)| match proxy(variable, text) {
-        Ok(proxy) => Some(Arc::new(proxy)),
-        Err(reason) => {
-            violations.push(Violation {
-                place: Place::Variable(variable),
-                path: None,
-                problem: format!("it names no usable proxy: {reason}"),
-                accepted: Some("http://[user:password@]host[:port]".to_owned()),
-                advice: "correct it, unset it, or exempt the upstream by NO_PROXY".to_owned(),
-            });
-            None
-        }
+    let named = |names: &'static [&'static str]| {
+        let (variable, text) = first(names)?;
+        Some(proxy(variable, text).map(Arc::new).map_err(|reason| UnusableProxy { variable, reason }))
+    };
+    let except = first(&EXCEPT).map_or_else(String::new, |(_, list)| list.to_owned());
+    let rules = ProxyRules { https: named(&HTTPS), http: named(&HTTP), except };
+    let proxy = rules.proxy_for(upstream.scheme, &upstream.host, upstream.port).unwrap_or_else(|unusable| {
+        violations.push(Violation {
+            place: Place::Variable(unusable.variable),
+            path: None,
+            problem: format!("it names no usable proxy: {}", unusable.reason),
+            accepted: Some("http://[user:password@]host[:port]".to_owned()),
+            advice: "correct it, unset it, or exempt the upstream by NO_PROXY".to_owned(),
+        });
+        None
     });
     Egress {
         proxy,
@@ -99,6 +134,7 @@ pub(crate) fn read(env: &BTreeMap<String, String>, upstream: &Upstream, violatio
         ca_dirs: get("SSL_CERT_DIR")
             .map(|list| list.split(':').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect())
             .unwrap_or_default(),
+        rules,
     }
 }
 
@@ -143,17 +179,17 @@ fn percent_decoded(text: &str) -> Result<Vec<u8>, Reason> {
     Ok(decoded)
 }
 
-/// Whether `NO_PROXY` exempts the upstream. As curl reads it: entries separated by commas or white space; `*` is
+/// Whether `NO_PROXY` exempts a destination. As curl reads it: entries separated by commas or white space; `*` is
 /// everything; a name, with or without a leading dot, is itself and everything below; an address is itself, with a
 /// prefix length its network; `:port` behind an entry limits it to that port.
-fn is_exempt(list: &str, upstream: &Upstream) -> bool {
-    let host = upstream.host.strip_suffix('.').unwrap_or(&upstream.host);
+fn is_exempt(list: &str, host: &str, port: u16) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
     list.split(|at: char| at == ',' || at.is_whitespace()).filter(|entry| !entry.is_empty()).any(|entry| {
         if entry == "*" {
             return true;
         }
-        let (name, port) = split_port(entry);
-        if port.is_some_and(|port| port != upstream.port) {
+        let (name, only) = split_port(entry);
+        if only.is_some_and(|only| only != port) {
             return false;
         }
         match host.parse::<IpAddr>() {
@@ -256,8 +292,24 @@ mod tests {
     }
 
     #[test]
+    fn other_destinations_follow_the_same_variables() {
+        let env = [("https_proxy", "http://tls:2"), ("http_proxy", "socks5://x"), ("no_proxy", "10.0.0.0/8, .corp")];
+        let rules = with("https://llm.example", &env).unwrap().rules;
+        let to =
+            |scheme, host: &str| rules.proxy_for(scheme, host, 443).map(|proxy| proxy.map(|proxy| proxy.authority()));
+        assert_eq!(to(Scheme::Https, "hooks.example"), Ok(Some("tls:2".to_owned())));
+        assert_eq!(to(Scheme::Https, "pager.corp"), Ok(None));
+        assert_eq!(to(Scheme::Http, "10.1.2.3"), Ok(None), "exempt: its variable is not looked at");
+        let unusable = to(Scheme::Http, "hooks.example").unwrap_err();
+        assert_eq!((unusable.variable, unusable.reason), ("http_proxy", "its scheme is not http"));
+    }
+
+    #[test]
     fn no_proxy_is_read_as_curl_reads_it() {
-        let exempt = |list: &str, url: &str| is_exempt(list, &address::upstream(url).unwrap());
+        let exempt = |list: &str, url: &str| {
+            let upstream = address::upstream(url).unwrap();
+            is_exempt(list, &upstream.host, upstream.port)
+        };
         for (list, url) in [
             ("*", "https://llm.example"),
             ("a.test, llm.example", "https://llm.example"),

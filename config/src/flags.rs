@@ -31,7 +31,7 @@ pub enum Refused {
 
 /// One refused flag; shown as one sentence that names flag, value, what is accepted and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FlagFault {
+pub struct FlagError {
     /// The flag as it was written.
     pub flag: String,
     /// The kind of refusal.
@@ -42,7 +42,7 @@ pub struct FlagFault {
     pub advice: String,
 }
 
-impl fmt::Display for FlagFault {
+impl fmt::Display for FlagError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`: {}; {}", self.flag.escape_debug(), self.problem, self.advice)
     }
@@ -64,24 +64,24 @@ impl Loaded {
     ///
     /// # Errors
     /// Every flag that cannot be changed so; then nothing is.
-    pub fn with_flags(&self, changes: &Map<String, Value>) -> Result<Self, Vec<FlagFault>> {
+    pub fn with_flags(&self, changes: &Map<String, Value>) -> Result<Self, Vec<FlagError>> {
         let mut next = self.clone();
-        let mut faults = Vec::new();
+        let mut mismatches = Vec::new();
         for (flag, value) in changes {
             if let Err(mut found) = next.put_flag(flag, value) {
-                faults.append(&mut found);
+                mismatches.append(&mut found);
             }
         }
-        if faults.is_empty() { Ok(next) } else { Err(faults) }
+        if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }
     }
 
-    fn put_flag(&mut self, flag: &str, value: &Value) -> Result<(), Vec<FlagFault>> {
-        let fault = |refused, problem: String, advice: String| {
-            vec![FlagFault { flag: flag.to_owned(), refused, problem, advice }]
+    fn put_flag(&mut self, flag: &str, value: &Value) -> Result<(), Vec<FlagError>> {
+        let mismatch = |refused, problem: String, advice: String| {
+            vec![FlagError { flag: flag.to_owned(), refused, problem, advice }]
         };
         if flag == IMMUTABLE {
             let problem = "regex detection is always on and has no switch".to_owned();
-            return Err(fault(Refused::Immutable, problem, "leave the flag out".to_owned()));
+            return Err(mismatch(Refused::Immutable, problem, "leave the flag out".to_owned()));
         }
         let Some((name, setting)) = flags().find(|(name, _)| *name == flag) else {
             let advice = match nearest_flag(flag) {
@@ -91,14 +91,15 @@ impl Loaded {
                     format!("accepted: {}", names.join(", "))
                 }
             };
-            return Err(fault(Refused::Unknown, "unknown flag".to_owned(), advice));
+            return Err(mismatch(Refused::Unknown, "unknown flag".to_owned(), advice));
         };
-        let value = check_flag(setting, value).map_err(|(problem, advice)| fault(Refused::Unfit, problem, advice))?;
+        let value =
+            check_flag(setting, value).map_err(|(problem, advice)| mismatch(Refused::Unfit, problem, advice))?;
         if let Build::NotBuilt { feature, banner: true, .. } = setting.build
             && value == Value::Bool(true)
         {
             let problem = format!("{feature} is not built into this version");
-            return Err(fault(Refused::Unfit, problem, "leave it off".to_owned()));
+            return Err(mismatch(Refused::Unfit, problem, "leave it off".to_owned()));
         }
         if self.origins.get(setting.path) > Some(&Origin::Overlay) {
             let is = self.shown.get(setting.path);
@@ -107,10 +108,14 @@ impl Loaded {
             }
             let variable = setting.env.map_or("the environment", |(name, _)| name);
             let problem = format!("{variable} is set and wins over flags");
-            return Err(fault(Refused::Pinned, problem, format!("unset {variable} and restart, or change it there")));
+            return Err(mismatch(
+                Refused::Pinned,
+                problem,
+                format!("unset {variable} and restart, or change it there"),
+            ));
         }
         if let Build::Built { set, .. } = setting.build {
-            let unfit = |error: catalogue::Unfit| fault(Refused::Unfit, error.to_string(), "correct it".to_owned());
+            let unfit = |error: catalogue::Unfit| mismatch(Refused::Unfit, error.to_string(), "correct it".to_owned());
             set(&mut self.settings, &value).map_err(unfit)?;
         }
         self.shown.insert(setting.path, value.clone());

@@ -17,7 +17,7 @@ pub mod settings;
 pub mod vocab;
 
 pub use effective::{described, effective};
-pub use flags::{FlagFault, Refused, write_overlay};
+pub use flags::{FlagError, Refused, write_overlay};
 pub use load::{LoadError, Loaded, Origin, Place, Sources, Violation, load};
 pub use remarks::not_built;
 pub use schema::schema;

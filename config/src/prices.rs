@@ -81,13 +81,20 @@ pub fn read_file(path: &Path) -> Result<Vec<(String, Price)>, PriceFileError> {
     parse(&text).map_err(fail)
 }
 
+/// The text of a pricing file. JSON is not left to the YAML reader, which takes no file as large as the open price map.
+fn read_text(text: &str) -> Result<Value, String> {
+    let as_yaml = || yaml::parse_json(text).map_err(|reason| format!("is not valid YAML: {reason}"));
+    // YAML in flow style begins with a brace, too, but seldom with a key in quotes.
+    let behind = text.trim_start().strip_prefix('{').map(str::trim_start);
+    if !behind.is_some_and(|behind| behind.starts_with(['"', '}'])) {
+        return as_yaml();
+    }
+    serde_json::from_str(text).or_else(|error| as_yaml().map_err(|_| format!("is not valid JSON: {error}")))
+}
+
 /// Reads the text of a pricing file.
 fn parse(text: &str) -> Result<Vec<(String, Price)>, String> {
-    let document = if text.trim_start().starts_with('{') {
-        serde_json::from_str::<Value>(text).map_err(|error| format!("is not valid JSON: {error}"))?
-    } else {
-        yaml::parse_json(text).map_err(|reason| format!("is not valid YAML: {reason}"))?
-    };
+    let document = read_text(text)?;
     let Value::Object(mut document) = document else {
         return Err("is not a map from model names to prices".to_owned());
     };

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+pub use crate::address::{Scheme, Upstream};
 use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
@@ -74,30 +75,6 @@ pub struct Settings {
     pub websocket: Option<WebSocket>,
     /// `shutdown.timeout_seconds`.
     pub shutdown_timeout_seconds: u64,
-}
-
-/// Scheme of the upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
-    /// Plain TCP.
-    Http,
-    /// TLS by rustls, system roots plus `upstream_ca_file`.
-    Https,
-}
-
-/// `upstream_url`, taken apart: `scheme://host[:port][/path]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upstream {
-    /// `http` or `https`.
-    pub scheme: Scheme,
-    /// Host name or address literal without brackets; what TLS verifies and DNS resolves.
-    pub host: String,
-    /// Port, 80 or 443 when the URL names none.
-    pub port: u16,
-    /// What the `Host` field says: the URL's authority without user information; no port when it is the scheme's own.
-    pub authority: String,
-    /// Path put in front of the request's path: empty, or `/a/b` without a trailing slash.
-    pub path_prefix: String,
 }
 
 /// Sizes and times of the data path.
@@ -449,18 +426,6 @@ impl Default for Settings {
             web: Web::default(),
             websocket: None,
             shutdown_timeout_seconds: 30,
-        }
-    }
-}
-
-impl Default for Upstream {
-    fn default() -> Self {
-        Self {
-            scheme: Scheme::Https,
-            host: "api.openai.com".to_owned(),
-            port: 443,
-            authority: "api.openai.com".to_owned(),
-            path_prefix: String::new(),
         }
     }
 }

@@ -9,11 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
 use weir_config::vocab::score;
-use weir_inference::{Analyser, Hit, Options, Part, PartKind, Scratch};
+use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
 
 /// Types that say nothing about an attack on the model.
 const DATA_TYPES: [&str; 2] = ["pii_detected", "secret_leakage"];
@@ -31,7 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let analyser = Analyser::builtin()?.without_memory();
     println!("rules loaded in {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
-    let mut bench = Bench { scratch: analyser.scratch(), analyser, kind: PartKind::User };
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+    let mut bench = Bench { scratch: analyser.scratch(), plan, analyser, kind: PartKind::User };
     if args.iter().any(|arg| arg == "--tool") {
         bench.kind = PartKind::Tool;
     }
@@ -48,6 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 struct Bench {
     analyser: Analyser,
+    plan: Arc<Plan>,
     scratch: Scratch,
     kind: PartKind,
 }
@@ -56,7 +59,7 @@ impl Bench {
     fn look(&mut self, text: &str) -> Vec<Hit> {
         let mut hits = Vec::new();
         let part = Part { text, kind: self.kind };
-        self.analyser.analyse(&mut self.scratch, &[part], &Options::default(), &mut hits);
+        self.analyser.analyse(&mut self.scratch, &[part], &Call::of(&self.plan), &mut hits);
         hits
     }
 }
@@ -196,7 +199,7 @@ fn speed(bench: &mut Bench, rows: &[Value]) {
     for text in fresh {
         let part = Part { text, kind: bench.kind };
         hits.clear();
-        bench.analyser.analyse(&mut bench.scratch, &[part], &Options::default(), &mut hits);
+        bench.analyser.analyse(&mut bench.scratch, &[part], &Call::of(&bench.plan), &mut hits);
     }
     let wall = began.elapsed().as_secs_f64() * 1e6;
     let cpu = cpu_ns().zip(on_cpu).map_or(wall, |(end, start)| (end - start) as f64 / 1e3);
@@ -217,7 +220,7 @@ fn kinds(bench: &mut Bench, rows: &[Value]) {
             let (mut best, mut capped) = (f64::MAX, false);
             for _ in 0..3 {
                 let began = Instant::now();
-                let ran = bench.analyser.analyse(&mut bench.scratch, &[part], &Options::default(), &mut Vec::new());
+                let ran = bench.analyser.analyse(&mut bench.scratch, &[part], &Call::of(&bench.plan), &mut Vec::new());
                 best = best.min(began.elapsed().as_secs_f64());
                 capped |= ran.verify_cap_reached;
             }

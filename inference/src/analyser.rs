@@ -1,56 +1,51 @@
-//! The analyser: runs every detector over every part and turns what they saw into findings.
+//! The analyser: runs the detectors of a plan over every part and turns what they saw into findings.
 //!
 //! Shared by all threads; whatever changes lives in [`Scratch`], one per thread, but for what is known of texts
-//! (`clean`). Invariants: work is linear in the text and stops at the deadline; nothing is allocated for a text without
-//! matches once the scratch has grown; a text is reported on as if it were the first one; spans are byte offsets into the text that was given, at character boundaries.
+//! (`clean`). Detectors of [`crate::CostClass::Core`] run at once; what the others are to look at is handed back as
+//! [`Ran::later`]. Invariants: work is linear in the text and stops at the deadline; nothing is allocated for a text without
+//! matches once the scratch has grown; a text is reported on as if it were the first one; spans are byte offsets into the
+//! text that was given, at character boundaries.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use weir_config::vocab::{ByteSpan, Severity};
+use weir_config::vocab::{ByteSpan, Finding};
 
+use crate::builtin::{JAILBREAK, Kit, RULES, SECRETS};
 use crate::candidate::{Candidate, Source};
 use crate::clean::{Clean, Count, TextBytes};
-use crate::decode::{Cipher, DEPTH_MAX, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
-use crate::definition::{self, Guards, Sign};
-use crate::engine::{Engine, Limits, Match, Memory, Outcome, SLICE_BYTES};
+use crate::decode::{DEPTH_MAX, Run, Runs};
+use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Text};
+use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};
-use crate::frame::{self, Frame};
-use crate::part::{DETECTORS, HITS_MAX, Hit, Options, Part, PartKind, Ran};
-use crate::rules::{self, Detector, LoadError, Rule};
-use crate::stopwatch::{Lap, Shares, Stopwatch};
-use crate::{evidence, pii, secret, shape};
-
-/// Detectors that ran, with and without the jailbreak detector.
-const ALL: &[&str] = &DETECTORS;
-const WITHOUT_JAILBREAK: &[&str] = &["rules", "pii", "secrets"];
-
-/// Points of one type that make a combined finding.
-const SIGNAL_MEDIUM: u32 = 100;
-/// Points of one type that make it High.
-const SIGNAL_HIGH: u32 = 170;
+use crate::later::Later;
+use crate::part::{HITS_MAX, Hit, Part, Ran};
+use crate::plan::{Call, Plan, PlanSettings};
+use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
+use crate::rules::LoadError;
+use crate::stopwatch::{Shares, Stopwatch};
 
 /// All detectors, compiled once.
 #[derive(Debug)]
 pub struct Analyser {
-    engine: Engine,
-    frame: Frame,
-    guards: Guards,
-    vocabulary: Vocabulary,
-    clean: Clean,
+    pub(crate) kit: Arc<Kit>,
+    pub(crate) detectors: Vec<Arc<dyn Detector>>,
+    pub(crate) clean: Clean,
 }
 
 /// Memory one thread works in; grows to the largest text it has seen.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    folded: Folded,
-    memory: Memory,
-    inner: Memory,
+    pub(crate) folded: Folded,
+    pub(crate) memory: MatcherScratch,
+    inner: MatcherScratch,
     candidates: Vec<Candidate>,
-    plain: Vec<Vec<u8>>,
+    said: Vec<(Range<usize>, Finding)>,
+    pub(crate) plain: Vec<Vec<u8>>,
     hidden: Vec<(usize, usize)>,
-    runs: Vec<Run>,
+    pub(crate) runs: Vec<Run>,
     shares: Shares,
     count: Arc<CachePadded<Count>>,
 }
@@ -61,25 +56,57 @@ const BUFFER_KEEP_MAX: usize = 1 << 20;
 // === impl Analyser ===
 
 impl Analyser {
-    /// Compiles the rule files that are part of the binary.
+    /// The detectors that are part of the binary.
     ///
     /// # Errors
-    /// When a rule file is unreadable or a rule breaks the rules for rules; a test keeps that from being released.
+    /// When a rule file is unreadable or a rule is not as it must be; a test keeps that from being released.
     pub fn builtin() -> Result<Self, LoadError> {
-        let loaded = rules::builtin()?;
-        Ok(Self {
-            engine: Engine::new(loaded.rules)?,
-            frame: Frame::new()?,
-            guards: Guards::new()?,
-            vocabulary: loaded.vocabulary,
-            clean: Clean::new(),
-        })
+        Self::with(Vec::new())
+    }
+
+    /// Those and `others`.
+    ///
+    /// # Errors
+    /// As above, and when two detectors have one name or there are more than [`DETECTORS_MAX`].
+    pub fn with(others: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
+        let kit = Arc::new(Kit::new()?);
+        let detectors: Vec<_> = kit.detectors().into_iter().chain(others).collect();
+        if detectors.len() > DETECTORS_MAX {
+            return Err(LoadError::TooManyDetectors(detectors.len()));
+        }
+        for (at, detector) in detectors.iter().enumerate() {
+            if detectors.iter().take(at).any(|other| other.name() == detector.name()) {
+                return Err(LoadError::DetectorTwice(detector.name()));
+            }
+        }
+        Ok(Self { kit, detectors, clean: Clean::new() })
     }
 
     /// The same, but every text is looked at, however often it comes: for measurements.
     #[must_use]
     pub fn without_memory(self) -> Self {
         Self { clean: Clean::without_memory(), ..self }
+    }
+
+    /// What analyses do under these settings.
+    pub fn plan(&self, settings: &PlanSettings<'_>) -> Plan {
+        Plan::new(&self.detectors, settings)
+    }
+
+    /// The names of some detectors, in the order in which they run.
+    pub fn names(&self, set: DetectorSet) -> impl Iterator<Item = &'static str> + '_ {
+        set.indices().filter_map(|index| self.detectors.get(index)).map(|detector| detector.name())
+    }
+
+    /// How long each detector took, in microseconds; nothing where all was known already. The detectors share a pass over
+    /// the text; its time is that of `rules`.
+    pub fn latencies_us(&self, ran: &Ran) -> impl Iterator<Item = (&'static str, u64)> + use<'_> {
+        let took = ran.took_ns;
+        let scanned = took != [0; DETECTORS_MAX];
+        let timed = if scanned { ran.timed } else { DetectorSet::default() };
+        timed.indices().filter_map(move |index| {
+            Some((self.detectors.get(index)?.name(), took.get(index).copied().unwrap_or_default() / 1_000))
+        })
     }
 
     /// Bytes of text met until now, by all threads.
@@ -103,34 +130,42 @@ impl Analyser {
         Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() }
     }
 
-    /// Looks at every part and appends what it finds to `out`, part by part in the order of the text.
-    pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], options: &Options, out: &mut Vec<Hit>) -> Ran {
-        let detectors = if options.jailbreak { ALL } else { WITHOUT_JAILBREAK };
-        let mut ran = Ran { detectors: &[], cut: false, full: false, verify_cap_reached: false, took_ns: [0; 4] };
+    /// Looks at every part with the detectors that may run on any thread, and appends what they find to `out`, part by part
+    /// in the order of the text. What others are to look at stands in [`Ran::later`].
+    pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
+        let mut ran = Ran::default();
         let mut watch = Stopwatch::default();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
-            ran.cut |= options.is_late();
+            ran.cut |= call.is_late();
             ran.full |= out.len() >= HITS_MAX;
             if ran.cut || ran.full {
                 break;
             }
-            ran.detectors = detectors;
-            let name = self.clean.name(part, options);
+            let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
+            ran.detectors |= now;
+            let name = self.clean.name(part, call);
             if name.is_some_and(|name| self.clean.has(name)) {
                 scratch.count.known(part);
+                ran.detectors |= later;
                 continue;
             }
+            ran.timed |= now;
             scratch.count.scanned(part);
             watch.next(part.text.len(), &mut scratch.shares);
-            let outcome = self.analyse_part(scratch, part, options, &mut watch);
+            let outcome = self.analyse_part(scratch, part, call, now, &mut watch);
             ran.cut |= outcome.cut;
+            ran.failed |= outcome.failed;
             ran.full |= outcome.full;
             ran.verify_cap_reached |= outcome.cap_reached;
-            let whole = !outcome.cut && !outcome.full && !outcome.cap_reached && !options.is_late();
-            if let Some(name) = name.filter(|_| whole && scratch.candidates.is_empty()) {
+            let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
+            let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
+            self.report(scratch, index, part, out);
+            if !later.is_empty() {
+                let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
+                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean);
+            } else if let Some(name) = clean {
                 self.clean.add(name);
             }
-            self.report(scratch, index, part, out);
         }
         ran.took_ns = watch.stop(&mut scratch.shares);
         ran
@@ -140,213 +175,67 @@ impl Analyser {
         &self,
         scratch: &mut Scratch,
         part: &Part<'_>,
-        options: &Options,
+        call: &Call<'_>,
+        now: DetectorSet,
         watch: &mut Stopwatch,
     ) -> Outcome {
-        let Scratch { folded, memory, inner, candidates, plain, runs, .. } = scratch;
+        let Scratch { folded, memory, inner, candidates, said, plain, runs, .. } = scratch;
         candidates.clear();
-        let text = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
-        let too_long = text.len() < part.text.len();
-        folded.fold(text);
-        let bytes = folded.bytes(text);
-        let limits = Limits { scope: part.kind.bit(), jailbreak: options.jailbreak, deadline: options.deadline };
-        let mut outcome = self.engine.scan(bytes, limits, memory);
-        outcome.cut |= too_long;
-        self.judge_matches(bytes, part.kind, folded.is_disguised(), memory, candidates);
-        let hears_orders = matches!(part.kind, PartKind::User | PartKind::Tool);
-        let is_definition = part.kind == PartKind::ToolDefinition;
-        if hears_orders {
-            shapes(bytes, candidates);
-        }
-        watch.lap(Lap::Rules);
-        let decodes = options.jailbreak && (hears_orders || is_definition);
-        // An order that had to be hidden is a stranger's, whatever it was hidden in.
-        let limits = if is_definition { Limits { scope: PartKind::Tool.bit(), ..limits } } else { limits };
+        let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
+        folded.fold(raw);
+        let bytes = folded.bytes(raw);
+        let jailbreak = call.plan.runs(JAILBREAK);
+        let limits = Limits { scope: part.kind.bit(), jailbreak, deadline: call.deadline };
+        let mut outcome = self.kit.matcher.scan(bytes, limits, memory);
+        outcome.cut |= raw.len() < part.text.len();
+        watch.lap(RULES);
         runs.clear();
-        for run in Runs::new(bytes) {
-            if let Some(bare) = secret::bare(bytes, run.start, run.end) {
-                candidates.push(Candidate::bare(bare));
-            }
-            if decodes {
-                runs.push(run);
-            }
+        runs.extend(Runs::new(bytes));
+        watch.lap(SECRETS);
+        let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain };
+        let mut found = Found { said: std::mem::take(said), failed: false, bench: Some(bench) };
+        let text = Text { raw, kind: part.kind, folded: bytes, decoded: &[], deadline: call.deadline };
+        for index in now.indices() {
+            let Some(detector) = self.detectors.get(index) else { continue };
+            detector.look(&text, &call.plan.tuning(index), &mut found);
+            watch.lap(index);
         }
-        watch.lap(Lap::Secrets);
-        for run in &*runs {
-            if outcome.cut {
-                break;
-            }
-            let window = bytes.get(run.start..run.end).unwrap_or_default();
-            outcome.join(&self.decode_run(window, (run.start, run.end), limits, 0, plain, inner, candidates));
-        }
-        if decodes && outcome.ciphers.iter().any(Option::is_some) {
-            outcome.join(&self.decipher(bytes, &outcome, limits, plain, inner, candidates));
-        }
-        if is_definition {
-            candidates.iter_mut().for_each(Candidate::hides);
-            definition::hidden(text, folded, candidates);
-        }
-        watch.lap(Lap::Jailbreak);
-        find_pii(bytes, options.deadline, candidates, &mut outcome);
-        watch.lap(Lap::Pii);
+        let failed = found.failed;
+        *said = found.said;
+        outcome.failed |= failed;
         outcome
     }
 
-    /// Candidates from matches: severity by rule, role and frame; signals are added up.
-    fn judge_matches(&self, text: &[u8], kind: PartKind, disguised: bool, memory: &Memory, out: &mut Vec<Candidate>) {
-        if kind == PartKind::ToolDefinition {
-            return self.judge_definition(text, disguised, memory, out);
-        }
-        let mut sums = Signals::default();
-        for found in &memory.matches {
-            let Some(rule) = self.engine.rule(found.rule) else { continue };
-            if rule.detector == Detector::Secrets {
-                judge_secret(text, *found, rule, out);
-                continue;
-            }
-            if rule.frame && frame::is_negated(text, found.start) {
-                continue;
-            }
-            let mentioned = rule.frame && self.frame.is_mention(text, found.start, found.end);
-            if rule.signal > 0 && !mentioned {
-                sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
-            }
-            if rule.severity.is_some() {
-                let mut candidate = Candidate::rule(*found, rule);
-                candidate.mention(mentioned);
-                if kind == PartKind::Tool {
-                    candidate.make_indirect();
-                }
-                candidate.disguised = disguised;
-                out.push(candidate);
-            }
-        }
-        sums.report(kind, out);
-    }
-
-    /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand
-    /// together.
-    fn judge_definition(&self, text: &[u8], disguised: bool, memory: &Memory, out: &mut Vec<Candidate>) {
-        let mut signs = Vec::new();
-        for found in &memory.matches {
-            let Some(rule) = self.engine.rule(found.rule) else { continue };
-            if rule.detector == Detector::Secrets {
-                judge_secret(text, *found, rule, out);
-            } else if !self.guards.forbid(text, found.start, found.end) {
-                if rule.signal > 0 {
-                    signs.push(Sign { rule: found.rule, points: rule.signal, start: found.start, end: found.end });
-                }
-                if rule.severity.is_some() {
-                    let mut candidate = Candidate::rule(*found, rule);
-                    candidate.make_indirect();
-                    candidate.disguised = disguised;
-                    out.push(candidate);
-                }
-            }
-        }
-        definition::weigh(&mut signs, out);
-    }
-
-    /// Decodes one run and scans what comes out; follows encodings inside it. Gives how those scans ended.
-    #[allow(clippy::too_many_arguments)]
-    fn decode_run(
-        &self,
-        run: &[u8],
-        span: (usize, usize),
-        limits: Limits,
-        depth: usize,
-        plain: &mut [Vec<u8>],
-        memory: &mut Memory,
-        out: &mut Vec<Candidate>,
-    ) -> Outcome {
-        let Some((buffer, deeper)) = plain.split_first_mut() else { return Outcome::default() };
-        let Some(encoding) = decode_run(run, buffer) else { return Outcome::default() };
-        let mut outcome = self.scan_plain(buffer, span, encoding, limits, memory, out);
-        if depth + 1 < DEPTH_MAX {
-            for run in Runs::new(buffer) {
-                if outcome.cut {
-                    break;
-                }
-                let window = buffer.get(run.start..run.end).unwrap_or_default();
-                outcome.join(&self.decode_run(window, span, limits, depth + 1, deeper, memory, out));
-            }
-        }
-        outcome
-    }
-
-    fn decipher(
-        &self,
-        text: &[u8],
-        outcome: &Outcome,
-        limits: Limits,
-        plain: &mut [Vec<u8>],
-        memory: &mut Memory,
-        out: &mut Vec<Candidate>,
-    ) -> Outcome {
-        let mut inner = Outcome::default();
-        let Some(buffer) = plain.first_mut() else { return inner };
-        for (cipher, seen) in Cipher::ALL.into_iter().zip(outcome.ciphers) {
-            let Some(at) = seen else { continue };
-            let from = at.saturating_sub(WINDOW_BEFORE);
-            let to = (at + WINDOW_AFTER).min(text.len());
-            cipher.decipher(text.get(from..to).unwrap_or_default(), &self.vocabulary, buffer);
-            inner.join(&self.scan_plain(buffer, (from, to), cipher.name(), limits, memory, out));
-        }
-        inner
-    }
-
-    /// Scans deciphered text; an order in it is an evasion, harmless text is nothing.
-    fn scan_plain(
-        &self,
-        plain: &[u8],
-        span: (usize, usize),
-        encoding: &'static str,
-        limits: Limits,
-        memory: &mut Memory,
-        out: &mut Vec<Candidate>,
-    ) -> Outcome {
-        let outcome = self.engine.scan(plain, limits, memory);
-        let mut found = Vec::new();
-        self.judge_matches(plain, PartKind::User, false, memory, &mut found);
-        let worst = found
-            .iter()
-            .filter(|candidate| candidate.severity >= Severity::Medium && candidate.source.is_order(&self.engine))
-            .max_by_key(|candidate| candidate.severity);
-        if let Some(worst) = worst {
-            let rule = match worst.source {
-                Source::Rule(index) => Some(index),
-                _ => None,
-            };
-            out.push(Candidate::evasion(span.0, span.1, worst.severity, encoding, rule));
-        }
-        outcome
-    }
-
-    /// Turns candidates into findings, keeping the worst of those of one type that overlap.
+    /// Turns candidates into findings, keeping the worst of those of one type that overlap. Leaves the places of what must
+    /// not be shown in the scratch.
     fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, out: &mut Vec<Hit>) {
-        let Scratch { folded, candidates, hidden, plain, .. } = scratch;
-        if candidates.is_empty() {
+        let Scratch { folded, candidates, said, hidden, plain, .. } = scratch;
+        hidden.clear();
+        if candidates.is_empty() && said.is_empty() {
             return;
         }
-        Candidate::keep_worst(candidates, &self.engine);
-        hidden.clear();
+        let matcher = &self.kit.matcher;
+        Candidate::keep_worst(candidates, matcher);
         for candidate in candidates.iter_mut() {
             (candidate.start, candidate.end) = folded.original(part.text, candidate.start, candidate.end);
-            if candidate.source.is_confidential(&self.engine) {
+            if candidate.source.is_confidential(matcher) {
                 hidden.push((candidate.start, candidate.end));
             }
         }
         candidates.sort_unstable_by_key(|candidate| candidate.start);
         for candidate in candidates.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
-            let mut finding = candidate.finding(&self.engine, part.kind);
+            let mut finding = candidate.finding(matcher, part.kind);
             finding.span = Some(ByteSpan { start: candidate.start, end: candidate.end });
             let words = part.text.get(candidate.start..candidate.end).unwrap_or_default();
             finding.evidence = match candidate.source {
                 Source::Pii(_) => evidence::mask_pii(words),
-                _ if candidate.source.is_confidential(&self.engine) => evidence::mask_secret(words),
+                _ if candidate.source.is_confidential(matcher) => evidence::mask_secret(words),
                 _ => evidence::excerpt(part.text, candidate.start, candidate.end, hidden),
             };
             out.push(Hit { part: index, finding });
+        }
+        for (range, finding) in said.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
+            out.push(place(index, part.text, range, finding, hidden));
         }
         for buffer in plain {
             if buffer.capacity() > BUFFER_KEEP_MAX {
@@ -356,89 +245,25 @@ impl Analyser {
     }
 }
 
-/// Sums of signal points per finding type; each rule counts once.
-#[derive(Default)]
-struct Signals {
-    sums: [Option<Sum>; 4],
+/// A finding a detector reported by range, with its place and evidence.
+pub(crate) fn place(
+    part: usize,
+    text: &str,
+    range: Range<usize>,
+    mut finding: Finding,
+    hidden: &[(usize, usize)],
+) -> Hit {
+    let start = text.floor_char_boundary(range.start);
+    let end = text.ceil_char_boundary(range.end.max(start).min(text.len()));
+    finding.span = Some(ByteSpan { start, end });
+    finding.evidence = evidence::excerpt(text, start, end, hidden);
+    Hit { part, finding }
 }
 
-#[derive(Clone, Copy)]
-struct Sum {
-    finding_type: &'static str,
-    points: u32,
-    count: u32,
-    /// Rules that have counted, by the low six bits of their number.
-    seen: u64,
-    start: usize,
-    end: usize,
-}
-
-impl Signals {
-    fn add(&mut self, finding_type: &'static str, rule: u16, points: u16, start: usize, end: usize) {
-        let slot = self.sums.iter_mut().find(|slot| slot.is_none_or(|sum| sum.finding_type == finding_type));
-        let Some(slot) = slot else { return };
-        let fresh = Sum { finding_type, points: 0, count: 0, seen: 0, start, end };
-        let sum = slot.get_or_insert(fresh);
-        let bit = 1 << (rule % 64);
-        if sum.seen & bit == 0 {
-            sum.seen |= bit;
-            sum.points += u32::from(points);
-            sum.count += 1;
-            sum.start = sum.start.min(start);
-            sum.end = sum.end.max(end);
-        }
-    }
-
-    fn report(&self, kind: PartKind, out: &mut Vec<Candidate>) {
-        for sum in self.sums.iter().flatten().filter(|sum| sum.points >= SIGNAL_MEDIUM && sum.count >= 2) {
-            let severity = if sum.points >= SIGNAL_HIGH { Severity::High } else { Severity::Medium };
-            let mut candidate = Candidate::combined(sum.start, sum.end, severity, sum.finding_type, sum.count);
-            if kind == PartKind::Tool {
-                candidate.make_indirect();
-            }
-            out.push(candidate);
-        }
-    }
-}
-
-fn judge_secret(text: &[u8], found: Match, rule: &Rule, out: &mut Vec<Candidate>) {
-    let value = text.get(found.start..found.end).unwrap_or_default();
-    if secret::is_genuine(value, rule.entropy, rule.digit) {
-        out.push(Candidate::rule(found, rule));
-    }
-}
-
-fn shapes(text: &[u8], out: &mut Vec<Candidate>) {
-    let turns = shape::turns(text);
-    if turns >= shape::TURNS_LOW {
-        let severity = if turns >= shape::TURNS_MEDIUM { Severity::Medium } else { Severity::Low };
-        out.push(Candidate::shape(text.len(), severity, "many_shot"));
-    }
-    if shape::is_flood(text) {
-        out.push(Candidate::shape(text.len(), Severity::Medium, "context_flooding"));
-    }
-}
-
-/// Runs the PII scanner in slices, until the deadline has passed or there is no room for more.
-fn find_pii(text: &[u8], deadline: Option<Instant>, out: &mut Vec<Candidate>, outcome: &mut Outcome) {
-    let mut scanner = pii::Scanner::new(text);
-    let mut limit = SLICE_BYTES;
-    loop {
-        while let Some(pii) = scanner.next_before(limit) {
-            out.push(Candidate::pii(pii));
-            if out.len() >= HITS_MAX {
-                outcome.full = true;
-                return;
-            }
-        }
-        if scanner.position() >= text.len() {
-            return;
-        }
-        limit = scanner.position() + SLICE_BYTES;
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            outcome.cut = true;
-            return;
-        }
+impl Call<'_> {
+    /// Whether the time for looking is over.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 

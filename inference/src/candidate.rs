@@ -5,10 +5,10 @@
 
 use weir_config::vocab::{Finding, Severity};
 
-use crate::engine::{Engine, Match};
 use crate::part::PartKind;
 use crate::pii::{Pii, PiiType};
-use crate::rules::{Detector, Rule};
+use crate::rule_matcher::{Match, RuleMatcher};
+use crate::rules::{Group, Rule};
 use crate::secret::Bare;
 
 /// Who saw it.
@@ -52,22 +52,22 @@ const ORDER_TYPES: [&str; 6] =
 
 impl Source {
     /// Whether the matched text must never be shown.
-    pub(crate) fn is_confidential(self, engine: &Engine) -> bool {
+    pub(crate) fn is_confidential(self, matcher: &RuleMatcher) -> bool {
         match self {
             Self::Pii(_) | Self::Bare(_) => true,
-            Self::Rule(index) => engine.rule(index).is_some_and(|rule| rule.detector == Detector::Secrets),
+            Self::Rule(index) => matcher.rule(index).is_some_and(|rule| rule.group == Group::Secrets),
             Self::Signals { .. } | Self::Evasion { .. } | Self::Shape(_) | Self::Hidden(_) => false,
         }
     }
 
     /// Whether it is about someone giving orders (and not about data).
-    pub(crate) fn is_order(self, engine: &Engine) -> bool {
-        !matches!(self, Self::Pii(_) | Self::Bare(_)) && !self.is_confidential(engine)
+    pub(crate) fn is_order(self, matcher: &RuleMatcher) -> bool {
+        !matches!(self, Self::Pii(_) | Self::Bare(_)) && !self.is_confidential(matcher)
     }
 
-    fn finding_type(self, engine: &Engine) -> &'static str {
+    fn finding_type(self, matcher: &RuleMatcher) -> &'static str {
         match self {
-            Self::Rule(index) => engine.rule(index).map_or("prompt_injection", |rule| rule.finding_type),
+            Self::Rule(index) => matcher.rule(index).map_or("prompt_injection", |rule| rule.finding_type),
             Self::Signals { finding_type, .. } | Self::Shape(finding_type) => finding_type,
             Self::Evasion { .. } => "jailbreak",
             Self::Hidden(_) => "indirect_injection",
@@ -77,10 +77,10 @@ impl Source {
     }
 
     /// What makes two candidates the same thing: the finding type, and the kind of data for PII.
-    fn key(self, engine: &Engine) -> &'static str {
+    fn key(self, matcher: &RuleMatcher) -> &'static str {
         match self {
             Self::Pii(kind) => kind.name(),
-            other => other.finding_type(engine),
+            other => other.finding_type(matcher),
         }
     }
 }
@@ -160,16 +160,16 @@ impl Candidate {
     }
 
     /// Keeps, of candidates of one kind that overlap, only the worst (then the surest, then the longest).
-    pub(crate) fn keep_worst(candidates: &mut Vec<Self>, engine: &Engine) {
+    pub(crate) fn keep_worst(candidates: &mut Vec<Self>, matcher: &RuleMatcher) {
         let rank = |candidate: &Self| (candidate.severity, candidate.confidence, candidate.end - candidate.start);
-        candidates.sort_unstable_by_key(|candidate| (candidate.source.key(engine), candidate.start));
+        candidates.sort_unstable_by_key(|candidate| (candidate.source.key(matcher), candidate.start));
         let mut reach = 0;
         let mut kept: Option<usize> = None;
         for at in 0..candidates.len() {
             let Some(here) = candidates.get(at).copied() else { break };
             let last = kept.and_then(|kept| candidates.get(kept).copied());
             let joins =
-                last.is_some_and(|last| last.source.key(engine) == here.source.key(engine) && here.start < reach);
+                last.is_some_and(|last| last.source.key(matcher) == here.source.key(matcher) && here.start < reach);
             if joins {
                 reach = reach.max(here.end);
                 if last.is_some_and(|last| rank(&here) > rank(&last))
@@ -190,17 +190,17 @@ impl Candidate {
     }
 
     /// Spells the candidate out; location, span and evidence are the caller's.
-    pub(crate) fn finding(&self, engine: &Engine, kind: PartKind) -> Finding {
+    pub(crate) fn finding(&self, matcher: &RuleMatcher, kind: PartKind) -> Finding {
         let rule = match self.source {
-            Source::Rule(index) | Source::Evasion { rule: Some(index), .. } => engine.rule(index),
+            Source::Rule(index) | Source::Evasion { rule: Some(index), .. } => matcher.rule(index),
             _ => None,
         };
-        let direct = self.source.finding_type(engine);
+        let direct = self.source.finding_type(matcher);
         let indirect = self.indirect && ORDER_TYPES.contains(&direct);
         let finding_type = if indirect { "indirect_injection" } else { direct };
         let (detector, about): (&'static str, String) = match self.source {
             Source::Rule(_) => (
-                rule.map_or("rules", |rule| rule.detector.name()),
+                rule.map_or("rules", |rule| rule.group.name()),
                 rule.map(|rule| rule.about.clone()).unwrap_or_default(),
             ),
             Source::Signals { count, finding_type } => (

@@ -1,7 +1,7 @@
 //! Texts in which nothing was found before.
 //!
 //! A conversation is sent again, whole, with every turn, and an agent takes many turns: all but the newest message has
-//! been looked at already. What a text holds depends on nothing but the text, its role and the options, so a text that
+//! been looked at already. What a text holds depends on nothing but the text, its role and the plan it is judged under, so a text that
 //! was clean is clean, and need not be looked at again. Texts with findings are looked at each time.
 //!
 //! Kept are 128 bits of a hash with a secret key for each text, in a table of fixed size that all threads read and
@@ -16,7 +16,8 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::part::{Options, Part, PartKind};
+use crate::part::{Part, PartKind};
+use crate::plan::Call;
 
 /// Places in the table, as a power of two; 4 MiB.
 const SETS_BITS: u32 = 16;
@@ -63,7 +64,7 @@ pub struct TextBytes {
     pub known: u64,
 }
 
-/// Names one text of one tenant in one role under one set of options.
+/// Names one text of one tenant in one role under one plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name(u64, u64);
 
@@ -92,17 +93,17 @@ impl Clean {
     }
 
     /// The name of this text, if it is of a kind that is sent again.
-    pub(crate) fn name(&self, part: &Part<'_>, options: &Options) -> Option<Name> {
+    pub(crate) fn name(&self, part: &Part<'_>, call: &Call<'_>) -> Option<Name> {
         if self.pieces.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
             return None;
         }
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        hasher.write(options.tenant.as_bytes());
+        hasher.write(call.tenant.as_bytes());
         hasher.write_u8(part.kind.bit());
-        hasher.write_u8(u8::from(options.jailbreak));
+        hasher.write_u64(call.plan.fingerprint());
         hasher.write(part.text.as_bytes());
         let hash = hasher.finish128();
-        // Zero is nobody's.
+        // Zero means a free place.
         Some(Name(hash.h1 | 1, hash.h2))
     }
 
@@ -182,6 +183,7 @@ mod tests {
     use weir_config::vocab::TenantId;
 
     use super::*;
+    use crate::{Analyser, PlanSettings};
 
     const TEXT: &str = "A message long enough to be worth looking up, sent again with every turn.";
 
@@ -190,12 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_known_to_its_tenant_in_its_role_under_its_options_alone() {
+    fn a_text_is_known_to_its_tenant_in_its_role_under_its_plan_alone() {
         let clean = Clean::with_sets(1, 16);
-        let name = |kind, options: &Options| clean.name(&part(kind), options).unwrap();
-        let options = Options::default();
-        let other_tenant = Options { tenant: TenantId::from_bytes([7; 16]), ..options };
-        let without_jailbreak = Options { jailbreak: false, ..options };
+        let name = |kind, options: &Call<'_>| clean.name(&part(kind), options).unwrap();
+        let analyser = Analyser::builtin().unwrap();
+        let plan = |settings| Arc::new(analyser.plan(&settings));
+        let whole = plan(PlanSettings::default());
+        let options = Call::of(&whole);
+        let other_tenant = Call { tenant: TenantId::from_bytes([7; 16]), ..options };
+        let without_jailbreak = plan(PlanSettings { off: &["jailbreak"], ..PlanSettings::default() });
+        let without_jailbreak = Call::of(&without_jailbreak);
         clean.add(name(PartKind::User, &options));
         assert!(clean.has(name(PartKind::User, &options)));
         assert!(!clean.has(name(PartKind::Assistant, &options)));
@@ -209,9 +215,10 @@ mod tests {
     #[test]
     fn answers_and_short_texts_are_not_looked_up() {
         let clean = Clean::with_sets(1, 16);
-        assert_eq!(clean.name(&part(PartKind::Output), &Options::default()), None);
+        let plan = Arc::new(Analyser::builtin().unwrap().plan(&PlanSettings::default()));
+        assert_eq!(clean.name(&part(PartKind::Output), &Call::of(&plan)), None);
         let short = Part { text: "yes, please", kind: PartKind::User };
-        assert_eq!(clean.name(&short, &Options::default()), None);
+        assert_eq!(clean.name(&short, &Call::of(&plan)), None);
     }
 
     #[test]
@@ -229,9 +236,10 @@ mod tests {
     #[test]
     fn texts_told_by_several_threads_at_once_make_no_other_text_known() {
         let clean = Clean::with_sets(1, 1);
+        let plan = Arc::new(Analyser::builtin().unwrap().plan(&PlanSettings::default()));
         let name = |who: &str, n: u32| {
             let text = format!("Message {n} of {who}, long enough to be worth looking up, and sent again every turn.");
-            clean.name(&Part { text: &text, kind: PartKind::User }, &Options::default()).unwrap()
+            clean.name(&Part { text: &text, kind: PartKind::User }, &Call::of(&plan)).unwrap()
         };
         std::thread::scope(|scope| {
             for who in ["Alice", "Bob"] {

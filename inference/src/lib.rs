@@ -1,7 +1,8 @@
 //! Weir's inspection: text in, findings out.
 //!
-//! [`Analyser`] holds every detector, compiled once; [`Scratch`] is the memory one thread works in; [`Pool`] runs
-//! analyses for the gateway's cores. The detectors:
+//! [`Analyser`] holds every [`Detector`], compiled once; a [`Plan`] says which of them run and how strict they are;
+//! [`Scratch`] is the memory one thread works in; [`Pool`] runs analyses for the gateway's cores. The detectors in the
+//! binary (`builtin`):
 //!
 //! | name | looks for | how |
 //! |---|---|---|
@@ -16,18 +17,23 @@
 
 pub mod action;
 mod analyser;
+mod builtin;
 mod candidate;
 mod clean;
 mod decode;
 mod definition;
-mod engine;
+mod detector;
 mod evidence;
 mod fold;
 mod frame;
+mod later;
 mod literals;
 mod part;
 mod pii;
+mod plan;
 mod pool;
+mod rule_book;
+mod rule_matcher;
 mod rules;
 mod secret;
 mod shape;
@@ -35,6 +41,10 @@ mod stopwatch;
 
 pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
-pub use part::{DETECTORS, HITS_MAX, Hit, Options, Part, PartKind, Ran};
-pub use pool::{Counters, Job, Pool, PoolHandle, PoolOptions, Turn};
-pub use rules::LoadError;
+pub use detector::{CostClass, DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Kinds, Needs, Text};
+pub use later::{Later, Seen};
+pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
+pub use plan::{Call, OperatingPoint, Plan, PlanSettings, Tuning};
+pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};
+pub use rule_book::{RuleBook, RuleMatch, RuleView};
+pub use rules::{LoadError, RuleText};

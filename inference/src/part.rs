@@ -1,45 +1,13 @@
-//! What goes in and what comes out: parts of an exchange, options, hits.
+//! What goes in and what comes out: parts of an exchange, hits, and what an analysis did.
 //!
 //! A part is a piece of text and the role it plays; the caller keeps the map from parts to places in a body. Nothing
 //! here knows where the text came from.
 
-use std::time::Instant;
+use weir_config::vocab::Finding;
+pub use weir_config::vocab::part::PartKind;
 
-use weir_config::vocab::{Finding, TenantId};
-
-/// The role a text plays in an exchange. It decides which rules apply and how bad a match is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PartKind {
-    /// The operator's own instructions: only secrets and PII are looked for.
-    System,
-    /// What the user of the application wrote.
-    User,
-    /// An earlier model answer that the client replays.
-    Assistant,
-    /// Tool results and retrieved data: instructions in here come from a third party.
-    Tool,
-    /// What the application says about a tool: name, description, schema. Telling the model what to do belongs there.
-    ToolDefinition,
-    /// Arguments of a tool call, produced by the model or replayed by the client.
-    ToolCall,
-    /// The model's answer.
-    Output,
-}
-
-impl PartKind {
-    /// One bit per kind, for the scope masks of rules.
-    pub(crate) const fn bit(self) -> u8 {
-        match self {
-            Self::System => 1,
-            Self::User => 1 << 1,
-            Self::Assistant => 1 << 2,
-            Self::Tool => 1 << 3,
-            Self::ToolCall => 1 << 4,
-            Self::Output => 1 << 5,
-            Self::ToolDefinition => 1 << 6,
-        }
-    }
-}
+use crate::detector::{DETECTORS_MAX, DetectorSet};
+use crate::later::Later;
 
 /// One text to look at.
 #[derive(Debug, Clone, Copy)]
@@ -48,30 +16,6 @@ pub struct Part<'a> {
     pub text: &'a str,
     /// Its role.
     pub kind: PartKind,
-}
-
-/// What one analysis may do.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Whether the jailbreak detector (and with it every decoder) runs.
-    pub jailbreak: bool,
-    /// Whose texts these are: what is remembered of them is remembered for this tenant alone.
-    pub tenant: TenantId,
-    /// Stop looking when this instant has passed; what was found until then is reported.
-    pub deadline: Option<Instant>,
-}
-
-impl Options {
-    /// Whether the time for looking is over.
-    pub(crate) fn is_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { jailbreak: true, tenant: TenantId::DEFAULT, deadline: None }
-    }
 }
 
 /// One finding and the part it is about.
@@ -84,31 +28,34 @@ pub struct Hit {
 }
 
 /// What an analysis did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Ran {
-    /// Names of the detectors that ran on something.
-    pub detectors: &'static [&'static str],
+    /// Detectors that ran on something, now or when it was found clean; [`crate::Analyser::names`] names them.
+    pub detectors: DetectorSet,
     /// The deadline passed: some text was not looked at.
     pub cut: bool,
+    /// A detector could not judge some text.
+    pub failed: bool,
     /// [`HITS_MAX`] was reached: some text was not looked at.
     pub full: bool,
     /// Some text had so many pattern candidates that not all were verified; a sign of an attack on the scanner.
     pub verify_cap_reached: bool,
-    /// How long the detectors took in nanoseconds, in the order of [`DETECTORS`]; zero where all was known already.
-    pub(crate) took_ns: [u64; DETECTORS.len()],
+    /// What is left to detectors that run on the pool alone.
+    pub later: Option<Box<Later>>,
+    /// Detectors that were not spared by what is known.
+    pub(crate) timed: DetectorSet,
+    /// How long the detectors took in nanoseconds; zero where all was known already.
+    pub(crate) took_ns: [u64; DETECTORS_MAX],
 }
 
-/// All detectors.
-pub const DETECTORS: [&str; 4] = ["rules", "jailbreak", "pii", "secrets"];
-
 impl Ran {
-    /// How long each detector took, in microseconds. The detectors share a pass over the text; its time is that of `rules`.
-    pub fn latencies_us(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        let took = DETECTORS.into_iter().zip(self.took_ns);
-        let scanned = self.took_ns != [0; DETECTORS.len()];
-        let all = self.detectors.len() == DETECTORS.len();
-        took.filter(move |(detector, _)| scanned && (all || self.detectors.contains(detector)))
-            .map(|(name, ns)| (name, ns / 1_000))
+    /// Joins what was done later to what was done at once.
+    pub fn join(&mut self, later: &Self) {
+        self.detectors |= later.detectors;
+        self.cut |= later.cut;
+        self.failed |= later.failed;
+        self.full |= later.full;
+        self.verify_cap_reached |= later.verify_cap_reached;
     }
 }
 

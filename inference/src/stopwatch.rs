@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::part::DETECTORS;
+use crate::detector::DETECTORS_MAX;
 
 /// Texts from this length on are always measured.
 const MEASURED_BYTES_MIN: usize = 2 * 1024;
@@ -14,19 +14,12 @@ const MEASURED_ONE_IN: u32 = 16;
 /// Shares are halved at this sum, so that they follow what comes.
 const SHARES_NS_MAX: u64 = 1 << 30;
 
-/// A detector's place among the others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Lap {
-    Rules,
-    Jailbreak,
-    Pii,
-    Secrets,
-}
-
 /// What one thread knows of how time is shared.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    ns: [u64; DETECTORS.len()],
+    ns: [u64; DETECTORS_MAX],
+    /// All of them together.
+    sum: u64,
     turn: u32,
 }
 
@@ -36,7 +29,22 @@ pub(crate) struct Stopwatch {
     begun: Option<Instant>,
     /// The last reading; `None` while the present text is not measured.
     last: Option<Instant>,
-    measured: [u64; DETECTORS.len()],
+    measured: [u64; DETECTORS_MAX],
+    /// There is something in `measured`.
+    lapped: bool,
+}
+
+impl Shares {
+    fn add(&mut self, measured: &[u64; DETECTORS_MAX]) {
+        for (share, measured) in self.ns.iter_mut().zip(measured) {
+            *share = share.saturating_add(*measured);
+        }
+        let sum = |shares: &[u64]| shares.iter().copied().fold(0, u64::saturating_add);
+        if sum(&self.ns) > SHARES_NS_MAX {
+            self.ns.iter_mut().for_each(|share| *share /= 2);
+        }
+        self.sum = sum(&self.ns);
+    }
 }
 
 impl Stopwatch {
@@ -52,11 +60,12 @@ impl Stopwatch {
         self.last = now.filter(|_| measured);
     }
 
-    /// A detector has ended.
-    pub(crate) fn lap(&mut self, lap: Lap) {
+    /// The detector of this number has ended.
+    pub(crate) fn lap(&mut self, detector: usize) {
         if let Some(last) = self.last {
             let now = Instant::now();
-            if let Some(ns) = self.measured.get_mut(lap as usize) {
+            if let Some(ns) = self.measured.get_mut(detector) {
+                self.lapped = true;
                 *ns = ns.saturating_add(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
             }
             self.last = Some(now);
@@ -64,23 +73,26 @@ impl Stopwatch {
     }
 
     /// What each detector took, all together what the analysis took.
-    pub(crate) fn stop(self, shares: &mut Shares) -> [u64; DETECTORS.len()] {
-        let Some(begun) = self.begun else { return [0; DETECTORS.len()] };
+    pub(crate) fn stop(self, shares: &mut Shares) -> [u64; DETECTORS_MAX] {
+        let Some(begun) = self.begun else { return [0; DETECTORS_MAX] };
         let total = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
-        for (share, measured) in shares.ns.iter_mut().zip(self.measured) {
-            *share = share.saturating_add(measured);
+        let mut rest = total;
+        if self.lapped {
+            shares.add(&self.measured);
+            rest = total.saturating_sub(self.measured.iter().sum());
         }
-        if shares.ns.iter().copied().fold(0, u64::saturating_add) > SHARES_NS_MAX {
-            shares.ns.iter_mut().for_each(|share| *share /= 2);
-        }
-        let rest = total.saturating_sub(self.measured.iter().sum());
-        let sum = shares.ns.iter().sum::<u64>().max(1);
-        let mut took = self.measured;
-        for (ns, share) in took.iter_mut().zip(shares.ns) {
-            *ns += (u128::from(rest) * u128::from(share) / u128::from(sum)) as u64;
+        let sum = shares.sum.max(1);
+        let (mut took, mut shared) = (self.measured, 0);
+        for (ns, share) in took.iter_mut().zip(&shares.ns) {
+            if *share > 0 {
+                *ns += match rest.checked_mul(*share) {
+                    Some(product) => product / sum,
+                    None => (u128::from(rest) * u128::from(*share) / u128::from(sum)) as u64,
+                };
+            }
+            shared += *ns;
         }
         // What rounding left over, and a thread's first moments.
-        let shared: u64 = took.iter().sum();
         if let Some(rules) = took.first_mut() {
             *rules += total.saturating_sub(shared);
         }
@@ -94,6 +106,10 @@ mod tests {
 
     use super::*;
 
+    const RULES: usize = 0;
+    const PII: usize = 2;
+    const SECRETS: usize = 3;
+
     /// Spends a while.
     fn work(micros: u64) {
         let end = Instant::now() + Duration::from_micros(micros);
@@ -106,23 +122,23 @@ mod tests {
         let mut watch = Stopwatch::default();
         watch.next(MEASURED_BYTES_MIN, &mut shares);
         work(1_000);
-        watch.lap(Lap::Rules);
-        watch.lap(Lap::Secrets);
+        watch.lap(RULES);
+        watch.lap(SECRETS);
         work(3_000);
-        watch.lap(Lap::Pii);
+        watch.lap(PII);
         let took = watch.stop(&mut shares);
-        assert!(took[Lap::Rules as usize] >= 1_000_000 && took[Lap::Pii as usize] >= 3_000_000, "{took:?}");
+        assert!(took[RULES] >= 1_000_000 && took[PII] >= 3_000_000, "{took:?}");
         let mut watch = Stopwatch::default();
         watch.next(10, &mut shares);
         work(4_000);
-        watch.lap(Lap::Rules);
+        watch.lap(RULES);
         let took = watch.stop(&mut shares);
         assert!(took.iter().sum::<u64>() >= 4_000_000, "{took:?}");
-        assert!(took[Lap::Pii as usize] > took[Lap::Rules as usize], "{took:?}");
+        assert!(took[PII] > took[RULES], "{took:?}");
     }
 
     #[test]
     fn an_analysis_of_nothing_took_no_time() {
-        assert_eq!(Stopwatch::default().stop(&mut Shares::default()), [0; DETECTORS.len()]);
+        assert_eq!(Stopwatch::default().stop(&mut Shares::default()), [0; DETECTORS_MAX]);
     }
 }

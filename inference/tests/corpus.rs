@@ -4,20 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
 
 use serde_json::Value;
 use weir_config::vocab::{Severity, score};
-use weir_inference::{Analyser, Hit, Options, Part, PartKind, Scratch};
+use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
 
 struct Detectors {
     analyser: Analyser,
+    plan: Arc<Plan>,
     scratch: Scratch,
 }
 
 impl Detectors {
     fn new() -> Self {
         let analyser = Analyser::builtin().unwrap();
-        Self { scratch: analyser.scratch(), analyser }
+        let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+        Self { scratch: analyser.scratch(), plan, analyser }
     }
 
     fn look(&mut self, text: &str) -> Vec<Hit> {
@@ -27,7 +30,7 @@ impl Detectors {
     fn look_as(&mut self, text: &str, kind: PartKind) -> Vec<Hit> {
         let mut hits = Vec::new();
         let part = Part { text, kind };
-        self.analyser.analyse(&mut self.scratch, &[part], &Options::default(), &mut hits);
+        self.analyser.analyse(&mut self.scratch, &[part], &Call::of(&self.plan), &mut hits);
         hits
     }
 }

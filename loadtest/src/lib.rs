@@ -1,14 +1,77 @@
-//! The test side of Weir: a fake LLM provider and a load generator.
+//! Weir's load tester: a fake provider fast enough not to be the bottleneck, and a load generator that accounts for
+//! every request. Shares no parser, framing rule or runtime with the gateway it measures.
 //!
-//! Without features this is the provider as pure logic ([`provider`]) and a small blocking server around it
-//! ([`server`]); the gateway links that much for its demonstration and its black-box tests. The feature `driver` adds
-//! the measuring side (`driver`): a fast provider and a load generator.
-//!
-//! Invariant: nothing here shares a runtime, a parser or a framing rule with the gateway. What measures must not
-//! inherit the mistakes of what it measures.
+//! Invariant: talks to loopback addresses only, ends by itself, and never reports a figure that hides a failure: every
+//! refused, broken or unexpected answer is counted and makes the exit code 1.
 
-#[cfg(feature = "driver")]
-pub mod driver;
-pub mod http;
-pub mod provider;
-pub mod server;
+mod arrivals;
+mod bodies;
+mod cli;
+mod connection;
+mod fast;
+mod frames;
+mod process;
+mod prose;
+mod report;
+mod run;
+mod runtime;
+mod table;
+mod tally;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+pub use cli::{Arrivals, Mode, RequestDialect, Settings};
+pub use fast::{ProviderSettings, serve};
+pub use report::Report;
+pub use run::run;
+
+/// What keeps a command from doing its work. The text says which setting, and what is accepted.
+#[derive(Debug)]
+pub struct SetupError(pub String);
+
+impl std::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
+/// The command line's work. Exit codes: 0 all answers as expected, 1 some were not, 2 it could not be done.
+pub fn main() -> ExitCode {
+    let done = match cli::Cli::parse().command {
+        cli::Command::Provider(args) => args.settings().and_then(|settings| serve(settings, announce)).map(|()| 0),
+        cli::Command::Run(args) => measure(args),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            // Nowhere is left to report a broken standard error to.
+            drop(writeln!(std::io::stderr(), "weir-loadtest: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn announce(addr: std::net::SocketAddr) {
+    // The process that started the provider waits for this line; if its output is closed, nothing waits.
+    drop(writeln!(std::io::stdout(), "listening on {addr}"));
+}
+
+fn measure(args: cli::RunArgs) -> Result<u8, SetupError> {
+    let (settings, json_path) = args.settings()?;
+    let report = run(settings)?;
+    if let Some(path) = json_path {
+        let json = serde_json::to_vec_pretty(&report).map_err(|error| SetupError(format!("report: {error}")))?;
+        std::fs::write(&path, json)
+            .map_err(|error| SetupError(format!("--json {}: cannot be written: {error}", path.display())))?;
+    }
+    let printed = std::io::stdout().write_all(table::render(&report).as_bytes());
+    printed.map_err(|error| SetupError(format!("standard output: {error}")))?;
+    Ok(u8::from(report.failed > 0 || report.ok == 0))
+}

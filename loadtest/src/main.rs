@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    weir_loadtest::driver::main()
+    weir_loadtest::main()
 }

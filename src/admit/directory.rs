@@ -27,7 +27,7 @@ const PIECES: usize = 256;
 #[derive(Clone, Copy)]
 pub struct Digest([u8; 32]);
 
-/// Who a credential belongs to.
+/// The owner of a credential.
 #[derive(Debug)]
 pub struct Entry {
     /// What it opens.
@@ -75,7 +75,7 @@ pub enum Whom {
     Tenant(TenantId),
 }
 
-/// Whoever asks has been shut out before.
+/// The caller has been shut out meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AskerGone;
 

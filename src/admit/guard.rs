@@ -1,8 +1,9 @@
-//! Who sends this request, and whether that is enough for what it asks.
+//! Authentication and authorisation: the sender of a request, and whether it may do what it asks.
 //!
 //! Order: a tenant token in `X-Service-Token` decides, valid or not. Else the first of `Authorization: Bearer`,
-//! `x-api-key`, `api-key` that holds text with our prefix decides, valid or not. Else the admin key in any of them does: who
-//! has a key learns nothing by guessing beside it, and need not be slowed for it. Else nobody is there. With authentication off everybody is an administrator of the tenant that [`tenant`] resolves.
+//! `x-api-key`, `api-key` that holds text with our prefix decides, valid or not. Else the admin key in any of them does: a
+//! caller with a key learns nothing by guessing the admin key beside it, and need not be slowed for it. Without any of these
+//! the request has no caller. With authentication off everybody is an administrator of the tenant that [`tenant`] resolves.
 //!
 //! Invariants: the answer is the request's, never the connection's: what a connection remembers counts only while the
 //! directory is in the same generation and the same credential is presented. Missing, unknown and revoked look alike.
@@ -11,32 +12,29 @@
 use std::sync::Arc;
 
 use weir_config::settings::Auth;
-use weir_config::vocab::{Finding, Role, Secret, SharedSecret, TenantId, same_bytes};
-use weir_storage::record::{AgentAction, SpanRecord};
+use weir_config::vocab::{Role, Secret, SharedSecret, TenantId, same_bytes};
 
-use super::custody::Custody;
 use super::directory::{Digest, Directory, Entry, Holder};
-use super::mask;
-use super::presented::{KEY_PREFIX, Presented, TOKEN_PREFIX, bearer};
+use super::presented::{Presented, bearer};
 use super::tenant::{self, Resolver};
 use crate::exchange::{Caller, Proof, Refusal};
+use crate::redaction::{KEY_PREFIX, TOKEN_PREFIX};
 
 /// Lets callers in.
 pub struct Guard {
     enabled: bool,
     admin: Option<(SharedSecret, Digest)>,
-    custody: Custody,
     directory: Arc<Directory>,
 }
 
 /// What one connection remembers of its last caller, so that a credential is hashed once and not with every request.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct CallerCache {
     tenants: Resolver,
     last: Option<Remembered>,
 }
 
-impl Memory {
+impl CallerCache {
     /// Whether the credential that was let in last has been taken away since.
     pub fn is_over(&self) -> bool {
         self.last.as_ref().is_some_and(|last| matches!(&last.known, Known::Entry(entry) if entry.is_gone()))
@@ -93,12 +91,7 @@ impl Guard {
     /// A guard by these settings over this directory.
     pub fn new(auth: &Auth, directory: Arc<Directory>) -> Self {
         let admin = auth.admin_key.clone();
-        Self {
-            enabled: auth.enabled,
-            custody: Custody::new(admin.clone().filter(|_| auth.enabled)),
-            admin: admin.map(|key| (key.clone(), Digest::of(key.expose()))),
-            directory,
-        }
+        Self { enabled: auth.enabled, admin: admin.map(|key| (key.clone(), Digest::of(key.expose()))), directory }
     }
 
     /// Whether callers need a credential.
@@ -117,7 +110,7 @@ impl Guard {
     /// [`Denied`], which is the same for a missing, an unknown and a revoked credential.
     pub fn caller(
         &self,
-        memory: &mut Memory,
+        memory: &mut CallerCache,
         presented: &Presented<'_>,
         needed: Role,
         now_s: u32,
@@ -156,7 +149,7 @@ impl Guard {
 
     /// How many tries at the admin key this is: of its fields, those as long as the key, unless something else decides, or this
     /// connection was let in with it.
-    pub fn tries(&self, memory: &Memory, presented: &Presented<'_>) -> u32 {
+    pub fn tries(&self, memory: &CallerCache, presented: &Presented<'_>) -> u32 {
         let Some((key, _)) = self.admin.as_ref().filter(|_| self.enabled && presented.token.is_none()) else {
             return 0;
         };
@@ -175,48 +168,16 @@ impl Guard {
         tries
     }
 
-    /// Whether a field of a request must not be passed on because it holds a credential addressed to us.
-    pub fn keeps(&self, name: &[u8], value: &[u8]) -> bool {
-        self.enabled && self.custody.in_field(name, value)
-    }
-
-    /// Whether a credential addressed to us stands in a request target, where proxies and logs would see it.
-    pub fn is_exposed(&self, target: &str) -> bool {
-        self.enabled && self.custody.in_target(target)
-    }
-
-    /// Takes the gateway's credentials out of a record before it is kept.
-    pub fn mask_record(&self, span: &mut SpanRecord) {
-        if self.enabled {
-            mask::record(span, self.admin.as_ref().map(|(key, _)| key));
-        }
-    }
-
-    /// Takes the gateway's credentials out of what an agent reports, and of what was found in it.
-    pub fn mask_action(&self, action: &mut AgentAction, findings: &mut [Finding]) {
-        if self.enabled {
-            let admin = self.admin.as_ref().map(|(key, _)| key);
-            mask::action(action, admin);
-            findings.iter_mut().for_each(|finding| mask::finding(finding, admin));
-        }
-    }
-
-    /// Takes the gateway's credentials out of a text that repeats what a client said.
-    pub fn mask_text(&self, text: &mut String) {
-        if self.enabled {
-            mask::replace(text, self.admin.as_ref().map(|(key, _)| key));
-        }
-    }
-
     /// With authentication off: any caller, whose tenant is what it says; a valid token says it best.
-    fn anybody(&self, memory: &mut Memory, presented: &Presented<'_>) -> Caller {
+    fn anybody(&self, memory: &mut CallerCache, presented: &Presented<'_>) -> Caller {
         let of_token = |token: &[u8]| match self.find(true, token)?.holder {
             Holder::Token { tenant_id } => Some(tenant_id),
             Holder::Key { .. } => None,
         };
         let by_token = presented.token.and_then(of_token);
         let tenant_id = by_token.unwrap_or_else(|| {
-            memory.tenants.resolve(presented.tenant, presented.authorization, presented.any_api_key())
+            let api_key = presented.any_api_key().or(presented.google_key);
+            memory.tenants.resolve(presented.tenant, presented.authorization, api_key)
         });
         Caller { tenant_id, role: Role::Admin, proof: Proof::Open }
     }
@@ -238,7 +199,7 @@ impl Guard {
 
     /// Whose the credential is. What is found stays in `memory` and is lent out: a counted reference per request would
     /// make cores that serve the same key fight over its counter.
-    fn identify<'m>(&self, memory: &'m mut Memory, is_token: bool, credential: &[u8]) -> Option<&'m Known> {
+    fn identify<'m>(&self, memory: &'m mut CallerCache, is_token: bool, credential: &[u8]) -> Option<&'m Known> {
         let generation = self.directory.generation();
         let is_last = |last: &Remembered| {
             last.generation == generation

@@ -3,15 +3,16 @@
 //! Pure: no I/O, no database, no lock. Cheapest check first.
 
 pub mod attempts;
+pub mod connection_caller;
+pub mod connection_table;
 pub mod connections;
-mod custody;
 pub mod directory;
+pub mod eviction;
 mod guard;
-mod mask;
 mod presented;
 pub mod rate;
 pub mod tenant;
 pub mod web;
 
-pub use guard::{Denied, Guard, Memory};
-pub use presented::{KEY_PREFIX, Presented, TOKEN_PREFIX};
+pub use guard::{CallerCache, Denied, Guard};
+pub use presented::Presented;

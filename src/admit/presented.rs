@@ -2,11 +2,6 @@
 //!
 //! Invariant: reading keeps the first field of a name; nothing is judged here. Knows no settings and no directory.
 
-/// First characters of every API key.
-pub const KEY_PREFIX: &str = "svc_";
-/// First characters of every tenant token.
-pub const TOKEN_PREFIX: &str = "svt_";
-
 /// Values of the fields that concern admission, as they came.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Presented<'a> {

@@ -4,23 +4,16 @@
 //! arrival time" moved forward by compare-and-swap, so a request is either wholly counted or not at all, on whichever
 //! core it arrives, and no edge of a second or minute means anything to it. Time is counted in 64ths of a nanosecond and
 //! the interval between two requests is rounded up, so in any stretch of `t` seconds at most `burst_size + t ×
-//! requests_per_second` requests pass, never one more. The table is a fixed array of slots found by hashing the tenant:
-//! bounded memory, no allocation, no resize. A slot whose bucket has been full for `window_seconds` belongs to nobody and
-//! may be taken over.
-//!
-//! Where 16 neighbours of a slot are busy at once (tens of thousands of tenants within one window) tenants share a bucket,
-//! which errs on the side of limiting.
+//! requests_per_second` requests pass, never one more. A bucket that has been full for `window_seconds` may be forgotten;
+//! tenants that share one ([`PerTenant`]) are limited together.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_config::settings::{RateLimit, RateLimiting};
 use weir_config::vocab::TenantId;
 
-/// Slots of the table: four times the 10,000 tenants that are remembered, so that probing stays short.
-const SLOTS: usize = 1 << 15;
-/// How far a tenant's slot may stand from its hash.
-const PROBES: usize = 16;
+use crate::per_tenant::PerTenant;
+
 /// Steps of the table's clock in a second: 64 to the nanosecond, which 64 bits hold for nine years of uptime.
 const TICKS_PER_SECOND: u64 = 64 * NANOS_PER_SECOND;
 const TICKS_PER_NANO: u64 = 64;
@@ -41,26 +34,13 @@ pub enum Verdict {
     },
 }
 
-struct Slot {
-    /// Hash of the tenant that owns the slot; 0 is nobody.
-    tenant: AtomicU64,
-    /// Theoretical arrival time in ticks of the caller's clock.
-    arrival: AtomicU64,
-}
-
-/// The buckets of all tenants, shared by all cores.
-pub struct RateTable {
-    slots: Box<[Slot]>,
-    /// Tenants' ids may come from clients, who must not be able to choose neighbours.
-    seeds: (u64, u64),
-}
+/// The buckets of all tenants, shared by all cores: of each the theoretical arrival time in ticks of the caller's clock.
+pub struct RateTable(PerTenant<AtomicU64>);
 
 impl RateTable {
     /// An empty table: every bucket is full.
     pub fn new() -> Self {
-        let slots = (0..SLOTS).map(|_| Slot { tenant: AtomicU64::new(0), arrival: AtomicU64::new(0) }).collect();
-        let seed = || RandomState::new().build_hasher().finish();
-        Self { slots, seeds: (seed(), seed()) }
+        Self(PerTenant::new())
     }
 
     /// Takes one request from `tenant`'s bucket at `now_ns` of a monotonic clock that all cores share.
@@ -68,38 +48,8 @@ impl RateTable {
         let limit = limits.tenant_overrides.get(&tenant).copied().unwrap_or(limits.default);
         let now = now_ns.saturating_mul(TICKS_PER_NANO);
         let idle = u64::from(limits.window_seconds).saturating_mul(TICKS_PER_SECOND);
-        let slot = self.slot(tenant, now, idle);
-        take(&slot.arrival, limit, now)
-    }
-
-    /// Two multiplications' worth of mixing: the keyed hash of the standard library costs more than the decision itself.
-    fn hash(&self, tenant: TenantId) -> u64 {
-        let (high, low) = tenant.uuid().as_u64_pair();
-        let once = folded(high ^ self.seeds.0, low ^ self.seeds.1);
-        folded(once ^ self.seeds.1, 0x9e37_79b9_7f4a_7c15)
-    }
-
-    /// The slot of `tenant`: its own, else a free or forgotten one, else (all probes busy) the first, shared.
-    fn slot(&self, tenant: TenantId, now: u64, idle: u64) -> &Slot {
-        let hash = self.hash(tenant).max(1);
-        let start = hash as usize & (SLOTS - 1);
-        let probes = || (0..PROBES).filter_map(move |step| self.slots.get((start + step) & (SLOTS - 1)));
-        if let Some(own) = probes().find(|slot| slot.tenant.load(Ordering::Acquire) == hash) {
-            return own;
-        }
-        for slot in probes() {
-            let owner = slot.tenant.load(Ordering::Acquire);
-            let full_since = slot.arrival.load(Ordering::Relaxed);
-            let forgotten = owner == 0 || full_since.saturating_add(idle) < now;
-            if forgotten && slot.tenant.compare_exchange(owner, hash, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                return slot;
-            }
-            if slot.tenant.load(Ordering::Acquire) == hash {
-                return slot;
-            }
-        }
-        // Sharing errs on the side of limiting; it takes 16 busy neighbours.
-        self.slots.get(start).unwrap_or(&NOBODY)
+        let is_idle = |arrival: &AtomicU64| arrival.load(Ordering::Relaxed).saturating_add(idle) < now;
+        take(self.0.of(tenant, is_idle), limit, now)
     }
 }
 
@@ -107,14 +57,6 @@ impl Default for RateTable {
     fn default() -> Self {
         Self::new()
     }
-}
-
-static NOBODY: Slot = Slot { tenant: AtomicU64::new(0), arrival: AtomicU64::new(0) };
-
-/// Both halves of the product, folded.
-fn folded(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product >> 64) as u64 ^ product as u64
 }
 
 /// The algorithm on one bucket; `now` in ticks.
@@ -287,14 +229,5 @@ mod tests {
         assert!(!admitted(table.take(TenantId::DEFAULT, &narrow, 5)));
         assert!(admitted(table.take(TenantId::DEFAULT, &narrow, 5 + NANOS_PER_SECOND)));
         assert!(!admitted(table.take(TenantId::DEFAULT, &narrow, 6 + NANOS_PER_SECOND)));
-    }
-
-    #[test]
-    fn more_tenants_than_slots_keep_the_table_bounded() {
-        let (table, limits) = (RateTable::new(), limits(1, 1));
-        for tenant in 0..100_000u32 {
-            table.take(TenantId::from_credential(&tenant.to_be_bytes()), &limits, u64::from(tenant));
-        }
-        assert_eq!(table.slots.len(), SLOTS);
     }
 }

@@ -1,33 +1,35 @@
-//! Whose request this is while authentication is off.
+//! The tenant of a request while authentication is off.
 //!
-//! | X-Service-Tenant-ID | credential                          | tenant                                  |
-//! |---------------------|-------------------------------------|-----------------------------------------|
-//! | a UUID              | any                                 | that one                                |
-//! | absent or invalid   | bearer text, not shaped like a JWT  | UUID v5 of the text                     |
-//! | absent or invalid   | else `x-api-key`, not like a JWT    | UUID v5 of the text                     |
-//! | absent or invalid   | none of these                       | the default tenant                      |
+//! | X-Service-Tenant-ID | credential                            | tenant                                |
+//! |---------------------|---------------------------------------|---------------------------------------|
+//! | a UUID              | any                                   | that one                              |
+//! | absent or invalid   | bearer text, not shaped like a JWT    | UUID v5 of the text                   |
+//! | absent or invalid   | else the key id of an AWS signature   | UUID v5 of the id                     |
+//! | absent or invalid   | else `x-api-key`, not like a JWT      | UUID v5 of the text                   |
+//! | absent or invalid   | none of these                         | the default tenant                    |
 //!
-//! A JWT changes at each refresh, so it names nobody for long and counts as no key. The same credential names the same
-//! tenant whether it comes as bearer or as `x-api-key`. Invariant: pure and total, every input has a tenant; the proxy
-//! and the query API resolve alike. Knows no settings and no tenant table.
+//! `api-key` and `x-goog-api-key` count as `x-api-key`, in this order. A JWT changes at each refresh, and so does the key id of
+//! temporary AWS credentials: they name nobody for long and count as no key. The same credential names the same tenant in
+//! whichever field it comes. Invariant: pure and total, every input has a tenant; the proxy and the query API resolve alike.
+//! Knows no settings and no tenant table.
 
 use weir_config::vocab::TenantId;
 
 use super::presented::bearer;
 
-/// The tenant of a request by the values of its `X-Service-Tenant-ID`, `Authorization` and `x-api-key` (or `api-key`)
-/// fields.
+/// The tenant of a request by the values of its `X-Service-Tenant-ID`, `Authorization` and `x-api-key` (or related) fields.
 pub fn resolve(tenant_header: Option<&[u8]>, authorization: Option<&[u8]>, x_api_key: Option<&[u8]>) -> TenantId {
     if let Some(tenant) = tenant_header.and_then(named) {
         return tenant;
     }
-    let credentials = [authorization.and_then(bearer), x_api_key.map(<[u8]>::trim_ascii)];
+    let authorized = authorization.and_then(|value| bearer(value).or_else(|| aws_key_id(value)));
+    let credentials = [authorized, x_api_key.map(<[u8]>::trim_ascii)];
     let usable = |credential: &&[u8]| !credential.is_empty() && !looks_like_jwt(credential);
     credentials.into_iter().flatten().find(usable).map_or(TenantId::DEFAULT, TenantId::from_credential)
 }
 
 /// The tenant of one connection's requests. They mostly carry the same credential, so the last answer is kept: hashing it
-/// anew for each request would cost more than everything else admission does.
+/// again for each request would cost more than everything else admission does.
 #[derive(Debug, Default)]
 pub struct Resolver {
     last: Option<(Vec<u8>, TenantId)>,
@@ -61,6 +63,16 @@ impl Resolver {
 /// The tenant a value of `X-Service-Tenant-ID` names.
 pub fn named(value: &[u8]) -> Option<TenantId> {
     std::str::from_utf8(value).ok()?.trim_ascii().parse().ok()
+}
+
+/// The lasting access key id that an AWS signature (version 4) names: `AWS4-... Credential=<id>/<date>/...`.
+fn aws_key_id(value: &[u8]) -> Option<&[u8]> {
+    let value = value.trim_ascii();
+    let named = b"Credential=";
+    let at = value.starts_with(b"AWS4-").then(|| memchr::memmem::find(value, named)).flatten()?;
+    let id = value.get(at + named.len()..)?.split(|byte| *byte == b'/').next()?;
+    let is_id = (16..=128).contains(&id.len()) && id.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    (is_id && !id.starts_with(b"ASIA")).then_some(id)
 }
 
 /// Three base64url parts joined by dots, the first beginning like the encoding of `{"` (RFC 7515 section 7.1).
@@ -138,6 +150,26 @@ mod tests {
         assert_eq!(resolve(None, Some(&bearing(JWT)), None), TenantId::DEFAULT);
         assert_eq!(resolve(None, None, Some(JWT)), TenantId::DEFAULT);
         assert_eq!(resolve(None, Some(&bearing(JWT)), Some(b"sk-2")), TenantId::from_credential(b"sk-2"));
+    }
+
+    #[test]
+    fn an_aws_signature_names_the_tenant_of_its_lasting_key_id() {
+        let signed = |id: &str, signature: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential={id}/20261122/eu-west-1/bedrock/aws4_request, \
+                 SignedHeaders=host;x-amz-date, Signature={signature}"
+            )
+            .into_bytes()
+        };
+        let id = "AKIAIOSFODNN7EXAMPLE";
+        for signature in ["aa", "bb"] {
+            assert_eq!(resolve(None, Some(&signed(id, signature)), None), TenantId::from_credential(id.as_bytes()));
+        }
+        assert_eq!(resolve(None, None, Some(id.as_bytes())), TenantId::from_credential(id.as_bytes()));
+        for nobody in ["ASIAIOSFODNN7EXAMPLE", "", "AKIA IOSFODNN7EXAMPLE", &"A".repeat(129)] {
+            assert_eq!(resolve(None, Some(&signed(nobody, "aa")), None), TenantId::DEFAULT, "{nobody}");
+        }
+        assert_eq!(resolve(None, Some(b"AWS4-HMAC-SHA256 Signature=aa"), None), TenantId::DEFAULT);
     }
 
     #[test]

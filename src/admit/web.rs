@@ -67,19 +67,24 @@ impl Pages {
         Self::new(web, false)
     }
 
+    /// Whether [`Self::judge`] has anything to look at: for most requests of programs it has not.
+    pub fn may_concern(&self, presented: &Presented<'_>, path: Path, lends: bool) -> bool {
+        let is_marked = presented.origin.is_some() || presented.site.is_some();
+        // To a name that is not `https:` browsers send neither with a plain GET of the page's own origin.
+        let may_be_a_page = || match path {
+            Path::Own => true,
+            Path::Probe => false,
+            Path::Proxied => lends || presented.looks_like_a_page(),
+        };
+        is_marked || self.open && may_be_a_page()
+    }
+
     /// The listed origin whose page asks, if one does.
     ///
     /// # Errors
     /// 403: a page asks that may not.
     pub fn judge<'a>(&self, presented: &Presented<'a>, visit: Visit<'_>) -> Result<Option<&'a [u8]>, Refusal> {
-        let is_marked = presented.origin.is_some() || presented.site.is_some();
-        // To a name that is not `https:` browsers send neither with a plain GET of the page's own origin.
-        let needs_no_look = || match visit.path {
-            Path::Own => false,
-            Path::Probe => true,
-            Path::Proxied => !visit.lends && !presented.looks_like_a_page(),
-        };
-        if !is_marked && (!self.open || needs_no_look()) {
+        if !self.may_concern(presented, visit.path, visit.lends) {
             return Ok(None);
         }
         let listed = presented.origin.filter(|origin| self.lists(origin));

@@ -1,4 +1,4 @@
-//! Who may ask what of the gateway's own paths.
+//! Access to the gateway's own paths: which role may call which.
 //!
 //! Invariant: the answer is the route table's; what is not listed there needs an identity before it is even called unknown.
 
@@ -7,15 +7,7 @@ use std::sync::OnceLock;
 use weir_config::vocab::Role;
 
 use super::routes;
-
-/// What a route asks of its caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Nothing.
-    Open,
-    /// At least this role.
-    Role(Role),
-}
+use crate::control::{Access, Terms};
 
 /// For everybody, without a key.
 pub(super) const OPEN: Access = Access::Open;
@@ -25,17 +17,6 @@ pub(super) const VIEWER: Access = Access::Role(Role::Viewer);
 pub(super) const OPERATOR: Access = Access::Role(Role::Operator);
 /// For those who administer the gateway.
 pub(super) const ADMIN: Access = Access::Role(Role::Admin);
-
-/// On which terms a call is let in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// What it asks of its caller.
-    pub access: Access,
-    /// Whether it counts against the rate of the caller's tenant.
-    pub limited: bool,
-    /// Whether it takes a credential away, and goes ahead of everything else.
-    pub urgent: bool,
-}
 
 /// Of a path that is not in the table.
 const UNKNOWN: Terms = Terms { access: VIEWER, limited: true, urgent: false };

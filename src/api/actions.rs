@@ -16,11 +16,11 @@ use weir_inference::action::{self, Action, ActionKind};
 use weir_storage::record::AgentAction;
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::query;
 use super::route::Answer;
 use super::state::{Api, patiently, to_json};
-use crate::admit::Guard;
+use crate::redaction::Redaction;
 
 /// Bytes of a result that are kept.
 const RESULT_BYTES_MAX: usize = 4_096;
@@ -114,14 +114,15 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     reported.check()?;
     let span = reported.span_id;
     let limit = Duration::from_millis(api.live.snapshot().load().limits.security_analysis_timeout_ms);
-    let checked = Arc::new(Checked { reported, guard: api.guard.clone(), limit, outcome: OnceLock::new() });
+    let checked = Arc::new(Checked { reported, redaction: api.redaction.clone(), limit, outcome: OnceLock::new() });
     patiently(|| {
         let checked = Arc::clone(&checked);
-        api.write(move |records| {
+        api.write(move |store| {
             let (action, found) = checked.outcome();
             let id = action.id;
-            let stored = records.add_action(tenant, trace, span, action.clone(), found.clone())?;
-            let span_id = stored.ok_or_else(|| Fault::not_found("no trace with this id, or no such span in it"))?;
+            let stored = store.spans.add_action(tenant, trace, span, action.clone(), found.clone())?;
+            let span_id =
+                stored.ok_or_else(|| ErrorAnswer::not_found("no trace with this id, or no such span in it"))?;
             let recorded = ActionRecorded { action_id: id, trace_id: trace, span_id, findings: found };
             Ok((StatusCode::CREATED, to_json(&recorded)?))
         })
@@ -133,7 +134,7 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
 /// longer to look at than the control thread may be held up.
 struct Checked {
     reported: ActionReport,
-    guard: Option<Arc<Guard>>,
+    redaction: Option<Arc<Redaction>>,
     limit: Duration,
     outcome: OnceLock<(AgentAction, Vec<Finding>)>,
 }
@@ -143,8 +144,8 @@ impl Checked {
         self.outcome.get_or_init(|| {
             let mut findings = action::check(&self.reported.to_check(), Some(Instant::now() + self.limit));
             let mut action = self.reported.to_record();
-            if let Some(guard) = &self.guard {
-                guard.mask_action(&mut action, &mut findings);
+            if let Some(redaction) = &self.redaction {
+                redaction.mask_action(&mut action, &mut findings);
             }
             (action, findings)
         })
@@ -154,7 +155,7 @@ impl Checked {
 pub(super) async fn summary(api: Api, ask: Ask) -> Answer {
     let filter = query::span_filter(&ask.query)?;
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.actions_summary(tenant, &filter)?)).await
+    api.read(move |store| to_json(&store.spans.actions_summary(tenant, &filter)?)).await
 }
 
 impl ActionType {
@@ -180,26 +181,26 @@ impl ActionType {
 
 impl ActionReport {
     /// What the types alone do not say.
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), ErrorAnswer> {
         if self.name.trim().is_empty() || self.name.len() > NAME_BYTES_MAX {
-            return Err(Fault::invalid(format!("`name` must have 1 to {NAME_BYTES_MAX} bytes and not be blank")));
+            return Err(ErrorAnswer::invalid(format!("`name` must have 1 to {NAME_BYTES_MAX} bytes and not be blank")));
         }
         if self.duration_ms.is_some_and(|duration| !(duration.is_finite() && duration >= 0.0)) {
-            return Err(Fault::invalid("`duration_ms` must be a number of at least 0"));
+            return Err(ErrorAnswer::invalid("`duration_ms` must be a number of at least 0"));
         }
         if self.http_status.is_some_and(|status| !(100..=599).contains(&status)) {
-            return Err(Fault::invalid("`http_status` must be a whole number from 100 to 599"));
+            return Err(ErrorAnswer::invalid("`http_status` must be a whole number from 100 to 599"));
         }
         for (name, value) in [("http_method", &self.http_method), ("file_operation", &self.file_operation)] {
             if value.as_ref().is_some_and(|value| value.len() > WORD_BYTES_MAX) {
-                return Err(Fault::invalid(format!("`{name}` must have at most {WORD_BYTES_MAX} bytes")));
+                return Err(ErrorAnswer::invalid(format!("`{name}` must have at most {WORD_BYTES_MAX} bytes")));
             }
         }
         let arguments = self.arguments.as_ref().map_or(0, String::len);
         let metadata = self.metadata.iter().flatten().map(|(name, value)| name.len() + text_bytes(value)).sum();
         for (name, bytes) in [("arguments", arguments), ("metadata", metadata)] {
             if bytes > DETAIL_BYTES_MAX {
-                return Err(Fault::invalid(format!(
+                return Err(ErrorAnswer::invalid(format!(
                     "`{name}` has {bytes} bytes; it must have at most {DETAIL_BYTES_MAX}: report the part that matters"
                 )));
             }

@@ -1,6 +1,6 @@
-//! A request as handlers see it: who asks, with which parameters and which body, each checked on the way out.
+//! A request as handlers see it: the caller, the parameters and the body, each checked on the way out.
 //!
-//! Invariant: who asks was settled before the request came here (`flow::own`); the query was read against the route's own list before the handler runs; a body that does not fit is refused
+//! Invariant: the caller was settled before the request came here (`flow::own_path`); the query was read against the route's own list before the handler runs; a body that does not fit is refused
 //! with the field, the value and what is accepted. Knows no routes and no store.
 
 use std::str::FromStr;
@@ -8,12 +8,20 @@ use std::str::FromStr;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use weir_config::vocab::TenantId;
 
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::query::Parameters;
 use crate::exchange::Caller;
+
+/// What is wrong with a value, without its line and column in the body: the field is named beside it.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&position).map_or(text.clone(), str::to_owned)
+}
 
 /// A request.
 pub(super) struct Ask {
@@ -36,19 +44,20 @@ impl Ask {
         Self { caller, query, headers, path, body }
     }
 
-    /// Who asks. Nobody is nobody: a request that reached a route of a tenant's data without a caller is refused.
-    pub(super) fn caller(&self) -> Result<Caller, Fault> {
-        self.caller.ok_or_else(Fault::unauthenticated)
+    /// The caller. A request that reached a route of a tenant's data without one is refused.
+    pub(super) fn caller(&self) -> Result<Caller, ErrorAnswer> {
+        self.caller.ok_or_else(ErrorAnswer::unauthenticated)
     }
 
-    /// Whose data is asked for.
-    pub(super) fn tenant(&self) -> Result<TenantId, Fault> {
+    /// The tenant whose data is asked for.
+    pub(super) fn tenant(&self) -> Result<TenantId, ErrorAnswer> {
         Ok(self.caller()?.tenant_id)
     }
 
     /// The id in the path.
-    pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<T, Fault> {
-        let refused = || Fault::invalid(format!("`{name}` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"));
+    pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<T, ErrorAnswer> {
+        let refused =
+            || ErrorAnswer::invalid(format!("`{name}` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"));
         self.text(name).and_then(|text| text.parse().ok()).ok_or_else(refused)
     }
 
@@ -63,27 +72,49 @@ impl Ask {
     }
 
     /// The body as `T`.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+    pub(super) fn json<T: DeserializeOwned + JsonSchema>(&self) -> Result<T, ErrorAnswer> {
         self.require_json()?;
         // A derived reader takes a struct's fields from a list, too, by position; no route means that.
         if self.body.trim_ascii_start().first() == Some(&b'[') {
-            return Err(Fault::invalid("the body must be a JSON object, not a list"));
+            return Err(ErrorAnswer::invalid("the body must be a JSON object, not a list"));
         }
         let reader = &mut serde_json::Deserializer::from_slice(&self.body);
         let value = serde_path_to_error::deserialize(&mut *reader).map_err(|fault| {
-            let (path, reason) = (fault.path().to_string(), fault.into_inner());
+            let (path, error) = (fault.path().to_string(), fault.into_inner());
+            if let Some(missing) = self.missing::<T>().filter(|_| error.to_string().starts_with("missing field")) {
+                return ErrorAnswer::invalid(missing);
+            }
             match path.as_str() {
-                "." => Fault::invalid(format!("the body is not what this route takes: {reason}")),
-                path => Fault::invalid(format!("`{path}`: {reason}")),
+                "." if error.is_data() => {
+                    ErrorAnswer::invalid(format!("the body is not what this route takes: {}", plain(&error)))
+                }
+                "." => ErrorAnswer::invalid(format!("the body is not valid JSON: {error}")),
+                path => ErrorAnswer::invalid(format!("`{path}`: {}", plain(&error))),
             }
         })?;
-        reader.end().map_err(|fault| Fault::invalid(format!("the body goes on after its JSON value: {fault}")))?;
+        reader
+            .end()
+            .map_err(|fault| ErrorAnswer::invalid(format!("the body goes on after its JSON value: {fault}")))?;
         Ok(value)
+    }
+
+    /// All fields that `T` requires and the body, a JSON object, does not have: a client should not learn of them one by one.
+    fn missing<T: JsonSchema>(&self) -> Option<String> {
+        let body: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&self.body).ok()?;
+        let schema = schemars::schema_for!(T);
+        let required = schema.get("required")?.as_array()?.iter().filter_map(serde_json::Value::as_str);
+        let missing: Vec<_> =
+            required.filter(|name| !body.contains_key(*name)).map(|name| format!("`{name}`")).collect();
+        match missing.as_slice() {
+            [] => None,
+            [one] => Some(format!("the field {one} is missing")),
+            _ => Some(format!("the fields {} are missing", missing.join(", "))),
+        }
     }
 
     /// Refuses content that calls itself something else. Besides saying what is wrong early this keeps a web page from
     /// posting here without asking: the content types a browser sends unasked are none of JSON's.
-    fn require_json(&self) -> Result<(), Fault> {
+    fn require_json(&self) -> Result<(), ErrorAnswer> {
         let Some(value) = self.headers.get(CONTENT_TYPE) else { return Ok(()) };
         let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
         let is_json = essence.eq_ignore_ascii_case("application/json")
@@ -91,6 +122,6 @@ impl Ask {
                 let (kind, suffix) = essence.split_at(essence.len() - 5);
                 suffix.eq_ignore_ascii_case("+json") && kind.to_ascii_lowercase().starts_with("application/")
             };
-        if is_json { Ok(()) } else { Err(Fault::unsupported_media_type()) }
+        if is_json { Ok(()) } else { Err(ErrorAnswer::unsupported_media_type()) }
     }
 }

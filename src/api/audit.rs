@@ -22,11 +22,11 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let page = ask.query.page()?;
     let tenant = ask.query.id("tenant_id")?;
     let verify = ask.query.flag("verify")?;
-    api.read(move |records| {
-        let page = records.list_audit(tenant, page)?;
+    api.read(move |store| {
+        let page = store.audit.list_audit(tenant, page)?;
         let chain = match verify {
-            Some(true) => Some(records.check_audit()?),
-            None => Some(records.check_audit_since(&page.data)?),
+            Some(true) => Some(store.audit.check_audit()?),
+            None => Some(store.audit.check_audit_since(&page.data)?),
             Some(false) => None,
         };
         to_json(&AuditPage { page, chain })

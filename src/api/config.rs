@@ -19,11 +19,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::task::spawn_blocking;
-use weir_config::{FlagFault, Refused};
+use weir_config::{FlagError, Refused};
 use weir_storage::audit::AuditEvent;
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
 use crate::ops::live::Changed;
@@ -92,13 +92,13 @@ pub(super) async fn change_admin_flag(api: Api, ask: Ask) -> Answer {
 
 /// Changes the flags on a blocking thread: the overlay is synced to disk. The audit log is told beside it, because a
 /// change must not wait for a store that is in trouble.
-async fn change(api: &Api, ask: &Ask, changes: Flags) -> Result<Changed, Fault> {
+async fn change(api: &Api, ask: &Ask, changes: Flags) -> Result<Changed, ErrorAnswer> {
     let actor = ask.caller()?.actor().into_owned();
     let live = Arc::clone(&api.live);
     let changed =
         api.finished(spawn_blocking(move || live.change(&changes)).await)?.map_err(|faults| refusal(&faults))?;
     if !changed.moved.is_empty() {
-        let records = Arc::clone(&api.records);
+        let log = Arc::clone(&api.store.audit);
         let event = AuditEvent {
             tenant: None,
             actor,
@@ -107,7 +107,7 @@ async fn change(api: &Api, ask: &Ask, changes: Flags) -> Result<Changed, Fault> 
             detail: changed.moved.clone(),
         };
         drop(spawn_blocking(move || {
-            if let Err(error) = records.audit(event) {
+            if let Err(error) = log.audit(event) {
                 tracing::warn!(%error, "a change of flags could not be written to the audit log");
             }
         }));
@@ -116,13 +116,13 @@ async fn change(api: &Api, ask: &Ask, changes: Flags) -> Result<Changed, Fault> 
 }
 
 /// One refusal for all faults; the kind of the first decides.
-fn refusal(faults: &[FlagFault]) -> Fault {
-    let sentences: Vec<String> = faults.iter().map(FlagFault::to_string).collect();
+fn refusal(faults: &[FlagError]) -> ErrorAnswer {
+    let sentences: Vec<String> = faults.iter().map(FlagError::to_string).collect();
     let message = format!("nothing was changed: {}", sentences.join(". "));
     match faults.first().map(|fault| fault.refused) {
-        Some(Refused::Immutable) => Fault::immutable(message),
-        Some(Refused::Pinned) => Fault::conflict(message),
-        _ => Fault::invalid(message),
+        Some(Refused::Immutable) => ErrorAnswer::immutable(message),
+        Some(Refused::Pinned) => ErrorAnswer::conflict(message),
+        _ => ErrorAnswer::invalid(message),
     }
 }
 

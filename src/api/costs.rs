@@ -13,7 +13,7 @@ use weir_config::settings::{Budgets, TokenCap, Window};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
 use crate::money::{DEFAULT_AGENT, Spend, WHOLE_TENANT, WindowSpend};
@@ -97,8 +97,8 @@ pub(super) async fn current(api: Api, ask: Ask) -> Answer {
     Ok(answer(StatusCode::OK, to_json(&snapshot)?, "application/json"))
 }
 
-fn disabled() -> Fault {
-    Fault::not_found("cost caps are off, so nothing is counted; switch `cost_caps.enabled` on")
+fn disabled() -> ErrorAnswer {
+    ErrorAnswer::not_found("cost caps are off, so nothing is counted; switch `cost_caps.enabled` on")
 }
 
 fn shown(window: Window, spent: &WindowSpend, hard: u64, soft: Option<u64>) -> WindowSnapshot {

@@ -9,10 +9,13 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_storage::{NotWritten, ReadError};
+
+use crate::control::ErrorKind;
 
 /// A refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ErrorAnswer {
     /// Status of the answer.
     pub status: StatusCode,
     /// The error type as the interface names it.
@@ -25,11 +28,7 @@ pub struct Fault {
     pub allow: Option<String>,
 }
 
-/// The error type of an answer, carried beside it for the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorKind(pub &'static str);
-
-impl Fault {
+impl ErrorAnswer {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, message: message.into(), retry_after_s: None, allow: None }
     }
@@ -144,8 +143,8 @@ pub(super) struct ErrorDetail<'a> {
 }
 
 /// Head and body of an answer, without the router.
-impl<B: From<Vec<u8>>> From<Fault> for http::Response<B> {
-    fn from(fault: Fault) -> Self {
+impl<B: From<Vec<u8>>> From<ErrorAnswer> for http::Response<B> {
+    fn from(fault: ErrorAnswer) -> Self {
         let mut response = http::Response::new(B::from(fault.body()));
         *response.status_mut() = fault.status;
         response.extensions_mut().insert(ErrorKind(fault.kind));
@@ -163,8 +162,39 @@ impl<B: From<Vec<u8>>> From<Fault> for http::Response<B> {
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for ErrorAnswer {
     fn into_response(self) -> Response {
         http::Response::<Body>::from(self)
+    }
+}
+
+impl From<NotWritten> for ErrorAnswer {
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::Busy { .. } | NotWritten::Full { .. } => Self::saturated(error.to_string()),
+            NotWritten::TimedOut { .. } => Self::storage_timeout(error.to_string()),
+            NotWritten::Closed => Self::shutting_down(),
+            NotWritten::Refused { .. } => Self::invalid(error.to_string()),
+            NotWritten::TooMany { .. } => Self::too_many(error.to_string()),
+            NotWritten::Unavailable { reason } => {
+                tracing::error!(reason, "the store could not be written");
+                Self::storage_unwritable()
+            }
+        }
+    }
+}
+
+impl From<ReadError> for ErrorAnswer {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::TooLarge { .. } | ReadError::RecordTooLarge { .. } => Self::invalid(error.to_string()),
+            ReadError::Busy { .. } => Self::saturated(error.to_string()),
+            ReadError::TimedOut { .. } => Self::storage_timeout(error.to_string()),
+            ReadError::Damaged { .. } | ReadError::NotWritable { .. } | ReadError::Unavailable { .. } => {
+                let reason = error.to_string();
+                tracing::error!(reason, "the store could not be read");
+                Self::storage_unavailable()
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
 
@@ -52,8 +52,8 @@ pub(super) async fn create(api: Api, ask: Ask) -> Answer {
     let name = usable_name("name", body.name)?;
     api.change(move |identities| {
         let made = identities.create_key(&caller, body.tenant_id, name, body.role)?;
-        let made = made.ok_or_else(|| Fault::not_found("`tenant_id`: no tenant with this id"))?;
-        let key = std::str::from_utf8(made.plaintext.expose()).map_err(|_| Fault::internal())?;
+        let made = made.ok_or_else(|| ErrorAnswer::not_found("`tenant_id`: no tenant with this id"))?;
+        let key = std::str::from_utf8(made.plaintext.expose()).map_err(|_| ErrorAnswer::internal())?;
         let record = &made.record;
         created(&Created {
             id: record.id,
@@ -69,7 +69,7 @@ pub(super) async fn create(api: Api, ask: Ask) -> Answer {
 }
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
-    // Whoever may list keys administers those of all tenants.
+    // A caller that may list keys administers those of all tenants.
     let tenant = ask.query.id("tenant_id")?.map_or_else(|| ask.tenant(), Ok)?;
     let page = ask.query.page()?;
     api.change(move |identities| ok(&identities.list_keys(tenant, page)?)).await
@@ -77,16 +77,16 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn revoke(api: Api, ask: Ask) -> Answer {
     let (caller, id) = (ask.caller()?, ask.id::<KeyId>("id")?);
-    let unknown = || Fault::not_found("no key with this id that is not revoked already");
+    let unknown = || ErrorAnswer::not_found("no key with this id that is not revoked already");
     api.end(move |identities| denied(identities.revoke_key(&caller, id)?.ok_or_else(unknown)?)).await
 }
 
 /// A name as it is kept: without blanks around it.
-pub(super) fn usable_name(field: &str, text: String) -> Result<String, Fault> {
+pub(super) fn usable_name(field: &str, text: String) -> Result<String, ErrorAnswer> {
     let name = text.trim();
     let fits = !name.is_empty() && name.chars().count() <= NAME_CHARACTERS_MAX && !name.chars().any(char::is_control);
     let refused = || {
-        Fault::invalid(format!(
+        ErrorAnswer::invalid(format!(
             "`{field}` must be 1 to {NAME_CHARACTERS_MAX} characters besides blanks around it, none of them a control \
              character"
         ))

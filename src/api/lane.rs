@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use weir_config::vocab::TenantId;
 
-use super::error::Fault;
-use super::shares::Shares;
+use super::error::ErrorAnswer;
+use crate::control::Shares;
 
 /// A lane.
 pub(super) struct Lane(Arc<Shared>);
@@ -22,9 +22,9 @@ struct Shared {
 }
 
 struct State {
-    /// Whoever works or waits.
+    /// The tenants that have a worker or wait for one.
     shares: Shares<TenantId>,
-    /// Whom each busy worker works for.
+    /// The tenant each busy worker works for.
     running: Vec<TenantId>,
     /// In the order in which they came.
     waiting: Vec<Waiting>,
@@ -62,14 +62,14 @@ impl Lane {
     }
 
     /// A worker for `tenant`, as soon as one is free.
-    pub(super) async fn enter(&self, tenant: TenantId) -> Result<Place, Fault> {
+    pub(super) async fn enter(&self, tenant: TenantId) -> Result<Place, ErrorAnswer> {
         let lane = &self.0;
         let (entered, turn) = {
             let mut state = lane.state.lock();
             if !state.shares.enter(tenant) {
                 let said =
                     "as many calls of this tenant are under way as may be while others ask; try again in a second";
-                return Err(Fault::saturated(said));
+                return Err(ErrorAnswer::saturated(said));
             }
             let entered = Entered { lane: Arc::clone(lane), tenant };
             if state.running.len() < lane.workers {
@@ -82,13 +82,13 @@ impl Lane {
             state.waiting.push(Waiting { tenant, turn });
             (entered, awaited)
         };
-        let worker = turn.await.map_err(|_| Fault::shutting_down())?;
+        let worker = turn.await.map_err(|_| ErrorAnswer::shutting_down())?;
         Ok(Place { _entered: entered, _worker: worker })
     }
 }
 
 impl State {
-    /// Who has the fewest workers among those who wait; of several, who came first.
+    /// The waiting tenant that has the fewest workers; of several, the one that came first.
     fn next(&mut self) -> Option<Waiting> {
         self.waiting.retain(|waiting| !waiting.turn.is_closed());
         let of = |tenant| self.running.iter().filter(|running| **running == tenant).count();

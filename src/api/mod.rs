@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: nothing here blocks the control thread (reads, serialisation, checks of what agents report and the exposition
-//! run on blocking threads); what tenants share is shared out ([`Shares`]), and what ends credentials waits for none of it;
+//! run on blocking threads); what tenants share is shared out (`control::Shares`), and what ends credentials waits for none of it;
 //! every read names its tenant first; a panic costs one request. The shapes are those of the contract; nothing else in the
 //! gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
 
@@ -18,20 +18,17 @@ mod audit;
 mod config;
 mod costs;
 mod error;
-mod handle;
 mod keys;
 mod lane;
 mod openapi;
 mod operations;
-mod paths;
 mod query;
 mod reading;
-mod records;
 mod reports;
 mod route;
 mod router;
 mod routes;
-mod shares;
+mod serve;
 mod spans;
 mod state;
 mod stats;
@@ -41,13 +38,9 @@ mod tenants;
 mod tests;
 mod traces;
 
-pub use access::{Access, Terms, terms};
+pub use access::terms;
 pub use costs::Costs;
-pub use error::{ErrorKind, Fault};
-pub use handle::{ApiError, ApiHandle, CALLS_PER_CORE, Call, Calls, channel, serve, serve_until};
-pub use operations::probe;
-pub use paths::is_own_path;
-pub use records::{ReadFault, Records};
+pub use error::ErrorAnswer;
 pub use router::router;
-pub use shares::Shares;
-pub use state::{Api, READERS_MAX};
+pub use serve::{serve, serve_until};
+pub use state::{Api, READERS_MAX, Roles};

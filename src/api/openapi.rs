@@ -10,13 +10,13 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::access::Access;
 use super::ask::Ask;
 use super::error::ErrorBody;
 use super::query::{Kind, LIMIT_DEFAULT, Parameter};
 use super::route::{Answer, Route};
 use super::routes;
 use super::state::{Api, answer};
+use crate::control::Access;
 
 /// Serves the document.
 pub(super) async fn show(_api: Api, _ask: Ask) -> Answer {

@@ -11,7 +11,7 @@ use http::Uri;
 use weir_config::vocab::Timestamp;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 
-use super::error::Fault;
+use super::error::ErrorAnswer;
 
 /// `limit` when none is given.
 pub(super) const LIMIT_DEFAULT: u32 = 50;
@@ -82,7 +82,7 @@ pub(super) const AUDIT: &[Parameter] = &[
         "verify",
         Kind::Flag,
         "`true` checks every line of the log for changes, `false` none; left out, what is on the page and what is younger \
-         than the last check of every line, which is made anew after ten minutes.",
+         than the last check of every line, which is repeated after ten minutes.",
     ),
     LIMIT,
     OFFSET,
@@ -101,7 +101,7 @@ pub(super) const COSTS: &[Parameter] =
     &[parameter("agent_id", Kind::Text, "The agent; without it the one of requests that name none, `_default`.")];
 
 /// Filters and page of the trace list.
-pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page), Fault> {
+pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page), ErrorAnswer> {
     let filter = TraceFilter {
         start_time: parameters.time("start_time")?,
         end_time: parameters.time("end_time")?,
@@ -109,18 +109,18 @@ pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page),
         model: parameters.text("model")?,
     };
     if filter.start_time.zip(filter.end_time).is_some_and(|(start, end)| start > end) {
-        return Err(Fault::invalid("`end_time` is before `start_time`"));
+        return Err(ErrorAnswer::invalid("`end_time` is before `start_time`"));
     }
     Ok((filter, parameters.page()?))
 }
 
 /// Filters and page of the span list.
-pub(super) fn span_list(parameters: &Parameters) -> Result<(SpanFilter, Page), Fault> {
+pub(super) fn span_list(parameters: &Parameters) -> Result<(SpanFilter, Page), ErrorAnswer> {
     Ok((span_filter(parameters)?, parameters.page()?))
 }
 
 /// Filters of the span list.
-pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, Fault> {
+pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, ErrorAnswer> {
     let filter = SpanFilter {
         security_score_min: parameters.score("security_score_min")?,
         security_score_max: parameters.score("security_score_max")?,
@@ -128,7 +128,7 @@ pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, Fault> 
         model: parameters.text("model")?,
     };
     if filter.security_score_min.zip(filter.security_score_max).is_some_and(|(min, max)| min > max) {
-        return Err(Fault::invalid("`security_score_max` is below `security_score_min`"));
+        return Err(ErrorAnswer::invalid("`security_score_max` is below `security_score_min`"));
     }
     Ok(filter)
 }
@@ -139,18 +139,18 @@ pub(super) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
     /// Reads the query of `uri`; what is not in `accepted` is refused.
-    pub(super) fn read(uri: &Uri, accepted: &[Parameter]) -> Result<Self, Fault> {
+    pub(super) fn read(uri: &Uri, accepted: &[Parameter]) -> Result<Self, ErrorAnswer> {
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
-            .map_err(|_| Fault::invalid("the query is not a list of name=value pairs"))?;
+            .map_err(|_| ErrorAnswer::invalid("the query is not a list of name=value pairs"))?;
         for (at, (name, _)) in pairs.iter().enumerate() {
             if !accepted.iter().any(|known| known.name == name) {
                 let shown: String = name.chars().take(64).collect();
                 let names: Vec<&str> = accepted.iter().map(|known| known.name).collect();
                 let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                return Err(Fault::invalid(format!("unknown query parameter `{shown}`; accepted here: {names}")));
+                return Err(ErrorAnswer::invalid(format!("unknown query parameter `{shown}`; accepted here: {names}")));
             }
             if pairs.iter().take(at).any(|(earlier, _)| earlier == name) {
-                return Err(Fault::invalid(format!("`{name}` is given more than once")));
+                return Err(ErrorAnswer::invalid(format!("`{name}` is given more than once")));
             }
         }
         Ok(Self(pairs))
@@ -161,51 +161,52 @@ impl Parameters {
     }
 
     /// A text that is not empty.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, Fault> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, ErrorAnswer> {
         match self.get(name) {
-            Some("") => Err(Fault::invalid(format!("`{name}` is empty; leave it out to match any value"))),
+            Some("") => Err(ErrorAnswer::invalid(format!("`{name}` is empty; leave it out to match any value"))),
             value => Ok(value.map(str::to_owned)),
         }
     }
 
     /// An RFC 3339 time.
-    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, Fault> {
+    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, ErrorAnswer> {
         let Some(text) = self.get(name) else { return Ok(None) };
         // An offset's plus sign, when not percent-encoded, has been decoded to a blank.
         let parsed = text.parse().or_else(|fault| match text.len().checked_sub("+00:00".len()) {
             Some(at) if text.as_bytes().get(at) == Some(&b' ') => text.replace(' ', "+").parse(),
             _ => Err(fault),
         });
-        let refused = |_| Fault::invalid(format!("`{name}` must be an RFC 3339 time such as 2026-01-31T12:00:00Z"));
+        let refused =
+            |_| ErrorAnswer::invalid(format!("`{name}` must be an RFC 3339 time such as 2026-01-31T12:00:00Z"));
         parsed.map(Some).map_err(refused)
     }
 
     /// An id.
-    pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<Option<T>, Fault> {
+    pub(super) fn id<T: FromStr>(&self, name: &str) -> Result<Option<T>, ErrorAnswer> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let refused = |_| Fault::invalid(format!("`{name}` must be a UUID"));
+        let refused = |_| ErrorAnswer::invalid(format!("`{name}` must be a UUID"));
         text.parse().map(Some).map_err(refused)
     }
 
     /// A flag.
-    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Fault> {
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ErrorAnswer> {
         match self.get(name) {
             None => Ok(None),
             Some("true") => Ok(Some(true)),
             Some("false") => Ok(Some(false)),
-            Some(_) => Err(Fault::invalid(format!("`{name}` must be `true` or `false`"))),
+            Some(_) => Err(ErrorAnswer::invalid(format!("`{name}` must be `true` or `false`"))),
         }
     }
 
     /// A score.
-    pub(super) fn score(&self, name: &str) -> Result<Option<u8>, Fault> {
+    pub(super) fn score(&self, name: &str) -> Result<Option<u8>, ErrorAnswer> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let score = number(text).and_then(|score| u8::try_from(score).ok()).filter(|score| *score <= 100);
-        score.map(Some).ok_or_else(|| Fault::invalid(format!("`{name}` must be a whole number from 0 to 100")))
+        score.map(Some).ok_or_else(|| ErrorAnswer::invalid(format!("`{name}` must be a whole number from 0 to 100")))
     }
 
     /// The page; 50 items from the first one on when nothing else is said, or fewer where an answer has no room for them.
-    pub(super) fn page(&self) -> Result<Page, Fault> {
+    pub(super) fn page(&self) -> Result<Page, ErrorAnswer> {
         let asked = self.get("limit").map(number);
         let limit = match asked {
             None => LIMIT_DEFAULT,
@@ -213,14 +214,14 @@ impl Parameters {
             Some(_) => {
                 let message =
                     format!("`limit` must be a whole number of at least 1; more than {LIMIT_MAX} means {LIMIT_MAX}");
-                return Err(Fault::invalid(message));
+                return Err(ErrorAnswer::invalid(message));
             }
         };
         // The store counts rows in signed 64-bit numbers.
         let offset = match self.get("offset").map(number) {
             None => 0,
             Some(Some(offset)) if i64::try_from(offset).is_ok() => offset,
-            Some(_) => return Err(Fault::invalid("`offset` must be a whole number of at least 0")),
+            Some(_) => return Err(ErrorAnswer::invalid("`offset` must be a whole number of at least 0")),
         };
         Ok(Page { limit, offset, or_fewer: asked.is_none() })
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How long a read may take on a thread that stands back before an ordinary one begins it anew. Longer than a page takes
+/// How long a read may take on a thread that stands back before an ordinary one starts it again. Longer than a page takes
 /// on a machine with a free CPU.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How long after that reads run on ordinary threads at once.
@@ -62,15 +62,15 @@ impl Reading {
         self.rests_until_ms.store(self.now_ms() + REST.as_millis() as u64, Ordering::Relaxed);
         // The place moves on with the work: what stands still must not keep others from reading.
         let permit = permit.lock().take();
-        let anew = spawn_blocking(move || {
+        let again = spawn_blocking(move || {
             let _permit = permit;
             read()
         });
-        tokio::pin!(anew);
+        tokio::pin!(again);
         tokio::select! {
             // It may have met the store's limit of time, for want of CPU.
-            done = &mut patient => if matches!(done, Ok(Ok(_))) { done } else { anew.await },
-            done = &mut anew => done,
+            done = &mut patient => if matches!(done, Ok(Ok(_))) { done } else { again.await },
+            done = &mut again => done,
         }
     }
 

@@ -8,7 +8,7 @@ use weir_config::vocab::Timestamp;
 use weir_storage::reports::{ReportStatus, ReportType};
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, found, to_json};
 use crate::exchange::Proof;
@@ -37,15 +37,19 @@ pub(super) struct ReportAccepted {
 pub(super) async fn generate(api: Api, ask: Ask) -> Answer {
     let wanted: ReportRequest = ask.json()?;
     if wanted.period_end <= wanted.period_start {
-        return Err(Fault::invalid("`period_end` must be after `period_start`"));
+        return Err(ErrorAnswer::invalid("`period_end` must be after `period_start`"));
     }
     let caller = ask.caller()?;
-    // Whose credential is its tenant's may come after its tenant's end, and must not bring it back.
+    // A caller with its tenant's credential may come after the tenant was deleted, and must not bring it back.
     let begin = matches!(caller.proof, Proof::Open | Proof::Bootstrap);
-    api.write(move |records| {
+    let builder = api.builder.clone();
+    api.write(move |store| {
         let (from, to) = (wanted.period_start, wanted.period_end);
-        let report = records.create_report(begin, caller.tenant_id, wanted.report_type, from, to)?;
-        let report = report.ok_or_else(|| Fault::not_found("no tenant with this id"))?;
+        let report = store.reports.ask_report(begin, caller.tenant_id, wanted.report_type, from, to)?;
+        let report = report.ok_or_else(|| ErrorAnswer::not_found("no tenant with this id"))?;
+        if let Some(builder) = builder {
+            builder.wake();
+        }
         Ok((StatusCode::ACCEPTED, to_json(&ReportAccepted { id: report.id, status: report.status })?))
     })
     .await
@@ -54,11 +58,11 @@ pub(super) async fn generate(api: Api, ask: Ask) -> Answer {
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let page = ask.query.page()?;
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.list_reports(tenant, page)?)).await
+    api.read(move |store| to_json(&store.reports.list_reports(tenant, page)?)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let id: Uuid = ask.id("report_id")?;
     let tenant = ask.tenant()?;
-    api.read(move |records| found("report", records.report(tenant, id)?)).await
+    api.read(move |store| found("report", store.reports.report(tenant, id)?)).await
 }

@@ -12,14 +12,14 @@ use http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use weir_config::vocab::Role;
 
-use super::access::Access;
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::query::Parameter;
 use super::state::Api;
+use crate::control::Access;
 
 /// What a handler makes of a request.
-pub(super) type Answer = Result<Response, Fault>;
+pub(super) type Answer = Result<Response, ErrorAnswer>;
 /// A handler.
 pub(super) type Handler = Arc<dyn Fn(Api, Ask) -> BoxFuture<'static, Answer> + Send + Sync>;
 /// The JSON Schema of a type, its parts left with the generator.

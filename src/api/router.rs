@@ -12,13 +12,13 @@ use axum::routing::{MethodFilter, MethodRouter};
 use http::{Method, Uri};
 use http_body_util::BodyExt;
 
-use super::access::Access;
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::query::Parameters;
 use super::route::{Answer, Handler, Route, allow};
 use super::routes;
 use super::state::Api;
+use crate::control::Access;
 use crate::exchange::Caller;
 
 /// The router over every route of the table.
@@ -46,7 +46,7 @@ fn methods(routes: &[Route]) -> MethodRouter<Api> {
     let allowed = allow(&routes.iter().collect::<Vec<_>>());
     methods.fallback(move || {
         let allowed = allowed.clone();
-        async move { Fault::method_not_allowed(allowed) }
+        async move { ErrorAnswer::method_not_allowed(allowed) }
     })
 }
 
@@ -68,7 +68,7 @@ async fn dispatch(
         None => Parameters::default(),
     };
     // The body is in memory already: whoever put the request into the queue has read and bounded it.
-    let body = body.collect().await.map_err(|_| Fault::internal())?.to_bytes();
+    let body = body.collect().await.map_err(|_| ErrorAnswer::internal())?.to_bytes();
     // What cannot be decoded names nothing; the handler says which parameter it misses.
     let api = caller.map_or(api.clone(), |caller| api.asked_by(caller.tenant_id));
     let path = params.map(|params| params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
@@ -76,16 +76,16 @@ async fn dispatch(
 }
 
 /// The core thread has refused whoever may not ask this; a request that comes without its word gets no further.
-pub(super) fn authorise(access: Access, caller: Option<Caller>) -> Result<(), Fault> {
+pub(super) fn authorise(access: Access, caller: Option<Caller>) -> Result<(), ErrorAnswer> {
     match (access, caller) {
         (Access::Open, _) => Ok(()),
         (Access::Role(needed), Some(caller)) if caller.role >= needed => Ok(()),
-        (Access::Role(needed), Some(_)) => Err(Fault::forbidden(format!("this needs the role {needed}"))),
-        (Access::Role(_), None) => Err(Fault::unauthenticated()),
+        (Access::Role(needed), Some(_)) => Err(ErrorAnswer::forbidden(format!("this needs the role {needed}"))),
+        (Access::Role(_), None) => Err(ErrorAnswer::unauthenticated()),
     }
 }
 
-async fn unknown(method: Method, uri: Uri) -> Fault {
+async fn unknown(method: Method, uri: Uri) -> ErrorAnswer {
     let path: String = uri.path().chars().take(256).collect();
-    Fault::not_found(format!("the gateway has no route {method} {path}"))
+    ErrorAnswer::not_found(format!("the gateway has no route {method} {path}"))
 }

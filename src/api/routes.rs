@@ -5,11 +5,11 @@
 //! resource.
 
 use weir_storage::actions::ActionsSummary;
-use weir_storage::identity::{KeyRecord, TenantRecord};
 use weir_storage::query::Paged;
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::reports::ReportRecord;
 use weir_storage::stats::Stats;
+use weir_storage::tenants::{KeyRecord, TenantRecord};
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
@@ -17,6 +17,7 @@ use super::state::NotPersisted;
 use super::{
     actions, audit, config, costs, keys, openapi, operations, query, reports, spans, stats, swagger, tenants, traces,
 };
+use crate::control::Word;
 use crate::ops::health::Report;
 
 /// All routes.
@@ -37,12 +38,12 @@ fn operational() -> Vec<Route> {
         Route::get("/livez", OPEN, operations::livez)
             .says("Operations", "livez", "Whether the process answers at all")
             .any_query()
-            .answers::<operations::Word>(200, "It does"),
+            .answers::<Word>(200, "It does"),
         Route::get("/readyz", OPEN, operations::readyz)
             .says("Operations", "readyz", "Whether traffic should be sent here")
             .any_query()
-            .answers::<operations::Word>(200, "Ready")
-            .answers::<operations::Word>(503, "Starting or draining"),
+            .answers::<Word>(200, "Ready")
+            .answers::<Word>(503, "Starting or draining"),
         Route::get("/metrics", ADMIN, operations::metrics)
             .for_scrapers()
             .says("Operations", "metrics", "Prometheus text 0.0.4")

@@ -10,17 +10,17 @@ use super::state::{Api, found, to_json};
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let (filter, page) = query::span_list(&ask.query)?;
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.list_spans(tenant, &filter, page)?)).await
+    api.read(move |store| to_json(&store.spans.list_spans(tenant, &filter, page)?)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let span: SpanId = ask.id("span_id")?;
     let tenant = ask.tenant()?;
-    api.read(move |records| found("span", records.span(tenant, span)?)).await
+    api.read(move |store| found("span", store.spans.span(tenant, span)?)).await
 }
 
 pub(super) async fn findings(api: Api, ask: Ask) -> Answer {
     let page = ask.query.page()?;
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.list_findings(tenant, page)?)).await
+    api.read(move |store| to_json(&store.spans.list_findings(tenant, page)?)).await
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: reading and serialising happen on at most [`READERS_MAX`] blocking threads, so health and metrics never wait
 //! for a query; no tenant takes more than its share of them, and what ends credentials has workers of its own, so nobody can
-//! put off being shut out; a panic costs one answer and is counted. Knows the store only as [`Records`].
+//! put off being shut out; a panic costs one answer and is counted. Knows the store only by its roles ([`Roles`]).
 
 use std::io;
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 use weir_config::vocab::TenantId;
-use weir_storage::courtesy;
+use weir_storage::{AuditLog, ReportBook, SpanLog};
 
 use super::costs::Costs;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::lane::Lane;
 use super::reading::Reading;
-use super::records::{ReadFault, Records};
-use crate::admit::Guard;
 use crate::identity::{Identities, IdentityError, Kept};
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
+use crate::redaction::Redaction;
+use crate::reports::ReportBuilder;
+use crate::rt::yielding;
 
 /// Reads of the store at the same time; further ones wait their turn.
 pub const READERS_MAX: usize = 4;
@@ -43,44 +44,63 @@ const ENDINGS_MAX: (usize, usize) = (2, 128);
 /// Expositions at the same time, and those that wait with them: one takes a blocking thread, and scrapers are few.
 const SCRAPES_MAX: (usize, usize) = (2, 32);
 
-/// A call's record is committed a moment after its last byte was sent, and who asks for it may be quicker. These are the
+/// A call's record is committed a moment after its last byte was sent, and the client may ask for it sooner. These are the
 /// pauses before it is asked for again, in milliseconds.
 const PAUSES_MS: [u64; 4] = [10, 30, 80, 150];
+
+/// What the handlers ask of the store, by role.
+#[derive(Clone)]
+pub struct Roles {
+    /// Traces, spans and reported actions.
+    pub spans: Arc<dyn SpanLog>,
+    /// Administrative events.
+    pub audit: Arc<dyn AuditLog>,
+    /// Compliance reports.
+    pub reports: Arc<dyn ReportBook>,
+}
+
+impl Roles {
+    /// One store in all of them.
+    pub fn of<S: SpanLog + AuditLog + ReportBook>(store: &Arc<S>) -> Self {
+        Self {
+            spans: Arc::clone(store) as Arc<dyn SpanLog>,
+            audit: Arc::clone(store) as Arc<dyn AuditLog>,
+            reports: Arc::clone(store) as Arc<dyn ReportBook>,
+        }
+    }
+}
 
 /// What the handlers work with.
 #[derive(Clone)]
 pub struct Api {
-    pub(super) records: Arc<dyn Records>,
+    pub(super) store: Roles,
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
     /// `None` where nothing is spent, e.g. in tests of other routes.
     pub(super) costs: Option<Arc<Costs>>,
-    /// Who asks; the default tenant where that is nobody.
+    /// The tenant that asks; the default tenant where there is no caller.
     asker: TenantId,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
     /// For whatever takes a credential away.
     endings: Arc<Lane>,
     scrapes: Arc<Lane>,
-    /// Whose threads read; `None` for those of the runtime that asks.
+    /// The threads that read; `None` for those of the runtime that asks.
     reading_on: Option<Arc<Reading>>,
     identities: Option<Arc<Identities>>,
     /// Keeps credentials out of what is written down; `None` in tests of other routes.
-    pub(super) guard: Option<Arc<Guard>>,
+    pub(super) redaction: Option<Arc<Redaction>>,
+    /// Builds the reports that are asked for; `None` in tests of other routes.
+    pub(super) builder: Option<Arc<ReportBuilder>>,
 }
 
 impl Api {
     /// Handlers over this store, health, settings and registry.
-    pub fn new(
-        records: Arc<dyn Records>,
-        health: Arc<Health>,
-        live: Arc<LiveSettings>,
-        registry: Arc<Registry>,
-    ) -> Self {
+    pub fn new(store: Roles, health: Arc<Health>, live: Arc<LiveSettings>, registry: Arc<Registry>) -> Self {
         let lane = |(workers, places)| Arc::new(Lane::new(workers, places));
         Self {
-            records,
+            store,
             health,
             live,
             registry,
@@ -92,7 +112,8 @@ impl Api {
             scrapes: lane(SCRAPES_MAX),
             reading_on: None,
             identities: None,
-            guard: None,
+            redaction: None,
+            builder: None,
         }
     }
 
@@ -117,41 +138,41 @@ impl Api {
     }
 
     /// Runs `read` on a blocking thread once a reader is free; its bytes become a 200.
-    pub(super) async fn read<F>(&self, read: F) -> Result<Response, Fault>
+    pub(super) async fn read<F>(&self, read: F) -> Result<Response, ErrorAnswer>
     where
-        F: Fn(&dyn Records) -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
+        F: Fn(&Roles) -> Result<Vec<u8>, ErrorAnswer> + Send + Sync + 'static,
     {
         let bytes = match &self.reading_on {
             None => self.on_lane(&self.readers, read).await?,
             Some(reading) => {
                 let permit = self.readers.enter(self.asker).await?;
-                let records = self.records.clone();
-                self.finished(reading.run(permit, move || read(&*records)).await)??
+                let store = self.store.clone();
+                self.finished(reading.run(permit, move || read(&store)).await)??
             }
         };
         Ok(answer(StatusCode::OK, bytes, "application/json"))
     }
 
     /// Runs `write` on a blocking thread once a writer is free; its bytes are the answer.
-    pub(super) async fn write<F>(&self, write: F) -> Result<Response, Fault>
+    pub(super) async fn write<F>(&self, write: F) -> Result<Response, ErrorAnswer>
     where
-        F: FnOnce(&dyn Records) -> Result<(StatusCode, Vec<u8>), Fault> + Send + 'static,
+        F: FnOnce(&Roles) -> Result<(StatusCode, Vec<u8>), ErrorAnswer> + Send + 'static,
     {
         let (status, bytes) = self.on_lane(&self.writers, write).await?;
         Ok(answer(status, bytes, "application/json"))
     }
 
-    async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, Fault>
+    async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, ErrorAnswer>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn Records) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&Roles) -> Result<T, ErrorAnswer> + Send + 'static,
     {
         let permit = lane.enter(self.asker).await?;
-        let records = self.records.clone();
+        let store = self.store.clone();
         let working = spawn_blocking(move || {
             // Held by the thread, not by the asker: one that leaves does not let one too many in.
             let _permit = permit;
-            work(&*records)
+            work(&store)
         });
         self.finished(working.await)?
     }
@@ -165,26 +186,26 @@ impl Api {
 
     /// Reads or changes tenants, keys and tokens on a blocking thread; what is changed is durable and in force when this
     /// returns.
-    pub(super) async fn change<F>(&self, change: F) -> Result<Response, Fault>
+    pub(super) async fn change<F>(&self, change: F) -> Result<Response, ErrorAnswer>
     where
-        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+        F: FnOnce(&Identities) -> Result<Response, ErrorAnswer> + Send + 'static,
     {
         self.on_identities(&self.writers, change).await
     }
 
     /// The same for what takes a credential away, which waits for nothing else that the API is asked.
-    pub(super) async fn end<F>(&self, end: F) -> Result<Response, Fault>
+    pub(super) async fn end<F>(&self, end: F) -> Result<Response, ErrorAnswer>
     where
-        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+        F: FnOnce(&Identities) -> Result<Response, ErrorAnswer> + Send + 'static,
     {
         self.on_identities(&self.endings, end).await
     }
 
-    async fn on_identities<F>(&self, lane: &Lane, work: F) -> Result<Response, Fault>
+    async fn on_identities<F>(&self, lane: &Lane, work: F) -> Result<Response, ErrorAnswer>
     where
-        F: FnOnce(&Identities) -> Result<Response, Fault> + Send + 'static,
+        F: FnOnce(&Identities) -> Result<Response, ErrorAnswer> + Send + 'static,
     {
-        let identities = self.identities.clone().ok_or_else(Fault::storage_unavailable)?;
+        let identities = self.identities.clone().ok_or_else(ErrorAnswer::storage_unavailable)?;
         let permit = lane.enter(self.asker).await?;
         let working = spawn_blocking(move || {
             let _permit = permit;
@@ -194,7 +215,7 @@ impl Api {
     }
 
     /// The exposition, rendered on a blocking thread.
-    pub(super) async fn scrape(&self) -> Result<String, Fault> {
+    pub(super) async fn scrape(&self) -> Result<String, ErrorAnswer> {
         let permit = self.scrapes.enter(self.asker).await?;
         let registry = self.registry.clone();
         let rendering = spawn_blocking(move || {
@@ -203,34 +224,41 @@ impl Api {
         });
         self.finished(rendering.await)?.map_err(|fault| {
             tracing::error!(%fault, "the metrics could not be rendered");
-            Fault::internal()
+            ErrorAnswer::internal()
         })
     }
 
-    /// With this guard to keep credentials out of what is written down.
+    /// With this to build the reports that are asked for.
     #[must_use]
-    pub fn with_guard(mut self, guard: Arc<Guard>) -> Self {
-        self.guard = Some(guard);
+    pub fn with_builder(mut self, builder: Arc<ReportBuilder>) -> Self {
+        self.builder = Some(builder);
+        self
+    }
+
+    /// With this to keep credentials out of what is written down.
+    #[must_use]
+    pub fn with_redaction(mut self, redaction: Arc<Redaction>) -> Self {
+        self.redaction = Some(redaction);
         self
     }
 
     /// What came of a blocking task; its panic is counted and costs this answer.
-    pub(super) fn finished<T>(&self, outcome: Result<T, JoinError>) -> Result<T, Fault> {
+    pub(super) fn finished<T>(&self, outcome: Result<T, JoinError>) -> Result<T, ErrorAnswer> {
         outcome.map_err(|fault| {
             if fault.is_panic() {
                 self.registry.shared().panic();
                 tracing::error!("a task of the API panicked");
             }
-            Fault::internal()
+            ErrorAnswer::internal()
         })
     }
 }
 
 /// Asks again after each of [`PAUSES_MS`] while the answer is 404.
-pub(super) async fn patiently<F, Fut>(mut ask: F) -> Result<Response, Fault>
+pub(super) async fn patiently<F, Fut>(mut ask: F) -> Result<Response, ErrorAnswer>
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output = Result<Response, Fault>>,
+    Fut: Future<Output = Result<Response, ErrorAnswer>>,
 {
     let mut pauses = PAUSES_MS.iter();
     loop {
@@ -244,17 +272,17 @@ where
 }
 
 /// One record, or a 404 that says nothing about whether another tenant has it.
-pub(super) fn found<T: Serialize>(what: &str, record: Option<T>) -> Result<Vec<u8>, Fault> {
-    to_json(&record.ok_or_else(|| Fault::not_found(format!("no {what} with this id")))?)
+pub(super) fn found<T: Serialize>(what: &str, record: Option<T>) -> Result<Vec<u8>, ErrorAnswer> {
+    to_json(&record.ok_or_else(|| ErrorAnswer::not_found(format!("no {what} with this id")))?)
 }
 
 /// 200 with a JSON body.
-pub(super) fn ok<T: Serialize>(value: &T) -> Result<Response, Fault> {
+pub(super) fn ok<T: Serialize>(value: &T) -> Result<Response, ErrorAnswer> {
     Ok(answer(StatusCode::OK, to_json(value)?, "application/json"))
 }
 
 /// 201 with a JSON body.
-pub(super) fn created<T: Serialize>(value: &T) -> Result<Response, Fault> {
+pub(super) fn created<T: Serialize>(value: &T) -> Result<Response, ErrorAnswer> {
     Ok(answer(StatusCode::CREATED, to_json(value)?, "application/json"))
 }
 
@@ -274,7 +302,7 @@ pub(super) struct NotPersisted {
 }
 
 /// 204 where a denial has been kept, 202 where it is in force only.
-pub(super) fn denied(kept: Kept) -> Result<Response, Fault> {
+pub(super) fn denied(kept: Kept) -> Result<Response, ErrorAnswer> {
     match kept {
         Kept::Durably => Ok(nothing()),
         Kept::InMemory => {
@@ -283,11 +311,11 @@ pub(super) fn denied(kept: Kept) -> Result<Response, Fault> {
     }
 }
 
-impl From<IdentityError> for Fault {
+impl From<IdentityError> for ErrorAnswer {
     fn from(error: IdentityError) -> Self {
         let fault = match &error {
             IdentityError::CallerGone => return Self::unauthenticated(),
-            IdentityError::NotRead(read) => return ReadFault::from(read.clone()).into(),
+            IdentityError::NotRead(read) => return read.clone().into(),
             IdentityError::NotWritten(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
         };
@@ -297,11 +325,11 @@ impl From<IdentityError> for Fault {
 }
 
 /// The bytes of an answer.
-pub(super) fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>, Fault> {
+pub(super) fn to_json<T: Serialize>(value: &T) -> Result<Vec<u8>, ErrorAnswer> {
     let mut answer = Answering::default();
     serde_json::to_writer(&mut answer, value).map_err(|fault| {
         tracing::error!(%fault, "an answer could not be serialised");
-        Fault::internal()
+        ErrorAnswer::internal()
     })?;
     Ok(answer.bytes)
 }
@@ -321,7 +349,7 @@ impl io::Write for Answering {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() >= self.turn_at {
-            courtesy::turn();
+            yielding::pause();
             self.turn_at = self.bytes.len() + TURN_BYTES;
         }
         Ok(bytes.len())

@@ -6,5 +6,5 @@ use super::state::{Api, to_json};
 
 pub(super) async fn show(api: Api, ask: Ask) -> Answer {
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.stats(tenant)?)).await
+    api.read(move |store| to_json(&store.spans.stats(tenant)?)).await
 }

@@ -9,7 +9,7 @@ use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SEC
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer};
 
@@ -60,7 +60,7 @@ pub(super) async fn index(_api: Api, ask: Ask) -> Answer {
 /// A file of the page.
 pub(super) async fn file(_api: Api, ask: Ask) -> Answer {
     let asset = ASSETS.iter().find(|asset| ask.text("file") == Some(asset.name));
-    serve(asset.ok_or_else(|| Fault::not_found("Swagger UI has no file of this name"))?, ask.headers())
+    serve(asset.ok_or_else(|| ErrorAnswer::not_found("Swagger UI has no file of this name"))?, ask.headers())
 }
 
 fn serve(asset: &'static Asset, asked: &HeaderMap) -> Answer {
@@ -94,10 +94,10 @@ fn accepts_gzip(asked: &HeaderMap) -> bool {
     })
 }
 
-fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, ErrorAnswer> {
     let mut whole = Vec::new();
     // The files are part of the binary; a test unpacks each of them.
-    flate2::read::GzDecoder::new(bytes).read_to_end(&mut whole).map_err(|_| Fault::internal())?;
+    flate2::read::GzDecoder::new(bytes).read_to_end(&mut whole).map_err(|_| ErrorAnswer::internal())?;
     Ok(whole)
 }
 

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use weir_config::vocab::{Secret, TenantId};
-use weir_storage::identity::{NewTenant, TenantChange};
+use weir_storage::tenants::{NewTenant, TenantChange};
 
 use super::ask::Ask;
-use super::error::Fault;
+use super::error::ErrorAnswer;
 use super::keys::{NAME_CHARACTERS_MAX, NAME_PATTERN, usable_name};
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
@@ -129,12 +129,12 @@ fn show(tenant_id: TenantId, token: Option<Secret>) -> Answer {
     ok(&Token { tenant_id, token: text_of(&token)? })
 }
 
-fn text_of(token: &Secret) -> Result<&str, Fault> {
-    std::str::from_utf8(token.expose()).map_err(|_| Fault::internal())
+fn text_of(token: &Secret) -> Result<&str, ErrorAnswer> {
+    std::str::from_utf8(token.expose()).map_err(|_| ErrorAnswer::internal())
 }
 
-fn unknown() -> Fault {
-    Fault::not_found("no tenant with this id")
+fn unknown() -> ErrorAnswer {
+    ErrorAnswer::not_found("no tenant with this id")
 }
 
 /// Tells a field that is null from one that is not there.

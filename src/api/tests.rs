@@ -1,4 +1,4 @@
-//! The API through its own front door: calls over the queue, answered by the router over a small store.
+//! The API through its own entrance: calls over the queue, answered by the router over a small store.
 
 mod bodies;
 mod fake;

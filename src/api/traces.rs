@@ -7,19 +7,19 @@ use super::query;
 use super::route::Answer;
 use super::state::{Api, found, patiently, to_json};
 
-/// Who asks for a trace whose id is no older, in seconds, gets it as soon as it is committed.
+/// A client that asks for a trace whose id is no older than this, in seconds, gets it as soon as it is committed.
 const FRESH_S: u64 = 2;
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let (filter, page) = query::trace_list(&ask.query)?;
     let tenant = ask.tenant()?;
-    api.read(move |records| to_json(&records.list_traces(tenant, &filter, page)?)).await
+    api.read(move |store| to_json(&store.spans.list_traces(tenant, &filter, page)?)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let trace: TraceId = ask.id("trace_id")?;
     let tenant = ask.tenant()?;
-    let read = || api.read(move |records| found("trace", records.trace(tenant, trace)?));
+    let read = || api.read(move |store| found("trace", store.spans.trace(tenant, trace)?));
     if is_fresh(trace, Timestamp::now()) { patiently(read).await } else { read().await }
 }
 

@@ -144,7 +144,7 @@ fn in_words(error: &pem::Error, what: &str) -> String {
     }
 }
 
-/// Whoever reads the private key can pretend to be us. It serves all the same: some platforms mount secrets this way.
+/// Anybody who reads the private key can pretend to be us. It is used all the same: some platforms mount secrets this way.
 fn exposure(key: &Path) -> Option<String> {
     let mode = std::fs::metadata(key).ok()?.permissions().mode();
     (mode & 0o077 != 0).then(|| {

@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use weir_config::Settings;
 use weir_config::settings::HealthCheck;
-use weir_storage::courtesy;
 
 use super::keep;
-use crate::admit::Guard;
-use crate::api::{self, Api, Calls, Costs};
+use crate::api::{self, Api, Costs, Roles};
+use crate::control::Calls;
 use crate::forward::Peer;
 use crate::identity::Identities;
 use crate::meter::Registry;
@@ -22,6 +22,8 @@ use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::ops::memory::GivingBack;
 use crate::ops::probe::{self, Schedule};
+use crate::redaction::Redaction;
+use crate::reports::ReportBuilder;
 use crate::rt;
 
 /// How often the last uses of keys are written down.
@@ -39,10 +41,11 @@ const DENIALS_INTERVAL: Duration = Duration::from_secs(1);
 /// What the control thread works with.
 pub(super) struct Control {
     pub(super) store: weir_storage::Store,
+    pub(super) reports: Arc<ReportBuilder>,
     /// In memory, writing and reading exclude one another.
     pub(super) store_waits_for_readers: bool,
     pub(super) identities: Arc<Identities>,
-    pub(super) guard: Arc<Guard>,
+    pub(super) redaction: Arc<Redaction>,
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
@@ -56,6 +59,7 @@ pub(super) struct Control {
 /// The running control thread.
 pub(super) struct ControlThread {
     handle: JoinHandle<()>,
+    runtime: Handle,
     stop: oneshot::Sender<()>,
 }
 
@@ -63,7 +67,7 @@ impl ControlThread {
     /// Starts the thread.
     pub(super) fn start(control: Control) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
+            .enable_all()
             .max_blocking_threads(BLOCKING_THREADS_MAX)
             .thread_name("weir-blocking")
             // Calls on their way to the provider go first.
@@ -71,13 +75,19 @@ impl ControlThread {
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let readers = readers(control.store_waits_for_readers)?;
+        let spawner = runtime.handle().clone();
         let handle = std::thread::Builder::new().name("weir-control".to_owned()).spawn(move || {
             runtime.block_on(control.run(stopped, readers.handle().clone()));
             // A lookup or read that hangs must not hold up the exit.
             runtime.shutdown_background();
             readers.shutdown_background();
         })?;
-        Ok(Self { handle, stop })
+        Ok(Self { handle, runtime: spawner, stop })
+    }
+
+    /// Where tasks of the thread are spawned.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Ends the thread once the calls it has accepted are answered.
@@ -101,7 +111,7 @@ fn readers(store_waits_for_readers: bool) -> io::Result<tokio::runtime::Runtime>
                 crate::rt::give_way();
             } else {
                 crate::rt::stand_back();
-                courtesy::let_others_go_first();
+                rt::yielding::yield_often();
             }
         })
         .build()
@@ -109,12 +119,26 @@ fn readers(store_waits_for_readers: bool) -> io::Result<tokio::runtime::Runtime>
 
 impl Control {
     async fn run(self, stopped: oneshot::Receiver<()>, readers: tokio::runtime::Handle) {
-        let Self { store, identities, guard, health, live, registry, peer, spend, settings, calls, probing, .. } = self;
+        let Self {
+            store,
+            reports,
+            identities,
+            redaction,
+            health,
+            live,
+            registry,
+            peer,
+            spend,
+            settings,
+            calls,
+            probing,
+            ..
+        } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend) };
-        let api = Api::new(Arc::new(store.clone()), Arc::clone(&health), live, registry);
-        let api = api.with_costs(costs).reading_on(readers);
-        let router = api::router(api.with_identities(Arc::clone(&identities)).with_guard(guard));
+        let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
+        let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
+        let router = api::router(api.with_identities(Arc::clone(&identities)).with_redaction(redaction));
         let reported = Arc::clone(&identities);
         health.watch_denials(move || reported.unwritten());
         if settings.load().auth.enabled {
@@ -149,7 +173,7 @@ async fn keep_denials_written(identities: Arc<Identities>) {
         }
         let writing = Arc::clone(&identities);
         if tokio::task::spawn_blocking(move || writing.persist_pending()).await.is_err() {
-            tracing::error!("writing down who is denied panicked");
+            tracing::error!("storing revocations panicked");
         }
     }
 }
@@ -161,7 +185,7 @@ async fn keep_uses_written(identities: Arc<Identities>) {
         let writing = Arc::clone(&identities);
         match tokio::task::spawn_blocking(move || writing.write_uses()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the last uses of keys could not be written down; trying on"),
+            Ok(Err(error)) => tracing::warn!(%error, "the last uses of keys could not be stored; will retry"),
             Err(_) => return,
         }
     }
@@ -195,7 +219,7 @@ async fn keep_resolved(peer: Arc<Peer>) {
             }
             Ok(Err(error)) => {
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(upstream = %peer.describe(), %error, "the provider's host name cannot be resolved; trying on");
+                    tracing::warn!(upstream = %peer.describe(), %error, "the provider's host name cannot be resolved; will retry");
                 }
                 Duration::from_secs(1)
             }

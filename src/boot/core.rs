@@ -8,8 +8,11 @@ use std::time::Duration;
 use futures_channel::oneshot;
 
 use super::takeover::HandOver;
-use crate::flow::{Core, DRAIN_LIMIT, Guest, Process, evict, greet, make_room, say_no_room, turn_away};
+use crate::client::{Admission, evict, make_room, say_no_room, turn_away};
+use crate::flow::serve;
+use crate::limits::DRAIN_LIMIT;
 use crate::meter::ClientEvent;
+use crate::process::{Core, Process};
 use crate::rt::{self, Accepted, Conn, Listener, Spare, TlsAcceptor};
 
 /// What a core is told at the end: how long what is in flight may still take.
@@ -31,7 +34,7 @@ const RELIEF: usize = 16;
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// What a core begins with.
-pub(super) struct Duty {
+pub(super) struct CoreSetup {
     pub(super) process: Arc<Process>,
     /// Which core it is; the first is 0.
     pub(super) index: usize,
@@ -47,8 +50,8 @@ pub(super) struct Duty {
     pub(super) listening: std::sync::mpsc::SyncSender<()>,
 }
 
-/// One core's door.
-struct Door {
+/// Accepts connections for one core.
+struct Acceptor {
     core: Rc<Core>,
     listener: Listener,
     tls: Option<Arc<TlsAcceptor>>,
@@ -57,8 +60,8 @@ struct Door {
 }
 
 /// Runs one core until it has been drained.
-pub(super) async fn run(duty: Duty) {
-    let Duty { process, index, listeners, tls, hand_over, order, listening } = duty;
+pub(super) async fn run(setup: CoreSetup) {
+    let CoreSetup { process, index, listeners, tls, hand_over, order, listening } = setup;
     let listeners = match listeners.into_iter().map(Listener::from_std).collect::<Result<Vec<_>, _>>() {
         Ok(listeners) => listeners,
         Err(error) => {
@@ -70,16 +73,17 @@ pub(super) async fn run(duty: Duty) {
     spawn(&core, housekeeping(Rc::clone(&core)));
     spawn(&core, Rc::clone(&core.pool).lend());
     spawn(&core, make_room(Rc::clone(&core)));
-    let door = |listener| Rc::new(Door { core: Rc::clone(&core), listener, tls: tls.clone(), open: Cell::new(true) });
-    let doors: Vec<_> = listeners.into_iter().map(door).collect();
-    for door in &doors {
-        spawn(&core, Rc::clone(door).accept());
+    let acceptor =
+        |listener| Rc::new(Acceptor { core: Rc::clone(&core), listener, tls: tls.clone(), open: Cell::new(true) });
+    let acceptors: Vec<_> = listeners.into_iter().map(acceptor).collect();
+    for acceptor in &acceptors {
+        spawn(&core, Rc::clone(acceptor).accept());
     }
     // Nobody may be waiting for the news; the core serves all the same.
     let _unheard = listening.send(()).is_err();
     let limit = order.await.unwrap_or(Duration::ZERO);
-    for door in doors {
-        door.close(&hand_over).await;
+    for acceptor in acceptors {
+        acceptor.close(&hand_over).await;
     }
     hand_over.core_stopped();
     drain(&core, limit).await;
@@ -96,7 +100,7 @@ async fn drain(core: &Rc<Core>, limit: Duration) {
     if ended_within(core, limit.saturating_sub(listened)).await {
         return;
     }
-    let left: Vec<_> = core.roster.borrow().open().collect();
+    let left: Vec<_> = core.open_connections.borrow().open().collect();
     core.process.count_cut(left.len());
     tracing::warn!(connections = left.len(), "connections were cut at the end of shutdown.timeout_seconds");
     for fd in left {
@@ -109,7 +113,7 @@ async fn drain(core: &Rc<Core>, limit: Duration) {
 /// Waits until no connection is open, at most `limit`.
 async fn ended_within(core: &Core, limit: Duration) -> bool {
     let give_up = rt::now_ms().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-    while !core.roster.borrow().is_empty() {
+    while !core.open_connections.borrow().is_empty() {
         if rt::now_ms() >= give_up {
             return false;
         }
@@ -118,7 +122,7 @@ async fn ended_within(core: &Core, limit: Duration) -> bool {
     true
 }
 
-impl Door {
+impl Acceptor {
     /// Accepts no more. What is queued is served, unless another process does that, now or when it is started.
     async fn close(self: Rc<Self>, hand_over: &HandOver) {
         self.listener.stop();
@@ -144,7 +148,7 @@ impl Door {
                     let now = rt::now_ms();
                     if said_ms.is_none_or(|said| now - said >= SAY_AGAIN_MS) {
                         said_ms = Some(now);
-                        tracing::warn!(%error, "connections cannot be accepted; trying on");
+                        tracing::warn!(%error, "connections cannot be accepted; will retry");
                     }
                     if rt::is_out_of_descriptors(&error) {
                         self.relieve(&mut spare);
@@ -160,10 +164,10 @@ impl Door {
     /// Serves a new connection, or tells it that there is no room.
     fn take(&self, conn: Conn, peer: std::net::SocketAddr) {
         let core = &self.core;
-        match Guest::let_in(core, conn.fd(), peer.ip().into()) {
-            Ok(guest) => {
+        match Admission::let_in(core, conn.fd(), peer.ip().into()) {
+            Ok(admission) => {
                 let (serving, tls) = (Rc::clone(core), self.tls.clone());
-                spawn(core, async move { greet(serving, conn, guest, tls.as_deref()).await });
+                spawn(core, async move { serve(serving, conn, admission, tls.as_deref()).await });
             }
             Err(why) => {
                 if let Some(telling) = turn_away(core, conn, why, self.tls.is_none()) {
@@ -188,6 +192,7 @@ impl Door {
 }
 
 /// Spawns a task whose panic is counted and logged.
+#[track_caller]
 fn spawn(core: &Rc<Core>, task: impl Future<Output = ()> + 'static) {
     let counted = Rc::clone(core);
     rt::spawn(task, move |message| {

@@ -64,7 +64,7 @@ pub enum StartError {
     /// The pricing file is not usable.
     #[error("{0}")]
     Prices(#[from] weir_config::prices::PriceFileError),
-    /// What has been spent cannot be read: budgets would begin anew.
+    /// What has been spent cannot be read: budgets would start again from zero.
     #[error("what agents have spent cannot be read from the store: {0}")]
     Spend(#[from] weir_storage::ReadError),
     /// Tenants and keys cannot be loaded.

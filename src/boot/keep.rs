@@ -6,40 +6,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_config::vocab::Timestamp;
-use weir_storage::{ReadError, Store};
+use weir_storage::{ReadError, SpendBook, SpendRow, Store};
 
-use crate::money::Spend;
+use crate::money::{KeptSpend, Spend};
 
 /// How long spend stands in memory only.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// Takes back what was spent in the periods that still run.
-pub(super) fn restore(spend: &Spend, store: &Store) -> Result<(), ReadError> {
+pub(super) fn restore(spend: &Spend, store: &dyn SpendBook) -> Result<(), ReadError> {
     let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
-    spend.restore(store.load_spend(now_s)?, now_s);
+    spend.restore(store.load_spend(now_s)?.into_iter().map(kept).collect(), now_s);
     Ok(())
 }
 
 /// Writes down what changed, and hears which tenants another process has deleted. Blocks until it is durable; what could
 /// not be written is tried again the next time.
-pub(super) fn save(spend: &Spend, store: &Store) -> bool {
+pub(super) fn save(spend: &Spend, store: &dyn SpendBook) -> bool {
     let rows = spend.take_dirty();
     if rows.is_empty() {
         return true;
     }
-    match store.save_spend(rows.clone()) {
+    match store.save_spend(rows.iter().cloned().map(row).collect()) {
         Ok(deleted) => {
             let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
             deleted.into_iter().for_each(|(tenant, deleted_s)| spend.erase_until(tenant, deleted_s, now_s));
             true
         }
         Err(error) => {
-            tracing::warn!(%error, accounts = rows.len(), "spend could not be written down; it is kept in memory and tried again");
+            tracing::warn!(%error, accounts = rows.len(), "spend could not be saved; it stays in memory, and saving will be retried");
             spend.not_kept(&rows);
             false
         }
     }
+}
+
+fn kept(row: SpendRow) -> KeptSpend {
+    let SpendRow { tenant, agent, window, period_start_s, since_s, spent_nano_usd } = row;
+    KeptSpend { tenant, agent, window, period_start_s, since_s, spent_nano_usd }
+}
+
+fn row(kept: KeptSpend) -> SpendRow {
+    let KeptSpend { tenant, agent, window, period_start_s, since_s, spent_nano_usd } = kept;
+    SpendRow { tenant, agent, window, period_start_s, since_s, spent_nano_usd }
 }
 
 /// Does that again and again.
@@ -48,7 +58,7 @@ pub(super) async fn keep(spend: Arc<Spend>, store: Store) {
         tokio::time::sleep(KEEP_INTERVAL).await;
         let (spend, store) = (Arc::clone(&spend), store.clone());
         if tokio::task::spawn_blocking(move || save(&spend, &store)).await.is_err() {
-            tracing::error!("writing spend down panicked");
+            tracing::error!("saving spend panicked");
         }
     }
 }

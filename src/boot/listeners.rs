@@ -1,4 +1,4 @@
-//! Where the listening sockets come from: bound anew, passed by the service manager, or taken over from the process that serves
+//! Where the listening sockets come from: bound by this process, passed by the service manager, or taken over from the process that serves
 //! the address now.
 //!
 //! Invariant: every core gets at least one socket, and no two cores share one, except where fewer were passed than there are cores.
@@ -14,7 +14,7 @@ use super::takeover::{self, Asked, Inherited, STOP_LIMIT};
 use crate::rt::{self, DriverMode, Listener};
 
 /// The address is ours, or will be.
-pub(super) struct Claim {
+pub(super) struct ListenSockets {
     pub(super) addr: SocketAddr,
     source: Source,
     /// What else has been handed over or passed: a listener for metrics.
@@ -27,10 +27,10 @@ enum Source {
     Inherited(Inherited),
 }
 
-impl Claim {
+impl ListenSockets {
     /// Makes sure of `listen_addr`. With `take_over` the process that serves it is asked for its sockets; where there is none this is
     /// a start like any other.
-    pub(super) fn stake(
+    pub(super) fn acquire(
         settings: &Settings,
         cores: usize,
         mode: DriverMode,
@@ -45,7 +45,9 @@ impl Claim {
                     inherited.sockets = own;
                     return Ok(Self { addr, source: Source::Inherited(inherited), others });
                 }
-                Asked::Nobody => tracing::info!(listen = %addr, "nobody to take over from; starting as usual"),
+                Asked::Nobody => {
+                    tracing::info!(listen = %addr, "no process serves this address, so there is nothing to take over; starting as usual")
+                }
                 Asked::Stopping => {
                     tracing::info!(listen = %addr, "the process that serves the address is stopping; starting as usual");
                     wait_for_the_end(addr);
@@ -59,7 +61,7 @@ impl Claim {
         // SO_REUSEPORT lets any process of the same user join, so that an instance already running would silently share its
         // connections: a first bind without it finds that out.
         let fail = |source| StartError::Bind { addr, source };
-        let addr = Listener::claim(addr).map_err(fail)?;
+        let addr = Listener::probe_free(addr).map_err(fail)?;
         let bound = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<_>>().map_err(fail)?;
         Ok(Self { addr, source: Source::Bound(bound), others: Vec::new() })
     }
@@ -86,13 +88,16 @@ impl Claim {
         }
     }
 
-    /// The listener for metrics: the one handed over or passed, where that is the address that is wanted, else a new one.
-    pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
+    /// The listener for metrics, and whether it is new: the one handed over or passed, where that is the address that is wanted,
+    /// else a new one.
+    pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<(TcpListener, bool), StartError> {
         let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);
         let inherited = std::mem::take(&mut self.others).into_iter().filter(Listener::is_open);
         match inherited.into_iter().find(wanted) {
-            Some(inherited) => Ok(inherited),
-            None => TcpListener::bind(addr).map_err(|source| StartError::BindMetrics { addr, source }),
+            Some(inherited) => Ok((inherited, false)),
+            None => TcpListener::bind(addr)
+                .map(|bound| (bound, true))
+                .map_err(|source| StartError::BindMetrics { addr, source }),
         }
     }
 
@@ -111,7 +116,7 @@ impl Claim {
             }
             Source::Inherited(inherited) => {
                 if let Err(error) = inherited.begin() {
-                    tracing::warn!(%error, "the process that served the port has gone; its sockets are ours all the same");
+                    tracing::warn!(%error, "the process that served the port has exited; this one uses its sockets all the same");
                 }
                 // One that stopped on its own meanwhile may have ended them: they would never bring a connection.
                 let open: Vec<_> = inherited.sockets.into_iter().filter(Listener::is_open).collect();
@@ -143,7 +148,7 @@ impl Claim {
 /// Waits until nobody listens on `addr`, for as long as a process that is stopping may take for that.
 fn wait_for_the_end(addr: SocketAddr) {
     let end = Instant::now() + STOP_LIMIT;
-    while Listener::claim(addr).is_err() && Instant::now() < end {
+    while Listener::probe_free(addr).is_err() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! The separate listener for `/metrics` (`server.metrics_addr`): one plain thread that accepts, and one for each scrape.
+//! The separate listener for `/metrics` (`server.metrics_addr`), served on the control thread's runtime.
 //!
 //! Invariant: it answers `GET` and `HEAD` of `/metrics` and nothing else, to whoever asks by a name of ours and is no web page of
 //! another site. Knows no traffic.
@@ -6,88 +6,101 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::answer::Answering;
 use super::takeover::HandOver;
-use super::visitors::{Reply, Visitors};
 use crate::admit::Presented;
 use crate::admit::web::{Pages, Path, Visit};
 use crate::meter::{self, Registry};
-use crate::wire::{Fault, RequestHead};
 
-/// How often the accepting thread sees whether it is to end. The socket may be another process's by then, so it is not woken
-/// through it.
+/// How often it is looked whether another process accepts now.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The running thread.
-pub(super) struct MetricsThread {
-    stopping: Arc<AtomicBool>,
-    handle: JoinHandle<()>,
+/// Accepts from `listener` on `runtime`, until that ends or another process does.
+pub(super) fn start(
+    runtime: &Handle,
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    pages: Pages,
+    hand_over: Arc<HandOver>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let _entered = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let shared = Arc::new(Scraped { registry, pages, rendering: Semaphore::new(1) });
+    let scrapers = Answering::new(None, move |request| reply(request.map(drop), Arc::clone(&shared)));
+    let spawner = runtime.clone();
+    drop(runtime.spawn(async move {
+        while !hand_over.is_given() {
+            match tokio::time::timeout(LOOK_EVERY, listener.accept()).await {
+                Ok(Ok((stream, _))) => scrapers.serve(&spawner, stream),
+                // A scraper that left, or no descriptors: the next scrape comes in a few seconds.
+                Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => {}
+            }
+        }
+    }));
+    Ok(())
 }
 
-impl MetricsThread {
-    /// Accepts from `listener` until it is stopped, or another process does.
-    pub(super) fn start(
-        listener: TcpListener,
-        registry: Arc<Registry>,
-        pages: Pages,
-        hand_over: Arc<HandOver>,
-    ) -> io::Result<Self> {
-        // On Linux the limit on reading holds for accepting.
-        socket2::SockRef::from(&listener).set_read_timeout(Some(LOOK_EVERY))?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&stopping);
-        let handle = std::thread::Builder::new().name("weir-metrics".to_owned()).spawn(move || {
-            let scrapers = Visitors::new("weir-scrape", None, move |asked| reply(asked, &pages, &registry));
-            for number in 0.. {
-                if stop.load(Ordering::Acquire) || hand_over.is_given() {
-                    break;
-                }
-                match listener.accept() {
-                    Ok((stream, _)) => scrapers.serve(number, stream),
-                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                    // A scraper that left, or no descriptors: the next scrape comes in a few seconds.
-                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                }
-            }
-        })?;
-        Ok(Self { stopping, handle })
-    }
-
-    /// Ends the thread.
-    pub(super) fn stop(self) {
-        self.stopping.store(true, Ordering::Release);
-        if self.handle.join().is_err() {
-            tracing::error!("the metrics thread panicked");
-        }
-    }
+struct Scraped {
+    registry: Arc<Registry>,
+    pages: Pages,
+    /// One scrape at a time takes a thread of those that everything else needs, too.
+    rendering: Semaphore,
 }
 
 /// What a page, or a name that a page has pointed here, is told.
 const NO_PAGES: &str = "this listener asks for no credential, so that it answers to IP addresses, localhost, names without a dot \
                         and `server.allowed_hosts` only, and to no web page of another site\n";
 
-fn is_let_in(head: &RequestHead, pages: &Pages) -> bool {
-    let presented = Presented::read(head.fields().map(|field| (field.name_bytes(), field.value())));
-    let visit = Visit { method: head.method(), path: Path::Own, host: head.host(), lends: false };
-    pages.judge(&presented, visit).is_ok()
+fn is_let_in(request: &Request<()>, pages: &Pages) -> bool {
+    let fields = request.headers();
+    let presented = Presented::read(fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+    let named = request.uri().authority().map(http::uri::Authority::as_str);
+    let host = named.or_else(|| fields.get(HOST)?.to_str().ok());
+    let visit = Visit { method: request.method().as_str(), path: Path::Own, host, lends: false };
+    fields.get_all(HOST).iter().count() <= 1 && pages.judge(&presented, visit).is_ok()
 }
 
-fn reply(asked: Result<&RequestHead, &Fault>, pages: &Pages, registry: &Registry) -> io::Result<Reply> {
-    let status = match asked.map(|head| (head.path(), head.method())) {
-        _ if asked.is_ok_and(|head| !is_let_in(head, pages)) => 403,
-        Ok(("/metrics", "GET" | "HEAD")) => 200,
-        Ok(("/metrics", _)) => 405,
-        Ok(_) => 404,
-        Err(fault) => fault.status(),
-    };
-    let body = match status {
-        200 => registry.render().map_err(io::Error::other)?,
-        403 => NO_PAGES.to_owned(),
-        _ => String::new(),
-    };
-    let fields = if status == 405 { vec![("Allow", "GET, HEAD".to_owned())] } else { Vec::new() };
-    Ok(Reply { status, content_type: meter::CONTENT_TYPE, fields, body })
+async fn reply(request: Request<()>, scraped: Arc<Scraped>) -> Response<Full<Bytes>> {
+    if !is_let_in(&request, &scraped.pages) {
+        return plain(StatusCode::FORBIDDEN, NO_PAGES);
+    }
+    match (request.uri().path(), request.method().as_str()) {
+        ("/metrics", "GET" | "HEAD") => {}
+        ("/metrics", _) => {
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "");
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        _ => return plain(StatusCode::NOT_FOUND, ""),
+    }
+    // Closed it never is.
+    let _turn = scraped.rendering.acquire().await;
+    let registry = Arc::clone(&scraped.registry);
+    match tokio::task::spawn_blocking(move || registry.render()).await {
+        Ok(Ok(text)) => plain(StatusCode::OK, text),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the metrics could not be written out");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "")
+        }
+        // Its panic is in the log.
+        Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, ""),
+    }
+}
+
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(meter::CONTENT_TYPE));
+    response
 }

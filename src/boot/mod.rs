@@ -1,5 +1,6 @@
 //! Construction and the end: builds every part in order, starts the threads, waits for a signal, takes everything down
-//! again without losing a request or a record. The only folder that starts threads for the gateway.
+//! again without losing a request or a record. It starts the threads of the gateway, or has them started: `rt` the cores',
+//! `inference` the pool's, `storage` the writer's, `ops` those of logs and of the service manager's watchdog.
 //!
 //! ```text
 //! settings ─▶ driver probe ─▶ listeners (`starting` is answered) ─▶ store ─▶ inference pool ─▶ control thread ─▶ cores ─▶ ready
@@ -10,29 +11,39 @@
 //!
 //! | queue            | from → to           | capacity                | when full                            |
 //! |------------------|---------------------|-------------------------|--------------------------------------|
-//! | inference        | core → pool         | 4,096 jobs, 256 MiB     | span stored unanalysed, counted      |
+//! | inference        | core, pool → pool   | 4,096 a lane, 256 MiB   | stored unanalysed, counted; tenants have shares |
 //! | storage          | core, pool → writer | 65,536 spans, 64 MiB    | span dropped, counted                |
+//! | orders           | control → writer    | 4,096 changes           | 503                                  |
+//! | API lanes        | control → readers   | 56 reads, 64 changes    | 503                                  |
+//! | provider         | core: who waits     | one call a connection   | 504 after `timeout_ms`               |
+//! | idle connections | core → core         | one number              | cannot be                            |
 //! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
-//! | log              | any → log writer    | see `ops::log`          | line dropped, counted                |
-//! | access log       | core, pool → writer | see `ops::log`          | line dropped, counted                |
+//! | consumers        | core, writer → network runtime | 4,096 spans, 16 MiB each | lost for that consumer, counted |
+//! | log              | any → log writer    | 8,192 lines             | line dropped, counted                |
+//! | access log       | core, pool → writer | 8,192 lines             | line dropped, counted                |
 //! | drain            | control → core      | one message             | cannot be                            |
+//!
+//! What bounds one connection and one body on a core is `crate::limits`.
 
+mod answer;
 mod certificate;
 mod control;
 mod core;
 mod error;
+mod extensions;
 mod keep;
 mod listeners;
 mod metrics;
+mod network;
 mod parts;
 mod run;
 mod starting;
 mod takeover;
 mod validity;
-mod visitors;
 
 pub(crate) use certificate::check_certificate;
 pub use error::StartError;
+pub use extensions::{AddConsumer, Extensions};
 pub(crate) use parts::token_key_file;
-pub use run::{Gateway, start, take_over};
+pub use run::{Gateway, start, start_with};

@@ -6,33 +6,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use tokio::runtime::Handle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::Role;
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
-use weir_storage::{Backend, Store, StoreOptions};
+use weir_storage::{Backend, Store, StoreObserver, StoreOptions};
 
 use super::StartError;
-use super::core::{self, DrainOrder, Duty};
-use super::metrics::MetricsThread;
+use super::core::{self, CoreSetup, DrainOrder};
+use super::extensions::AddConsumer;
+use super::metrics;
 use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
-use crate::flow::Process;
-use crate::meter::{QueueWatch, Registry};
+use crate::feed::{self, Feed, Inlet};
+use crate::meter::{QueueGauge, Registry};
 use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::exchanges::ExchangeLog;
 use crate::ops::log::{self, LogGuard};
-use crate::ops::store::{self, PoisonedSpans, StoreWatch};
-use crate::rt::{self, CoreSeat, CoreThread, Heartbeats, TlsAcceptor};
+use crate::ops::store::{self, PoisonedSpans, StoreHealth};
+use crate::outbound::Client;
+use crate::process::Process;
+use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
 const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
 const INFERENCE_QUEUE_JOBS: usize = 4_096;
 const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
+/// Jobs for models that are looked at together when they wait together. No job waits for others to come: on a CPU a batch
+/// is no faster per text but for the shortest ones.
+const MODEL_BATCH_JOBS: usize = 8;
 
 /// Where the key of tenant tokens is kept: beside the database, unless the settings say otherwise.
 pub(crate) fn token_key_file(settings: &Settings) -> Option<PathBuf> {
@@ -67,18 +74,34 @@ pub(super) fn start_access_log(
     Ok((ExchangeLog::new(Some((format, queue))), Some(guard)))
 }
 
+/// The consumers of finished spans, if there are any.
+pub(super) fn make_feed(settings: &Settings, consumers: Vec<AddConsumer>) -> Result<Option<Feed>, StartError> {
+    if consumers.is_empty() {
+        return Ok(None);
+    }
+    let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+    let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
+    let mut feed = Feed::new(client);
+    for add in consumers {
+        add(&mut feed);
+    }
+    Ok(Some(feed))
+}
+
 pub(super) fn start_metrics(
+    runtime: &Handle,
     listener: std::net::TcpListener,
     process: &Process,
     web: &Web,
     hand_over: &Arc<HandOver>,
-) -> Result<MetricsThread, StartError> {
-    let fail = |source| StartError::Thread { what: "the metrics thread", source };
+) -> Result<(), StartError> {
+    let fail = |source| StartError::Thread { what: "the listener for metrics", source };
     let addr = listener.local_addr().map_err(fail)?;
     let pages = Pages::of_open_listener(web);
-    let thread = MetricsThread::start(listener, Arc::clone(&process.parts.registry), pages, Arc::clone(hand_over));
+    let registry = Arc::clone(&process.parts.registry);
+    metrics::start(runtime, listener, registry, pages, Arc::clone(hand_over)).map_err(fail)?;
     tracing::info!(metrics = %addr, "metrics are served without a key");
-    thread.map_err(fail)
+    Ok(())
 }
 
 pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {
@@ -90,26 +113,11 @@ pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &D
     }
 }
 
-/// Nobody waits for a report: the thread that builds it runs while nothing else wants the CPU, and at low priority where that
-/// was not enough. In memory at once, because there the writer waits for readers.
-fn let_reports_wait(profile: StorageProfile) -> fn(bool) {
-    match profile {
-        StorageProfile::Memory => |_| rt::give_way(),
-        StorageProfile::Lite => |starved| {
-            if starved {
-                rt::give_way();
-            } else {
-                rt::stand_back();
-            }
-            weir_storage::courtesy::let_others_go_first();
-        },
-    }
-}
-
 pub(super) fn open_store(
     settings: &Settings,
     registry: &Registry,
     breakers: &Arc<Breakers>,
+    feed: Option<Arc<Inlet>>,
 ) -> Result<Store, StartError> {
     let backend = match settings.storage.profile {
         StorageProfile::Lite => Backend::Sqlite {
@@ -118,13 +126,18 @@ pub(super) fn open_store(
         },
         StorageProfile::Memory => Backend::Memory { max_bytes: MEMORY_PROFILE_BYTES },
     };
+    let watch = StoreHealth { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) };
+    let observer: Arc<dyn StoreObserver> = match feed {
+        None => Arc::new(watch),
+        Some(inlet) => Arc::new(feed::Told { inlet, also: watch }),
+    };
     let store = Store::open(StoreOptions {
         backend,
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
         queue_bytes: STORAGE_QUEUE_BYTES,
-        observer: Arc::new(StoreWatch { shared: Arc::clone(registry.shared()), breakers: Arc::clone(breakers) }),
-        on_report_thread: let_reports_wait(settings.storage.profile),
+        pause: rt::yielding::pause,
+        observer,
     })?;
     store.set_retention(store::retention(&settings.storage));
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
@@ -134,14 +147,22 @@ pub(super) fn open_store(
 
 pub(super) fn start_inference(
     cores: usize,
+    several: bool,
     analyser: &Arc<Analyser>,
     registry: &Registry,
 ) -> Result<InferencePool, StartError> {
-    let options = PoolOptions { threads: cores, queue_jobs: INFERENCE_QUEUE_JOBS, queue_bytes: INFERENCE_QUEUE_BYTES };
+    let options = PoolOptions {
+        threads: cores,
+        queue_jobs: INFERENCE_QUEUE_JOBS,
+        queue_bytes: INFERENCE_QUEUE_BYTES,
+        several,
+        batch_jobs: MODEL_BATCH_JOBS,
+        batch_wait: Duration::ZERO,
+    };
     let pool = InferencePool::start(options, Arc::clone(analyser))
         .map_err(|source| StartError::Thread { what: "the inference pool", source })?;
     let watched = pool.handle();
-    registry.watch_queue(QueueWatch {
+    registry.watch_queue(QueueGauge {
         name: "inference",
         capacity: INFERENCE_QUEUE_JOBS as u64,
         depth: Box::new(move || watched.counters().queued_jobs as u64),
@@ -151,7 +172,7 @@ pub(super) fn start_inference(
 }
 
 /// What core threads have in common.
-pub(super) struct Seats {
+pub(super) struct CorePlacement {
     /// The CPUs there are, in ascending order.
     pub(super) cpus: Vec<usize>,
     pub(super) heartbeats: Arc<Heartbeats>,
@@ -162,22 +183,22 @@ pub(super) fn start_cores(
     listeners: Vec<Vec<std::net::TcpListener>>,
     tls: Option<&Arc<TlsAcceptor>>,
     hand_over: &Arc<HandOver>,
-    seats: &Seats,
+    placement: &CorePlacement,
 ) -> Result<Vec<(CoreThread, oneshot::Sender<DrainOrder>)>, StartError> {
     let fail = |source: io::Error| StartError::Thread { what: "a core thread", source };
-    let pin = listeners.len() <= seats.cpus.len();
+    let pin = listeners.len() <= placement.cpus.len();
     let mut cores = Vec::with_capacity(listeners.len());
     let mut listening = Vec::with_capacity(listeners.len());
     for (index, listeners) in listeners.into_iter().enumerate() {
         let (order, ordered) = oneshot::channel();
         let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         let process = Arc::clone(process);
-        let cpu = seats.cpus.get(index).copied().filter(|_| pin);
-        let seat = CoreSeat { index, cpu, pulse: Arc::clone(&seats.heartbeats) };
+        let cpu = placement.cpus.get(index).copied().filter(|_| pin);
+        let start = CoreStart { index, cpu, pulse: Arc::clone(&placement.heartbeats) };
         let mode = process.parts.mode;
         let (tls, hand_over) = (tls.cloned(), Arc::clone(hand_over));
-        let duty = Duty { process, index, listeners, tls, hand_over, order: ordered, listening: ready };
-        let thread = rt::start_core(seat, mode, move || Box::pin(core::run(duty))).map_err(fail)?;
+        let setup = CoreSetup { process, index, listeners, tls, hand_over, order: ordered, listening: ready };
+        let thread = rt::start_core(start, mode, move || Box::pin(core::run(setup))).map_err(fail)?;
         cores.push((thread, order));
         listening.push(is_ready);
     }
@@ -187,28 +208,4 @@ pub(super) fn start_cores(
         }
     }
     Ok(cores)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reports_are_built_while_nothing_else_wants_the_cpu_and_in_memory_at_low_priority() {
-        // Niceness and policy as proc_pid_stat(5) numbers them, counted behind the name, which may hold blanks.
-        let account = |field: usize| -> i32 {
-            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-            stat.rsplit_once(')').unwrap().1.split_whitespace().nth(field - 3).unwrap().parse().unwrap()
-        };
-        let starting = |profile, starved| {
-            std::thread::spawn(move || {
-                let_reports_wait(profile)(starved);
-                (account(19) > 0, account(41))
-            })
-        };
-        let (lite, memory) = (StorageProfile::Lite, StorageProfile::Memory);
-        let threads = [starting(lite, false), starting(lite, true), starting(memory, false)];
-        let policies = [libc::SCHED_IDLE, libc::SCHED_OTHER, libc::SCHED_OTHER];
-        assert_eq!(threads.map(|thread| thread.join().unwrap()), policies.map(|policy| (true, policy)));
-    }
 }

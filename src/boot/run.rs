@@ -10,26 +10,28 @@ use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::Timestamp;
 use weir_inference::{Analyser, Pool as InferencePool};
-use weir_storage::Store;
 use weir_storage::audit::AuditEvent;
+use weir_storage::{AuditLog as _, SpanLog, Store};
 
 use super::StartError;
 use super::certificate::Certificate;
 use super::control::{Control, ControlThread};
 use super::core::DrainOrder;
+use super::extensions::Extensions;
 use super::keep;
-use super::listeners::Claim;
-use super::metrics::MetricsThread;
+use super::listeners::ListenSockets;
+use super::network::Consumers;
 use super::parts::{
-    Seats, allow_descriptors, open_store, start_access_log, start_cores, start_inference, start_metrics,
-    token_key_file, warn_when_nobody_can_administer,
+    CorePlacement, allow_descriptors, make_feed, open_store, start_access_log, start_cores, start_inference,
+    start_metrics, token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
 use crate::admit::Guard;
 use crate::admit::web::Pages;
 use crate::api;
-use crate::flow::{Process, ProcessParts};
+use crate::control::{CALLS_PER_CORE, channel};
+use crate::feed::Feed;
 use crate::forward::Peer;
 use crate::identity::Identities;
 use crate::meter::Registry;
@@ -40,10 +42,16 @@ use crate::ops::cores::CorePulses;
 use crate::ops::health::{Facts, Health, Io};
 use crate::ops::live::LiveSettings;
 use crate::ops::log::LogGuard;
-use crate::ops::memory::{self, Memory};
+use crate::ops::memory::{self, MemoryLimit};
 use crate::ops::reload::Reloaders;
 use crate::ops::store::{breaker_advice, space};
+use crate::process::{Process, ProcessParts};
+use crate::redaction::Redaction;
+use crate::reports::ReportBuilder;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
+
+/// How long consumers of finished spans may take to deal with what there is at the end.
+const CONSUMERS_LIMIT: Duration = Duration::from_secs(5);
 
 /// A running gateway.
 pub struct Gateway {
@@ -52,8 +60,9 @@ pub struct Gateway {
     process: Arc<Process>,
     health: Arc<Health>,
     store: Store,
+    reports: Arc<ReportBuilder>,
     identities: Arc<Identities>,
-    metrics: Option<MetricsThread>,
+    consumers: Option<Consumers>,
     inference: InferencePool,
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
@@ -73,19 +82,20 @@ pub struct Gateway {
 /// # Errors
 /// [`StartError`]; what had been started is taken down again when it is dropped.
 pub fn start(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartError> {
-    begin(loaded, registry, false)
+    start_with(loaded, registry, false, Extensions::default())
 }
 
-/// As [`start`], in the place of the process that serves the address now, if there is one: it hands its sockets over and
-/// drains.
+/// As [`start`], with `extensions`. To `take_over` is to start in the place of the process that serves the address now, if
+/// there is one: it hands its sockets over and drains.
 ///
 /// # Errors
 /// As [`start`].
-pub fn take_over(loaded: Loaded, registry: Arc<Registry>) -> Result<Gateway, StartError> {
-    begin(loaded, registry, true)
-}
-
-fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gateway, StartError> {
+pub fn start_with(
+    loaded: Loaded,
+    registry: Arc<Registry>,
+    take_over: bool,
+    extensions: Extensions,
+) -> Result<Gateway, StartError> {
     let live = Arc::new(LiveSettings::new(loaded));
     let settings = live.snapshot().load_full();
     let reloaders = Reloaders::default();
@@ -99,9 +109,16 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     if let Some(certificate) = certificate {
         reloaders.add("certificate", move || certificate.reload());
     }
-    let mut claim = Claim::stake(&settings, cores, mode, take_over)?;
-    let addr = claim.addr;
-    let metrics = settings.server.metrics_addr.map(|addr| claim.metrics(addr)).transpose()?;
+    let mut sockets = ListenSockets::acquire(&settings, cores, mode, take_over)?;
+    let addr = sockets.addr;
+    let (metrics, unanswered) = match settings.server.metrics_addr {
+        None => (None, Vec::new()),
+        Some(addr) => {
+            let (listener, is_new) = sockets.metrics(addr)?;
+            let own = listener.try_clone().ok().filter(|_| is_new);
+            (Some(listener), own.into_iter().collect())
+        }
+    };
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
     let facts = Facts {
@@ -112,41 +129,56 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     };
     let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
     health.set_io(Io { driver: mode.driver(), ring_mode: mode.ring().to_owned() });
-    let starting = Starting::answer(claim.bound(), Arc::clone(&settings), Arc::clone(&health), tls.clone())
-        .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })?;
+    let say_starting = |listeners, tls| {
+        Starting::answer(listeners, Arc::clone(&settings), Arc::clone(&health), tls)
+            .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })
+    };
+    let starting = (say_starting(sockets.bound(), tls.clone())?, say_starting(unanswered, None)?);
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
-    reloaders.add("prices", {
+    if settings.cost_estimation.pricing_file.is_some() {
         let prices = Arc::clone(&prices);
-        move || prices.reload().map_err(|error| error.to_string())
+        reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
+    }
+    let feed = make_feed(&settings, extensions.consumers)?;
+    let inlet = feed.as_ref().map(Feed::inlet);
+    let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
+    let consumers = feed.map(|feed| {
+        let log: Arc<dyn SpanLog> = Arc::new(store.clone());
+        Consumers::start(feed, &log, &registry)
     });
-    let store = open_store(&settings, &registry, &breakers)?;
+    let consumers =
+        consumers.transpose().map_err(|source| StartError::Thread { what: "the network runtime", source })?;
     health.watch_space({
         let store = store.clone();
         move || space(&store)
     });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
-    let analyser = Arc::new(Analyser::builtin()?);
-    let inference = start_inference(cores, &analyser, &registry)?;
-    let identities = Identities::load(store.clone(), token_key_file(&settings))?.forgetting({
+    let analyser = Arc::new(Analyser::with(extensions.detectors)?);
+    let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
+    let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
+    reports.resume();
+    let identities = Identities::load(Arc::new(store.clone()), token_key_file(&settings))?.forgetting({
         let spend = Arc::clone(&spend);
         move |tenant| spend.erase(tenant, Timestamp::now().micros() / 1_000_000)
     });
     let identities = Arc::new(identities);
     let guard = Arc::new(Guard::new(&settings.auth, Arc::clone(identities.directory())));
+    let redaction = Arc::new(Redaction::new(&settings.auth));
     warn_when_nobody_can_administer(&settings, identities.directory());
     if let Some(advice) = breaker_advice(&settings) {
         tracing::warn!("{advice}");
     }
     let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
-    let (handle, calls) = api::channel(cores * api::CALLS_PER_CORE);
+    let (handle, calls) = channel(cores * CALLS_PER_CORE);
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
     let control = ControlThread::start(Control {
         store: store.clone(),
+        reports: Arc::clone(&reports),
         store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
         identities: Arc::clone(&identities),
-        guard: Arc::clone(&guard),
+        redaction: Arc::clone(&redaction),
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&registry),
@@ -159,17 +191,22 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
     let process = Process::new(ProcessParts {
+        taps: extensions.taps,
         prices,
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         analyser,
+        outside: extensions.outside,
         inference: inference.handle(),
         guard,
+        redaction,
         pages: Pages::new(&settings.web, settings.auth.enabled),
         sink: store.sink(),
+        feed: inlet,
         breakers,
         peer,
         api: handle,
+        terms: api::terms,
         exchanges,
         health: Arc::clone(&health),
         registry,
@@ -177,18 +214,20 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         instance: format!("1.1 weir-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]),
         listen: addr,
         cores,
-        body_bytes: usize::try_from(memory::body_bytes(&settings, Memory::allowed())).unwrap_or(usize::MAX),
+        body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
-    let hand_over = Arc::new(HandOver::new(claim.is_lent()));
+    let hand_over = Arc::new(HandOver::new(sockets.is_lent()));
     drop(starting);
-    let listeners = claim.open(cores, mode)?;
+    let listeners = sockets.open(cores, mode)?;
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
-    let metrics = metrics.map(|listener| start_metrics(listener, &process, &settings.web, &hand_over)).transpose()?;
-    let seats = Seats { cpus, heartbeats: Arc::clone(&heartbeats) };
-    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &seats)?;
+    if let Some(listener) = metrics {
+        start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over)?;
+    }
+    let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
+    let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
     health.ready();
     Ok(Gateway {
         addr,
@@ -196,7 +235,8 @@ fn begin(loaded: Loaded, registry: Arc<Registry>, take_over: bool) -> Result<Gat
         process,
         health,
         store,
-        metrics,
+        reports,
+        consumers,
         identities,
         inference,
         control,
@@ -281,7 +321,7 @@ impl Gateway {
     /// Stops accepting, lets what is in flight finish within `shutdown.timeout_seconds`, commits every record and ends
     /// all threads. True when nothing was cut and nothing lost.
     pub fn stop(self) -> bool {
-        let Self { process, health, store, identities, metrics, inference, control, cores, .. } = self;
+        let Self { process, health, store, reports, consumers, identities, inference, control, cores, .. } = self;
         let (hand_over, shutdown_limit, access_log) = (self.hand_over, self.shutdown_limit, self.access_log);
         hand_over.stop();
         let started = Instant::now();
@@ -316,10 +356,12 @@ impl Gateway {
         if let Err(error) = identities.write_uses() {
             tracing::warn!(%error, "the last uses of keys could not be written down");
         }
-        clean &= store.close(left());
-        if let Some(metrics) = metrics {
-            metrics.stop();
+        reports.close();
+        if let Some(consumers) = consumers {
+            store.flush(left() / 2);
+            consumers.stop(left().min(CONSUMERS_LIMIT));
         }
+        clean &= store.close(left());
         control.stop();
         process.parts.exchanges.sum_up(u32::MAX);
         drop(access_log);

@@ -8,7 +8,7 @@
 //! | `/readyz`      | 503 `starting`                  |
 //! | everything else| 503 `service_starting`, retry   |
 //!
-//! Only sockets that this process has bound itself are answered on. Those of a process that is taken over are served by it
+//! The listener for metrics says the same. Only sockets that this process has bound itself are answered on. Those of a process that is taken over are served by it
 //! until this one is ready, and clients of a service manager's socket wait: that is what it holds the socket for.
 //!
 //! Invariant: no core accepts before the thread has ended, so none waits for a connection that went elsewhere.
@@ -20,17 +20,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::Full;
+use tokio::runtime::Runtime;
 use weir_config::Settings;
 use weir_config::vocab::{Dialect, TraceId};
 
-use super::visitors::{Reply, Visitors};
-use crate::api;
+use super::answer::Answering;
+use crate::control::probe;
 use crate::exchange::Refusal;
-use crate::flow::fault_refusal;
 use crate::inspect;
 use crate::ops::health::Health;
 use crate::rt::{self, TlsAcceptor};
-use crate::wire::{Fault, RequestHead};
 
 /// How often the thread sees whether it is to end: what a start is longer for it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -54,15 +57,25 @@ impl Starting {
             return Ok(Self { over, handle: None });
         }
         let stop = Arc::clone(&over);
+        // Accepts here and answers on a thread of the runtime's: the sockets are the cores', which wait in ways of their own.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("weir-starting")
+            .enable_all()
+            .build()?;
         let handle = std::thread::Builder::new().name("weir-starting".to_owned()).spawn(move || {
-            let visitors = Visitors::new("weir-visitor", tls, move |asked| Ok(reply(asked, &settings, &health)));
-            let mut number = 0;
+            let answering = Answering::new(tls, move |request| {
+                std::future::ready(reply(request.method(), request.uri().path(), &settings, &health))
+            });
             while !stop.load(Ordering::Acquire) {
-                if let Some(stream) = rt::accept_any(&listeners, LOOK_EVERY) {
-                    number += 1;
-                    visitors.serve(number, stream);
+                let Some(stream) = rt::accept_any(&listeners, LOOK_EVERY) else { continue };
+                let _entered = runtime.enter();
+                let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::TcpStream::from_std(stream));
+                if let Ok(stream) = stream {
+                    answering.serve(runtime.handle(), stream);
                 }
             }
+            finish(runtime, answering);
         })?;
         Ok(Self { over, handle: Some(handle) })
     }
@@ -77,40 +90,45 @@ impl Drop for Starting {
     }
 }
 
-fn reply(asked: Result<&RequestHead, &Fault>, settings: &Settings, health: &Health) -> Reply {
-    let head = match asked {
-        Ok(head) => head,
-        Err(fault) => return refused(&fault_refusal(fault), Dialect::ChatCompletions),
-    };
+/// Lets the last clients have their answers; the start does not wait for that.
+fn finish(runtime: Runtime, answering: Arc<Answering>) {
+    let ending = std::thread::Builder::new().name("weir-starting".to_owned()).spawn(move || {
+        runtime.block_on(answering.finished());
+        runtime.shutdown_background();
+    });
+    if let Err(error) = ending {
+        tracing::debug!(%error, "the last clients of the start were cut");
+    }
+}
+
+fn reply(method: &Method, path: &str, settings: &Settings, health: &Health) -> Response<Full<Bytes>> {
     // A report that has been moved leaves its path to the provider.
-    let path = match head.path() {
+    let probed = match path {
         path if path == settings.health_check.path => "/health",
         "/health" => "",
         path => path,
     };
-    let Some(answer) = api::probe(health, head.method(), path) else {
-        let refusal = Refusal::new(
-            503,
-            "service_starting",
-            "the gateway is starting: its database is being opened and its parts are being built; ask again in a \
-             second, or wait until /readyz answers 200",
-        );
-        let dialect = inspect::route(None, head.path(), &settings.upstream.host).dialect;
-        return refused(&refusal.header("Retry-After", 1), dialect);
-    };
-    Reply {
-        status: answer.status().as_u16(),
-        content_type: "application/json",
-        fields: Vec::new(),
-        body: String::from_utf8_lossy(answer.body()).into_owned(),
+    if let Some(answer) = probe(health, method.as_str(), probed) {
+        return answer.map(Full::new);
     }
+    let refusal = Refusal::new(
+        503,
+        "service_starting",
+        "the gateway is starting: its database is being opened and its parts are being built; ask again in a second, or \
+         wait until /readyz answers 200",
+    );
+    let dialect = inspect::route(None, path, &settings.upstream.host).dialect;
+    refused(&refusal.header("Retry-After", 1), dialect)
 }
 
-fn refused(refusal: &Refusal, dialect: Dialect) -> Reply {
-    Reply {
-        status: refusal.status,
-        content_type: "application/json",
-        fields: refusal.headers.clone(),
-        body: String::from_utf8_lossy(&refusal.body(dialect, TraceId::fresh())).into_owned(),
+fn refused(refusal: &Refusal, dialect: Dialect) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(refusal.body(dialect, TraceId::fresh()))));
+    *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in &refusal.headers {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(*name, value);
+        }
     }
+    response
 }

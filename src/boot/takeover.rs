@@ -15,7 +15,7 @@
 //! a socket beside the database, in a folder where nobody else can put one; without such a folder at one with an abstract name
 //! (unix(7)), which any local user could take first. Each side checks the other's user.
 //!
-//! A process that is told to stop gives nothing away any more: it closes the door, and whoever asks binds anew. Sockets that
+//! A process that is told to stop gives nothing away any more: it refuses takeovers, and a process that asks binds its own sockets. Sockets that
 //! are out already when that happens stay open for the one that has them.
 //!
 //! Invariant: at any time at most one process accepts from a socket; what has been given away is not shut down.
@@ -52,7 +52,7 @@ pub(super) struct HandOver {
     /// [`OUT`] and [`STOPPING`], in one word so that one of two that meet sees the other.
     state: AtomicU8,
     /// Where somebody waits.
-    door: Mutex<Option<Place>>,
+    socket_at: Mutex<Option<Place>>,
     stopped: AtomicUsize,
 }
 
@@ -77,19 +77,19 @@ impl HandOver {
         self.lent
     }
 
-    /// This process stops: from now on nobody gets the sockets, except who has them already. To be called first of all.
+    /// This process stops: from now on no process gets the sockets, except one that has them already. To be called first of all.
     pub(super) fn stop(&self) {
         self.state.fetch_or(STOPPING, Ordering::AcqRel);
-        let place = self.door.lock().clone();
+        let place = self.socket_at.lock().clone();
         if let Some(name) = place.and_then(|place| place.name().ok()) {
-            // Wakes who waits at the door, so that the name is free for another process.
+            // Wakes the thread that accepts takeovers, so that the name is free for another process.
             drop(UnixStream::connect_addr(&name));
         }
     }
 
-    /// Nobody waits any more. Before the door is closed: another process may open one there from then on.
-    fn close_door(&self) {
-        if let Some(Place::File(path)) = self.door.lock().take() {
+    /// No process waits for a takeover any more. To be done before the socket is closed: another process may open one there from then on.
+    fn close_socket(&self) {
+        if let Some(Place::File(path)) = self.socket_at.lock().take() {
             // Gone already, perhaps with its folder.
             drop(std::fs::remove_file(path));
         }
@@ -128,7 +128,7 @@ impl HandOver {
 enum Place {
     /// A socket in a folder of ours.
     File(PathBuf),
-    /// A name that is nobody's before it is taken.
+    /// An abstract name, which any process can take first.
     Abstract(SocketAddr),
 }
 
@@ -152,9 +152,9 @@ impl Place {
         // One that a killed process has left is replaced; who serves the address is the only one to offer it.
         let mut fresh = path.clone().into_os_string();
         fresh.push(format!(".{}", std::process::id()));
-        let door = UnixListener::bind(&fresh)?;
+        let listener = UnixListener::bind(&fresh)?;
         match std::fs::rename(&fresh, path) {
-            Ok(()) => Ok(door),
+            Ok(()) => Ok(listener),
             Err(error) => {
                 drop(std::fs::remove_file(&fresh));
                 Err(error)
@@ -190,13 +190,13 @@ pub(super) fn offer(
     for place in Place::all(addr, folder) {
         opened = place.open();
         if opened.is_ok() {
-            *hand_over.door.lock() = Some(place);
+            *hand_over.socket_at.lock() = Some(place);
             break;
         }
     }
-    let door = opened?;
+    let listener = opened?;
     std::thread::Builder::new().name("weir-take-over".to_owned()).spawn(move || {
-        let Some(stream) = wait_at(door, &sockets, cores, &hand_over) else { return };
+        let Some(stream) = wait_at(listener, &sockets, cores, &hand_over) else { return };
         tracing::info!("another process takes over the listening sockets");
         hand_over.given.store(true, Ordering::Release);
         stop();
@@ -207,27 +207,28 @@ pub(super) fn offer(
     Ok(())
 }
 
-/// Waits at the door until a process has the sockets and is ready; `None` when this one stops first. The door is closed then:
+/// Waits at the socket until a process has the sockets and is ready; `None` when this one stops first. The socket is closed then:
 /// the name has to be free before the other process offers the sockets in its turn.
-fn wait_at(door: UnixListener, sockets: &[TcpListener], cores: usize, hand_over: &HandOver) -> Option<UnixStream> {
-    while let Ok((stream, _)) = door.accept() {
+fn wait_at(listener: UnixListener, sockets: &[TcpListener], cores: usize, hand_over: &HandOver) -> Option<UnixStream> {
+    while let Ok((stream, _)) = listener.accept() {
         if !rt::handover::is_trusted(&stream) {
             continue;
         }
         if !hand_over.lend() {
-            // Who asks waits until the address can be bound anew, and then finds the name free: it goes before `stream`.
+            // The process that asks waits until the address can be bound again, and then finds the name free: it is dropped
+            // before `stream`.
             hand_over.wait_for(cores);
-            hand_over.close_door();
-            drop(door);
+            hand_over.close_socket();
+            drop(listener);
             return None;
         }
         match give(&stream, sockets) {
             Ok(()) => {
-                hand_over.close_door();
+                hand_over.close_socket();
                 return Some(stream);
             }
             Err(error) => {
-                tracing::warn!(%error, "a process that wanted to take over gave up; serving on");
+                tracing::warn!(%error, "a process that wanted to take over gave up; this one keeps serving");
                 hand_over.take_back();
             }
         }
@@ -257,7 +258,7 @@ pub(super) enum Asked {
     Inherited(Inherited),
     /// Nobody offers any.
     Nobody,
-    /// Who serves the address is on its way out, and gives nothing away.
+    /// The process that serves the address is stopping, and gives nothing away.
     Stopping,
 }
 
@@ -277,7 +278,7 @@ pub(super) fn ask(addr: SocketAddr, folder: Option<&Path>) -> io::Result<Asked> 
             // Anybody may take an abstract name. If that one serves the address, it cannot be bound, and the start says so.
             Ok(_) => tracing::warn!(
                 listen = %addr,
-                "a process of another user waits where the gateway's predecessor would; it is passed over"
+                "a process of another user listens on the socket for takeovers; it is ignored"
             ),
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {}
             Err(error) => return Err(error),
@@ -342,7 +343,7 @@ mod tests {
         assert!(!matches!(asking.join().unwrap(), Asked::Inherited(_)));
         let end = Instant::now() + STOP_LIMIT;
         while !matches!(ask(addr, None).unwrap(), Asked::Nobody) {
-            assert!(Instant::now() < end, "the door is closed");
+            assert!(Instant::now() < end, "the socket is closed");
         }
         assert!(!stopped.load(Ordering::SeqCst), "nobody has taken over");
         Place::Abstract(addr).open().unwrap();
@@ -395,7 +396,7 @@ mod tests {
         hand_over.stop();
         let end = Instant::now() + STOP_LIMIT;
         while path.exists() {
-            assert!(Instant::now() < end, "the door is closed");
+            assert!(Instant::now() < end, "the socket is closed");
             std::thread::yield_now();
         }
     }

@@ -1,12 +1,16 @@
 //! The command line: what can be asked of the binary, one file per command that does more than a few lines.
 //!
 //! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
-//! no, 2 for a command line that makes no sense, 78 for settings or an environment that allow no start.
+//! no, 2 for a command line that makes no sense or input that cannot be read, 78 for settings or an environment that allow no start.
 
+mod demo;
 mod doctor;
+mod rules;
+mod scan;
 mod serve;
 mod settings;
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,10 +20,12 @@ use clap_complete::Shell;
 use weir_config::Sources;
 use weir_config::settings::StorageProfile;
 
-use crate::boot::StartError;
+use crate::boot::{Extensions, StartError};
 
 /// Exit code when the settings or the environment do not allow a start (sysexits.h EX_CONFIG).
 const EXIT_CONFIG: u8 = 78;
+/// Exit code of a command that makes no sense, or that could not read what it was to read.
+const EXIT_USAGE: u8 = 2;
 
 /// LLM egress gateway: a transparent proxy that records, scores and limits every LLM call.
 ///
@@ -75,6 +81,11 @@ enum Command {
     Migrate,
     /// See Weir at work: a fake provider, the gateway in front of it, a handful of calls, and the traces they left.
     Demo(DemoOptions),
+    /// Say what the gateway would find in files, directories or standard input, without running it.
+    Scan(scan::ScanOptions),
+    /// Look up the rules behind the findings, and try them.
+    #[command(subcommand)]
+    Rules(rules::RulesCommand),
     /// Print the version.
     Version,
     /// Print a completion script, e.g. `weir completions bash > /etc/bash_completion.d/weir`.
@@ -125,26 +136,33 @@ struct ServeOptions {
 
 /// Options of `weir demo`.
 #[derive(Debug, Clone, Args)]
-pub struct DemoOptions {
+struct DemoOptions {
     /// End after printing the traces instead of staying up.
     #[arg(long)]
-    pub once: bool,
+    once: bool,
     /// Keep the database at this path instead of a temporary one.
     #[arg(long, value_name = "FILE")]
-    pub database: Option<PathBuf>,
+    database: Option<PathBuf>,
 }
 
 /// Runs the command line this process was started with.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    run_with(std::env::args_os(), Extensions::default())
+}
+
+/// Runs the command line `args`, the program's name first, in a gateway with `extensions`.
+pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions) -> ExitCode {
+    let cli = Cli::parse_from(args);
     let outcome = match cli.command.unwrap_or(Command::Serve(ServeOptions::default())) {
-        Command::Serve(how) => serve::run(&cli.options, &how),
+        Command::Serve(how) => serve::run(&cli.options, &how, extensions),
         Command::Check => settings::check(&cli.options),
         Command::Config(ConfigCommand::Print { format }) => settings::print(&cli.options, format),
         Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
         Command::Doctor => Ok(doctor::run(&cli.options)),
         Command::Migrate => migrate(&cli.options),
-        Command::Demo(options) => crate::demo::run(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::Scan(options) => scan::run(&cli.options, &options, extensions),
+        Command::Rules(command) => rules::run(&command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)
@@ -191,7 +209,7 @@ fn print_bytes(bytes: &[u8]) -> ExitCode {
 }
 
 /// Prints one line for the user. A closed pipe is nobody's loss.
-pub(crate) fn say(line: &str) {
+fn say(line: &str) {
     drop(writeln!(std::io::stdout(), "{line}"));
 }
 

@@ -9,13 +9,13 @@ use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 
 use super::{Options, ServeOptions, sources};
-use crate::boot::{self, Gateway, StartError};
+use crate::boot::{self, Extensions, Gateway, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
 use crate::ops::notify::Notifier;
 
 /// Runs the gateway until a signal ends it.
-pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, StartError> {
+pub(super) fn run(options: &Options, how: &ServeOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
     let registry = Arc::new(Registry::new());
     let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
@@ -25,8 +25,7 @@ pub(super) fn run(options: &Options, how: &ServeOptions) -> Result<ExitCode, Sta
     for warning in loaded.alarms.iter().chain(&loaded.warnings).chain(&loaded.remarks()) {
         tracing::warn!("{warning}");
     }
-    let start = if how.take_over { boot::take_over } else { boot::start };
-    let mut gateway = start(loaded.clone(), registry)?;
+    let mut gateway = boot::start_with(loaded.clone(), registry, how.take_over, extensions)?;
     // No signal of our own: one that came together with somebody else's would be the second.
     let handle = signals.handle();
     gateway.offer_sockets(move || handle.close());

@@ -5,21 +5,28 @@ use std::process::ExitCode;
 use super::{Options, PrintFormat, doctor, say, sources};
 use crate::boot::StartError;
 use crate::ops::log;
+use crate::ops::store::breaker_advice;
 
 /// Says whether a start would accept the settings and the files they name.
 pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(options))?;
     log::check_filter(&loaded.settings.logging.filter)?;
-    for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
+    let breaker = breaker_advice(&loaded.settings).map(str::to_owned);
+    for warning in loaded.warnings.iter().chain(&loaded.remarks()).chain(&breaker) {
         say(&format!("warning: {warning}"));
     }
-    let file =
-        loaded.config_file.as_ref().map_or_else(|| "built-in defaults".to_owned(), |file| file.display().to_string());
-    say(&format!("{file}: ok"));
     let mut findings = doctor::identity(&loaded);
     findings.extend(doctor::files(&loaded));
+    let failures = findings.iter().filter(|finding| finding.is_failure()).count();
+    let file =
+        loaded.config_file.as_ref().map_or_else(|| "built-in defaults".to_owned(), |file| file.display().to_string());
+    say(&match failures {
+        0 => format!("{file}: ok"),
+        1 => format!("{file}: the settings can be read, but one line below says FAIL: Weir would not start"),
+        _ => format!("{file}: the settings can be read, but {failures} lines below say FAIL: Weir would not start"),
+    });
     findings.iter().for_each(|finding| say(&finding.to_string()));
-    Ok(if findings.iter().any(doctor::Finding::is_failure) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints the settings in effect.

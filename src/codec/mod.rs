@@ -4,6 +4,8 @@
 //! only, stacked ones are refused; output is bounded by a cap and by a ratio to the input, so that a small body cannot
 //! make a large text. Must not know: JSON, providers, what the text is for.
 
+pub mod amazon;
+
 use std::io::{self, Write};
 
 use brotli_decompressor::DecompressorWriter;

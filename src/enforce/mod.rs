@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
-use weir_config::vocab::Finding;
+use weir_config::vocab::{Finding, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
 
@@ -103,6 +103,57 @@ pub fn refusal(findings: &[Finding], rules: &Enforcement) -> Refusal {
     )
     .header("x-should-retry", "false")
     .with("findings", listed)
+}
+
+/// What was not read of a request, and what the request is for.
+#[derive(Debug)]
+pub struct Unseen<'a> {
+    /// What was not read.
+    pub unread: UnreadSet,
+    /// Why the body could not be read as what it claims to be.
+    pub unreadable: Option<&'a str>,
+    /// Files are what the operation is for.
+    pub takes_files: bool,
+    /// Its tokens become a vector: nothing follows what they say.
+    pub is_embedding: bool,
+}
+
+/// What was not read must not pass a gateway that blocks: a provider may read it. Files pass where they are what the
+/// operation is for, and inside JSON, where models take them as pictures and sounds. Tokens pass where they become a vector.
+///
+/// # Errors
+/// What was not read and has to be.
+pub fn refuse_unread(seen: &Unseen<'_>, rules: &Enforcement) -> Result<(), Refusal> {
+    let refused = |reason: &Unread| match reason {
+        Unread::BinaryPart | Unread::WebSocket => false,
+        Unread::FilePart | Unread::MediaType => !seen.takes_files,
+        Unread::TokenIds => !seen.is_embedding,
+        Unread::Truncated | Unread::UnreadableBody => true,
+    };
+    let Some(worst) = seen.unread.iter().filter(refused).last().filter(|_| can_block(rules)) else {
+        return Ok(());
+    };
+    let (what, instead) = match worst {
+        Unread::UnreadableBody => {
+            (seen.unreadable.unwrap_or("a text in it is not UTF-8"), "send it as plain UTF-8 JSON")
+        }
+        Unread::Truncated => {
+            ("more than is looked at", "send less at a time, and within `max_request_size_bytes` unpacked")
+        }
+        Unread::TokenIds => ("a prompt of token numbers", "send the prompt as text"),
+        _ => ("a binary file where this version expects none", "send it to an operation for files"),
+    };
+    let message = format!(
+        "the request body cannot be inspected in full ({what}), and `enforcement` blocks requests (`enforcement.mode`, \
+         `enforcement.categories`); {instead}"
+    );
+    Err(Refusal::new(400, "invalid_request", message))
+}
+
+/// The refusal of a request for a stream where streaming is switched off.
+pub fn streaming_refusal() -> Refusal {
+    let message = "streaming is switched off by `enable_streaming: false`; send `\"stream\": false`";
+    Refusal::new(400, "streaming_disabled", message)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Who sends a request, once that has been settled: made at admission and nowhere else.
+//! The sender of a request, once that has been settled: made at admission and nowhere else.
 
 use std::borrow::Cow;
 
 use weir_config::vocab::{KeyId, Role, TenantId};
 
-/// The sender of one request. Never outlives it: the next request on the same connection is asked anew.
+/// The sender of one request. Never outlives it: the next request on the same connection is authenticated again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// Whose data, limits and spend this request concerns.

@@ -6,6 +6,11 @@
 use serde_json::{Map, Value, json};
 use weir_config::vocab::{Dialect, TraceId};
 
+use crate::wire::Fault;
+
+/// The methods of every target.
+pub const ALLOW: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
 /// A request that Weir answers itself with an error.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
@@ -48,6 +53,17 @@ impl Refusal {
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.extra.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// A framing fault.
+    pub fn broken_framing(fault: &Fault) -> Self {
+        let error_type = match fault.status() {
+            405 => "method_not_allowed",
+            413 => "request_too_large",
+            _ => "invalid_request",
+        };
+        let refusal = Self::new(fault.status(), error_type, fault.message()).closing();
+        if fault.status() == 405 { refusal.header("Allow", ALLOW) } else { refusal }
     }
 
     /// The upstream could not be reached.

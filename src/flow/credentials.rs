@@ -8,12 +8,12 @@ use bytes::BufMut;
 use weir_config::Settings;
 use weir_config::vocab::{Dialect, SharedSecret};
 
-use crate::admit::Guard;
+use crate::redaction::Redaction;
 use crate::wire::{FieldRef, HeadWriter, RequestHead};
 
 /// The provider's credential in the making of one head.
-pub(super) struct Credentials<'a> {
-    guard: &'a Guard,
+pub(crate) struct Credentials<'a> {
+    redaction: &'a Redaction,
     /// What the client gives in `X-Service-Upstream-Authorization`; it takes the place of `Authorization`.
     given: Option<&'a [u8]>,
     /// Ours, as long as the client has not brought its own.
@@ -21,15 +21,15 @@ pub(super) struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    pub(super) fn new(guard: &'a Guard, head: &'a RequestHead, settings: &'a Settings) -> Self {
-        let given = guard.is_enabled().then(|| head.get("x-service-upstream-authorization")).flatten();
-        let given = given.filter(|value| !value.is_empty() && !guard.keeps(b"authorization", value));
-        Self { guard, given, supplied: settings.upstream_api_key.as_ref() }
+    pub(crate) fn new(redaction: &'a Redaction, head: &'a RequestHead, settings: &'a Settings) -> Self {
+        let given = redaction.is_enabled().then(|| head.get("x-service-upstream-authorization")).flatten();
+        let given = given.filter(|value| !value.is_empty() && !redaction.keeps(b"authorization", value));
+        Self { redaction, given, supplied: settings.upstream_api_key.as_ref() }
     }
 
     /// Whether a field goes on to the provider, as far as credentials are concerned.
-    pub(super) fn let_pass(&mut self, field: FieldRef<'_>) -> bool {
-        if self.guard.keeps(field.name_bytes(), field.value()) {
+    pub(crate) fn let_pass(&mut self, field: FieldRef<'_>) -> bool {
+        if self.redaction.keeps(field.name_bytes(), field.value()) {
             return false;
         }
         if self.given.is_none() && self.supplied.is_none() {
@@ -46,7 +46,7 @@ impl<'a> Credentials<'a> {
     }
 
     /// Adds what the client's own fields did not bring.
-    pub(super) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, dialect: Dialect) {
+    pub(crate) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, dialect: Dialect) {
         match (self.given, self.supplied) {
             (Some(authorization), _) => writer.field("Authorization", authorization),
             (None, Some(key)) if dialect == Dialect::Messages => writer.field("x-api-key", key.expose()),

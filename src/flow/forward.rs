@@ -1,4 +1,4 @@
-//! The stage that asks the provider: a connection, the request written anew from its parts, and the one rule about
+//! The stage that asks the provider: a connection, the request written again from its parts, and the one rule about
 //! asking again. Invariant: a request that may have had an effect is sent at most once.
 
 use std::io;
@@ -9,72 +9,94 @@ use bytes::{Bytes, BytesMut};
 use weir_config::Settings;
 use weir_config::settings::Upstream;
 
+use super::answer_listener::AnswerListener;
 use super::credentials::Credentials;
+use super::exchange::{Exchange, Stop, Stopped, raw_text};
 use super::gather::gather;
-use super::hearing::Hearing;
-use super::ledger::Ledger;
-use super::look::raw_text;
-use super::relay::{self, Ended};
-use super::request::Stop;
-use super::session::{Next, Session};
+use super::rewrite_request::Ready;
+use super::unsent::Unsent;
 use super::upload::{self, Kept, Relayed, Towards};
 use super::upstream::{self, Answered, NoAnswer};
-use super::watch::ClientWatch;
-use super::{target, tunnel};
-use crate::exchange::{Parsed, Payload, Ready, Refusal};
+use super::{relay, target, tunnel};
+use crate::client::body::{BodyCap, send_continue};
+use crate::client::session::{Next, Session};
+use crate::client::watch::ClientWatch;
+use crate::exchange::{Payload, Refusal};
 use crate::forward::{Lease, UpstreamConn};
+use crate::inspect::Route;
+use crate::limits::{JOIN_BYTES_MAX, kept_bytes_max};
 use crate::observe::AnswerKind;
-use crate::rt::Listen;
+use crate::rt::ReadWhileWriting;
+use crate::settle::journal::Journal;
 use crate::wire::{self, HeadWriter, RequestBody, RequestHead};
 
-pub(super) async fn forward(
-    session: &mut Session,
-    settings: &Settings,
-    ready: Ready,
-    ledger: &mut Ledger,
-) -> Result<Next, Stop> {
-    let Ready { parsed, payload, marks } = ready;
+/// Asks the provider, and relays what it answers.
+pub(super) async fn forward(session: &mut Session, ready: Ready) -> Result<Next, Stopped> {
+    let (mut exchange, payload, marks) = ready.into_parts();
     let mut watch = session.watch();
-    if matches!(payload, Payload::Streamed) {
-        watch = watch.behind_bytes();
+    let answered = obtain(session, &mut exchange, payload, &mut watch).await;
+    let (lease, answered) = match answered {
+        Ok(answered) => answered,
+        Err(why) => return Err(Stopped { exchange, why }),
+    };
+    if answered.head.status == 101 {
+        return Ok(Box::pin(tunnel::serve(session, exchange, lease, answered)).await);
     }
+    if let Err(refusal) = refuse_unasked_stream(exchange.settings(), &answered) {
+        return Err(Stopped { exchange, why: refusal.into() });
+    }
+    relay::answer(session, exchange, lease, answered, &marks, &mut watch).await
+}
+
+/// Leases a connection and sends the request until there is an answer, as often as that is safe.
+async fn obtain(
+    session: &mut Session,
+    exchange: &mut Exchange,
+    payload: Payload,
+    watch: &mut ClientWatch,
+) -> Result<(Lease, Answered), Stop> {
+    let tenant_id = exchange.journal.ids.tenant_id;
     let mut gathered = None;
     if matches!(payload, Payload::Streamed) {
+        *watch = session.watch().behind_bytes();
         let waiting = Instant::now();
         let bodies = &Rc::clone(&session.core).process.bodies;
-        gathered = gather(session, &parsed.head, || bodies.of(parsed.identity.tenant_id).permit()).await?;
-        ledger.moments.awaiting_client += waiting.elapsed();
+        let came = gather(session, &exchange.head, || bodies.of(tenant_id).permit()).await;
+        exchange.journal.moments.awaiting_client += waiting.elapsed();
+        gathered = came?;
     }
-    let limit = Duration::from_millis(settings.limits.timeout_ms);
-    let holder = session.core.pool.holder(parsed.identity.tenant_id.uuid().as_u128());
+    let timeout_ms = exchange.settings().limits.timeout_ms;
+    let limit = Duration::from_millis(timeout_ms);
+    let holder = session.core.pool.holder(tenant_id.uuid().as_u128());
     let asked = Instant::now();
     let mut fresh = false;
-    let (lease, answered) = loop {
+    let found = loop {
         let at_hand = if fresh { None } else { session.core.pool.at_hand(holder) };
         let mut lease = match at_hand {
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
-                let lease = upstream::lease(session, holder, limit.saturating_sub(asked.elapsed()), &mut watch).await;
-                ledger.moments.awaiting_upstream += waiting.elapsed();
+                let lease = upstream::lease(session, holder, limit.saturating_sub(asked.elapsed()), watch).await;
+                exchange.journal.moments.awaiting_upstream += waiting.elapsed();
                 lease?
             }
         };
         let reused = lease.reused();
         let left = limit.saturating_sub(asked.elapsed());
-        match ask(session, settings, &parsed, &payload, &mut lease, left, &mut watch, ledger).await? {
+        match ask(session, exchange, &payload, &mut lease, left, watch).await {
             Ok(answered) => break (lease, answered),
             Err(NoAnswer::ClientLeft) => return Err(Stop::ClientLeft),
+            Err(NoAnswer::Refused(refusal)) => return Err(refusal.into()),
             // The provider may have closed the kept connection just before; asking again is safe only for methods
             // that change nothing (RFC 9110 section 9.2.2).
-            Err(NoAnswer::Silent) if reused && is_safe(&parsed.head) => fresh = true,
+            Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => fresh = true,
             // Not a byte has left us: nobody can have seen it.
             Err(NoAnswer::Unsent) if reused => fresh = true,
             Err(NoAnswer::Silent | NoAnswer::Unsent) => {
                 let message = "the provider closed the connection without an answer";
                 return Err(Refusal::upstream_protocol(message).into());
             }
-            Err(NoAnswer::Timeout) => return Err(Refusal::upstream_timeout(settings.limits.timeout_ms).into()),
+            Err(NoAnswer::Timeout) => return Err(Refusal::upstream_timeout(timeout_ms).into()),
             Err(NoAnswer::Broken(what)) => {
                 let message = format!("the provider's answer is not usable: {what}");
                 return Err(Refusal::upstream_protocol(message).into());
@@ -87,19 +109,10 @@ pub(super) async fn forward(
         drop(body);
         // The record may share its memory for as long as that.
         if let Some(permit) = permit {
-            ledger.hold(permit);
+            exchange.journal.hold(permit);
         }
     }
-    if answered.head.status == 101 {
-        return Ok(tunnel::serve(session, settings, lease, answered, ledger).await);
-    }
-    refuse_unasked_stream(settings, &answered)?;
-    let ended = relay::answer(session, settings, &parsed, lease, answered, &marks, &mut watch, ledger).await;
-    Ok(match ended {
-        Ended::Complete { keep: true } => Next::Keep,
-        Ended::Complete { keep: false } => Next::Close,
-        Ended::Cut => Next::Cut,
-    })
+    Ok(found)
 }
 
 fn is_safe(head: &RequestHead) -> bool {
@@ -107,92 +120,102 @@ fn is_safe(head: &RequestHead) -> bool {
 }
 
 /// Sends the request and awaits the head of the answer for at most `limit`, not counting the time a streamed body takes.
-#[allow(clippy::too_many_arguments)] // One exchange's parts; a struct for one call would only rename them.
 async fn ask(
     session: &mut Session,
-    settings: &Settings,
-    parsed: &Parsed,
+    exchange: &mut Exchange,
     payload: &Payload,
     lease: &mut Lease,
     limit: Duration,
     watch: &mut ClientWatch,
-    ledger: &mut Ledger,
-) -> Result<Result<Answered, NoAnswer>, Stop> {
-    if matches!(payload, Payload::Streamed) {
-        upload::send_continue(session, &parsed.head).await?;
+) -> Result<Answered, NoAnswer> {
+    let streams = matches!(payload, Payload::Streamed);
+    if streams {
+        send_continue(session, &exchange.head).await?;
     }
-    let Some((conn, read_buf)) = lease.parts() else { return Ok(Err(NoAnswer::Silent)) };
-    let mut hearing = Hearing::new(&parsed.head, std::mem::take(read_buf));
+    let Some((conn, read_buf)) = lease.parts() else { return Err(NoAnswer::Silent) };
+    request_head(session, exchange, payload);
+    let Exchange { head, route, journal, .. } = exchange;
+    let mut listener = AnswerListener::new(head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
-    let mut unsent = None;
-    request_head(session, settings, parsed, payload);
     let sent = match payload {
         Payload::Empty => {
             let out = session.written();
             Sent::from(upstream::send(session, conn, out, watch).await)
         }
         Payload::Held { body, chunked, .. } => {
-            Sent::from(send_held(session, conn, body, *chunked, watch, &mut hearing).await)
+            let joined = body.len() <= JOIN_BYTES_MAX;
+            let sending = (!joined).then(Instant::now);
+            let sent = send_held(session, conn, body, *chunked, watch, &mut listener).await;
+            // A large body waits for the provider to take it.
+            journal.moments.awaiting_upstream += sending.map_or(Duration::ZERO, |since| since.elapsed());
+            Sent::from(sent)
         }
         Payload::Streamed => {
-            let cap = (settings.limits.max_request_size_bytes, settings.limits.max_request_size_source);
-            let mut kept = ledger.wants_text().then(|| Kept {
-                bytes: BytesMut::new(),
-                permit: session.core.process.bodies.of(parsed.identity.tenant_id).permit(),
-                bytes_max: super::kept_bytes_max(settings),
-                truncated: false,
-            });
-            let mut waited = Duration::ZERO;
-            let to = Towards { conn, watch, hearing: &mut hearing };
-            let relayed = upload::relay(session, to, &parsed.head, cap, kept.as_mut(), &mut waited).await;
-            ledger.moments.awaiting_client += waited;
-            if let Some(mut kept) = kept {
-                kept.truncated |= !matches!(relayed, Relayed::Complete);
-                ledger.text = raw_text(parsed, kept.bytes.freeze(), kept.truncated);
-                ledger.hold(kept.permit);
+            let to = Towards { conn, watch, listener: &mut listener };
+            let sent = Box::pin(send_streamed(session, head, route, journal, to)).await?;
+            if matches!(sent, Sent::All(None)) {
+                // Whatever the client says from here on is no part of this exchange.
+                *watch = session.watch();
             }
-            match relayed {
-                Relayed::Complete => {
-                    // Whatever the client says from here on is no part of this exchange.
-                    *watch = session.watch();
-                    Sent::All
-                }
-                Relayed::Answered(rest) => {
-                    unsent = Some(rest);
-                    Sent::All
-                }
-                Relayed::UpstreamStopped => Sent::Stopped,
-                Relayed::ClientLeft => return Err(Stop::ClientLeft),
-                Relayed::Refused(refusal) => return Err(refusal.into()),
-            }
+            sent
         }
     };
     if watch.client_left() {
-        return Err(Stop::ClientLeft);
+        return Err(NoAnswer::ClientLeft);
     }
-    if sent == Sent::Stalled {
-        return Err(upload::stalled_refusal().into());
-    }
-    if sent == Sent::Stopped && conn.tcp().sent() == sent_before && !matches!(payload, Payload::Streamed) {
-        return Ok(Err(NoAnswer::Unsent));
-    }
+    let unsent = match sent {
+        Sent::Stalled => return Err(NoAnswer::Refused(upload::stalled_refusal())),
+        Sent::Stopped if conn.tcp().sent() == sent_before && !streams => return Err(NoAnswer::Unsent),
+        Sent::Stopped => None,
+        Sent::All(unsent) => Some(unsent),
+    };
     let mut waited = Duration::ZERO;
-    let answered = upstream::await_head(session, conn, &mut hearing, limit, watch, &mut waited).await;
-    ledger.moments.awaiting_upstream += waited;
-    if sent == Sent::All && matches!(answered, Err(NoAnswer::ClientLeft | NoAnswer::Timeout)) {
-        ledger.left_unanswered();
+    let answered = upstream::await_head(session, conn, &mut listener, limit, watch, &mut waited).await;
+    journal.moments.awaiting_upstream += waited;
+    if unsent.is_some() && matches!(answered, Err(NoAnswer::ClientLeft | NoAnswer::Timeout)) {
+        journal.left_unanswered();
     }
-    // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
-    Ok(match answered {
-        Err(NoAnswer::Broken(_)) if sent == Sent::Stopped => Err(NoAnswer::Silent),
-        Ok(mut answered) if sent == Sent::Stopped => {
+    match (answered, unsent) {
+        // A provider that refuses early stops reading; its answer may still be there. Without one, nothing was served.
+        (Err(NoAnswer::Broken(_)), None) => Err(NoAnswer::Silent),
+        (Ok(mut answered), None) => {
             // Half a request stands on it.
             answered.head.keep_alive = false;
             Ok(answered)
         }
-        Ok(answered) => Ok(Answered { unsent, ..answered }),
-        other => other,
-    })
+        (Ok(answered), Some(unsent)) => Ok(Answered { unsent, ..answered }),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Relays the body as it arrives, and keeps what the record wants of it.
+async fn send_streamed(
+    session: &mut Session,
+    head: &RequestHead,
+    route: &Route,
+    journal: &mut Journal,
+    to: Towards<'_, '_>,
+) -> Result<Sent, NoAnswer> {
+    let cap = BodyCap::of(&journal.settings);
+    let mut kept = journal.wants_text().then(|| Kept {
+        bytes: BytesMut::new(),
+        permit: session.core.process.bodies.of(journal.ids.tenant_id).permit(),
+        bytes_max: kept_bytes_max(&journal.settings),
+        truncated: false,
+    });
+    let relayed = upload::relay(session, to, head, cap, kept.as_mut(), &mut journal.moments).await;
+    if let Some(mut kept) = kept {
+        kept.truncated |= !matches!(relayed, Relayed::Complete);
+        journal.inspection.text = raw_text(head, route, kept.bytes.freeze(), kept.truncated);
+        journal.hold(kept.permit);
+    }
+    match relayed {
+        Relayed::Complete => Ok(Sent::All(None)),
+        Relayed::Answered(unsent) => Ok(Sent::All(Some(unsent))),
+        Relayed::UpstreamStopped => Ok(Sent::Stopped),
+        Relayed::ClientLeft => Err(NoAnswer::ClientLeft),
+        Relayed::Refused(refusal) => Err(NoAnswer::Refused(refusal)),
+    }
 }
 
 /// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap. A larger
@@ -203,9 +226,9 @@ async fn send_held(
     body: &Bytes,
     chunked: bool,
     watch: &mut ClientWatch,
-    hearing: &mut Hearing<'_>,
+    listener: &mut AnswerListener<'_>,
 ) -> io::Result<()> {
-    let joined = body.len() <= super::JOIN_BYTES_MAX;
+    let joined = body.len() <= JOIN_BYTES_MAX;
     let out = &mut session.out;
     match (joined, chunked) {
         (true, true) => {
@@ -221,8 +244,8 @@ async fn send_held(
     if joined {
         return Ok(());
     }
-    let mut listen = Listen::new();
-    upstream::send_listening(session, conn, body.clone(), watch, &mut listen, hearing).await?;
+    let mut reading = ReadWhileWriting::new();
+    upstream::send_listening(session, conn, body.clone(), watch, &mut reading, listener).await?;
     if chunked {
         upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n"), watch).await?;
     }
@@ -230,10 +253,9 @@ async fn send_held(
 }
 
 /// How sending a request went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// All of it is out.
-    All,
+    /// All of it is out, but for what an early answer has made needless.
+    All(Option<Unsent>),
     /// The provider stopped reading; it may have answered.
     Stopped,
     /// The provider took nothing for too long.
@@ -243,7 +265,7 @@ enum Sent {
 impl From<io::Result<()>> for Sent {
     fn from(sent: io::Result<()>) -> Self {
         match sent {
-            Ok(()) => Self::All,
+            Ok(()) => Self::All(None),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Self::Stalled,
             Err(_) => Self::Stopped,
         }
@@ -252,10 +274,10 @@ impl From<io::Result<()>> for Sent {
 
 /// The head the provider sees: the client's fields in their order and spelling, without what belongs to this hop or to
 /// us, with Host rewritten in its place and one framing field. Written into the session's buffer.
-fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, payload: &Payload) {
-    let head = &parsed.head;
+fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
+    let (head, settings, trace) = (&exchange.head, exchange.settings(), exchange.trace);
     let body_room = match payload {
-        Payload::Held { body, .. } if body.len() <= super::JOIN_BYTES_MAX => body.len() + 32,
+        Payload::Held { body, .. } if body.len() <= JOIN_BYTES_MAX => body.len() + 32,
         _ => 64,
     };
     let core = Rc::clone(&session.core);
@@ -274,7 +296,7 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
             _ => None,
         },
     };
-    let mut credentials = Credentials::new(&core.process.parts.guard, head, settings);
+    let mut credentials = Credentials::new(&core.process.parts.redaction, head, settings);
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     for field in head.fields() {
@@ -289,8 +311,8 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
             && field.is("max-forwards")
         {
             writer.number(field.name(), hops.saturating_sub(1));
-        } else if field.is("traceparent") && parsed.trace.is_some() {
-            let child = parsed.trace.map(|trace| trace.child(parsed.identity.span_id)).unwrap_or_default();
+        } else if field.is("traceparent") && trace.is_some() {
+            let child = trace.map(|trace| trace.child(exchange.journal.ids.span_id)).unwrap_or_default();
             writer.field(field.name(), child.as_bytes());
         } else if !field.is("expect")
             && !field.name_starts_with("x-service-")
@@ -303,7 +325,7 @@ fn request_head(session: &mut Session, settings: &Settings, parsed: &Parsed, pay
     if !host_written {
         writer.field("Host", settings.upstream.authority.as_bytes());
     }
-    credentials.write(&mut writer, parsed.dialect());
+    credentials.write(&mut writer, exchange.route.dialect);
     if head.upgrade_websocket {
         writer.field("Upgrade", b"websocket");
         writer.field("Connection", b"Upgrade");
@@ -331,8 +353,8 @@ fn upstream_prefix<'a>(upstream: &'a Upstream, path: &str) -> &'a str {
 
 /// With streaming switched off, a stream that comes all the same is not passed on.
 fn refuse_unasked_stream(settings: &Settings, answered: &Answered) -> Result<(), Refusal> {
-    let is_stream = AnswerKind::from_content_type(answered.head.get("content-type")).is_stream();
-    if settings.enable_streaming || !is_stream {
+    let is_stream = || AnswerKind::from_content_type(answered.head.get("content-type")).is_stream();
+    if settings.enable_streaming || !is_stream() {
         return Ok(());
     }
     Err(Refusal::upstream_protocol(

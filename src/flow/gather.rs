@@ -3,14 +3,15 @@
 //! What has arrived of a small body goes out with its head. While places are scarce an upload gets one only when its first
 //! [`GATHER_BYTES`] have come, or all of it: whoever dribbles holds nothing that others wait for.
 
-use super::session::Session;
-use super::upload::{NoBody, Ranges, broken, out_of_room, send_continue};
-use super::{GATHER_BYTES, JOIN_BYTES_MAX, READ_BYTES_STREAM};
+use crate::client::body::{NoBody, broken, out_of_room, send_continue};
+use crate::client::session::Session;
+use crate::exchange::Refusal;
+use crate::limits::{GATHER_BYTES, JOIN_BYTES_MAX, READ_BYTES_STREAM};
 use crate::record::Permit;
-use crate::wire::{BodyScanner, RequestBody, RequestHead};
+use crate::wire::{BodyScanner, Ranges, RequestBody, RequestHead};
 
 /// Gathers the beginning of the body in the session's buffer; what it took from the budget of bodies comes back.
-pub(super) async fn gather(
+pub(crate) async fn gather(
     session: &mut Session,
     head: &RequestHead,
     permit: impl FnOnce() -> Permit,
@@ -39,7 +40,7 @@ async fn wait_for_beginning(session: &mut Session, head: &RequestHead, mut permi
         ranges.clear();
         let progress = scanner
             .scan(session.buf.get(scanned..).unwrap_or_default(), &mut ranges)
-            .map_err(|fault| NoBody::Refused(super::request::fault_refusal(&fault)))?;
+            .map_err(|fault| NoBody::Refused(Refusal::broken_framing(&fault)))?;
         scanned += progress.consumed;
         if scanner.is_done() || session.buf.len() >= GATHER_BYTES {
             return Ok(permit);

@@ -1,124 +1,53 @@
 //! The journey of a request, and the only place that orders its stages:
 //!
 //! ```text
-//! session   accept, read a head, keep the connection or close it
+//! serve     request after request: to our own API, or to the provider
+//! exchange  the value that goes from stage to stage
 //! request   the journey in order, and how it ends when a stage refuses
-//! gate      admit: loop, declared size, rate
+//! authenticate  whose it is, before its body is read
+//! parse     name it: whose, where to, under which ids
+//! admit_request  loop, declared size, rate
 //! look      inspect: read the body, find what is in it
-//! act       enforce ▸ rewrite
-//! capped    between these two: token caps, and the estimate reserved against budgets
+//! decide    what the findings mean for it
+//! caps      token caps, and the estimate reserved against budgets
+//! rewrite_request  the advisory; what the client is told
 //! gather    the beginning of an upload, before a connection is leased for it
 //! forward   lease a connection, send, ask again where that is safe
+//! upload    the body, relayed as it arrives
 //! upstream  write to the provider, await the head of its answer
-//! hearing   interim responses and the head, from the first byte, also while the request is still being sent
+//! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched
-//! tenure    ends both when their credential has been taken away
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! unsent    behind an early answer: the rest of the upload
-//! ledger    always: status, durations, text, findings ▸ metrics ▸ store
-//! charge    in the ledger's last step: tokens and what they cost
-//! background  what was reserved for answers whose end a later request fetches
-//! page      what web pages of listed origins may ask and read
-//! own       paths Weir answers itself, handed to the control thread
+//! own_path  paths Weir answers itself, handed to the control thread
 //! ```
+//!
+//! The connection it stands on is `client`, its end `settle`, and what all of them work with `process`.
 
-mod act;
-mod background;
-mod capped;
-mod charge;
-mod client;
-mod complete;
-mod core;
+mod admit_request;
+mod answer_listener;
+mod authenticate;
+mod caps;
 mod credentials;
-mod date;
-mod door;
+mod decide;
+mod exchange;
 mod forward;
-mod gate;
 mod gather;
-mod greet;
-mod guest;
-mod hearing;
-mod ledger;
 mod look;
-mod own;
-mod pace;
-mod page;
-mod publish;
+mod outside;
+mod own_path;
+mod parse;
+mod preflight;
 mod relay;
 mod request;
-mod roster;
-mod session;
+mod rewrite_request;
+mod serve;
+mod tapped;
 mod target;
-mod tenure;
-mod text;
-mod told;
 mod tunnel;
-mod turn_away;
 mod unsent;
 mod upload;
 mod upstream;
-mod watch;
+mod websocket;
 
-pub use client::ClientConn;
-pub use core::{Core, Process, ProcessParts};
-pub use greet::greet;
-pub use guest::{Guest, evict, make_room};
-pub(crate) use request::fault_refusal;
-pub(crate) use session::serve_connection;
-pub use turn_away::{say_no_room, turn_away};
-
-use std::time::Duration;
-
-/// Longest wait for the next request on a kept connection.
-pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(75);
-/// How long a connection keeps its read buffer while it waits for its next request.
-pub(crate) const BUFFER_PATIENCE: Duration = Duration::from_secs(1);
-/// With more idle connections than this on a core, a new one gets its buffer only when something has arrived.
-pub(crate) const IDLE_FEW: usize = 256;
-/// A TLS handshake must be complete this long after the connection was accepted.
-pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// A request head must be complete this long after its first byte.
-pub(crate) const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Longest pause between two reads of a request body.
-pub(crate) const BODY_PAUSE_LIMIT: Duration = Duration::from_secs(30);
-/// A body may be slow for this long before its pace counts.
-pub(crate) const BODY_GRACE: Duration = Duration::from_secs(10);
-/// Least pace of a request body after that.
-pub(crate) const BODY_BYTES_PER_S_MIN: u64 = 1024;
-/// While places at the provider are scarce, an upload gets one when so much of it has come, or all of it.
-pub(crate) const GATHER_BYTES: usize = 64 * 1024;
-/// Least pace of an upload that holds a place others wait for: under it the place is worth more than the upload.
-pub(crate) const CROWDED_BYTES_PER_S_MIN: u64 = 16 * 1024;
-/// For so long an upload may pause all the same.
-pub(crate) const CROWDED_GRACE: Duration = Duration::from_secs(2);
-/// How often an upload that pauses looks whether others wait.
-pub(crate) const CROWDED_LOOK: Duration = Duration::from_millis(500);
-/// An answer that comes while at most so much of the upload is missing does not cost the client its connection.
-pub(crate) const EARLY_REST_BYTES_MAX: usize = 64 * 1024;
-/// How long that rest is waited for behind the answer.
-pub(crate) const EARLY_REST_LIMIT: Duration = Duration::from_secs(2);
-/// Longest time in which that rest is taken for having been there when the answer began.
-pub(crate) const EARLY_ARRIVAL_LIMIT: Duration = Duration::from_millis(20);
-/// While stopping, how long a connection that waits for a request is still listened to.
-pub(crate) const DRAIN_LIMIT: Duration = Duration::from_millis(100);
-/// Writes are made in slices of this size, each with the stall limit of its own: large bodies may take their time.
-pub(crate) const WRITE_SLICE_BYTES: usize = 64 * 1024;
-/// Longest time a write to the client may make no progress.
-pub(crate) const WRITE_STALL_LIMIT: Duration = Duration::from_secs(30);
-/// Texts up to this size are analysed on the core: it costs less than handing them to another thread would.
-pub(crate) const INLINE_TEXT_BYTES_MAX: usize = 8 * 1024;
-/// First read buffer of a connection: a typical request fits, and 10,000 idle connections stay below 8 KiB each.
-pub(crate) const READ_BYTES_START: usize = 4 * 1024;
-/// Read buffer while a body streams.
-pub(crate) const READ_BYTES_STREAM: usize = 16 * 1024;
-/// Heads and first body bytes are copied into one write up to this size; more is written piece by piece.
-pub(crate) const JOIN_BYTES_MAX: usize = 16 * 1024;
-/// Most that is kept of one body for the record, however large the cap on what is forwarded has been set.
-pub(crate) const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most that is read of one request's body, with its content coding undone.
-pub(crate) fn kept_bytes_max(settings: &weir_config::Settings) -> usize {
-    usize::try_from(settings.limits.max_request_size_bytes).unwrap_or(usize::MAX).min(KEPT_BYTES_MAX)
-}
-
-/// Interim (1xx) responses relayed in one exchange.
-pub(crate) const INTERIM_MAX: usize = 8;
+pub use serve::serve;

@@ -1,38 +1,31 @@
 //! The answer on its way back: bytes leave for the client first, then the copy is looked at.
 
+use std::pin::pin;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use weir_config::Settings;
 
-use super::complete::survive;
-use super::ledger::Ledger;
-use super::session::Session;
+use super::exchange::{Exchange, Stopped};
+use super::rewrite_request::Marks;
+use super::tapped::{self, Halt};
 use super::unsent;
-use super::upload::Ranges;
 use super::upstream::{Answered, StopUpstream};
-use super::watch::ClientWatch;
-use super::{JOIN_BYTES_MAX, READ_BYTES_STREAM, page};
-use crate::exchange::Parsed;
+use crate::client::page;
+use crate::client::session::{Next, Session};
+use crate::client::watch::ClientWatch;
+use crate::exchange::Refusal;
 use crate::forward::Lease;
 use crate::inspect::array_stream;
+use crate::limits::{JOIN_BYTES_MAX, READ_BYTES_FRAMES, READ_BYTES_STREAM};
 use crate::observe::{AnswerKind, AnswerReader};
+use crate::rewrite::Tapped;
 use crate::rt::{Deadline, On};
-use crate::wire::{self, BodyScanner, HeadWriter, ResponseBody, ResponseHead, Version};
+use crate::settle::journal::Journal;
+use crate::wire::{self, BodyScanner, HeadWriter, Ranges, ResponseBody, ResponseHead, Version};
 
 /// How long the provider may take to end an answer whose last message a client has seen that has left since.
 const TAIL_LIMIT: Duration = Duration::from_secs(1);
-
-/// How an exchange ended on the client's side.
-pub(crate) enum Ended {
-    /// The client has the whole answer.
-    Complete {
-        /// Whether its connection can go on.
-        keep: bool,
-    },
-    /// It has a part of it at most: its connection must end, so that the part cannot look whole.
-    Cut,
-}
 
 /// How the body is framed towards the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,107 +39,135 @@ enum Framing {
 }
 
 /// Relays head and body of the answer, records what was seen, and gives the connection back if it can be used again.
-#[allow(clippy::too_many_arguments)] // The end of the journey: everything meets here once.
-pub(crate) async fn answer(
+pub(super) async fn answer(
     session: &mut Session,
-    settings: &Settings,
-    parsed: &Parsed,
+    mut exchange: Box<Exchange>,
     mut lease: Lease,
     answered: Answered,
-    marks: &[(&'static str, Bytes)],
+    marks: &Marks,
     watch: &mut ClientWatch,
-    ledger: &mut Ledger,
-) -> Ended {
+) -> Result<Next, Stopped> {
     let Answered { head, rest, unsent: missing } = answered;
-    let framing = framing(&head, parsed.head.version);
-    let keep = parsed.head.keep_alive
+    let core = Rc::clone(&session.core);
+    let kind = AnswerKind::from_content_type(head.get("content-type"));
+    let tapped = tapped::tap(&core, &exchange, &head, kind);
+    let framing = framing(&head, exchange.head.version, tapped.is_some());
+    let keep = exchange.head.keep_alive
         && framing != Framing::Bare
         && (!session.body_unread || missing.is_some())
-        && !session.core.process.is_draining();
-    ledger.answered(head.status);
-    let kind = AnswerKind::from_content_type(head.get("content-type"));
-    if kind.is_stream() {
-        ledger.streams();
-    }
-    if ledger.wants_text() {
-        let text_max = usize::try_from(settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
-        ledger.answer = Some(AnswerReader::new(parsed.dialect(), kind, head.get("content-encoding"), text_max));
-    }
-    response_head(session, settings, &head, framing, keep, marks, ledger);
+        && !core.process.is_draining();
+    begin_record(&mut exchange, &head, kind);
+    response_head(session, &exchange.journal, &head, framing, keep, marks);
     let (body, reusable) = (head.body, head.keep_alive);
     // It shares the read buffer's memory, which a stream uses again from its beginning for every frame.
     drop(head);
     let mut relay = Relay {
         head_is_due: true,
+        is_stream: kind.is_stream(),
+        reads_frames: false,
         client_gone: false,
         session,
         scanner: BodyScanner::response(body),
         framing,
         ranges: Ranges::default(),
-        idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
+        tapped,
+        idle_limit: Duration::from_millis(exchange.settings().limits.stream_idle_timeout_ms),
     };
-    let ended = relay.run(&mut lease, rest, watch, ledger).await;
+    let ended = relay.run(&mut lease, rest, watch, &mut exchange.journal).await;
     let keep = keep && !relay.client_gone;
-    if kind == AnswerKind::Json && array_stream(parsed.head.path()) {
-        // Kept whole until its end like any other document.
-        ledger.streams();
+    let tapped = relay.tapped.take();
+    // While a tap holds all of an answer back, its client has been told nothing.
+    let untold = relay.head_is_due && tapped.is_some();
+    let halt = if let Body::Halted(halt) = &ended { Some(*halt) } else { None };
+    let replaced = tapped.and_then(|tapped| tapped::record(&core, &mut exchange.journal, &tapped, halt));
+    if let Some(refusal) = replaced.or_else(|| ended.refusal().filter(|_| untold)) {
+        // The provider has answered and bills it, whatever the client is told.
+        exchange.journal.left_unanswered();
+        return Err(Stopped { exchange, why: refusal.into() });
     }
-    if framing == Framing::Bare && !matches!(ended, Body::Complete { .. }) {
+    if kind == AnswerKind::Json && array_stream(exchange.head.path()) {
+        // Kept whole until its end like any other document.
+        exchange.journal.streams();
+    }
+    let in_order = matches!(ended, Body::Complete { .. } | Body::Halted(Halt::Ended));
+    if framing == Framing::Bare && !in_order {
         // Only the end of the connection ends this body: an end in order would make the part look whole.
         session.conn.reset();
     }
-    match ended {
-        Body::Complete { clean, buf } => {
-            if clean && reusable && !session.body_unread {
-                lease.give_back(buf);
-            } else {
-                drop(lease);
-            }
-            if let Some(rest) = missing {
-                ledger.settle();
-                unsent::finish(session, rest).await;
-            }
-            let keep = keep && !session.body_unread;
-            if session.body_unread {
-                ledger.settle();
-                session.linger().await;
-            }
-            Ended::Complete { keep }
+    let (clean, buf) = match ended {
+        Body::Complete { clean, buf } => (clean, buf),
+        // What the provider still has to say goes with its connection.
+        Body::Halted(Halt::Ended) => (false, BytesMut::new()),
+        ended => {
+            record_cut(&mut exchange.journal, ended, session);
+            return Ok(Next::Cut);
         }
-        Body::ClientLeft => {
-            // A client that has seen the last message may go.
-            if !is_complete(ledger) {
-                ledger.cut_off(session.tenure.is_over());
-            }
-            Ended::Cut
-        }
-        Body::UpstreamCut(what) => cut(ledger, "upstream_protocol_error", &what),
-        Body::UpstreamIdle(what) => cut(ledger, "upstream_timeout", &what),
+    };
+    if clean && reusable && !session.body_unread {
+        lease.give_back(buf);
+    } else {
+        drop(lease);
+    }
+    if missing.is_some() || session.body_unread {
+        // What is waited for from here on is no part of it.
+        drop(exchange);
+    }
+    if let Some(rest) = missing {
+        Box::pin(unsent::finish(session, rest)).await;
+    }
+    let keep = keep && !session.body_unread;
+    if session.body_unread {
+        session.linger().await;
+    }
+    Ok(if keep { Next::Keep } else { Next::Close })
+}
+
+/// Notes that the answer has begun.
+fn begin_record(exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) {
+    let journal = &mut exchange.journal;
+    journal.answered(head.status);
+    if kind.is_stream() {
+        journal.streams();
+    }
+    if journal.wants_text() {
+        let text_max = usize::try_from(journal.settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
+        let coding = head.get("content-encoding");
+        journal.read_answer(AnswerReader::new(kind, coding, text_max));
     }
 }
 
-/// The provider has not ended its answer as it should. What the client has must not look whole, even where nothing is missing
-/// from it but the end of its framing.
-fn cut(ledger: &mut Ledger, error_type: &'static str, what: &str) -> Ended {
-    if is_complete(ledger) {
-        ledger.event(
+/// Notes that the client has a part of the answer at most. What it has must not look whole, even where nothing is missing from it
+/// but the end of its framing.
+fn record_cut(journal: &mut Journal, ended: Body, session: &Session) {
+    let complete = journal.answer_is_complete();
+    let (error_type, what) = match ended {
+        Body::Complete { .. } | Body::Halted(_) => return,
+        Body::ClientLeft => {
+            // A client that has seen the last message may go.
+            if !complete {
+                journal.cut_off(session.connection_caller.is_over());
+            }
+            return;
+        }
+        Body::UpstreamCut(what) => ("upstream_protocol_error", what),
+        Body::UpstreamIdle(what) => ("upstream_timeout", what),
+    };
+    if complete {
+        journal.event(
             "response_cut",
             "the provider broke off after its last message; the client's connection was closed too",
         );
     } else {
-        ledger.failed(error_type, what);
-        ledger.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
+        journal.failed(error_type, &what);
+        journal.event("response_cut", "the provider's answer ended early; the client's connection was closed too");
     }
-    Ended::Cut
 }
 
-/// Whether the last message of a stream has been relayed.
-fn is_complete(ledger: &Ledger) -> bool {
-    ledger.answer.as_ref().is_some_and(AnswerReader::is_complete)
-}
-
-fn framing(head: &ResponseHead, client: Version) -> Framing {
+/// With a tap nobody knows how long the body will be.
+fn framing(head: &ResponseHead, client: Version, tapped: bool) -> Framing {
     match (head.body, client) {
+        (ResponseBody::Length(_) | ResponseBody::Chunked, Version::Http11) if tapped => Framing::Chunks,
+        (ResponseBody::Length(_), Version::Http10) if tapped => Framing::Bare,
         (ResponseBody::Empty | ResponseBody::Length(_), _) => Framing::Same,
         (ResponseBody::Chunked, Version::Http11) => Framing::Same,
         (ResponseBody::UntilClose, Version::Http11) => Framing::Chunks,
@@ -158,12 +179,11 @@ fn framing(head: &ResponseHead, client: Version) -> Framing {
 /// into the session's buffer.
 fn response_head(
     session: &mut Session,
-    settings: &Settings,
+    journal: &Journal,
     head: &ResponseHead,
     framing: Framing,
     keep: bool,
-    marks: &[(&'static str, Bytes)],
-    ledger: &Ledger,
+    marks: &Marks,
 ) {
     let page = session.page.clone();
     let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4));
@@ -171,7 +191,7 @@ fn response_head(
     let mut dated = false;
     for field in head.fields() {
         if field.is("content-length") {
-            if let Some(length) = head.declared_length {
+            if let Some(length) = head.declared_length.filter(|_| framing == Framing::Same) {
                 writer.number(field.name(), length);
             }
         } else if field.is("transfer-encoding") {
@@ -189,16 +209,16 @@ fn response_head(
         writer.chunked();
     }
     if !dated {
-        writer.field("Date", super::date::http_date().as_bytes());
+        writer.field("Date", crate::client::date::http_date().as_bytes());
     }
     let mut id = [0; uuid::fmt::Hyphenated::LENGTH];
-    writer.field("X-Service-Trace-Id", ledger.trace_id.uuid().hyphenated().encode_lower(&mut id).as_bytes());
+    writer.field("X-Service-Trace-Id", journal.trace_id().uuid().hyphenated().encode_lower(&mut id).as_bytes());
     page::let_read(&mut writer, page.as_ref());
     for (name, value) in marks {
         writer.field(name, value);
     }
-    if settings.server.timing_header {
-        let overhead = ledger.moments.overhead(ledger.moments.started.elapsed());
+    if journal.settings.server.timing_header {
+        let overhead = journal.moments.overhead(journal.moments.started.elapsed());
         let milliseconds = overhead.as_micros() as f64 / 1_000.0;
         writer.field("Server-Timing", format!("weir;dur={milliseconds:.3}").as_bytes());
     }
@@ -219,6 +239,19 @@ enum Body {
     ClientLeft,
     UpstreamCut(String),
     UpstreamIdle(String),
+    /// A tap has ended it.
+    Halted(Halt),
+}
+
+impl Body {
+    /// What is said to a client that has nothing of an answer whose provider broke it off.
+    fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::UpstreamCut(what) => Some(Refusal::upstream_protocol(what)),
+            Self::UpstreamIdle(what) => Some(Refusal::new(504, "upstream_timeout", what)),
+            Self::Complete { .. } | Self::ClientLeft | Self::Halted(_) => None,
+        }
+    }
 }
 
 struct Relay<'a> {
@@ -226,8 +259,14 @@ struct Relay<'a> {
     scanner: BodyScanner,
     framing: Framing,
     ranges: Ranges,
+    /// What looks at it before the client gets it.
+    tapped: Option<Box<Tapped>>,
     /// The head stands in the session's buffer and goes out with the first body bytes.
     head_is_due: bool,
+    /// It takes its time, and memory that it does not need is let go.
+    is_stream: bool,
+    /// The read buffer is that of a stream.
+    reads_frames: bool,
     /// The client has left after the last message; what is still to come is taken for the connection's sake.
     client_gone: bool,
     idle_limit: Duration,
@@ -239,12 +278,12 @@ impl Relay<'_> {
         lease: &mut Lease,
         mut buf: BytesMut,
         watch: &mut ClientWatch,
-        ledger: &mut Ledger,
+        journal: &mut Journal,
     ) -> Body {
         let deadline = Deadline::new();
         let mut tail_ends: Option<Instant> = None;
         loop {
-            let progress = match self.step(&mut buf, ledger).await {
+            let progress = match self.step(&mut buf, journal).await {
                 Ok(progress) => progress,
                 Err(ended) => return ended,
             };
@@ -253,14 +292,18 @@ impl Relay<'_> {
             }
             let Some(conn) = lease.conn() else { return Body::UpstreamCut("its connection is gone".to_owned()) };
             // A frame has been written by now: the next one takes the same memory, which is in the cache.
-            let again = buf.is_empty() && buf.try_reclaim(READ_BYTES_STREAM / 2);
+            if self.is_stream && buf.is_empty() && !std::mem::replace(&mut self.reads_frames, true) {
+                buf = BytesMut::with_capacity(READ_BYTES_FRAMES);
+            }
+            let kept = if self.is_stream { READ_BYTES_FRAMES } else { READ_BYTES_STREAM / 2 };
+            let again = buf.is_empty() && buf.try_reclaim(kept);
             if !again && buf.capacity() - buf.len() < READ_BYTES_STREAM / 4 {
                 buf.reserve(READ_BYTES_STREAM);
             }
             let fd = conn.tcp().fd();
             let stop = StopUpstream(fd);
             let waiting = Instant::now();
-            let complete = is_complete(ledger);
+            let complete = journal.answer_is_complete();
             if self.client_gone {
                 tail_ends.get_or_insert(waiting + TAIL_LIMIT);
             }
@@ -268,8 +311,8 @@ impl Relay<'_> {
             deadline.arm(limit, On::Stop(fd));
             // Nothing is paid for any more once the answer is complete: its end keeps the provider's connection.
             let on_gone = || if complete { deadline.arm(TAIL_LIMIT, On::Stop(fd)) } else { stop.stop() };
-            let (got, filled) = watch.during(&self.session.conn, on_gone, conn.read(buf)).await;
-            ledger.moments.awaiting_upstream += waiting.elapsed();
+            let (got, filled) = watch.during(&self.session.conn, on_gone, pin!(conn.read(buf))).await;
+            journal.moments.awaiting_upstream += waiting.elapsed();
             buf = filled;
             let idle = deadline.disarm();
             if watch.client_left() {
@@ -297,7 +340,7 @@ impl Relay<'_> {
     }
 
     /// Relays what is in `buf`; true when the body is complete.
-    async fn step(&mut self, buf: &mut BytesMut, ledger: &mut Ledger) -> Result<bool, Body> {
+    async fn step(&mut self, buf: &mut BytesMut, journal: &mut Journal) -> Result<bool, Body> {
         self.ranges.clear();
         let progress = self
             .scanner
@@ -305,51 +348,46 @@ impl Relay<'_> {
             .map_err(|fault| Body::UpstreamCut(format!("the provider broke its framing: {}", fault.message())))?;
         let input = buf.split_to(progress.consumed).freeze();
         let done = self.scanner.is_done();
-        let piece = match self.framing {
-            Framing::Same => self.ranges.relayed(&input),
-            Framing::Bare => self.ranges.content(&input),
-            Framing::Chunks => chunks(&self.ranges.content(&input)),
-        };
-        if ledger.wants_text() && ledger.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
-            ledger.moments.first_byte = Some(Instant::now());
+        let (piece, halt) = self.piece(&input, done);
+        if journal.wants_text() && journal.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
+            journal.moments.first_byte = Some(Instant::now());
         }
         let writing = Instant::now();
+        // Nothing goes, the head included, while a tap holds all of it.
+        let waits = self.tapped.is_some() && piece.is_empty() && !done;
         if !self.client_gone
+            && !waits
+            && halt != Some(Halt::Replaced)
             && let Err(left) = self.write(piece).await
         {
-            if !is_complete(ledger) {
+            if !journal.answer_is_complete() {
                 return Err(left);
             }
             self.client_gone = true;
         }
-        ledger.moments.awaiting_client += writing.elapsed();
+        journal.moments.awaiting_client += writing.elapsed();
         // Only now, with the bytes on their way, is the copy looked at.
-        let content: usize = self.ranges.data.iter().map(std::ops::Range::len).sum();
-        ledger.told.bytes += content as u64;
-        if content > 0
-            && let Some(mut reader) = ledger.answer.take()
-        {
-            if !reader.keeps_less() && !ledger.make_room(content) {
-                reader.keep_less();
-            }
-            let before = reader.decoded_bytes();
-            let read = survive(|| {
-                for range in &self.ranges.data {
-                    reader.feed(input.get(range.clone()).unwrap_or_default());
-                }
-                reader
-            });
-            ledger.answer_lost |= read.is_none();
-            ledger.answer = read.map(|mut reader| {
-                // A compressed answer is kept as the many times more that it is.
-                let more = reader.decoded_bytes().saturating_sub(before + content);
-                if more > 0 && !reader.keeps_less() && !ledger.make_room(more) {
-                    reader.keep_less();
-                }
-                reader
-            });
+        let content = self.ranges.data.iter().map(std::ops::Range::len).sum();
+        let pieces = self.ranges.data.iter().map(|range| input.get(range.clone()).unwrap_or_default());
+        journal.relayed(content, pieces);
+        match halt {
+            Some(halt) => Err(Body::Halted(halt)),
+            None => Ok(done),
         }
-        Ok(done)
+    }
+
+    /// What goes to the client of `input`, the next bytes of the provider, and whether a tap ends the answer with it.
+    fn piece(&mut self, input: &Bytes, done: bool) -> (Bytes, Option<Halt>) {
+        let chunked = self.framing == Framing::Chunks;
+        if let Some(tapped) = &mut self.tapped {
+            return tapped::through(tapped, &self.ranges.content(input), done, chunked);
+        }
+        let piece = match self.framing {
+            Framing::Same => self.ranges.relayed(input),
+            Framing::Bare => self.ranges.content(input),
+            Framing::Chunks => chunks(&self.ranges.content(input)),
+        };
+        (piece, None)
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Body> {
@@ -359,6 +397,10 @@ impl Relay<'_> {
                 self.session.out.extend_from_slice(&piece);
             }
             let first = self.session.written();
+            if self.is_stream {
+                // Nothing more is written into it, as long as the stream may last.
+                self.session.out = BytesMut::new();
+            }
             match self.session.send(first).await {
                 Ok(()) if !joined => self.session.send(piece).await,
                 sent => sent,
@@ -378,6 +420,15 @@ impl Relay<'_> {
                 "the provider closed before its answer was complete: {}",
                 fault.message()
             ));
+        }
+        if self.tapped.is_some() {
+            let (piece, halt) = self.piece(&Bytes::new(), true);
+            if halt != Some(Halt::Replaced)
+                && let Err(left) = self.write(piece).await
+            {
+                return left;
+            }
+            return halt.map_or(Body::Complete { clean: false, buf: BytesMut::new() }, Body::Halted);
         }
         if self.framing == Framing::Chunks && self.session.send(Bytes::from_static(wire::LAST_CHUNK)).await.is_err() {
             return Body::ClientLeft;

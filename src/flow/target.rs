@@ -8,7 +8,7 @@ use crate::wire::RequestHead;
 
 /// Refuses an absolute form whose authority is neither the request's own Host nor our listener (RFC 9112 section 3.2.2):
 /// such a client believes that we would go where it points.
-pub(super) fn check_authority(head: &RequestHead, listen: SocketAddr) -> Result<(), Refusal> {
+pub(crate) fn check_authority(head: &RequestHead, listen: SocketAddr) -> Result<(), Refusal> {
     if !head.is_absolute_form() {
         return Ok(());
     }
@@ -42,7 +42,7 @@ fn is_ours(authority: &str, listen: SocketAddr) -> bool {
 ///
 /// # Errors
 /// A `Max-Forwards` that is no number, or two of them: nobody could honour it.
-pub(super) fn hops_left(head: &RequestHead) -> Result<Option<u64>, Refusal> {
+pub(crate) fn hops_left(head: &RequestHead) -> Result<Option<u64>, Refusal> {
     if head.method() != "OPTIONS" {
         return Ok(None);
     }

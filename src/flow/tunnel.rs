@@ -5,79 +5,45 @@
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BytesMut};
-use weir_config::Settings;
-use weir_config::settings::WebSocket;
 
-use super::ledger::Ledger;
-use super::session::{Next, Session};
+use super::exchange::Exchange;
 use super::upstream::Answered;
-use super::{READ_BYTES_STREAM, WRITE_STALL_LIMIT};
-use crate::exchange::{Refusal, Skip};
+use crate::client::session::{Next, Session};
+use crate::exchange::Skip;
 use crate::forward::Lease;
+use crate::limits::{READ_BYTES_STREAM, WRITE_STALL_LIMIT};
 use crate::rt::{self, Deadline, On, ReadHalf, WriteHalf};
-use crate::wire::{HeadWriter, RequestHead, ResponseHead};
+use crate::settle::journal::Journal;
+use crate::wire::{HeadWriter, ResponseHead};
 
 /// How long a client may take to close after the provider has.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Refuses a WebSocket where the settings do: its frames are neither read nor charged.
-pub(super) fn check_allowed(settings: &Settings) -> Result<(), Refusal> {
-    let message = match settings.websocket {
-        Some(WebSocket::Deny) => "WebSockets are switched off by `server.websocket: deny`",
-        None if settings.enforcement.can_block() => {
-            "`enforcement` blocks requests, and what passes in a WebSocket is not read; set `server.websocket: allow` to let \
-             it pass unread"
-        }
-        Some(WebSocket::Allow) | None => return Ok(()),
-    };
-    Err(Refusal::new(403, "permission_denied", message))
-}
-
-/// Refuses a handshake no server could answer (RFC 6455 section 4.2.1).
-pub(super) fn check_handshake(head: &RequestHead) -> Result<(), Refusal> {
-    let mut keys = head.get_all("sec-websocket-key");
-    let valid = |key: &[u8]| key.len() == 24 && key.ends_with(b"==");
-    if keys.next().is_some_and(valid) && keys.next().is_none() {
-        return Ok(());
-    }
-    let message = "a WebSocket handshake needs exactly one `Sec-WebSocket-Key` of 24 characters (RFC 6455 section 4.1)";
-    Err(Refusal::new(400, "invalid_request", message))
-}
-
-/// Whether the provider has switched to what it was asked for.
-pub(super) fn has_switched(head: &ResponseHead) -> bool {
-    let is = |name: &str, wanted: &str| {
-        let mut elements = head.get_all(name).flat_map(|value| value.split(|byte| *byte == b','));
-        elements.any(|element| element.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
-    };
-    is("upgrade", "websocket") && is("connection", "upgrade") && head.get("sec-websocket-accept").is_some()
-}
-
 /// Passes the 101 on and copies until one side ends.
 pub(super) async fn serve(
     session: &mut Session,
-    settings: &Settings,
+    mut exchange: Box<Exchange>,
     mut lease: Lease,
     answered: Answered,
-    ledger: &mut Ledger,
 ) -> Next {
     let Answered { head, rest, .. } = answered;
-    ledger.answered(head.status);
-    ledger.tunnelled();
-    switch_head(session, &head, ledger);
+    let journal = &mut exchange.journal;
+    journal.answered(head.status);
+    journal.tunnelled();
+    switch_head(session, &head, journal);
     let out = session.written();
     if session.send(out).await.is_err() {
-        ledger.cut_off(session.tenure.is_over());
+        journal.cut_off(session.connection_caller.is_over());
         return Next::Close;
     }
     let early = std::mem::take(&mut session.buf);
     let Some(upstream) = lease.conn() else { return Next::Close };
     let tunnel = Tunnel {
         idle: Deadline::new(),
-        idle_limit: Duration::from_millis(settings.limits.stream_idle_timeout_ms),
+        idle_limit: Duration::from_millis(journal.settings.limits.stream_idle_timeout_ms),
         client: session.conn.fd(),
         upstream: upstream.tcp().fd(),
         ended: Cell::new(None),
@@ -90,20 +56,23 @@ pub(super) async fn serve(
             tunnel.touch();
             let sending = tunnel.pump(End::Client, from_client, to_provider, early);
             let receiving = tunnel.pump(End::Provider, from_provider, to_client, rest);
+            let open = Instant::now();
             futures_util::join!(sending, receiving);
+            // As long as it stands, both sides are waited for.
+            journal.moments.awaiting_upstream += open.elapsed();
         }
-        _ => ledger.failed("internal_error", "no descriptor was left for the two directions of a tunnel"),
+        _ => journal.failed("internal_error", "no descriptor was left for the two directions of a tunnel"),
     }
-    tunnel.settle(ledger);
-    if session.tenure.is_over() {
-        ledger.cut_off(true);
+    tunnel.settle(journal);
+    if session.connection_caller.is_over() {
+        journal.cut_off(true);
     }
     Next::Close
 }
 
 /// The head the client sees: the provider's fields, and the switch itself, which is of this hop.
-fn switch_head(session: &mut Session, head: &ResponseHead, ledger: &Ledger) {
-    let trace_id = ledger.trace_id.to_string();
+fn switch_head(session: &mut Session, head: &ResponseHead, journal: &Journal) {
+    let trace_id = journal.trace_id().to_string();
     let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256));
     writer.status_line(head.status, head.reason());
     for field in head.end_to_end_fields() {
@@ -118,7 +87,7 @@ fn switch_head(session: &mut Session, head: &ResponseHead, ledger: &Ledger) {
     writer.end();
 }
 
-/// Who ended a tunnel.
+/// Which side ended a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Client,
@@ -189,9 +158,9 @@ impl Tunnel {
     }
 
     /// Writes down what became of it.
-    fn settle(&self, ledger: &mut Ledger) {
-        ledger.tag("websocket_bytes_sent", self.sent.get().to_string());
-        ledger.tag("websocket_bytes_received", self.received.get().to_string());
+    fn settle(&self, journal: &mut Journal) {
+        journal.tag("websocket_bytes_sent", self.sent.get().to_string());
+        journal.tag("websocket_bytes_received", self.received.get().to_string());
         let (by, failure) = match self.ended.get() {
             Some(End::Client) | None => ("the client closed", None),
             Some(End::Provider) => ("the provider closed", None),
@@ -200,10 +169,10 @@ impl Tunnel {
             }
             Some(End::Stalled) => ("one side took no bytes for too long", Some("idle_timeout")),
         };
-        ledger.told.bytes = self.received.get();
-        ledger.event("tunnel_ended", by);
+        journal.sent(self.received.get());
+        journal.event("tunnel_ended", by);
         if let Some(error_type) = failure {
-            ledger.failed(error_type, by);
+            journal.failed(error_type, by);
         }
     }
 }

@@ -8,19 +8,18 @@
 use std::io;
 use std::time::Instant;
 
-use super::hearing::Hearing;
-use super::session::Session;
-use super::upload::Ranges;
-use super::{EARLY_ARRIVAL_LIMIT, EARLY_REST_BYTES_MAX, EARLY_REST_LIMIT, READ_BYTES_STREAM};
-use crate::wire::BodyScanner;
+use super::answer_listener::AnswerListener;
+use crate::client::session::Session;
+use crate::limits::{EARLY_ARRIVAL_LIMIT, EARLY_REST_BYTES_MAX, EARLY_REST_LIMIT, READ_BYTES_STREAM};
+use crate::wire::{BodyScanner, Ranges};
 
 /// The missing part of an upload, known to be little.
 pub(crate) struct Unsent(BodyScanner);
 
 impl Unsent {
-    /// What is missing behind the answer that `hearing` has heard; `None` when too much is missing, or nobody knows how much.
-    pub(super) fn behind(hearing: &Hearing<'_>, scanner: &BodyScanner) -> Option<Self> {
-        hearing.early_head()?;
+    /// What is missing behind the answer that `listener` has heard; `None` when too much is missing, or nobody knows how much.
+    pub(crate) fn behind(listener: &AnswerListener<'_>, scanner: &BodyScanner) -> Option<Self> {
+        listener.early_head()?;
         let is_little = match scanner {
             BodyScanner::Length(length) => length.remaining() <= EARLY_REST_BYTES_MAX as u64,
             BodyScanner::Chunked(_) | BodyScanner::UntilClose => false,
@@ -29,17 +28,17 @@ impl Unsent {
     }
 }
 
-/// Whether the provider goes on after the answer that `hearing` has heard, and all that is missing has arrived from the client
+/// Whether the provider goes on after the answer that `listener` has heard, and all that is missing has arrived from the client
 /// by now; it is in the session's buffer then. Waits for nothing.
 ///
 /// # Errors
 /// The client has left, or has broken its connection.
-pub(super) async fn has_arrived(
+pub(crate) async fn has_arrived(
     session: &mut Session,
-    hearing: &Hearing<'_>,
+    listener: &AnswerListener<'_>,
     scanner: &BodyScanner,
 ) -> io::Result<bool> {
-    if !hearing.early_head().is_some_and(|head| head.keep_alive) {
+    if !listener.early_head().is_some_and(|head| head.keep_alive) {
         return Ok(false);
     }
     let answered = Instant::now();
@@ -62,7 +61,7 @@ pub(super) async fn has_arrived(
 
 /// Reads what is missing from the client, for nobody. Where it does not come in time the body stays unread, and the client's
 /// connection has to end.
-pub(super) async fn finish(session: &mut Session, unsent: Unsent) {
+pub(crate) async fn finish(session: &mut Session, unsent: Unsent) {
     let Unsent(mut scanner) = unsent;
     let mut bytes_left = EARLY_REST_BYTES_MAX;
     let until = Instant::now() + EARLY_REST_LIMIT;

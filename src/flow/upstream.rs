@@ -1,19 +1,21 @@
 //! Asking the provider: a connection, the request, and the head of its answer.
 
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::hearing::Hearing;
-use super::request::Stop;
-use super::session::Session;
+use super::answer_listener::AnswerListener;
+use super::exchange::Stop;
 use super::unsent::Unsent;
-use super::watch::ClientWatch;
-use super::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
+use crate::client::body::NoBody;
+use crate::client::session::Session;
+use crate::client::watch::ClientWatch;
 use crate::exchange::Refusal;
 use crate::forward::{AcquireError, Holder, Lease, UpstreamConn};
-use crate::rt::{CallOff, Deadline, Listen, On};
+use crate::limits::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
+use crate::rt::{CallOff, Deadline, On, ReadWhileWriting};
 use crate::wire::ResponseHead;
 
 /// Writes to the provider; one that takes nothing for [`WRITE_STALL_LIMIT`] is given up.
@@ -29,7 +31,7 @@ pub(crate) async fn send(
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
         // The session's own deadline guards the client; a write to the provider borrows it, nothing else is pending then.
         session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
-        let sent = watch.during(&session.conn, || stop.stop(), upstream.write_all(slice)).await;
+        let sent = watch.during(&session.conn, || stop.stop(), pin!(upstream.write_all(slice))).await;
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -44,15 +46,15 @@ pub(crate) async fn send_listening(
     upstream: &mut UpstreamConn,
     mut data: Bytes,
     watch: &mut ClientWatch,
-    listen: &mut Listen,
-    hearing: &mut Hearing<'_>,
+    reading: &mut ReadWhileWriting,
+    listener: &mut AnswerListener<'_>,
 ) -> io::Result<()> {
     let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
         session.deadline.arm(WRITE_STALL_LIMIT, On::Stop(stop.0));
-        let writing = upstream.write_all_listening(slice, listen, hearing);
-        let sent = watch.during(&session.conn, || stop.stop(), writing).await;
+        let writing = upstream.write_all_reading(slice, reading, listener);
+        let sent = watch.during(&session.conn, || stop.stop(), pin!(writing)).await;
         if session.deadline.disarm() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -70,8 +72,10 @@ pub(crate) async fn lease(
     watch: &mut ClientWatch,
 ) -> Result<Lease, Stop> {
     let off = CallOff::default();
-    let acquiring = session.core.pool.acquire(holder, wait, &off);
-    let acquired = watch.during(&session.conn, || off.call(), acquiring).await;
+    // Boxed, as a few rare ones are: its state (dialling, TLS) would else be kept room for with every request.
+    let mut acquiring = Box::pin(session.core.pool.acquire(holder, wait, &off));
+    let acquired = watch.during(&session.conn, || off.call(), acquiring.as_mut()).await;
+    drop(acquiring);
     if watch.client_left() {
         return Err(Stop::ClientLeft);
     }
@@ -109,6 +113,17 @@ pub(crate) enum NoAnswer {
     ClientLeft,
     /// It is not HTTP, or was cut in its head.
     Broken(String),
+    /// The client does not send the request as it has to.
+    Refused(Refusal),
+}
+
+impl From<NoBody> for NoAnswer {
+    fn from(error: NoBody) -> Self {
+        match error {
+            NoBody::ClientLeft => Self::ClientLeft,
+            NoBody::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
 }
 
 /// Reads the head of the answer, as far as it has not been heard already. Interim responses are relayed to the client,
@@ -116,7 +131,7 @@ pub(crate) enum NoAnswer {
 pub(crate) async fn await_head(
     session: &mut Session,
     upstream: &mut UpstreamConn,
-    hearing: &mut Hearing<'_>,
+    listener: &mut AnswerListener<'_>,
     limit: Duration,
     watch: &mut ClientWatch,
     awaiting: &mut Duration,
@@ -125,14 +140,14 @@ pub(crate) async fn await_head(
     let stop = StopUpstream(upstream.tcp().fd());
     deadline.arm(limit, On::Stop(stop.0));
     let waiting = Instant::now();
-    let mut heard_before = !hearing.is_silent();
-    hearing.buf.reserve(READ_BYTES_STREAM / 2);
+    let mut heard_before = !listener.is_silent();
+    listener.buf.reserve(READ_BYTES_STREAM / 2);
     let result = loop {
         if !std::mem::take(&mut heard_before) {
-            let silent = hearing.is_silent();
-            let buf = std::mem::take(&mut hearing.buf);
-            let (got, filled) = watch.during(&session.conn, || stop.stop(), upstream.read(buf)).await;
-            hearing.buf = filled;
+            let silent = listener.is_silent();
+            let buf = std::mem::take(&mut listener.buf);
+            let (got, filled) = watch.during(&session.conn, || stop.stop(), pin!(upstream.read(buf))).await;
+            listener.buf = filled;
             if watch.client_left() {
                 break Err(NoAnswer::ClientLeft);
             }
@@ -149,12 +164,12 @@ pub(crate) async fn await_head(
                 Ok(_) => {}
             }
         }
-        let head = hearing.head();
-        hearing.pass_on(session).await;
+        let head = listener.head();
+        listener.pass_on(session).await;
         match head {
-            Some(Ok(head)) => break Ok(Answered { head, rest: std::mem::take(&mut hearing.buf), unsent: None }),
+            Some(Ok(head)) => break Ok(Answered { head, rest: std::mem::take(&mut listener.buf), unsent: None }),
             Some(Err(what)) => break Err(NoAnswer::Broken(what)),
-            None if hearing.buf.capacity() == hearing.buf.len() => hearing.buf.reserve(READ_BYTES_STREAM),
+            None if listener.buf.capacity() == listener.buf.len() => listener.buf.reserve(READ_BYTES_STREAM),
             None => {}
         }
     };

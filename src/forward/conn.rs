@@ -4,7 +4,7 @@ use std::io;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::rt::{Conn, Duplex, Ear, Listen, TlsConn};
+use crate::rt::{Conn, Duplex, EarlyReader, ReadWhileWriting, TlsConn};
 
 /// A connection to the provider, plain or TLS.
 pub enum UpstreamConn {
@@ -34,19 +34,19 @@ impl UpstreamConn {
         }
     }
 
-    /// As [`UpstreamConn::write_all`], but what comes meanwhile goes to `ear`, which may end it with an error.
+    /// As [`UpstreamConn::write_all`], but what comes meanwhile goes to `reader`, which may end it with an error.
     ///
     /// # Errors
-    /// See [`Conn::write_all_listening`].
-    pub async fn write_all_listening(
+    /// See [`Conn::write_all_reading`].
+    pub async fn write_all_reading(
         &mut self,
         data: Bytes,
-        listen: &mut Listen,
-        ear: &mut impl Ear,
+        reading: &mut ReadWhileWriting,
+        reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         match self {
-            Self::Plain(conn) => conn.write_all_listening(data, listen, ear).await,
-            Self::Tls(conn) => conn.write_all_listening(data, listen, ear).await,
+            Self::Plain(conn) => conn.write_all_reading(data, reading, reader).await,
+            Self::Tls(conn) => conn.write_all_reading(data, reading, reader).await,
         }
     }
 
@@ -67,10 +67,10 @@ impl UpstreamConn {
     }
 
     /// Takes in what has arrived while a request is being sent, without waiting. True when that ends the sending.
-    pub fn heard(&mut self, ear: &mut impl Ear) -> bool {
+    pub fn read_early(&mut self, reader: &mut impl EarlyReader) -> bool {
         match self {
-            Self::Plain(conn) => conn.heard(ear),
-            Self::Tls(conn) => conn.heard(ear),
+            Self::Plain(conn) => conn.read_early(reader),
+            Self::Tls(conn) => conn.read_early(reader),
         }
     }
 

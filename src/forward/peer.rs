@@ -158,7 +158,7 @@ impl Hop {
 }
 
 /// `Basic` credentials (RFC 7617) for the proxy.
-fn authorization(proxy: &Proxy) -> Option<Secret> {
+pub(crate) fn authorization(proxy: &Proxy) -> Option<Secret> {
     let credential = proxy.credential.as_ref()?;
     let encoded = base64::engine::general_purpose::STANDARD.encode(credential.expose());
     Some(Secret::new(format!("Basic {encoded}")))
@@ -166,7 +166,7 @@ fn authorization(proxy: &Proxy) -> Option<Secret> {
 
 /// The two address families in turn, each in the resolver's order: one family that leads nowhere must not cost a timeout
 /// per address before the other gets its chance (RFC 8305 section 4).
-fn alternating(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+pub(crate) fn alternating(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = found.first().is_some_and(SocketAddr::is_ipv6);
     let (mut first, mut second): (Vec<_>, Vec<_>) = found.into_iter().partition(|addr| addr.is_ipv6() == first_is_v6);
     first.dedup();

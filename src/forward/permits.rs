@@ -1,7 +1,7 @@
 //! `max_connections` is one number for the whole process. A permit stands for one connection to the provider from the
 //! moment it is dialled until it is closed; kept connections keep theirs, so that using one again costs nothing here.
 //!
-//! Invariant: a core that waits is found by whoever closes a connection, and by whoever keeps an idle one it could do
+//! Invariant: a core that waits is found by a core that closes a connection, and by one that keeps an idle connection it could do
 //! without. Everything in here is atomic: no lock, and only a connection's beginning, its end and a wait touch it.
 //! Knows no connection and no request.
 
@@ -18,7 +18,7 @@ pub(super) const NEVER_MS: u64 = u64::MAX;
 /// What a tenant that has half of the places waits behind: a moment later than all that will ever be.
 pub(super) const BEHIND_MS: u64 = 1 << 48;
 /// A core serves its own waiters first, unless another core's has waited longer by this much: handing a connection over
-/// means closing it and dialling anew.
+/// means closing it and dialling again.
 const GRACE_MS: u64 = 20;
 
 /// The permits of one provider, shared by all cores.
@@ -26,15 +26,15 @@ pub struct Permits {
     free: AtomicU32,
     waiting: AtomicU32,
     joined: AtomicUsize,
-    desks: Box<[Desk]>,
-    /// Who has them.
+    wakes: Box<[CoreWake]>,
+    /// How many of them each tenant has.
     pub(super) shares: Shares,
 }
 
-/// Where a core is called.
+/// How a core that has waiting requests, or idle connections, is woken.
 #[repr(align(128))] // A cache line pair of its own.
-struct Desk {
-    /// Since when the request waits that comes first here; see [`BEHIND_MS`].
+struct CoreWake {
+    /// Since when the first request in this core's queue has waited; see [`BEHIND_MS`].
     oldest_ms: AtomicU64,
     called: AtomicBool,
     waker: AtomicWaker,
@@ -43,20 +43,23 @@ struct Desk {
 impl Permits {
     /// `total` permits for `cores` cores.
     pub fn new(total: u32, cores: usize) -> Self {
-        let desk =
-            || Desk { oldest_ms: AtomicU64::new(NEVER_MS), called: AtomicBool::new(false), waker: AtomicWaker::new() };
+        let wake = || CoreWake {
+            oldest_ms: AtomicU64::new(NEVER_MS),
+            called: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        };
         Self {
             free: AtomicU32::new(total.max(1)),
             waiting: AtomicU32::new(0),
             joined: AtomicUsize::new(0),
-            desks: (0..cores.max(1)).map(|_| desk()).collect(),
+            wakes: (0..cores.max(1)).map(|_| wake()).collect(),
             shares: Shares::new(total.max(1), cores.max(1)),
         }
     }
 
-    /// A core's own desk.
+    /// The index of a core that joins.
     pub(super) fn join(&self) -> usize {
-        self.joined.fetch_add(1, Ordering::Relaxed) % self.desks.len()
+        self.joined.fetch_add(1, Ordering::Relaxed) % self.wakes.len()
     }
 
     /// Takes a permit, if one is free.
@@ -64,7 +67,7 @@ impl Permits {
         self.free.try_update(Ordering::SeqCst, Ordering::SeqCst, |free| free.checked_sub(1)).is_ok()
     }
 
-    /// Gives one back and calls who has waited longest.
+    /// Gives one back and wakes the core whose request has waited longest.
     pub(super) fn put_back(&self) {
         self.free.fetch_add(1, Ordering::SeqCst);
         self.call_oldest();
@@ -89,17 +92,17 @@ impl Permits {
         }
     }
 
-    /// Since when the request waits that comes first at `desk`.
-    pub(super) fn show_oldest(&self, desk: usize, since_ms: Option<u64>) {
-        if let Some(desk) = self.desks.get(desk) {
-            desk.oldest_ms.store(since_ms.unwrap_or(NEVER_MS), Ordering::SeqCst);
+    /// Since when the first request in the queue of `core` has waited.
+    pub(super) fn show_oldest(&self, core: usize, since_ms: Option<u64>) {
+        if let Some(core) = self.wakes.get(core) {
+            core.oldest_ms.store(since_ms.unwrap_or(NEVER_MS), Ordering::SeqCst);
         }
     }
 
     /// Whether another core's turn comes before that of a request waiting here since `since_ms` (`None`: nobody waits).
-    pub(super) fn is_others_turn(&self, desk: usize, since_ms: Option<u64>) -> bool {
+    pub(super) fn is_others_turn(&self, core: usize, since_ms: Option<u64>) -> bool {
         let own = since_ms.unwrap_or(NEVER_MS);
-        let others = self.desks.iter().enumerate().filter(|(index, _)| *index != desk);
+        let others = self.wakes.iter().enumerate().filter(|(index, _)| *index != core);
         others.map(|(_, other)| other.oldest_ms.load(Ordering::SeqCst)).any(|at| at.saturating_add(GRACE_MS) < own)
     }
 
@@ -108,42 +111,42 @@ impl Permits {
         if self.waiting() == 0 {
             return;
         }
-        let desks = self.desks.iter().map(|desk| (desk.oldest_ms.load(Ordering::SeqCst), desk));
-        if let Some((_, desk)) = desks.filter(|(oldest_ms, _)| *oldest_ms != NEVER_MS).min_by_key(|(at, _)| *at) {
-            desk.call();
+        let wakes = self.wakes.iter().map(|core| (core.oldest_ms.load(Ordering::SeqCst), core));
+        if let Some((_, core)) = wakes.filter(|(oldest_ms, _)| *oldest_ms != NEVER_MS).min_by_key(|(at, _)| *at) {
+            core.call();
         }
     }
 
-    /// Calls `desk` itself, to lend what its own requests no longer wait for.
-    pub(super) fn call(&self, desk: usize) {
+    /// Calls `core` itself, to lend what its own requests no longer wait for.
+    pub(super) fn call(&self, core: usize) {
         if self.waiting() > 0
-            && let Some(desk) = self.desks.get(desk)
+            && let Some(core) = self.wakes.get(core)
         {
-            desk.call();
+            core.call();
         }
     }
 
     /// Calls every core but this one: somebody waits, and they may keep connections they do not use.
-    pub(super) fn call_others(&self, desk: usize) {
-        for (index, other) in self.desks.iter().enumerate() {
-            if index != desk {
+    pub(super) fn call_others(&self, core: usize) {
+        for (index, other) in self.wakes.iter().enumerate() {
+            if index != core {
                 other.call();
             }
         }
     }
 
-    /// Returns when `desk` has been called.
-    pub(super) async fn called(&self, desk: usize) {
-        let Some(desk) = self.desks.get(desk) else { return std::future::pending().await };
+    /// Returns when `core` has been called.
+    pub(super) async fn called(&self, core: usize) {
+        let Some(core) = self.wakes.get(core) else { return std::future::pending().await };
         poll_fn(|context| {
-            desk.waker.register(context.waker());
-            if desk.called.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+            core.waker.register(context.waker());
+            if core.called.swap(false, Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 }
 
-impl Desk {
+impl CoreWake {
     fn call(&self) {
         self.called.store(true, Ordering::SeqCst);
         self.waker.wake();

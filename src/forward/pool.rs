@@ -27,10 +27,10 @@ struct Idle {
 }
 
 /// The connections of one core to one peer.
-pub struct Pool {
+pub struct ConnPool {
     dialer: Dialer,
     permits: Arc<Permits>,
-    desk: usize,
+    core: usize,
     idle: RefCell<Vec<Idle>>,
     /// Connections that exist: leased and idle.
     open: Cell<u32>,
@@ -54,16 +54,16 @@ pub enum AcquireError {
     Exhausted,
     /// Nothing was sent: every address refused, timed out or failed its TLS handshake.
     Connect(String),
-    /// Whoever wanted it wants it no more.
+    /// The request that wanted it has ended.
     CalledOff,
 }
 
-impl Pool {
+impl ConnPool {
     /// This core's pool; `permits` bounds the connections of all cores together.
     pub fn new(dialer: Dialer, permits: Arc<Permits>) -> Rc<Self> {
         Rc::new(Self {
             dialer,
-            desk: permits.join(),
+            core: permits.join(),
             permits,
             idle: RefCell::default(),
             open: Cell::new(0),
@@ -98,15 +98,15 @@ impl Pool {
         if !self.queue.borrow().is_empty() {
             return None;
         }
-        if self.permits.shares.may_have_half(self.desk, holder) && !self.may_have_more(holder) {
+        if self.permits.shares.may_have_half(self.core, holder) && !self.may_have_more(holder) {
             return None;
         }
         self.take_idle().map(|idle| self.lease(idle, holder))
     }
 
     /// A new connection for `holder`; when all places are taken, waits at most `wait` for one, or for a connection that is given
-    /// back. The longest wait comes first, on this core strictly, between cores nearly so; but a tenant that has half of the
-    /// places comes behind all others. `off` ends the wait, and the dialling, at once.
+    /// back. The request that has waited longest comes first, on this core strictly, between cores nearly so; but a tenant that
+    /// has half of the places comes behind all others. `off` ends the wait, and the dialling, at once.
     ///
     /// # Errors
     /// [`AcquireError`]; in both cases no byte of the request has been sent.
@@ -116,7 +116,7 @@ impl Pool {
         wait: Duration,
         off: &CallOff,
     ) -> Result<Lease, AcquireError> {
-        let is_modest = || !self.permits.shares.may_have_half(self.desk, holder) || self.may_have_more(holder);
+        let is_modest = || !self.permits.shares.may_have_half(self.core, holder) || self.may_have_more(holder);
         if self.permits.waiting() == 0 && is_modest() && self.permits.take() {
             return self.dial(holder, off).await;
         }
@@ -127,8 +127,8 @@ impl Pool {
         loop {
             let first = self.first().filter(|first| first.place == place.number);
             if let Some(first) = first {
-                self.permits.show_oldest(self.desk, Some(first.since_ms));
-                let is_behind = self.permits.is_others_turn(self.desk, Some(first.since_ms));
+                self.permits.show_oldest(self.core, Some(first.since_ms));
+                let is_behind = self.permits.is_others_turn(self.core, Some(first.since_ms));
                 if first.since_ms == NEVER_MS || (first.since_ms >= BEHIND_MS && is_behind) {
                     if is_behind {
                         self.close_spare();
@@ -143,7 +143,7 @@ impl Pool {
                     drop(place);
                     return self.dial(holder, off).await;
                 } else if !std::mem::replace(&mut asked_others, true) {
-                    self.permits.call_others(self.desk);
+                    self.permits.call_others(self.core);
                 }
             }
             let left = Duration::from_millis(give_up_ms.saturating_sub(rt::now_ms()));
@@ -152,11 +152,11 @@ impl Pool {
         }
     }
 
-    /// Answers calls from other cores for the core's life: wakes who waits here, and closes idle connections that
+    /// Answers calls from other cores for the core's life: wakes the requests that wait here, and closes idle connections that
     /// another core needs.
     pub async fn lend(self: Rc<Self>) {
         loop {
-            self.permits.called(self.desk).await;
+            self.permits.called(self.core).await;
             if self.queue.borrow().is_empty() {
                 self.close_spare();
             } else {
@@ -192,12 +192,12 @@ impl Pool {
         for idle in stale {
             self.close(idle.conn);
         }
-        // Whoever waits for other tenants to be quiet is told by nobody.
+        // Nothing else wakes a request that waits for other tenants to be quiet.
         self.wake_first();
     }
 
     fn lease(self: &Rc<Self>, idle: Idle, holder: Holder) -> Lease {
-        self.permits.shares.lent(self.desk, holder, rt::now_ms());
+        self.permits.shares.lent(self.core, holder, rt::now_ms());
         Lease { pool: Rc::clone(self), holder, conn: Some(idle.conn), buf: idle.buf, reused: true, owns_place: true }
     }
 
@@ -216,7 +216,7 @@ impl Pool {
     /// Dials with a permit in hand. The lease gives the permit back, also when connecting fails or is dropped.
     async fn dial(self: &Rc<Self>, holder: Holder, off: &CallOff) -> Result<Lease, AcquireError> {
         self.open.set(self.open.get() + 1);
-        self.permits.shares.lent(self.desk, holder, rt::now_ms());
+        self.permits.shares.lent(self.core, holder, rt::now_ms());
         let pool = Rc::clone(self);
         let mut lease = Lease { pool, holder, conn: None, buf: BytesMut::new(), reused: false, owns_place: true };
         lease.conn = Some(self.dialer.dial(off).await?);
@@ -237,7 +237,8 @@ impl Pool {
         self.permits.put_back();
     }
 
-    /// Who comes first on this core: the longest wait, but behind all others a tenant that has half of the places.
+    /// The request that comes first on this core: the one that has waited longest; a tenant that has half of the places comes
+    /// behind all others.
     fn first(&self) -> Option<First> {
         let queue = self.queue.borrow();
         let shares = &self.permits.shares;
@@ -265,13 +266,13 @@ impl Pool {
         }
     }
 
-    /// Who comes first on this core, shown to the others.
+    /// Shows the other cores which request comes first on this one.
     fn show_oldest(&self) {
-        self.permits.show_oldest(self.desk, self.first().map(|first| first.since_ms));
+        self.permits.show_oldest(self.core, self.first().map(|first| first.since_ms));
     }
 }
 
-/// Who comes first in a queue.
+/// The request that comes first in a queue.
 #[derive(Clone, Copy)]
 struct First {
     place: u64,
@@ -285,12 +286,12 @@ fn take_first(mut idle: std::cell::RefMut<'_, Vec<Idle>>) -> Option<Idle> {
 
 /// A place in the queue; leaving it lets the next one try.
 struct Place<'a> {
-    pool: &'a Pool,
+    pool: &'a ConnPool,
     number: u64,
 }
 
 impl<'a> Place<'a> {
-    fn at_the_end(pool: &'a Pool, holder: Holder, since_ms: u64) -> Self {
+    fn at_the_end(pool: &'a ConnPool, holder: Holder, since_ms: u64) -> Self {
         let number = pool.next_place.get();
         pool.next_place.set(number + 1);
         pool.permits.count_waiting(true);
@@ -326,7 +327,7 @@ impl Drop for Place<'_> {
             pool.wake_first();
         } else if some_left {
             // Nobody here wants what was kept for this place: this core's lending passes it on.
-            pool.permits.call(pool.desk);
+            pool.permits.call(pool.core);
             pool.permits.call_oldest();
         }
     }
@@ -334,8 +335,8 @@ impl Drop for Place<'_> {
 
 /// A connection on loan. Dropping it closes the connection; [`Lease::give_back`] keeps it.
 pub struct Lease {
-    pool: Rc<Pool>,
-    /// Whose share of the places it counts for.
+    pool: Rc<ConnPool>,
+    /// The tenant whose share of the places it counts for.
     holder: Holder,
     conn: Option<UpstreamConn>,
     buf: BytesMut,
@@ -364,12 +365,12 @@ impl Lease {
     pub fn give_back(mut self, mut buf: BytesMut) {
         if let Some(conn) = self.conn.take() {
             let pool = &self.pool;
-            // From here on it is nobody's.
-            pool.permits.shares.returned(pool.desk, self.holder);
+            // From here on it belongs to no request.
+            pool.permits.shares.returned(pool.core, self.holder);
             self.owns_place = false;
             if pool.permits.waiting() > 0 {
                 let first = pool.first().map(|first| first.since_ms);
-                if pool.permits.is_others_turn(pool.desk, first) {
+                if pool.permits.is_others_turn(pool.core, first) {
                     pool.close(conn);
                     return;
                 }
@@ -390,7 +391,7 @@ impl Drop for Lease {
         if !self.owns_place {
             return;
         }
-        self.pool.permits.shares.returned(self.pool.desk, self.holder);
+        self.pool.permits.shares.returned(self.pool.core, self.holder);
         match self.conn.take() {
             Some(conn) => self.pool.close(conn),
             None => self.pool.closed_one(),

@@ -32,7 +32,7 @@ pub(super) struct Shares {
 #[repr(align(128))] // A cache line pair of its own.
 struct Loans {
     all: AtomicU32,
-    /// Who took the last one.
+    /// The tenant that took the last one.
     last: AtomicU32,
     /// When it was not the same tenant as the time before.
     mixed_ms: AtomicU64,

@@ -19,15 +19,15 @@ use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
 use weir_config::vocab::{KeyId, Role, Secret, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
-use weir_storage::identity::{KeyRecord, NewTenant, TenantChange, TenantRecord};
 use weir_storage::query::{Page, Paged};
-use weir_storage::{NotWritten, ReadError, Store};
+use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord};
+use weir_storage::{NotWritten, ReadError, Registry};
 
 use self::pending::{Denial, Pending};
 use self::token::{KEY_BYTES, TokenKey, with_prefix};
-use crate::admit::KEY_PREFIX;
 use crate::admit::directory::{Digest, Directory, Holder, Named, Whom};
 use crate::exchange::{Caller, OPEN_ACTOR, Proof};
+use crate::redaction::KEY_PREFIX;
 
 /// Characters of a key that are kept to recognise it by.
 const SHOWN_CHARACTERS: usize = 12;
@@ -37,7 +37,7 @@ const LISTED_MAX: usize = 20;
 
 /// Everything that lets somebody in.
 pub struct Identities {
-    store: Store,
+    store: Arc<dyn Registry>,
     directory: Arc<Directory>,
     /// Where the token key is kept; `None` keeps it in memory.
     key_file: Option<PathBuf>,
@@ -45,8 +45,8 @@ pub struct Identities {
     /// Only one thread makes the token key.
     making: Mutex<()>,
     /// Shared by what lets somebody in, alone for what shuts somebody out for good: a credential that is stored first and let
-    /// in second must not be revoked between the two, or it would be let in for good. Whoever is in the directory is shut out
-    /// before this is waited for.
+    /// in second must not be revoked between the two, or it would be let in for good. A caller in the directory is shut
+    /// out before this is waited for.
     changing: RwLock<()>,
     /// What is in force and not stored yet.
     pending: Pending,
@@ -112,7 +112,7 @@ impl Identities {
     ///
     /// # Errors
     /// [`IdentityError`]: the store cannot be read, or the key file is not usable.
-    pub fn load(store: Store, key_file: Option<PathBuf>) -> Result<Self, IdentityError> {
+    pub fn load(store: Arc<dyn Registry>, key_file: Option<PathBuf>) -> Result<Self, IdentityError> {
         let credentials = store.load_credentials()?;
         let token_key = match &key_file {
             Some(path) => key_file::read(path)?.map(|bytes| TokenKey::new(&bytes)),
@@ -226,7 +226,7 @@ impl Identities {
     pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<Option<Kept>, IdentityError> {
         let was_in = self.shut_out(by, Whom::Tenant(id))?;
         let _alone = self.changing.write();
-        // Who was let in meanwhile, too.
+        // Also a caller that was let in meanwhile.
         let was_in = self.shut_out_again(Whom::Tenant(id)) || was_in;
         let is_there = || was_in || matches!(self.store.tenant(id), Ok(Some(_)));
         let kept = self.persist(Denial::Tenant(id), event(by, "tenant.delete", Some(id), id, []), was_in, is_there)?;
@@ -275,7 +275,7 @@ impl Identities {
         self.directory.shut_out(own_credential(by), whom).map_err(|_| IdentityError::CallerGone)
     }
 
-    /// Once more, with `changing` held alone: nobody is between being stored and being let in now.
+    /// Once more, with `changing` held exclusively: no credential is between being stored and being let in now.
     fn shut_out_again(&self, whom: Whom) -> bool {
         self.directory.shut_out(None, whom).unwrap_or(false)
     }
@@ -297,7 +297,7 @@ impl Identities {
             self.pending.push(denial, by, None);
             return Ok(Some(Kept::InMemory));
         }
-        match denial.write(&self.store, by.clone()) {
+        match denial.write(&*self.store, by.clone()) {
             Ok(stored) => Ok(stored.then_some(Kept::Durably)),
             Err(error) if is_there() => {
                 self.pending.push(denial, by, Some(&error));
@@ -309,7 +309,7 @@ impl Identities {
 
     /// Asks the store again to keep what it could not take; how much it still has not.
     pub fn persist_pending(&self) -> usize {
-        self.pending.retry(&self.store, |denial| {
+        self.pending.retry(&*self.store, |denial| {
             if let Denial::Tenant(id) = denial {
                 (self.forget)(id);
             }
@@ -329,7 +329,7 @@ impl Identities {
         }
         let key = self.token_key()?;
         let issued = event(by, "token.issue", Some(id), id, []);
-        // Whoever presents a token learns nothing by being shown it.
+        // A caller that presents a token learns nothing by being shown it.
         let shown = (by.proof != Proof::Token).then(|| event(by, "token.show", Some(id), id, []));
         let Some(stored) = self.store.issue_token(id, random_number()?, create, issued, shown)? else {
             return Ok(None);
@@ -372,7 +372,7 @@ impl Identities {
             let bytes = Secret::new(random::<KEY_BYTES>()?.to_vec());
             if let Some(path) = &self.key_file {
                 key_file::create(path, &bytes)?;
-                tracing::info!(file = %path.display(), "made the key that tenant tokens are derived from");
+                tracing::info!(file = %path.display(), "created the key that tenant tokens are derived from");
             }
             let key = TokenKey::new(&bytes);
             self.store.note_token_key(key.fingerprint())?;
@@ -448,7 +448,7 @@ impl Identities {
         let known = match self.store.credentials_known_to(OPEN_ACTOR) {
             Ok(known) => known,
             Err(error) => {
-                tracing::warn!(%error, "it cannot be told which keys were made while authentication was off");
+                tracing::warn!(%error, "cannot tell which keys were created while authentication was off");
                 return;
             }
         };
@@ -459,15 +459,15 @@ impl Identities {
                 tenant = %key.tenant_id,
                 role = %key.role,
                 created_at = %key.created_at,
-                "this key was made while authentication was off, by nobody knows whom, and lets its holder in; unless you know \
-                 it, revoke it (DELETE /api/v1/auth/keys/{{key}})"
+                "this key was made while authentication was off, by an unknown caller, and lets its holder in; unless you \
+                 know it, revoke it (DELETE /api/v1/auth/keys/{{key}})"
             );
         }
         for tenant in known.tokens.iter().take(LISTED_MAX) {
             tracing::warn!(
                 tenant = %tenant,
-                "this tenant's token was shown while authentication was off, to nobody knows whom, and lets its holder in; reset \
-                 it (POST /api/v1/tenants/{{tenant}}/token/reset)"
+                "this tenant's token was shown while authentication was off, to an unknown caller, and lets its holder in; \
+                 reset it (POST /api/v1/tenants/{{tenant}}/token/reset)"
             );
         }
         let (keys, tokens) = (known.keys.len(), known.tokens.len());
@@ -475,7 +475,7 @@ impl Identities {
             tracing::warn!(
                 keys,
                 tokens,
-                "there are more of these; `GET /api/v1/audit` has every one, by the actor `anonymous`"
+                "there are more of these; `GET /api/v1/audit` lists all of them, under the actor `anonymous`"
             );
         }
     }

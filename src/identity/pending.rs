@@ -1,4 +1,4 @@
-//! Denials that are in force and not written down yet: the store could not take them, and it is asked again until it can.
+//! Denials that are in force but not stored yet: the store could not take them, and will be asked again until it can.
 //!
 //! Invariants: the list is bounded and keeps its order; whoever lets somebody in looks here first, so that what the store does
 //! not know yet is not undone by it. Knows no directory.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use weir_config::vocab::{KeyId, TenantId};
 use weir_storage::audit::AuditEvent;
-use weir_storage::{NotWritten, Store};
+use weir_storage::{NotWritten, Registry};
 
 /// Denials that wait at most; further ones hold in memory and are lost with the process.
 const PENDING_MAX: usize = 10_000;
@@ -25,7 +25,7 @@ pub(super) enum Denial {
     Tenant(TenantId),
 }
 
-/// See the module.
+/// The queue of denials that wait for the store.
 #[derive(Default)]
 pub(super) struct Pending {
     waiting: Mutex<VecDeque<(Denial, AuditEvent)>>,
@@ -34,7 +34,7 @@ pub(super) struct Pending {
 
 impl Denial {
     /// Asks the store to keep it; false when it knows nobody of that name.
-    pub(super) fn write(self, store: &Store, by: AuditEvent) -> Result<bool, NotWritten> {
+    pub(super) fn write(self, store: &dyn Registry, by: AuditEvent) -> Result<bool, NotWritten> {
         match self {
             Self::Key(id) => store.revoke_key(id, by),
             Self::Token(tenant, number) => store.reset_token(tenant, number, by),
@@ -84,7 +84,7 @@ impl Pending {
                 what,
                 error,
                 waiting = PENDING_MAX,
-                "in force and not written down, and too many wait already: it will not be tried again, so repeat the call when \
+                "in force but not stored, and too many changes wait already: it will not be retried, so repeat the call when \
                  the store works; a restart before that undoes it"
             );
             return;
@@ -95,12 +95,12 @@ impl Pending {
             what,
             error,
             waiting = waiting.len(),
-            "in force and not written down: the store could not take it. Will retry every second; a restart before that undoes it"
+            "in force but not stored: the store could not take it. Will retry every second; a restart before that undoes it"
         );
     }
 
     /// Asks the store again, oldest first, until it refuses. `done` is called with each denial it has kept.
-    pub(super) fn retry(&self, store: &Store, done: impl Fn(Denial)) {
+    pub(super) fn retry(&self, store: &dyn Registry, done: impl Fn(Denial)) {
         loop {
             let Some((denial, by)) = self.waiting.lock().front().cloned() else { return };
             if denial.write(store, by).is_err() {
@@ -110,7 +110,7 @@ impl Pending {
             let mut waiting = self.waiting.lock();
             waiting.pop_front();
             self.count.store(waiting.len(), Ordering::Release);
-            tracing::info!(what = denial.describe(), waiting = waiting.len(), "written down now");
+            tracing::info!(what = denial.describe(), waiting = waiting.len(), "stored now");
         }
     }
 }

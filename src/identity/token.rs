@@ -9,7 +9,7 @@ use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::{Secret, TenantId};
 
-use crate::admit::TOKEN_PREFIX;
+use crate::redaction::TOKEN_PREFIX;
 
 /// Bytes of the key.
 pub(super) const KEY_BYTES: usize = 32;

@@ -83,7 +83,7 @@ pub(super) fn look(string: &str, media_type: Option<&str>) -> Found {
 }
 
 /// Decodes base64 as the most lenient readers do: percent-encoding is undone, what is not of the alphabet is passed over, and
-/// what follows padding begins anew.
+/// decoding starts again after padding.
 fn forgiving(payload: &str) -> Vec<u8> {
     let undone;
     let payload = if payload.contains('%') {

@@ -50,7 +50,7 @@ fn takes_files(path: &str) -> bool {
 
 /// What a body claims to be, and how much of it is there.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Claim<'a> {
+pub struct Declared<'a> {
     /// What its operation takes.
     pub takes: Takes,
     /// `Content-Type`.
@@ -73,10 +73,13 @@ pub(super) enum Media {
 impl Media {
     pub(super) fn of(content_type: Option<&[u8]>) -> Self {
         let Some(value) = content_type else { return Self::Unknown };
-        let name = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        let name = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+        if name.eq_ignore_ascii_case(b"application/json") {
+            return Self::Json;
+        }
+        let name = name.to_ascii_lowercase();
         let has = |word: &[u8]| memchr::memmem::find(&name, word).is_some();
         match name.as_slice() {
-            b"application/json" => Self::Json,
             b"multipart/form-data" | b"multipart/mixed" => Self::Multipart,
             b"application/x-www-form-urlencoded" => Self::Form,
             b"application/octet-stream" | b"application/pdf" | b"application/zip" | b"application/gzip" => Self::Binary,

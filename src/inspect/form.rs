@@ -8,12 +8,11 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 use weir_config::vocab::Unread;
-use weir_inference::PartKind;
 
 use super::binary;
 use super::expect::{foreign_charset, words};
+use super::gather::{About, Gather, Source};
 use super::keys::{is_token, model_name};
-use super::request::Gather;
 use crate::json::{Location, Segment};
 
 /// Most parts a form may have; real ones have about ten.
@@ -58,14 +57,14 @@ pub(super) fn multipart(gather: &mut Gather, content_type: &[u8], body: &[u8]) -
         }
         let part_end = memmem::find(after, &delimiter).ok_or("multipart body ends early")?;
         let (part, after) = after.split_at_checked(part_end).unwrap_or_default();
-        field(gather, part)?;
+        field(gather, body, part)?;
         rest = after.get(delimiter.len()..).unwrap_or_default();
     }
     Err("multipart body with too many parts")
 }
 
 /// One part: `CRLF headers CRLF CRLF content`.
-fn field(gather: &mut Gather, part: &[u8]) -> Result<(), &'static str> {
+fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static str> {
     let head_end = memmem::find(part, b"\r\n\r\n").ok_or("multipart part without headers")?;
     let (head, content) = part.split_at_checked(head_end).unwrap_or_default();
     let content = content.get(4..).unwrap_or_default();
@@ -102,12 +101,12 @@ fn field(gather: &mut Gather, part: &[u8]) -> Result<(), &'static str> {
     if let Some(file_name) = file_name {
         // The name may reach the model; the content may too, where it is text.
         let file_name = String::from_utf8_lossy(&file_name);
-        gather.part(PartKind::User, true, location, |out| out.push_str(&file_name));
+        gather.part(About::USER, location, Source::Put(&file_name));
         let media_type = std::str::from_utf8(media_type).ok().filter(|name| is_token(name));
         let media_type = media_type.unwrap_or(binary::UNKNOWN);
         gather.note(&binary::describe(content, media_type));
         match words(content) {
-            Some(text) => gather.file(location, &text),
+            Some(text) => gather.file(location, source(&text, body, content)),
             None if binary::is_textual(media_type) => return Err("multipart file of text that is not plain UTF-8"),
             None => gather.pass_by(Unread::FilePart),
         }
@@ -117,9 +116,18 @@ fn field(gather: &mut Gather, part: &[u8]) -> Result<(), &'static str> {
     match name.as_ref() {
         "model" if is_token(text.trim()) => gather.view.model = Some(model_name(text.trim())),
         "stream" => gather.view.stream = text.trim().parse().ok().or(gather.view.stream),
-        _ => gather.part(PartKind::User, true, location, |out| out.push_str(&text)),
+        _ => gather.part(About::USER, location, source(&text, body, content)),
     }
     Ok(())
+}
+
+/// Where `text`, which was read from `content`, stands in the body.
+fn source<'a>(text: &'a str, body: &[u8], content: &[u8]) -> Source<'a> {
+    if text.as_ptr() == content.as_ptr() {
+        Source::Plain(text, content.as_ptr().addr() - body.as_ptr().addr())
+    } else {
+        Source::Put(text)
+    }
 }
 
 /// Reads `a=b&c=d`.
@@ -139,7 +147,7 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
             at.push(Segment::name(&name));
             at
         };
-        gather.part(PartKind::User, true, location, |out| out.push_str(&value));
+        gather.part(About::USER, location, Source::Put(&value));
     }
 }
 

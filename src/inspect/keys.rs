@@ -144,6 +144,9 @@ impl Key {
             "content" => return (Self::Content, true),
             "type" => return (Self::Type, true),
             "text" => return (Self::Text, true),
+            "model" => return (Self::Model, true),
+            "stream" => return (Self::Stream, true),
+            "messages" => return (Self::Messages, true),
             _ => {}
         }
         if text.raw().len() > SPELLED_MAX * 6 {
@@ -276,8 +279,21 @@ impl Key {
 /// the start (some model names have it there).
 pub(super) fn is_token(text: &str) -> bool {
     let rest = text.strip_prefix('@').unwrap_or(text);
-    rest.len() <= 128 && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/+=~-".contains(&b))
+    rest.len() <= 128 && rest.bytes().all(|b| TOKEN.get(usize::from(b)).is_some_and(|is_token| *is_token))
 }
+
+/// The bytes that [`is_token`] allows.
+static TOKEN: [bool; 256] = {
+    let mut bytes = [false; 256];
+    let mut at = 0;
+    while at < bytes.len() {
+        let byte = at as u8;
+        bytes[at] =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'/' | b'+' | b'=' | b'~' | b'-');
+        at += 1;
+    }
+    bytes
+};
 
 /// A model's name, kept to 256 bytes: it becomes a label and a column.
 pub(super) fn model_name(text: &str) -> String {

@@ -8,15 +8,20 @@ mod binary;
 pub mod decode;
 mod expect;
 mod form;
+mod gather;
 mod keys;
+mod part;
+mod place;
 pub mod provider;
 pub mod request;
 mod walk;
 
 pub use decode::{Decoded, decode_body};
-pub use expect::{Claim, Takes, announces_binary};
+pub use expect::{Declared, Takes, announces_binary};
+pub use part::{Label, TextPart};
+pub use place::{Spelling, Spot};
 pub use provider::{Route, array_stream, model_in_path, model_in_query, retrieves_response, route};
-pub use request::{RequestView, TextPart, read_request};
+pub use request::{RequestView, read_request};
 
 #[cfg(test)]
 mod tests;

@@ -118,6 +118,10 @@ fn by_path(path: &str) -> Known {
 /// The model a path names: `/model/{id}/...` (Bedrock), `/models/{name}:method` (Gemini), `/deployments/{name}/...` (Azure).
 /// Percent-decoded; a name longer than 256 bytes is none.
 pub fn model_in_path(path: &str) -> Option<String> {
+    // The usual paths have no segment that begins like one of these.
+    if !path.as_bytes().windows(3).any(|start| matches!(start, b"/mo" | b"/de")) {
+        return None;
+    }
     let path = path.split('?').next().unwrap_or_default();
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     let named = loop {
@@ -158,7 +162,8 @@ pub fn retrieves_response(method: &str, path: &str) -> bool {
 
 /// Whether the answer is a stream in the form of one JSON array: `:streamGenerateContent` without `alt=sse`.
 pub fn array_stream(path: &str) -> bool {
-    path.rsplit(':').next().is_some_and(|method| method.eq_ignore_ascii_case("streamGenerateContent"))
+    const METHOD: &[u8] = b":streamGenerateContent";
+    path.as_bytes().last_chunk::<{ METHOD.len() }>().is_some_and(|end| end.eq_ignore_ascii_case(METHOD))
 }
 
 /// `/model/{id}/converse`, `/invoke` and their streaming forms.

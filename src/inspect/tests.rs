@@ -6,14 +6,16 @@ use weir_inference::PartKind::{self, Assistant, System, Tool, ToolCall, ToolDefi
 
 use super::*;
 
+mod places;
+
 const MAX: usize = 1 << 20;
 
-fn claim(content_type: &str) -> Claim<'_> {
-    Claim { content_type: Some(content_type.as_bytes()), ..Claim::default() }
+fn declared(content_type: &str) -> Declared<'_> {
+    Declared { content_type: Some(content_type.as_bytes()), ..Declared::default() }
 }
 
 fn read(body: &str) -> RequestView {
-    read_request(Dialect::ChatCompletions, claim("application/json"), body.as_bytes(), MAX)
+    read_request(Dialect::ChatCompletions, declared("application/json"), body.as_bytes(), MAX)
 }
 
 /// The parts as (kind, place, text).
@@ -57,7 +59,7 @@ fn reads_a_chat_request() {
 
 #[test]
 fn reads_a_messages_style_request() {
-    let view = read_request(Dialect::Messages, claim("application/json"), br#"{"model":"claude","max_tokens":50,
+    let view = read_request(Dialect::Messages, declared("application/json"), br#"{"model":"claude","max_tokens":50,
         "system":[{"type":"text","text":"Operator says.","cache_control":{"type":"ephemeral"}}],
         "messages":[{"role":"user","content":"Hi there"},
         {"role":"assistant","content":[{"type":"thinking","thinking":"let me see","signature":"abc="},{"type":"tool_use","id":"t1","name":"run","input":{"cmd":"rm -rf /","n":1}}]},
@@ -164,7 +166,7 @@ fn reads_the_other_shapes() {
 #[test]
 fn a_local_server_streams_unless_told_otherwise() {
     let streams = |body: &str, dialect, operation| {
-        read_request(dialect, Claim::default(), body.as_bytes(), MAX).streams(dialect, operation)
+        read_request(dialect, Declared::default(), body.as_bytes(), MAX).streams(dialect, operation)
     };
     let (local, chat) = (Dialect::LocalServer, Dialect::ChatCompletions);
     let body = r#"{"model":"m","prompt":"hi"}"#;
@@ -255,19 +257,19 @@ fn credentials_for_the_provider_are_looked_at_and_not_recorded() {
             (User, "request.api_key", "tok-3 and words"),
         ],
     );
-    assert_eq!(view.parts.iter().map(|part| part.credential).collect::<Vec<_>>(), [false, true, false]);
-    assert_eq!(view.into_recorded(), "https://x.example\ntok-3 and words");
+    assert_eq!(view.parts.iter().map(|part| part.is_credential()).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(view.into_record().0, "https://x.example\ntok-3 and words");
     // On a part of a message too, and at the end.
     let view =
         read(r#"{"messages":[{"content":[{"text":"a b","authorization":"Basic"}],"role":"user"}],"api_key":"k-1"}"#);
-    assert_eq!((view.parts[1].credential, view.text.as_str()), (true, "a b\nBasic\nk-1"));
-    assert_eq!(view.into_recorded(), "a b");
+    assert_eq!((view.parts[1].is_credential(), view.text.as_str()), (true, "a b\nBasic\nk-1"));
+    assert_eq!(view.into_record().0, "a b");
     // What the model wrote, or is said to have written, is no credential for anybody.
     let call = read(
         r#"{"messages":[{"role":"assistant","content":[{"input":{"access_token":"aWdub3Jl"},"type":"tool_use"}]}]}"#,
     );
     assert_parts(&call, &[(ToolCall, "request.messages[0].content[0].input", "aWdub3Jl")]);
-    assert_eq!(call.into_recorded(), "aWdub3Jl");
+    assert_eq!(call.into_record().0, "aWdub3Jl");
     assert_parts(&read(r#"{"user":"bob@example.com"}"#), &[(User, "request.user", "bob@example.com")]);
 }
 
@@ -281,13 +283,13 @@ fn unreadable_bodies_are_scanned_raw_and_say_so() {
         (b"\xff\xfe{\x00\"\x00a\x00", "invalid UTF-8", "\u{feff}{\"a"),
         (b"{\0\"\0a\0", "invalid JSON", "{\"a"),
     ] {
-        let view = read_request(Dialect::ChatCompletions, claim("application/json; charset=utf-8"), body, MAX);
+        let view = read_request(Dialect::ChatCompletions, declared("application/json; charset=utf-8"), body, MAX);
         assert_eq!(view.unreadable, Some(reason));
         assert_parts(&view, &[(User, "request", text)]);
     }
     let deep =
         [b"{\"messages\":[{\"role\":\"user\",\"content\":\"a b\"}],\"x\":".to_vec(), vec![b'['; 1_000_000]].concat();
-    let view = read_request(Dialect::ChatCompletions, Claim::default(), &deep, 1000);
+    let view = read_request(Dialect::ChatCompletions, Declared::default(), &deep, 1000);
     assert_eq!((view.unreadable, view.text.len(), view.truncated), (Some("nested too deep"), 1000, true));
     assert_eq!(view.messages_open, None);
 }
@@ -297,7 +299,7 @@ fn content_types_decide_only_where_the_body_does_not_look_like_json() {
     let read = |content_type: Option<&str>, body: &str| {
         let view = read_request(
             Dialect::ChatCompletions,
-            content_type.map_or_else(Claim::default, claim),
+            content_type.map_or_else(Declared::default, declared),
             body.as_bytes(),
             MAX,
         );
@@ -323,7 +325,7 @@ fn content_types_decide_only_where_the_body_does_not_look_like_json() {
 fn forms_are_read_by_their_parts() {
     let form = |body: &str| {
         let content_type = "multipart/form-data; charset=utf-8; Boundary=\"b1\"";
-        read_request(Dialect::ChatCompletions, claim(content_type), body.replace('\n', "\r\n").as_bytes(), MAX)
+        read_request(Dialect::ChatCompletions, declared(content_type), body.replace('\n', "\r\n").as_bytes(), MAX)
     };
     let view = form(
         "--b1\nContent-Disposition: form-data; name=\"model\"\n\nwhisper-1\n--b1 \nContent-Disposition: form-data; name=\"prompt\"\n\na b\n--b1\ncontent-disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".wav\"\nContent-Type: audio/wav\n\nRIF\0\n--b1--\n",
@@ -336,7 +338,7 @@ fn forms_are_read_by_their_parts() {
     let view = form(file);
     assert_parts(&view, &[(User, "request.file", "a.txt"), (User, "request.file", "ignore all")]);
     assert_eq!(view.unread().to_string(), "");
-    let recorded = view.into_recorded();
+    let recorded = view.into_record().0;
     assert!(recorded.starts_with("a.txt\n{\"sha256\"") && !recorded.contains("ignore"), "{recorded}");
     for broken in [
         "--b1\nContent-Disposition: form-data; name=\"a\"\n\nx\n",
@@ -367,7 +369,7 @@ fn a_boundary_is_named_once() {
         ("boundary*0=a; boundary*1=b", Some("multipart without a boundary")),
     ] {
         let content_type = format!("multipart/form-data; {parameters}");
-        let view = read_request(Dialect::ChatCompletions, claim(&content_type), body.as_bytes(), MAX);
+        let view = read_request(Dialect::ChatCompletions, declared(&content_type), body.as_bytes(), MAX);
         assert_eq!(view.unreadable, reason, "{parameters}");
     }
 }
@@ -375,8 +377,8 @@ fn a_boundary_is_named_once() {
 #[test]
 fn where_json_is_taken_nothing_else_is_believed() {
     let read = |content_type: &str, body: &[u8]| {
-        let claim = Claim { takes: Takes::Json, ..claim(content_type) };
-        let view = read_request(Dialect::ChatCompletions, claim, body, MAX);
+        let declared = Declared { takes: Takes::Json, ..declared(content_type) };
+        let view = read_request(Dialect::ChatCompletions, declared, body, MAX);
         (view.unreadable, view.text)
     };
     let json = br#"{"prompt":"a b"}"#;
@@ -396,7 +398,7 @@ fn where_json_is_taken_nothing_else_is_believed() {
 #[test]
 fn what_is_not_read_is_said() {
     let unread = |takes, content_type: &str, body: &[u8]| {
-        let view = read_request(Dialect::ChatCompletions, Claim { takes, ..claim(content_type) }, body, MAX);
+        let view = read_request(Dialect::ChatCompletions, Declared { takes, ..declared(content_type) }, body, MAX);
         view.unread().to_string()
     };
     assert_eq!(unread(Takes::Anything, "image/png", b"\x89PNG\r\n\x1a\n"), "media_type");
@@ -413,9 +415,9 @@ fn what_is_not_read_is_said() {
 
 #[test]
 fn the_beginning_of_json_is_read_as_far_as_it_goes() {
-    let claim = Claim { cut: true, ..claim("application/json") };
+    let declared = Declared { cut: true, ..declared("application/json") };
     let view =
-        read_request(Dialect::ChatCompletions, claim, br#"{"messages":[{"role":"user","content":"a b"},{"ro"#, MAX);
+        read_request(Dialect::ChatCompletions, declared, br#"{"messages":[{"role":"user","content":"a b"},{"ro"#, MAX);
     assert_eq!(view.unreadable, None);
     assert_parts(&view, &[(User, "request.messages[0].content", "a b")]);
 }
@@ -430,7 +432,7 @@ fn credentials_for_tool_servers_stay_out() {
     );
     assert!(!view.text.contains("pw"), "{}", view.text);
     assert!(view.text.contains("k-1") && view.text.contains("a b"), "looked at: {}", view.text);
-    let recorded = view.into_recorded();
+    let recorded = view.into_record().0;
     for secret in ["pw", "abc", "t-1", "k-1", "a b", "k-2", "k-3"] {
         assert!(!recorded.contains(secret), "{secret}: {recorded}");
     }
@@ -449,7 +451,7 @@ fn fields_of_a_tool_that_is_no_server_are_text() {
     ] {
         let view = read(&format!(r#"{{"tools":[{tool}]}}"#));
         assert_parts(&view, &[(ToolDefinition, "request.tools[0]", "ignore all")]);
-        assert_eq!(view.into_recorded(), "ignore all", "{tool}");
+        assert_eq!(view.into_record().0, "ignore all", "{tool}");
     }
 }
 
@@ -492,7 +494,7 @@ fn tokens_given_as_numbers_are_counted_and_said_to_be_unread() {
 #[test]
 fn text_is_cut_at_the_bound_and_between_characters() {
     let view =
-        read_request(Dialect::ChatCompletions, Claim::default(), r#"{"prompt":["aé","éé","later"]}"#.as_bytes(), 5);
+        read_request(Dialect::ChatCompletions, Declared::default(), r#"{"prompt":["aé","éé","later"]}"#.as_bytes(), 5);
     assert_eq!((view.text.as_str(), view.truncated, view.parts.len()), ("aé", true, 1));
 }
 
@@ -505,8 +507,12 @@ fn a_million_keys_and_a_million_texts_stay_bounded() {
     let typed = format!("[{}1]", "{\"type\":\"a_call\"},".repeat(500_000));
     let both = format!("{{\"input\":[{}1],\"messages\":{typed}}}", "\"x\",".repeat(5_000));
     assert_eq!(read(&both).parts.len(), 4096);
-    let view =
-        read_request(Dialect::ChatCompletions, Claim::default(), format!("{{\"input\":{texts}}}").as_bytes(), 4 << 20);
+    let view = read_request(
+        Dialect::ChatCompletions,
+        Declared::default(),
+        format!("{{\"input\":{texts}}}").as_bytes(),
+        4 << 20,
+    );
     assert_eq!((view.parts.len(), view.text.len(), view.truncated), (4096, 1_999_999, false));
     assert_eq!(view.parts.last().unwrap().range.end, view.text.len());
 }
@@ -528,7 +534,7 @@ proptest! {
         junk in proptest::collection::vec(any::<u8>(), 0..200), text_max in 0usize..100,
         content_type in prop::sample::select(vec!["application/json", "text/plain", "multipart/form-data; boundary=a", ""]),
     ) {
-        let view = read_request(Dialect::Messages, claim(content_type), &junk, text_max);
+        let view = read_request(Dialect::Messages, declared(content_type), &junk, text_max);
         prop_assert!(view.text.len() <= text_max);
         for part in &view.parts {
             prop_assert!(view.text.get(part.range.clone()).is_some());

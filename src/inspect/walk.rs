@@ -20,8 +20,9 @@ use weir_config::vocab::{Dialect, Unread};
 use weir_inference::PartKind;
 
 use super::binary::{self, Found};
+use super::gather::{About, Gather, Source};
 use super::keys::{Key, is_credential, is_token, model_name, without_user};
-use super::request::Gather;
+use super::part::Label;
 use crate::json::{Event, Fault, Location, Segment, Text, Walker, integer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +39,13 @@ enum Shape {
 
 /// What `role` or `type` said so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Claim<T> {
+enum Stated<T> {
     Absent,
     One(T),
     Conflict,
 }
 
-impl<T: PartialEq> Claim<T> {
+impl<T: PartialEq> Stated<T> {
     fn add(&mut self, value: T) {
         *self = match self {
             Self::Absent => Self::One(value),
@@ -71,13 +72,17 @@ struct Frame<'a> {
     settled: bool,
     /// First part that may belong to this container.
     parts_start: usize,
-    role: Claim<PartKind>,
-    type_: Claim<Option<PartKind>>,
+    role: Stated<PartKind>,
+    type_: Stated<Option<PartKind>>,
     /// In a tool's description: whether it says to be a server of tools.
-    server: Claim<bool>,
+    server: Stated<bool>,
     media_type: Option<Text<'a>>,
     /// A string that may be a file, waiting for its media type.
     file: Option<(Key, Text<'a>)>,
+    /// The role as it is spelled, and the tool this is about.
+    role_name: Label,
+    tool_name: Label,
+    tool_id: Label,
 }
 
 struct Walk<'a, 'g> {
@@ -189,28 +194,34 @@ impl<'a> Walk<'a, '_> {
         if self.merged.is_some_and(|(depth, _)| depth >= self.frames.len()) {
             self.merged = None;
         }
-        let lists_tools = frame.type_ == Claim::One(Some(PartKind::ToolDefinition));
-        if let Claim::One(Some(kind)) = frame.type_
+        let lists_tools = frame.type_ == Stated::One(Some(PartKind::ToolDefinition));
+        if let Stated::One(Some(kind)) = frame.type_
             && !lists_tools
         {
             self.gather.settle(frame.parts_start, kind);
         }
         if frame.shape == Shape::Turn && !frame.array {
             let kind = match frame.role {
-                Claim::One(kind) => kind,
-                Claim::Absent | Claim::Conflict => PartKind::User,
+                Stated::One(kind) => kind,
+                Stated::Absent | Stated::Conflict => PartKind::User,
             };
             self.gather.settle(frame.parts_start, kind);
             // Only the model makes tool calls: in a user's message they are the user's words, and so they are in a message
             // that names nobody. An item that is a call has a type instead.
-            let is_call = frame.role == Claim::Absent && frame.type_ == Claim::One(Some(PartKind::ToolCall));
+            let is_call = frame.role == Stated::Absent && frame.type_ == Stated::One(Some(PartKind::ToolCall));
             if kind == PartKind::User && !is_call {
                 self.gather.demote(frame.parts_start, PartKind::ToolCall, PartKind::User);
             }
             // No message defines tools. An item that lists them says so.
-            if !(lists_tools && frame.role == Claim::Absent && frame.held == Key::Input) {
+            if !(lists_tools && frame.role == Stated::Absent && frame.held == Key::Input) {
                 self.gather.demote(frame.parts_start, PartKind::ToolDefinition, PartKind::User);
             }
+        }
+        if !frame.role_name.is_empty() && frame.role != Stated::Conflict {
+            self.gather.spoken_by(frame.parts_start, frame.role_name);
+        }
+        if !(frame.tool_name.is_empty() && frame.tool_id.is_empty()) {
+            self.gather.about_tool(frame.parts_start, frame.tool_name, frame.tool_id);
         }
         if self.frames.len() == 1 && frame.held == Key::Messages && frame.array {
             self.gather.view.messages_empty = frame.index == 0;
@@ -269,6 +280,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn string(&mut self, text: Text<'a>) {
+        self.label(&text);
         let in_tool = self.describes_tool();
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
@@ -301,7 +313,7 @@ impl<'a> Walk<'a, '_> {
             return self.value_done();
         }
         if in_tool && let Some(address) = without_user(&text.decode()) {
-            self.add(|out| out.push_str(&address));
+            self.add(Source::Made(&address, text));
             return self.value_done();
         }
         if key.may_hold_binary() && text.raw().len() >= FILE_CHARS_MIN {
@@ -317,6 +329,29 @@ impl<'a> Walk<'a, '_> {
             self.text(&text);
         }
         self.value_done();
+    }
+
+    /// Keeps the name or the id that a message, a call or a tool goes by.
+    fn label(&mut self, text: &Text<'_>) {
+        let (depth, merged) = (self.frames.len(), self.merged);
+        let Some(top) = self.frames.last_mut().filter(|top| !top.array) else { return };
+        let label = match top.key {
+            Key::Role if top.shape == Shape::Turn => &mut top.role_name,
+            Key::Name => &mut top.tool_name,
+            Key::CallId | Key::ToolCallId | Key::ToolUseId => &mut top.tool_id,
+            // The item of a call has an id of its own beside that of the call.
+            Key::Id if top.tool_id.is_empty() => &mut top.tool_id,
+            _ => return,
+        };
+        // Inside of arguments and schemas these are words like any other. A tool's own name may stand one level deeper.
+        let is_names = match top.shape {
+            Shape::Turn | Shape::Content | Shape::Calls => true,
+            Shape::Merged => top.kind == PartKind::ToolDefinition && merged.is_some_and(|(at, _)| depth <= at + 2),
+            Shape::Root | Shape::Turns | Shape::Tools | Shape::Files => false,
+        };
+        if is_names {
+            *label = self.gather.label(&text.decode());
+        }
     }
 
     /// Looks into the string that may be a file, now that its neighbours are known.
@@ -348,9 +383,8 @@ impl<'a> Walk<'a, '_> {
             self.credentials.push('\n');
             return text.decode_into(&mut self.credentials);
         }
-        let (kind, settled) = self.frames.last().map_or((PartKind::User, true), leaf);
-        let frames = &self.frames;
-        self.gather.credential(kind, settled, || location(frames), |out| text.decode_into(out));
+        let (about, frames) = (self.about(), &self.frames);
+        self.gather.credential(about, || location(frames), Source::Json(*text));
     }
 
     /// Adds what was kept apart, where the container that ends is the merged region or describes a tool.
@@ -364,22 +398,22 @@ impl<'a> Walk<'a, '_> {
             return;
         }
         let (mut fields, mut credentials) = (std::mem::take(&mut self.fields), std::mem::take(&mut self.credentials));
-        let (kind, settled) = leaf(top);
-        if top.held == Key::McpServers || top.server == Claim::One(true) {
+        let about = self.about();
+        if top.held == Key::McpServers || top.server == Stated::One(true) {
             credentials.push_str(&fields);
             fields.clear();
         }
         // The first character is a line break.
         if !fields.is_empty() {
-            self.add(|out| out.push_str(fields.get(1..).unwrap_or_default()));
+            self.add(Source::Put(fields.get(1..).unwrap_or_default()));
         }
         if !credentials.is_empty() {
             let frames = match self.merged {
                 Some((depth, _)) => self.frames.get(..depth).unwrap_or_default(),
                 None => self.frames.as_slice(),
             };
-            let write = |out: &mut String| out.push_str(credentials.get(1..).unwrap_or_default());
-            self.gather.credential(kind, settled, || location(frames), write);
+            let source = Source::Put(credentials.get(1..).unwrap_or_default());
+            self.gather.credential(about, || location(frames), source);
         }
     }
 
@@ -389,38 +423,50 @@ impl<'a> Walk<'a, '_> {
                 self.gather.note(&description);
                 self.gather.pass_by(Unread::BinaryPart);
             }
-            Found::Words(words) => self.add(|out| out.push_str(&words)),
+            Found::Words(words) => self.add(Source::Made(&words, *text)),
             Found::Garbled(words, unread) => {
                 self.gather.pass_by(unread);
                 self.text(text);
-                self.add(|out| out.push_str(&words));
+                self.add(Source::Made(&words, *text));
             }
             Found::Plain => self.text(text),
         }
     }
 
     fn text(&mut self, text: &Text<'_>) {
-        self.add(|out| text.decode_into(out));
+        self.add(Source::Json(*text));
     }
 
-    fn add(&mut self, write: impl FnOnce(&mut String)) {
+    fn add(&mut self, source: Source<'_>) {
         if let Some((_, Some(part))) = self.merged
             && part + 1 == self.gather.len()
         {
-            return self.gather.extend(part, write);
+            return self.gather.extend(part, source);
         }
-        let (kind, settled) = self.frames.last().map_or((PartKind::User, true), leaf);
+        let about = self.about();
         let frames = match self.merged {
             Some((depth, _)) => self.frames.get(..depth).unwrap_or_default(),
             None => self.frames.as_slice(),
         };
         let before = self.gather.len();
-        self.gather.part(kind, settled, || location(frames), write);
+        self.gather.part(about, || location(frames), source);
         if self.gather.len() > before
             && let Some((_, part)) = &mut self.merged
         {
             *part = Some(before);
         }
+    }
+
+    /// What is known of a string that stands here.
+    fn about(&self) -> About {
+        let Some(top) = self.frames.last() else { return About::USER };
+        let (kind, settled) = leaf(top);
+        let message = match self.frames.as_slice() {
+            [turns, ..] | [_, turns, ..] if turns.shape == Shape::Turns && turns.array => Some(turns.index),
+            [_, turn, ..] if turn.shape == Shape::Turn => Some(0),
+            _ => None,
+        };
+        About { kind, settled, message }
     }
 }
 
@@ -438,11 +484,14 @@ impl Frame<'_> {
             kind,
             settled,
             parts_start,
-            role: Claim::Absent,
-            type_: Claim::Absent,
-            server: Claim::Absent,
+            role: Stated::Absent,
+            type_: Stated::Absent,
+            server: Stated::Absent,
             media_type: None,
             file: None,
+            role_name: Label::default(),
+            tool_name: Label::default(),
+            tool_id: Label::default(),
         }
     }
 }

@@ -292,3 +292,64 @@ fn shows_locations_the_way_people_write_them() {
     }
     assert!(at.to_string().len() < 200 && at.to_string().ends_with("[7]..."));
 }
+
+/// A string's inside and what it says, made of characters spelled in every way JSON has.
+fn spelling() -> impl Strategy<Value = (String, String)> {
+    let one = prop_oneof![
+        "[a-z ]{1,6}".prop_map(|text| (text.clone(), text)),
+        prop_oneof![Just('\u{e9}'), Just('\u{4e2d}'), Just('\u{1f600}')].prop_map(|c| (c.to_string(), c.to_string())),
+        prop_oneof![
+            Just((r#"\""#, "\"")),
+            Just((r"\\", "\\")),
+            Just((r"\/", "/")),
+            Just((r"\n", "\n")),
+            Just((r"\t", "\t")),
+            Just((r"\b", "\u{8}")),
+            Just((r"\f", "\u{c}")),
+            Just((r"\r", "\r")),
+        ]
+        .prop_map(|(raw, text)| (raw.to_owned(), text.to_owned())),
+        any::<char>().prop_map(|c| {
+            let mut units = [0; 2];
+            let raw = c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04X}")).collect();
+            (raw, c.to_string())
+        }),
+    ];
+    proptest::collection::vec(one, 0..12).prop_map(|pairs| pairs.into_iter().unzip())
+}
+
+proptest! {
+    #[test]
+    fn bytes_of_a_string_are_found_in_its_spelling(
+        (raw, text) in spelling(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
+    ) {
+        let mut ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let (a, b) = (ends[from.index(ends.len())], ends[to.index(ends.len())]);
+        let (start, end) = (a.min(b), a.max(b));
+        let document = format!("\"{raw}\"");
+        let Ok(Some(Event::Str(string))) = Walker::over(&document).next_event() else { panic!("{document}") };
+        prop_assert_eq!(&*string.decode(), text.as_str());
+        let (bytes, read) = spelled(&raw, start..end);
+        prop_assert_eq!(read, end.max(start));
+        // Decoding the three pieces gives the three pieces.
+        let decode = |piece: &str| {
+            let piece = format!("\"{piece}\"");
+            match Walker::over(&piece).next_event() {
+                Ok(Some(Event::Str(string))) => string.decode().into_owned(),
+                other => panic!("{piece}: {other:?}"),
+            }
+        };
+        if start < end {
+            prop_assert_eq!(decode(&raw[..bytes.start]), &text[..start]);
+            prop_assert_eq!(decode(&raw[bytes.clone()]), &text[start..end]);
+            prop_assert_eq!(decode(&raw[bytes.end..]), &text[end..]);
+        }
+        // An offset inside of a character takes the whole of it.
+        ends.clear();
+        if end - start > 1 {
+            let (inner, _) = spelled(&raw, start + 1..end);
+            prop_assert!(inner.start >= bytes.start && inner.end == bytes.end);
+            prop_assert!(raw.is_char_boundary(inner.start));
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! Invariant: the walker has checked every escape before a [`Text`] exists, so decoding cannot fail.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr;
 
@@ -62,6 +63,34 @@ impl<'a> Text<'a> {
         }
         out.push_str(rest);
     }
+}
+
+/// The bytes of `raw`, the inside of a string the walker has checked, that spell the bytes `wanted` of the string itself,
+/// and how far into the string they reach. An escape is taken whole, and so is a character; less than was asked for is
+/// given where the string ends earlier.
+pub fn spelled(raw: &str, wanted: Range<usize>) -> (Range<usize>, usize) {
+    // Bytes of the string, and of `raw`, that have been passed.
+    let (mut read, mut at) = (0, 0);
+    let mut start = None;
+    while read < wanted.end && at < raw.len() {
+        let rest = raw.get(at..).unwrap_or_default();
+        let plain = memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        let (text, used) = if plain > 0 {
+            (plain, plain)
+        } else {
+            let (c, used) = unescape(rest.as_bytes());
+            (c.len_utf8(), used)
+        };
+        if start.is_none() && wanted.start < read + text {
+            start = Some(if plain > 0 { rest.floor_char_boundary(wanted.start.saturating_sub(read)) + at } else { at });
+        }
+        if plain > 0 && wanted.end < read + text {
+            let end = rest.ceil_char_boundary(wanted.end - read);
+            return (start.unwrap_or(at)..at + end, read + end);
+        }
+        (read, at) = (read + text, at + used);
+    }
+    (start.unwrap_or(at)..at, read)
 }
 
 /// Decodes the escape at the start of `bytes`, which has been checked; returns the character and the bytes used.

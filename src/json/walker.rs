@@ -173,6 +173,13 @@ impl<'a> Walker<'a> {
         Ok(self.source.get(start..self.at))
     }
 
+    /// The string that `raw`, as [`Walker::next_raw`] returned it, spells; `None` when it is no string.
+    pub fn string_of(&self, raw: &'a str) -> Option<Text<'a>> {
+        let inside = raw.strip_prefix('"')?.strip_suffix('"')?;
+        let start = inside.as_ptr().addr() - self.source.as_ptr().addr();
+        Some(Text { raw: inside, start, escaped: memchr::memchr(b'\\', inside.as_bytes()).is_some() })
+    }
+
     /// Reads on until only `depth` containers are open: past the end of the container entered at that depth.
     ///
     /// # Errors

@@ -30,5 +30,5 @@ pub use cost::TENANTS_MAX;
 pub use expose::{CONTENT_TYPE, Exposition, Labels};
 pub use label::{FINDING_TYPES_MAX, LABEL_BYTES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
 pub use names::Family;
-pub use registry::{QueueDepth, QueueWatch, Registry, Source};
+pub use registry::{QueueDepth, QueueGauge, Registry, Source};
 pub use shared::Shared;

@@ -63,6 +63,19 @@ pub const BUILD_INFO: Family = family("service_build_info", "Always 1; the label
 /// Histogram, ours.
 pub const OVERHEAD: Family =
     family("service_overhead_microseconds", "Time the gateway added to one exchange, waits for both peers excluded.");
+/// Counter, ours; `consumer`.
+pub const CONSUMER_DELIVERED: Family = family(
+    "service_consumer_spans_total",
+    "Finished spans a consumer has taken; after a retry or a restart one may count twice.",
+);
+/// Counter, ours; `consumer`.
+pub const CONSUMER_FAILURES: Family =
+    family("service_consumer_failures_total", "Attempts to bring finished spans to a consumer that failed.");
+/// Counter, ours; `consumer`, `reason`.
+pub const CONSUMER_LOST: Family = family(
+    "service_consumer_lost_total",
+    "Finished spans a consumer will never get: no room in memory, removed from the store, refused, given up, or in memory at the end.",
+);
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
 /// Counter, ours; `direction`, `reason`.

@@ -33,7 +33,7 @@ pub trait Source: Send + Sync {
 }
 
 /// A bounded queue whose depth is shown in `/metrics` and `/health`.
-pub struct QueueWatch {
+pub struct QueueGauge {
     /// Label value and JSON key.
     pub name: &'static str,
     /// Items it holds at most.
@@ -82,7 +82,7 @@ pub struct Registry {
     build: OnceLock<(&'static str, String)>,
     known: Mutex<Known>,
     /// Not among what is locked while a scrape is rendered: core threads look at the queues, too.
-    queues: ArcSwap<Vec<Arc<QueueWatch>>>,
+    queues: ArcSwap<Vec<Arc<QueueGauge>>>,
 }
 
 impl Default for Registry {
@@ -135,7 +135,7 @@ impl Registry {
     }
 
     /// Shows a bounded queue in `/metrics` and `/health`.
-    pub fn watch_queue(&self, queue: QueueWatch) {
+    pub fn watch_queue(&self, queue: QueueGauge) {
         let queue = Arc::new(queue);
         self.queues.rcu(|queues| {
             let mut queues = Vec::clone(queues);
@@ -147,7 +147,7 @@ impl Registry {
     /// The watched queues as of now, in the order they were added. Waits for nobody.
     pub fn queues(&self) -> Vec<QueueDepth> {
         let now =
-            |queue: &Arc<QueueWatch>| QueueDepth { name: queue.name, depth: (queue.depth)(), capacity: queue.capacity };
+            |queue: &Arc<QueueGauge>| QueueDepth { name: queue.name, depth: (queue.depth)(), capacity: queue.capacity };
         self.queues.load().iter().map(now).collect()
     }
 

@@ -1,22 +1,24 @@
-//! A small open-addressing index that finds a series by a borrowed key: no allocation and no owned key on a lookup.
+//! An index that finds a series by a borrowed key: no allocation and no owned key on a lookup.
 //!
 //! Invariant: entries are never removed, so an entry's position is stable. The hash is seeded per table: label values
 //! come from clients, who must not be able to choose colliding ones. Knows nothing of metrics.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+use hashbrown::HashTable;
+
 /// Entries in order of insertion, and an index over their hashes.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     seed: u64,
-    /// Position in `entries` plus one; 0 marks a free slot. Length is a power of two, at most half full.
-    slots: Vec<u32>,
+    /// Positions in `entries`.
+    index: HashTable<usize>,
     entries: Vec<(u64, T)>,
 }
 
 impl<T> Table<T> {
     pub(super) fn new() -> Self {
-        Self { seed: RandomState::new().build_hasher().finish(), slots: vec![0; 16], entries: Vec::new() }
+        Self { seed: RandomState::new().build_hasher().finish(), index: HashTable::new(), entries: Vec::new() }
     }
 
     /// The seeded hash of a text and a small discriminator, folding eight bytes a step.
@@ -37,30 +39,15 @@ impl<T> Table<T> {
     /// The position of the entry with this hash for which `is_it` holds.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<usize> {
-        let mask = self.slots.len() - 1;
-        let mut slot = hash as usize & mask;
-        loop {
-            let at = (*self.slots.get(slot)? as usize).checked_sub(1)?;
-            let (entry_hash, entry) = self.entries.get(at)?;
-            if *entry_hash == hash && is_it(entry) {
-                return Some(at);
-            }
-            slot = (slot + 1) & mask;
-        }
+        let is_there = |at: &usize| self.entries.get(*at).is_some_and(|(known, entry)| *known == hash && is_it(entry));
+        self.index.find(hash, is_there).copied()
     }
 
     /// Adds an entry that `find` did not find and returns its position.
     pub(super) fn insert(&mut self, hash: u64, entry: T) -> usize {
-        if (self.entries.len() + 1) * 2 > self.slots.len() {
-            self.slots = vec![0; self.slots.len() * 2];
-            for at in 0..self.entries.len() {
-                let hash = self.entries[at].0;
-                self.place(hash, at);
-            }
-        }
         let at = self.entries.len();
         self.entries.push((hash, entry));
-        self.place(hash, at);
+        self.index.insert_unique(hash, at, |at| self.entries[*at].0);
         at
     }
 
@@ -71,16 +58,6 @@ impl<T> Table<T> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|(_, entry)| entry)
-    }
-
-    fn place(&mut self, hash: u64, at: usize) {
-        let mask = self.slots.len() - 1;
-        let mut slot = hash as usize & mask;
-        // Ends: at most half of the slots are taken.
-        while self.slots[slot] != 0 {
-            slot = (slot + 1) & mask;
-        }
-        self.slots[slot] = at as u32 + 1;
     }
 }
 

@@ -67,7 +67,7 @@ fn two_cores_are_summed_under_the_names_of_the_contract() {
     one.upstream_connections_add(UpstreamState::Idle, 2);
     one.panic();
     registry.shared().panic();
-    registry.watch_queue(QueueWatch { name: "storage", capacity: 10, depth: Box::new(|| 4) });
+    registry.watch_queue(QueueGauge { name: "storage", capacity: 10, depth: Box::new(|| 4) });
 
     let text = registry.render().unwrap();
     read_strictly(&text);

@@ -82,6 +82,11 @@ impl Rates {
     }
 }
 
+/// For people and for JSON, where money is dollars.
+pub fn dollars(nano_usd: u64) -> f64 {
+    nano_usd as f64 / 1e9
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -23,6 +23,8 @@ mod tokenizer;
 pub use book::{PriceBook, Prices, Quote};
 pub use calendar::Period;
 pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
-pub use cost::{Counted, cost_nano_usd};
-pub use spend::{DEFAULT_AGENT, Exceeded, Holder, OTHER_AGENT, Reservation, Spend, WHOLE_TENANT, Warning, WindowSpend};
+pub use cost::{Counted, cost_nano_usd, dollars};
+pub use spend::{
+    DEFAULT_AGENT, Exceeded, Holder, KeptSpend, OTHER_AGENT, Reservation, Spend, WHOLE_TENANT, Warning, WindowSpend,
+};
 pub use tokenizer::Family;

@@ -9,7 +9,7 @@
 //! * `committed` = spent + reserved never exceeds the hard limit by more than what settled calls cost beyond their
 //!   estimates;
 //! * a reservation is always settled: explicitly with the real cost, else, when it is dropped, with the estimate;
-//! * the table is bounded: [`ACCOUNTS_MAX`] accounts, [`AGENTS_PER_TENANT_MAX`] agents per tenant; who comes later shares
+//! * the table is bounded: [`ACCOUNTS_MAX`] accounts, [`AGENTS_PER_TENANT_MAX`] agents per tenant; later ones share
 //!   an account, which errs on the side of limiting.
 //!
 //! Knows no prices, no settings file and no database: what is dirty is handed out as rows, and rows are taken back.
@@ -22,7 +22,6 @@ use arc_swap::ArcSwap;
 use once_cell::race::OnceBox;
 use weir_config::settings::{Budgets, Window};
 use weir_config::vocab::TenantId;
-use weir_storage::SpendRow;
 
 use self::cell::Cell;
 use self::hold::Hold;
@@ -64,6 +63,23 @@ pub struct Spend {
     agents: Box<[AtomicU32]>,
     hasher: RandomState,
     dirty: AtomicBool,
+}
+
+/// What an agent has spent in one window, as it is kept over restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptSpend {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Which agent's.
+    pub agent: String,
+    /// Which window.
+    pub window: Window,
+    /// The period's first second, since 1970.
+    pub period_start_s: i64,
+    /// The second since which this process counts it.
+    pub since_s: i64,
+    /// Nanodollars spent in it.
+    pub spent_nano_usd: u64,
 }
 
 /// One window of an account at one moment.
@@ -192,7 +208,7 @@ impl Spend {
     }
 
     /// The accounts that changed since the last call, window by window.
-    pub fn take_dirty(&self) -> Vec<SpendRow> {
+    pub fn take_dirty(&self) -> Vec<KeptSpend> {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
@@ -200,7 +216,7 @@ impl Spend {
         let rows = changed.flat_map(|account| {
             account.windows.iter().zip(Window::ALL).map(|(slot, window)| {
                 let cell = slot.load();
-                SpendRow {
+                KeptSpend {
                     tenant: account.tenant,
                     agent: account.agent.to_string(),
                     window,
@@ -215,7 +231,7 @@ impl Spend {
     }
 
     /// Marks rows that could not be kept, so that they are handed out again.
-    pub fn not_kept(&self, rows: &[SpendRow]) {
+    pub fn not_kept(&self, rows: &[KeptSpend]) {
         for row in rows {
             if let Some(account) = self.find(row.tenant, &row.agent) {
                 account.dirty.store(true, Ordering::Release);
@@ -225,7 +241,7 @@ impl Spend {
     }
 
     /// Takes back what was kept; rows of periods that are over mean nothing any more. Called before the first request.
-    pub fn restore(&self, rows: Vec<SpendRow>, now_s: i64) {
+    pub fn restore(&self, rows: Vec<KeptSpend>, now_s: i64) {
         for row in rows {
             let period = Period::of(row.window, now_s);
             if period.start_s != row.period_start_s {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use memchr::memmem;
 use smallvec::SmallVec;
 use weir_config::vocab::UnreadSet;
+use weir_config::vocab::part::{PartForm, PartRecord, PartSide, PartTool};
 use weir_inference::PartKind;
 
 use crate::json::{Location, Text};
@@ -61,6 +62,14 @@ pub struct Answer {
 pub struct AnswerPart {
     /// Where it stands in [`Answer::text`].
     pub range: Range<usize>,
+    /// Where it stands in the body without its content coding, where that is one document; see `TextPart::raw`.
+    pub raw: Option<Range<u32>>,
+    /// Its choice.
+    pub choice: u32,
+    /// What kind of content it is.
+    pub form: PartForm,
+    /// The tool call whose arguments it is, by its position in [`Answer::tool_calls`].
+    pub call: Option<usize>,
     /// `Output`, `ToolCall` for arguments, `Tool` for what tools brought that the provider ran itself, `ToolDefinition`
     /// for those a server offered it.
     pub kind: PartKind,
@@ -188,6 +197,8 @@ pub(super) struct Slot {
 struct Held {
     slot: Slot,
     text: String,
+    /// Where it stands in the document.
+    raw: Option<Range<u32>>,
     location: Location,
     /// Index into `Collector::calls`.
     call: Option<usize>,
@@ -239,6 +250,8 @@ pub(super) struct Collector {
     pub(super) unfinished: bool,
     /// The call and the part of it that a delta has continued last.
     last_part: (u32, u32),
+    /// What is read is the whole body: where its strings stand is where they stand in the body.
+    pub(super) in_document: bool,
 }
 
 impl Collector {
@@ -299,7 +312,7 @@ impl Collector {
                     return None;
                 }
                 None => {
-                    self.held.push(Held { slot, text: String::new(), location: location(), call: None });
+                    self.held.push(Held::new(slot, location(), None));
                     self.held.len() - 1
                 }
             },
@@ -393,7 +406,7 @@ impl Collector {
                 let block = block.unwrap_or(u32::MAX);
                 let slot = Slot { choice, channel: Channel::Call, block };
                 let call = Some(self.calls.len());
-                self.held.push(Held { slot, text: String::new(), location: location(block), call });
+                self.held.push(Held::new(slot, location(block), call));
                 let held = self.held.len() - 1;
                 let (id, name) = (None, String::new());
                 self.calls.push(Call { choice, index, id, name, held, spelled: None, writes: false });
@@ -474,7 +487,12 @@ impl Collector {
             return;
         }
         match piece {
-            Piece::Text(text) => text.decode_into(&mut held.text),
+            Piece::Text(text) => {
+                if self.in_document {
+                    held.stands_at(&text);
+                }
+                text.decode_into(&mut held.text);
+            }
             Piece::Raw(raw) => held.text.push_str(raw),
         }
         if held.text.len() - before > room {
@@ -513,7 +531,11 @@ impl Collector {
             })
             .collect();
         self.held.sort_by_key(|held| held.slot);
+        // Calls are in this order, too.
+        let mut calls = 0;
         for held in self.held {
+            let call = held.call.map(|_| calls);
+            calls += usize::from(call.is_some());
             if held.text.is_empty() {
                 continue;
             }
@@ -530,9 +552,57 @@ impl Collector {
                 Channel::Definition => PartKind::ToolDefinition,
                 Channel::Content | Channel::Refusal | Channel::Reasoning => PartKind::Output,
             };
-            answer.parts.push(AnswerPart { range: start..answer.text.len(), kind, location: held.location });
+            let form = match held.slot.channel {
+                Channel::Reasoning => PartForm::Reasoning,
+                Channel::Refusal => PartForm::Refusal,
+                _ => PartForm::Text,
+            };
+            let (range, choice) = (start..answer.text.len(), held.slot.choice);
+            let (raw, location) = (held.raw, held.location);
+            answer.parts.push(AnswerPart { range, raw, choice, form, call, kind, location });
         }
         answer
+    }
+}
+
+impl Held {
+    fn new(slot: Slot, location: Location, call: Option<usize>) -> Self {
+        Self { slot, text: String::new(), raw: None, location, call }
+    }
+
+    /// Notes where a string of the document stands that belongs to it.
+    fn stands_at(&mut self, text: &Text<'_>) {
+        let (Ok(start), Ok(end)) = (u32::try_from(text.start()), u32::try_from(text.end())) else { return };
+        self.raw = Some(match self.raw.take() {
+            Some(known) => known.start.min(start)..known.end.max(end),
+            None => start..end,
+        });
+    }
+}
+
+impl Answer {
+    /// Its parts as they are recorded.
+    pub fn part_records(&self) -> Vec<PartRecord> {
+        self.parts.iter().map(|part| self.record(part)).collect()
+    }
+
+    fn record(&self, part: &AnswerPart) -> PartRecord {
+        let call = part.call.and_then(|at| self.tool_calls.get(at));
+        let tool = call.map(|call| {
+            let name = Some(call.name.clone()).filter(|name| !name.is_empty());
+            Box::new(PartTool { name, id: call.id.clone() })
+        });
+        let range = (u32::try_from(part.range.start), u32::try_from(part.range.end));
+        PartRecord {
+            side: PartSide::Response,
+            kind: part.kind,
+            form: part.form,
+            role: None,
+            message: Some(part.choice),
+            text: if let (Ok(start), Ok(end)) = range { Some(start..end) } else { None },
+            raw: part.raw.clone(),
+            tool,
+        }
     }
 }
 

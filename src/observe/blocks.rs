@@ -4,9 +4,10 @@
 
 use smallvec::SmallVec;
 
-use super::absorb::{Value, message_object, next_key, next_value, position, skip, value};
 use super::answer::{Channel, Collector, Piece, Slot};
-use super::items;
+use super::items::{self, Follows};
+use super::message::message_object;
+use super::value::{Value, next_key, next_value, position, skip, value};
 use crate::json::{Event, Fault, Location, Text, Walker, integer};
 
 /// What a block or an item says.
@@ -64,7 +65,7 @@ pub(super) fn block(
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         if matches!(known.as_bytes(), b"input" | b"args") {
-            draft.arguments = walker.next_raw()?.map(unquoted);
+            draft.arguments = unquoted(walker)?;
             continue;
         }
         match (known.as_bytes(), value(walker)?) {
@@ -85,7 +86,7 @@ pub(super) fn block(
             }
             (b"stop_reason" | b"finish_reason", Value::Str(reason)) => collector.finished(choice, reason),
             // Results of tools that the provider ran, citations.
-            (_, other) => items::rest(collector, walker, other, key.raw(), at)?,
+            (_, other) => items::rest(collector, walker, other, key.raw(), at, Follows::OnItsLine)?,
         }
     }
     let place = || block_place(holder, choice, at);
@@ -132,7 +133,7 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
                 collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("arguments"));
             }
             (b"stop_sequence" | b"container" | b"name", other) => skip(walker, other)?,
-            (_, other) => items::continued(collector, walker, other, key.raw(), at)?,
+            (_, other) => items::rest(collector, walker, other, key.raw(), at, Follows::AtOnce)?,
         }
     }
     Ok(())
@@ -195,7 +196,7 @@ fn call_fields<'a>(
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         if matches!(known.as_bytes(), b"arguments" | b"args" | b"input") {
-            draft.arguments = walker.next_raw()?.map(unquoted);
+            draft.arguments = unquoted(walker)?;
             continue;
         }
         match (known.as_bytes(), value(walker)?) {
@@ -210,12 +211,13 @@ fn call_fields<'a>(
 }
 
 /// Arguments as JSON text: a string is decoded, an object is taken as it is spelled.
-pub(super) fn unquoted(raw: &str) -> Piece<'_> {
-    match Walker::over(raw).next_event() {
-        Ok(Some(Event::Str(text))) => Piece::Text(text),
-        _ if raw == "null" => Piece::Raw(""),
-        _ => Piece::Raw(raw),
-    }
+pub(super) fn unquoted<'a>(walker: &mut Walker<'a>) -> Result<Option<Piece<'a>>, Fault> {
+    let Some(raw) = walker.next_raw()? else { return Ok(None) };
+    Ok(Some(match walker.string_of(raw) {
+        Some(text) => Piece::Text(text),
+        None if raw == "null" => Piece::Raw(""),
+        None => Piece::Raw(raw),
+    }))
 }
 
 /// All texts in the container that has been entered, two levels deep.
@@ -249,54 +251,6 @@ fn texts<'a>(
     Ok(())
 }
 
-/// The array `candidates`: `{content: {parts: [...]}, finishReason, index}`.
-pub(super) fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
-    let mut at = 0;
-    while let Some(entry) = next_value(walker)? {
-        match entry {
-            Value::Object => candidate(collector, walker, at)?,
-            other => skip(walker, other)?,
-        }
-        at += 1;
-    }
-    Ok(())
-}
-
-fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
-    let mut choice = number_ahead(walker.clone(), "index").unwrap_or(at);
-    while let Some(key) = next_key(walker)? {
-        let known = key.decode();
-        match (known.as_bytes(), value(walker)?) {
-            (b"index", Value::Number(spelled)) => choice = position(spelled).unwrap_or(choice),
-            (b"content", Value::Object) => {
-                while let Some(key) = next_key(walker)? {
-                    match (key.raw().as_bytes(), value(walker)?) {
-                        (b"parts", Value::Array) => parts(collector, walker, choice)?,
-                        (_, other) => skip(walker, other)?,
-                    }
-                }
-            }
-            (b"finishReason" | b"finish_reason", Value::Str(reason)) => {
-                collector.finished(choice, reason);
-                collector.answer.complete = true;
-            }
-            (_, other) => skip(walker, other)?,
-        }
-    }
-    Ok(())
-}
-
-/// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel.
-fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), Fault> {
-    while let Some(part) = next_value(walker)? {
-        match part {
-            Value::Object => block(collector, walker, choice, 0, "candidates")?,
-            other => skip(walker, other)?,
-        }
-    }
-    Ok(())
-}
-
 /// The position under `name` in the object that has been entered, wherever it stands.
 pub(super) fn number_ahead(mut walker: Walker<'_>, name: &str) -> Option<u32> {
     while let Ok(Some(key)) = next_key(&mut walker) {
@@ -309,28 +263,4 @@ pub(super) fn number_ahead(mut walker: Walker<'_>, name: &str) -> Option<u32> {
         walker.next_raw().ok()?;
     }
     None
-}
-
-/// The array `data`: embeddings, images, models. Only sentences in it are text.
-pub(super) fn data(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
-    let mut at: u32 = 0;
-    while let Some(entry) = next_value(walker)? {
-        match entry {
-            Value::Object => {
-                while let Some(key) = next_key(walker)? {
-                    match (key.raw().as_bytes(), value(walker)?) {
-                        (b"revised_prompt", Value::Str(text)) => {
-                            let slot = Slot { choice: 0, channel: Channel::Content, block: at };
-                            let place = || Location::root("response").key("data").index(at).key("revised_prompt");
-                            collector.append(slot, Piece::Text(text), place);
-                        }
-                        (_, other) => skip(walker, other)?,
-                    }
-                }
-            }
-            other => skip(walker, other)?,
-        }
-        at = at.saturating_add(1);
-    }
-    Ok(())
 }

@@ -12,9 +12,9 @@
 
 use smallvec::SmallVec;
 
-use super::absorb::{Value, next_key, next_value, skip, value};
 use super::answer::{Asked, Channel, Collector, Piece, Slot};
 use super::blocks::unquoted;
+use super::value::{Value, next_key, next_value, skip, value};
 use crate::json::{Event, Fault, Location, Text, Walker};
 
 /// A string of base64 from this length on is a file, an image or something encrypted.
@@ -66,7 +66,7 @@ pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) 
         let known = key.decode();
         match known.as_bytes() {
             b"arguments" | b"input" => {
-                draft.arguments = walker.next_raw()?.map(unquoted);
+                draft.arguments = unquoted(walker)?;
                 continue;
             }
             b"action" | b"operation" | b"code" | b"queries" | b"query" | b"commands" | b"command" => {
@@ -177,6 +177,15 @@ fn joined(texts: &[Text<'_>]) -> String {
     lines
 }
 
+/// How a text follows what came before it in its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// On a line of its own.
+    OnItsLine,
+    /// As the next piece of the same text.
+    AtOnce,
+}
+
 /// The strings of a value nobody knows the meaning of, as a result in the answer's block `at`.
 ///
 /// # Errors
@@ -187,29 +196,15 @@ pub(super) fn rest<'a>(
     value: Value<'a>,
     key: &str,
     at: u32,
+    follows: Follows,
 ) -> Result<(), Fault> {
     let lines = lines(walker, value, key)?;
     let slot = Slot { choice: 0, channel: Channel::Result, block: at };
-    if !lines.is_empty() {
-        collector.line(slot, Piece::Raw(&lines), || Location::root("response"));
+    match follows {
+        _ if lines.is_empty() => {}
+        Follows::OnItsLine => collector.line(slot, Piece::Raw(&lines), || Location::root("response")),
+        Follows::AtOnce => collector.append(slot, Piece::Raw(&lines), || Location::root("response")),
     }
-    Ok(())
-}
-
-/// The same for a value that goes on with what came before it.
-///
-/// # Errors
-/// The first [`Fault`].
-pub(super) fn continued<'a>(
-    collector: &mut Collector,
-    walker: &mut Walker<'a>,
-    value: Value<'a>,
-    key: &str,
-    at: u32,
-) -> Result<(), Fault> {
-    let lines = lines(walker, value, key)?;
-    let slot = Slot { choice: 0, channel: Channel::Result, block: at };
-    collector.append(slot, Piece::Raw(&lines), || Location::root("response"));
     Ok(())
 }
 
@@ -218,7 +213,7 @@ pub(super) fn continued<'a>(
 /// # Errors
 /// The first [`Fault`].
 pub(super) fn loose<'a>(collector: &mut Collector, walker: &mut Walker<'a>, value: Value<'a>) -> Result<(), Fault> {
-    rest(collector, walker, value, "", 0)
+    rest(collector, walker, value, "", 0, Follows::OnItsLine)
 }
 
 fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<String, Fault> {

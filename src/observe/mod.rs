@@ -5,16 +5,18 @@
 //! (`inspect`).
 
 mod absorb;
-mod amazon;
 mod answer;
 mod blocks;
-mod converse;
+mod dialect;
 mod estimate;
 mod frames;
+mod head;
 mod items;
+mod message;
 mod reader;
 mod tail;
 mod usage;
+mod value;
 
 pub use answer::{Answer, AnswerPart, ToolCall, Usage};
 pub use estimate::estimate_tokens;

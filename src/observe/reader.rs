@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use weir_config::vocab::{Dialect, Unread};
+use weir_config::vocab::Unread;
 
-use super::amazon::{Message, MessageStream};
 use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
 use super::frames::{EventStream, JsonLines};
 use super::tail::Tail;
-use super::{absorb, converse};
+use super::{absorb, dialect};
+use crate::codec::amazon::{Message, MessageStream};
 use crate::codec::{ContentDecoder, DecodeFault};
 use crate::json::{Event, Fault, FaultKind, Location, Walker};
 
@@ -144,7 +144,7 @@ impl Messages {
         }
         let name = message.event.unwrap_or_default();
         if name != "chunk" {
-            let outcome = converse::message(&mut self.collector, name, message.payload);
+            let outcome = dialect::amazon_message(&mut self.collector, name, message.payload);
             return self.note(outcome);
         }
         let inner = member(message.payload, "bytes").and_then(|encoded| BASE64_STANDARD.decode(&*encoded).ok());
@@ -177,9 +177,9 @@ fn member<'a>(object: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
 }
 
 impl AnswerReader {
-    /// A reader for one answer. `text_max` bounds the text kept, in bytes. The dialect is what the request's path said;
-    /// shapes are recognised by themselves, so that a provider that answers in another dialect is read all the same.
-    pub fn new(_dialect: Dialect, kind: AnswerKind, content_encoding: Option<&[u8]>, text_max: usize) -> Self {
+    /// A reader for one answer. `text_max` bounds the text kept, in bytes. Dialects are recognised by what is said, so that a
+    /// provider that answers in another one than the request's path promised is read all the same.
+    pub fn new(kind: AnswerKind, content_encoding: Option<&[u8]>, text_max: usize) -> Self {
         let frames = match kind {
             AnswerKind::Json => Frames::Json(Vec::new()),
             AnswerKind::EventStream => Frames::Events(EventStream::default()),
@@ -371,12 +371,16 @@ fn document(messages: &mut Messages, body: &[u8]) {
         Err(fault) if cut => body.get(..fault.valid_up_to()).unwrap_or_default(),
         _ => body,
     };
-    match absorb::message(&mut messages.collector, body) {
-        Ok(()) => {
-            messages.read = 1;
-            messages.collector.answer.complete = true;
-            unknown_shape(&mut messages.collector, body);
-        }
+    messages.collector.in_document = true;
+    let outcome = absorb::message(&mut messages.collector, body);
+    if outcome.is_ok() {
+        messages.read = 1;
+        messages.collector.answer.complete = true;
+        unknown_shape(&mut messages.collector, body);
+    }
+    messages.collector.in_document = false;
+    match outcome {
+        Ok(()) => {}
         // Some servers send lines under the name of JSON.
         Err(fault) if fault.kind == FaultKind::Trailing => {
             messages.read = 1;

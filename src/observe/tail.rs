@@ -5,9 +5,9 @@
 
 use memchr::memmem::FinderRev;
 
-use super::absorb::{Value, value};
 use super::answer::Collector;
 use super::usage;
+use super::value::{Value, value};
 use crate::json::Walker;
 
 /// What is kept at least, once so much has come.

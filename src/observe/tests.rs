@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use proptest::prelude::*;
-use weir_config::vocab::{Dialect, Unread, UnreadSet};
+use weir_config::vocab::part::PartForm;
+use weir_config::vocab::{Unread, UnreadSet};
 use weir_inference::PartKind::{self, Output, ToolCall as Call};
 
 use super::*;
@@ -69,7 +70,7 @@ const LOCAL_STREAM: &str = concat!(
 );
 
 fn read_pieces(kind: AnswerKind, pieces: &[&[u8]]) -> Answer {
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, kind, None, MAX);
+    let mut reader = AnswerReader::new(kind, None, MAX);
     for piece in pieces {
         reader.feed(piece);
     }
@@ -96,6 +97,40 @@ fn call(id: Option<&str>, name: &str, arguments: &str) -> ToolCall {
 
 fn tokens(prompt: u64, completion: u64, total: u64) -> Usage {
     Usage { prompt: Some(prompt), completion: Some(completion), total: Some(total), ..Usage::default() }
+}
+
+#[test]
+fn the_record_of_an_answer_names_choices_calls_and_places() {
+    let answer = read(AnswerKind::Json, CHAT);
+    let records = answer.part_records();
+    let shown: Vec<_> = records
+        .iter()
+        .map(|part| {
+            let text = part.text.clone().unwrap();
+            let tool = part.tool.as_ref().map(|tool| (tool.name.as_deref().unwrap_or("-"), tool.id.as_deref()));
+            (part.message, part.form, &answer.text[text.start as usize..text.end as usize], tool)
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (Some(0), PartForm::Text, "First", None),
+            (Some(0), PartForm::Text, "{\"c\":\"ls\"}", Some(("run", Some("call_a")))),
+            (Some(0), PartForm::Text, "{}", Some(("get", Some("call_b")))),
+            (Some(0), PartForm::Reasoning, "hm", None),
+            (Some(1), PartForm::Text, "Second \"answer\"", None),
+        ]
+    );
+    let raw: Vec<&str> = records
+        .iter()
+        .map(|part| {
+            let raw = part.raw.clone().unwrap();
+            &CHAT[raw.start as usize..raw.end as usize]
+        })
+        .collect();
+    assert_eq!(raw, ["First", r#"{\"c\":\"ls\"}"#, "{}", "hm", r#"Second \"answer\""#]);
+    let streamed = read(AnswerKind::EventStream, CHAT_STREAM).part_records();
+    assert!(streamed.len() == 4 && streamed.iter().all(|part| part.raw.is_none()));
 }
 
 #[test]
@@ -141,9 +176,9 @@ fn reads_a_chat_stream() {
 fn an_object_is_read_ahead_once_however_many_of_its_keys_ask_for_it() {
     let event = |keys: usize| format!("data: {{{}\"last\":0}}\n\n", "\"delta\":0,".repeat(keys));
     for keys in [1, 10, 1_000] {
-        let before = absorb::LOOKS.get();
+        let before = head::LOOKS.get();
         read(AnswerKind::EventStream, &event(keys));
-        assert_eq!(absorb::LOOKS.get() - before, 1, "{keys} keys");
+        assert_eq!(head::LOOKS.get() - before, 1, "{keys} keys");
     }
 }
 
@@ -394,7 +429,7 @@ fn says_when_it_cannot_read() {
     assert_eq!(unread(AnswerKind::EventStream, "data: {}\n\ndata: {]\n\n"), "unreadable_body", "one event of two");
     assert_eq!(unread(AnswerKind::Json, CHAT), "");
     let coded = |coding: &[u8]| {
-        let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::Json, Some(coding), usize::MAX);
+        let mut reader = AnswerReader::new(AnswerKind::Json, Some(coding), usize::MAX);
         reader.feed(CHAT.as_bytes());
         reader.finish().unread.to_string()
     };
@@ -425,7 +460,7 @@ fn recognises_what_nobody_announced() {
 
 #[test]
 fn text_is_bounded_and_says_so() {
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, None, 7);
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, None, 7);
     for _ in 0..100 {
         reader.feed("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"aé\"}}]}\n\n".as_bytes());
     }
@@ -446,15 +481,15 @@ fn reads_compressed_answers_as_they_come() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(CHAT_STREAM.as_bytes()).unwrap();
     let gzip = encoder.finish().unwrap();
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, Some(b"gzip"), MAX);
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, Some(b"gzip"), MAX);
     gzip.chunks(7).for_each(|piece| reader.feed(piece));
     assert_eq!(reader.decoded_bytes(), CHAT_STREAM.len(), "what it takes in memory, not on the wire");
     assert!(reader.first_text_seen());
     assert_eq!(reader.finish(), read(AnswerKind::EventStream, CHAT_STREAM));
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::EventStream, Some(b"gzip"), MAX);
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, Some(b"gzip"), MAX);
     reader.feed(&gzip[..gzip.len() - 4]);
     assert_eq!(reader.finish().unreadable, Some("compressed body ends early"));
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::Json, Some(b"x-new"), MAX);
+    let mut reader = AnswerReader::new(AnswerKind::Json, Some(b"x-new"), MAX);
     reader.feed(CHAT.as_bytes());
     assert_eq!(reader.finish().unreadable, Some("unknown content coding"));
 }
@@ -494,7 +529,7 @@ proptest! {
         let mut bytes = body.as_bytes().to_vec();
         let at = at.index(bytes.len());
         bytes.splice(at..(at + junk.len()).min(body.len()), junk);
-        let mut reader = AnswerReader::new(Dialect::Messages, kind, None, text_max);
+        let mut reader = AnswerReader::new(kind, None, text_max);
         reader.feed(&bytes);
         let answer = reader.finish();
         for part in &answer.parts {

@@ -12,8 +12,8 @@
 //! Some servers write them as texts (`"1000"`) or with decimals, which are rounded up. Invariant: counters only grow, because
 //! streams repeat them cumulatively.
 
-use super::absorb::{Value, next_key, next_value, skip, value};
 use super::answer::Collector;
+use super::value::{Value, next_key, next_value, skip, value};
 use crate::json::{Fault, Walker, integer};
 
 /// Takes a counter if it is larger than what is known.

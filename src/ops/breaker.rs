@@ -8,12 +8,12 @@
 //!     |                                                   |
 //!     '--- any success --- half_open <--------------------'
 //!                             |  ^      recovery_timeout_ms passed (seen lazily, no timer runs)
-//!                             '--' its probes all vanished for recovery_timeout_ms: probes anew
+//!                             '--' its probes all vanished for recovery_timeout_ms: probes again
 //! ```
 //!
 //! Invariant: the whole state is one atomic word, so no two observers disagree about a transition and no caller waits.
 //! While closed and healthy nobody writes that word: cores share it without contention. A probe whose outcome nobody
-//! reports (its client left, its text was empty) cannot hold the breaker half open for ever: probes are admitted anew
+//! reports (its client left, its text was empty) cannot hold the breaker half open for ever: probes are admitted again
 //! after each recovery timeout. Knows neither storage nor analysis; callers never report failures that the request's own
 //! content caused.
 

@@ -22,7 +22,7 @@ use super::log::LineQueue;
 use super::repeats::{Kind, LeftOut, Repeats};
 
 /// Most of a path, and of a model's name, that is written.
-const SHOWN_BYTES_MAX: usize = 256;
+pub const SHOWN_BYTES_MAX: usize = 256;
 
 /// Most of a method; registered ones have at most 17 bytes.
 const METHOD_BYTES_MAX: usize = 24;
@@ -32,7 +32,7 @@ const METHOD_BYTES_MAX: usize = 24;
 pub struct Exchange<'a> {
     /// Its trace, if it has one.
     pub trace_id: Option<TraceId>,
-    /// Whose it is, if that is known.
+    /// The tenant, if that is known.
     pub tenant_id: Option<TenantId>,
     /// As the client wrote it, without a credential of ours; empty where no head could be read.
     pub method: &'a str,
@@ -131,31 +131,14 @@ impl ExchangeLog {
         if let Some(left_out) = left_out {
             say_left_out(left_out);
         }
+        macro_rules! line {
+            ($level:ident, $message:literal) => {
+                tracing::$level!(status, reason, by, method, path, tenant, trace_id, duration_ms, detail, $message)
+            };
+        }
         match (written, is_failure) {
-            (true, true) => tracing::warn!(
-                status,
-                reason,
-                by,
-                method,
-                path,
-                tenant,
-                trace_id,
-                duration_ms,
-                detail,
-                "exchange failed"
-            ),
-            (true, false) => tracing::info!(
-                status,
-                reason,
-                by,
-                method,
-                path,
-                tenant,
-                trace_id,
-                duration_ms,
-                detail,
-                "exchange refused"
-            ),
+            (true, true) => line!(warn, "exchange failed"),
+            (true, false) => line!(info, "exchange refused"),
             (false, _) => {
                 tracing::debug!(status, reason, by, method, path, tenant, trace_id, duration_ms, detail, "exchange");
             }
@@ -179,9 +162,9 @@ impl ExchangeLog {
 
 fn say_left_out(LeftOut { kind: Kind { is_failure, status, reason }, lines }: LeftOut) {
     if is_failure {
-        tracing::warn!(status, reason, lines, "and {lines} more exchanges failed like this within a second");
+        tracing::warn!(status, reason, lines, "{lines} more exchanges failed like this within a second");
     } else {
-        tracing::info!(status, reason, lines, "and {lines} more exchanges were refused like this within a second");
+        tracing::info!(status, reason, lines, "{lines} more exchanges were refused like this within a second");
     }
 }
 

@@ -304,7 +304,7 @@ mod tests {
     use weir_config::settings::CircuitBreaker;
 
     use super::*;
-    use crate::meter::QueueWatch;
+    use crate::meter::QueueGauge;
     use crate::ops::clock::Clock;
 
     fn health() -> Health {
@@ -329,7 +329,7 @@ mod tests {
     fn the_report_has_exactly_the_documented_fields() {
         let health = health();
         health.set_io(Io { driver: "io_uring", ring_mode: "SINGLE_ISSUER|DEFER_TASKRUN".to_owned() });
-        health.registry.watch_queue(QueueWatch { name: "storage", capacity: 65_536, depth: Box::new(|| 7) });
+        health.registry.watch_queue(QueueGauge { name: "storage", capacity: 65_536, depth: Box::new(|| 7) });
         assert_eq!(health.report().1.storage.space, None);
         health.watch_space(|| SpaceReport {
             max_bytes: Some(9),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
-use weir_config::{FlagFault, Loaded, Settings, write_overlay};
+use weir_config::{FlagError, Loaded, Settings, write_overlay};
 
 /// The settings in effect.
 pub struct LiveSettings {
@@ -71,7 +71,7 @@ impl LiveSettings {
     ///
     /// # Errors
     /// Every flag that cannot be changed so.
-    pub fn change(&self, changes: &Map<String, Value>) -> Result<Changed, Vec<FlagFault>> {
+    pub fn change(&self, changes: &Map<String, Value>) -> Result<Changed, Vec<FlagError>> {
         let _one_at_a_time = self.changing.lock();
         let before = self.loaded.load_full();
         let next = before.with_flags(changes)?;

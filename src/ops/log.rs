@@ -8,10 +8,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -21,8 +21,6 @@ use crate::meter::Shared;
 
 /// Lines waiting to be written; at 200 bytes a line about 1.6 MB.
 const QUEUE_LINES: usize = 8_192;
-/// How long the writer sleeps at most when nobody wakes it.
-const NAP: Duration = Duration::from_millis(200);
 /// How long the end of the process waits for queued lines to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -51,6 +49,7 @@ pub enum LogError {
 #[derive(Debug)]
 pub struct LogGuard {
     lines: LineQueue,
+    closed: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -89,15 +88,12 @@ where
     })
 }
 
-/// The queue of lines, and whom to wake.
+/// The queue of lines.
 #[derive(Debug, Clone)]
 pub struct LineQueue {
     /// As `service_dropped_total` calls it.
     name: &'static str,
-    queue: Arc<ArrayQueue<Vec<u8>>>,
-    asleep: Arc<AtomicBool>,
-    closed: Arc<AtomicBool>,
-    writer: Thread,
+    queue: SyncSender<Vec<u8>>,
     shared: Arc<Shared>,
 }
 
@@ -110,21 +106,21 @@ pub struct Line<'a> {
 
 impl LogGuard {
     fn start(name: &'static str, shared: Arc<Shared>, mut out: impl Write + Send + 'static) -> io::Result<Self> {
-        let queue = Arc::new(ArrayQueue::new(QUEUE_LINES));
-        let (asleep, closed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let theirs = (queue.clone(), asleep.clone(), closed.clone());
-        let writer = thread::Builder::new()
-            .name(format!("weir-{name}"))
-            .spawn(move || write_lines(&theirs.0, &theirs.1, &theirs.2, &mut out))?;
-        let lines = LineQueue { name, queue, asleep, closed, writer: writer.thread().clone(), shared };
-        Ok(Self { lines, writer: Some(writer) })
+        let (queue, lines) = sync_channel(QUEUE_LINES);
+        let closed = Arc::new(AtomicBool::new(false));
+        let writer = thread::Builder::new().name(format!("weir-{name}")).spawn({
+            let closed = Arc::clone(&closed);
+            move || write_lines(&lines, &closed, &mut out)
+        })?;
+        Ok(Self { lines: LineQueue { name, queue, shared }, closed, writer: Some(writer) })
     }
 }
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
-        self.lines.closed.store(true, Ordering::SeqCst);
-        self.lines.writer.unpark();
+        self.closed.store(true, Ordering::SeqCst);
+        // Wakes a writer that waits; one whose queue is full has no need of it.
+        let _full = self.lines.queue.try_send(Vec::new()).is_err();
         let Some(writer) = self.writer.take() else { return };
         // A reader that never reads must not keep the process from ending.
         let patience_ends = Instant::now() + FAREWELL;
@@ -140,10 +136,8 @@ impl Drop for LogGuard {
 impl LineQueue {
     /// Queues one line, its end included, or drops and counts it.
     pub fn push(&self, line: Vec<u8>) {
-        if self.queue.push(line).is_err() {
+        if self.queue.try_send(line).is_err() {
             self.shared.dropped(self.name, "queue_full", 1);
-        } else if self.asleep.swap(false, Ordering::SeqCst) {
-            self.writer.unpark();
         }
     }
 }
@@ -173,22 +167,16 @@ impl Drop for Line<'_> {
     }
 }
 
-fn write_lines(queue: &ArrayQueue<Vec<u8>>, asleep: &AtomicBool, closed: &AtomicBool, out: &mut impl Write) {
-    loop {
-        let last_round = closed.load(Ordering::SeqCst);
-        while let Some(line) = queue.pop() {
-            // Nobody is left to tell when standard error is gone; the gateway goes on without it.
+fn write_lines(lines: &Receiver<Vec<u8>>, closed: &AtomicBool, out: &mut impl Write) {
+    while let Ok(first) = lines.recv() {
+        for line in std::iter::once(first).chain(lines.try_iter()) {
+            // There is nowhere to report that standard error is gone; the gateway goes on without it.
             drop(out.write_all(&line));
         }
         drop(out.flush());
-        if last_round {
+        if closed.load(Ordering::SeqCst) {
             return;
         }
-        asleep.store(true, Ordering::SeqCst);
-        if queue.is_empty() && !closed.load(Ordering::SeqCst) {
-            thread::park_timeout(NAP);
-        }
-        asleep.store(false, Ordering::SeqCst);
     }
 }
 

@@ -21,14 +21,14 @@ const PAUSE: Duration = Duration::from_secs(30);
 
 /// The memory this process may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryLimit {
     /// Bytes.
     pub(crate) bytes: u64,
     /// Whether a control group sets it, not the machine.
     pub(crate) by_group: bool,
 }
 
-impl Memory {
+impl MemoryLimit {
     /// What the control groups of this process and the machine allow; `None` where neither says.
     pub(crate) fn allowed() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -40,7 +40,7 @@ impl Memory {
 }
 
 /// Bytes that bodies and the text read from them may take: the setting, else a quarter of the memory, at most 512 MiB.
-pub(crate) fn body_bytes(settings: &Settings, memory: Option<Memory>) -> u64 {
+pub(crate) fn body_bytes(settings: &Settings, memory: Option<MemoryLimit>) -> u64 {
     let part = memory.map_or(u64::MAX, |memory| memory.bytes / BODIES_PART);
     settings.server.max_body_memory_bytes.unwrap_or_else(|| part.min(BODIES_BYTES_MAX))
 }
@@ -145,8 +145,9 @@ mod tests {
     #[test]
     fn bodies_get_a_quarter_and_never_more_than_the_most() {
         let mut settings = Settings::default();
-        let bytes =
-            |settings: &Settings, mib: u64| body_bytes(settings, Some(Memory { bytes: mib * MIB, by_group: true }));
+        let bytes = |settings: &Settings, mib: u64| {
+            body_bytes(settings, Some(MemoryLimit { bytes: mib * MIB, by_group: true }))
+        };
         assert_eq!(bytes(&settings, 512), 128 * MIB);
         assert_eq!(bytes(&settings, 64 * 1_024), 512 * MIB);
         assert_eq!(body_bytes(&settings, None), 512 * MIB);

@@ -1,4 +1,4 @@
-//! Word to the service manager (sd_notify(3)): ready, stopping, still alive.
+//! Notifies the service manager (sd_notify(3)): ready, stopping, still alive.
 //!
 //! The protocol is a datagram of `NAME=value` lines to the unix socket `NOTIFY_SOCKET` names. The watchdog is fed only
 //! while every core's loop turns, so that a core that hangs gets the process restarted. Invariant: a manager that does
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// A core counts as alive for at least this long after its last pulse: an idle one beats once a second.
 const PULSE_LIMIT_LEAST: Duration = Duration::from_secs(3);
 
-/// The way to the service manager; says nothing where there is none.
+/// The connection to the service manager; does nothing where there is none.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<UnixDatagram>,
@@ -30,7 +30,7 @@ impl Notifier {
             return Self { socket: None, watchdog: None };
         };
         let socket = connect(&name).inspect_err(|error| {
-            tracing::warn!(socket = %name.display(), %error, "NOTIFY_SOCKET cannot be used; the service manager hears nothing");
+            tracing::warn!(socket = %name.display(), %error, "NOTIFY_SOCKET cannot be used: the service manager will not learn that Weir is ready");
         });
         let number = |name| get(name).and_then(|text| text.to_str()?.parse::<u64>().ok());
         let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -69,7 +69,10 @@ impl Notifier {
                     send(&socket, "WATCHDOG=1\n");
                 } else if !std::mem::replace(&mut silent, true) {
                     let silent_ms = age.as_millis();
-                    tracing::error!(silent_ms, "a core does not turn; the service manager's watchdog is left unfed");
+                    tracing::error!(
+                        silent_ms,
+                        "a core thread hangs: the service manager's watchdog gets no more notifications"
+                    );
                 }
                 if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -118,7 +121,7 @@ fn connect(name: &OsString) -> io::Result<UnixDatagram> {
 
 fn send(socket: &UnixDatagram, text: &str) {
     if let Err(error) = socket.send(text.as_bytes()) {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(%error, "the service manager could not be notified");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What SIGHUP reloads: a list of named parts, each of which reads its files anew or keeps what it had.
+//! What SIGHUP reloads: a list of named parts, each of which reads its files again or keeps what it had.
 //!
 //! Invariant: a part that fails (or panics) keeps its former values, says why in the log, and does not stop the others.
 //! Runs on the thread that waits for signals, never on a core. Knows none of the parts.
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
 
-/// Reads a part's files anew; `Ok` says what is in effect now, `Err` why the former values stay.
+/// Reads a part's files again; `Ok` says what is in effect now, `Err` why the former values stay.
 pub type Reload = Box<dyn Fn() -> Result<String, String> + Send + Sync>;
 
 /// The parts that can be reloaded.
@@ -26,7 +26,10 @@ impl Reloaders {
     pub fn reload(&self) -> usize {
         let parts = self.parts.lock();
         if parts.is_empty() {
-            tracing::info!("SIGHUP: there is nothing to reload; flags change through PUT /api/v1/config/features");
+            tracing::info!(
+                "SIGHUP: nothing to reload: no pricing file and no TLS certificate is configured; other settings need a restart, flags \
+                 change through PUT /api/v1/config/features"
+            );
         }
         let one = |(name, reload): &(&'static str, Reload)| {
             let outcome = catch_unwind(AssertUnwindSafe(reload));

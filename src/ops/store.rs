@@ -13,18 +13,18 @@ use weir_storage::{BatchOutcome, Retention, Space, Store, StoreObserver, room_be
 
 use super::breaker::Breakers;
 use super::health::SpaceReport;
-use crate::meter::{Exposition, QueueWatch, Shared, Source, names};
+use crate::meter::{Exposition, QueueGauge, Shared, Source, names};
 
 /// Told by the store what became of each batch and read.
 #[derive(Debug)]
-pub struct StoreWatch {
+pub struct StoreHealth {
     /// Where operations are counted.
     pub shared: Arc<Shared>,
-    /// Whose storage breaker the writes move.
+    /// The breakers; writes move the one for storage.
     pub breakers: Arc<Breakers>,
 }
 
-impl StoreObserver for StoreWatch {
+impl StoreObserver for StoreHealth {
     fn batch(&self, rows: usize, _took: Duration, outcome: BatchOutcome) {
         match outcome {
             BatchOutcome::Committed => {
@@ -54,8 +54,8 @@ impl StoreObserver for StoreWatch {
 }
 
 /// The store's queue, for `/metrics` and `/health`; `capacity` is the `queue_items` the store was opened with.
-pub fn queue(store: Store, capacity: u64) -> QueueWatch {
-    QueueWatch { name: "storage", capacity, depth: Box::new(move || store.counters().queue_items as u64) }
+pub fn queue(store: Store, capacity: u64) -> QueueGauge {
+    QueueGauge { name: "storage", capacity, depth: Box::new(move || store.counters().queue_items as u64) }
 }
 
 /// Of the free room beside the database this part is taken where `storage.max_bytes` is not set.
@@ -166,7 +166,7 @@ mod tests {
     fn a_lost_batch_opens_the_breaker_and_a_committed_one_closes_it() {
         let registry = Registry::new();
         let breakers = Arc::new(Breakers::new(Settings::default().circuit_breaker, &Clock::monotonic()));
-        let watch = StoreWatch { shared: registry.shared().clone(), breakers: breakers.clone() };
+        let watch = StoreHealth { shared: registry.shared().clone(), breakers: breakers.clone() };
         let took = Duration::from_millis(1);
 
         watch.batch(10, took, BatchOutcome::Failed);

@@ -1,7 +1,7 @@
 //! One budget for all body bytes Weir holds at any time, held requests and captured answers alike.
 //!
 //! Capacity is taken before the bytes are kept and comes back when the permit is dropped, so memory stays bounded
-//! whatever clients send. Who gets none goes on without keeping: the bytes still flow.
+//! whatever clients send. An exchange that gets none goes on without a copy: the bytes still flow.
 //!
 //! | who | gets more while |
 //! |---|---|
@@ -33,8 +33,8 @@ struct Shared {
 
 /// In whose name bytes are taken.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
-    /// Whose share counts.
+struct Holder {
+    /// The tenant's counter, if tenants have shares.
     slot: Option<usize>,
     /// Taken for our own API.
     own: bool,
@@ -44,7 +44,7 @@ struct Claim {
 #[derive(Clone)]
 pub struct Budget {
     shared: Arc<Shared>,
-    claim: Claim,
+    holder: Holder,
 }
 
 impl Budget {
@@ -53,18 +53,18 @@ impl Budget {
         let slots = if several { 1 << BITS } else { 0 };
         let held = || (0..slots).map(|_| AtomicUsize::new(0)).collect();
         let shared = Shared { bytes, free: AtomicUsize::new(bytes), held: [held(), held()] };
-        Self { shared: Arc::new(shared), claim: Claim { slot: None, own: false } }
+        Self { shared: Arc::new(shared), holder: Holder { slot: None, own: false } }
     }
 
     /// The same budget for proxied requests of `tenant`.
     pub fn of(&self, tenant: TenantId) -> Self {
-        Self { shared: Arc::clone(&self.shared), claim: Claim { slot: self.slot(tenant), own: false } }
+        Self { shared: Arc::clone(&self.shared), holder: Holder { slot: self.slot(tenant), own: false } }
     }
 
     /// The same budget for a call of our own API, by an admin where there is no tenant.
     pub fn own(&self, tenant: Option<TenantId>) -> Self {
         let slot = tenant.and_then(|tenant| self.slot(tenant));
-        Self { shared: Arc::clone(&self.shared), claim: Claim { slot, own: true } }
+        Self { shared: Arc::clone(&self.shared), holder: Holder { slot, own: true } }
     }
 
     fn slot(&self, tenant: TenantId) -> Option<usize> {
@@ -75,7 +75,7 @@ impl Budget {
 
     /// An empty permit that can grow.
     pub fn permit(&self) -> Permit {
-        Permit { shared: Arc::clone(&self.shared), claim: self.claim, held: 0, times: 1 }
+        Permit { shared: Arc::clone(&self.shared), holder: self.holder, held: 0, times: 1 }
     }
 
     /// The same for bytes whose text is read and kept beside them: each counts twice.
@@ -92,13 +92,13 @@ impl Budget {
 }
 
 impl Shared {
-    fn cell(&self, claim: Claim) -> Option<&AtomicUsize> {
-        self.held[usize::from(claim.own)].get(claim.slot?)
+    fn cell(&self, holder: Holder) -> Option<&AtomicUsize> {
+        self.held[usize::from(holder.own)].get(holder.slot?)
     }
 
-    fn take(&self, claim: Claim, bytes: usize) -> bool {
-        let reserve = if claim.own { 0 } else { self.bytes / RESERVE_PART };
-        let cell = self.cell(claim);
+    fn take(&self, holder: Holder, bytes: usize) -> bool {
+        let reserve = if holder.own { 0 } else { self.bytes / RESERVE_PART };
+        let cell = self.cell(holder);
         let held = cell.map_or(0, |cell| cell.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes));
         let after = |free: usize| {
             let left = free.checked_sub(bytes)?;
@@ -111,9 +111,9 @@ impl Shared {
         taken
     }
 
-    fn give(&self, claim: Claim, bytes: usize) {
+    fn give(&self, holder: Holder, bytes: usize) {
         self.free.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(cell) = self.cell(claim) {
+        if let Some(cell) = self.cell(holder) {
             cell.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -122,7 +122,7 @@ impl Shared {
 /// Bytes taken from the budget; dropping it returns them.
 pub struct Permit {
     shared: Arc<Shared>,
-    claim: Claim,
+    holder: Holder,
     held: usize,
     /// What a byte counts.
     times: usize,
@@ -133,7 +133,7 @@ impl Permit {
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let bytes = bytes.saturating_mul(self.times);
-        let taken = bytes == 0 || self.shared.take(self.claim, bytes);
+        let taken = bytes == 0 || self.shared.take(self.holder, bytes);
         if taken {
             self.held += bytes;
         }
@@ -148,7 +148,7 @@ impl Permit {
     /// Whether little is left for others of what this one is taken from.
     pub fn is_scarce(&self) -> bool {
         let free = self.shared.free.load(Ordering::Relaxed);
-        let held = self.shared.cell(self.claim).map_or(0, |cell| cell.load(Ordering::Relaxed));
+        let held = self.shared.cell(self.holder).map_or(0, |cell| cell.load(Ordering::Relaxed));
         free < self.shared.bytes / SCARCE_PART || held > free / 2
     }
 }
@@ -156,7 +156,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if self.held > 0 {
-            self.shared.give(self.claim, self.held);
+            self.shared.give(self.holder, self.held);
         }
     }
 }

@@ -4,4 +4,4 @@ mod budget;
 mod span;
 
 pub use budget::{Budget, Permit};
-pub use span::{Identity, blank};
+pub use span::{CallIds, blank};

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use weir_config::vocab::{Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::record::SpanRecord;
+use weir_storage::record::{Attributes, SpanRecord};
 
 /// What is known of an exchange as soon as its request head has been read.
 #[derive(Debug, Clone)]
-pub struct Identity {
+pub struct CallIds {
     /// Whose exchange it is.
     pub tenant_id: TenantId,
     /// The caller's trace, or a fresh one.
@@ -31,7 +31,7 @@ pub struct Identity {
     pub start_time: Timestamp,
 }
 
-impl Identity {
+impl CallIds {
     /// Whose prices hold.
     pub fn priced_as(&self) -> &Provider {
         self.priced_as.as_ref().unwrap_or(&self.provider)
@@ -39,22 +39,19 @@ impl Identity {
 }
 
 /// A span that has only begun: no text, no counts, no status, nothing found, no detector run.
-pub fn blank(identity: &Identity) -> Box<SpanRecord> {
-    let known = identity.provider.label();
-    let provider = if known == identity.provider.as_str() {
-        Cow::Borrowed(known)
-    } else {
-        Cow::Owned(identity.provider.to_string())
-    };
+pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
+    let known = ids.provider.label();
+    let provider =
+        if known == ids.provider.as_str() { Cow::Borrowed(known) } else { Cow::Owned(ids.provider.to_string()) };
     Box::new(SpanRecord {
-        trace_id: identity.trace_id,
-        span_id: identity.span_id,
-        parent_span_id: identity.parent_span_id,
-        tenant_id: identity.tenant_id,
-        agent_id: identity.agent_id.clone(),
-        operation_name: Cow::Borrowed(identity.operation.as_str()),
-        start_time: identity.start_time,
-        end_time: identity.start_time,
+        trace_id: ids.trace_id,
+        span_id: ids.span_id,
+        parent_span_id: ids.parent_span_id,
+        tenant_id: ids.tenant_id,
+        agent_id: ids.agent_id.clone(),
+        operation_name: Cow::Borrowed(ids.operation.as_str()),
+        start_time: ids.start_time,
+        end_time: ids.start_time,
         provider,
         model: None,
         streaming: false,
@@ -81,5 +78,7 @@ pub fn blank(identity: &Identity) -> Box<SpanRecord> {
         tags: BTreeMap::new(),
         events: Vec::new(),
         agent_actions: Vec::new(),
+        parts: Vec::new(),
+        attributes: Attributes::default(),
     })
 }

@@ -17,7 +17,7 @@ pub struct CallOff {
 }
 
 impl CallOff {
-    /// Calls it off. Whoever polls it has to do so once more.
+    /// Cancels it. The task that polls it has to do so once more.
     pub fn call(&self) {
         self.called.set(true);
         if let Some(fd) = self.busy.get() {

@@ -14,7 +14,7 @@ use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent as _, AsyncWriteRent as _, CancelableAsyncReadRent as _, Canceller};
 use monoio::net::TcpStream;
 
-use super::{Deadline, Ear, Listen, On};
+use super::{Deadline, EarlyReader, On, ReadWhileWriting};
 
 /// Opens a TCP connection within `limit`, with TCP_NODELAY and keep-alive probes set.
 ///
@@ -127,18 +127,18 @@ impl Conn {
         send_now(self.fd(), data);
     }
 
-    /// Writes all of `data` while listening: what arrives meanwhile goes to `ear`, which may end the writing with an error.
+    /// Writes all of `data` while reading: what arrives meanwhile goes to `reader`, which may end the writing with an error.
     ///
     /// # Errors
     /// As [`Conn::write_all`].
-    pub async fn write_all_listening(
+    pub async fn write_all_reading(
         &mut self,
         data: Bytes,
-        listen: &mut Listen,
-        ear: &mut impl Ear,
+        reading: &mut ReadWhileWriting,
+        reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         let fd = self.fd();
-        listen.during(fd, self.write_all(data), || heard(fd, ear)).await
+        reading.during(fd, self.write_all(data), || read_early(fd, reader)).await
     }
 
     /// Bytes the kernel has taken from us since the connection was opened.
@@ -147,8 +147,8 @@ impl Conn {
     }
 
     /// Takes in what has arrived, without waiting. True when that ends the speaking, as the end of the stream does.
-    pub fn heard(&self, ear: &mut impl Ear) -> bool {
-        heard(self.fd(), ear)
+    pub fn read_early(&self, reader: &mut impl EarlyReader) -> bool {
+        read_early(self.fd(), reader)
     }
 
     /// Reads what has arrived into the spare capacity of `buf`, without waiting.
@@ -276,12 +276,12 @@ pub(super) fn watch_fd(fd: RawFd) -> io::Result<Watch> {
     Ok(Watch { stream: TcpStream::from_std(dup(fd)?)?, behind_bytes: false, by_state: false })
 }
 
-/// See [`Conn::heard`].
-fn heard(fd: RawFd, ear: &mut impl Ear) -> bool {
+/// See [`Conn::read_early`].
+fn read_early(fd: RawFd, reader: &mut impl EarlyReader) -> bool {
     loop {
-        match Conn::read_now(fd, ear.inbox()) {
+        match Conn::read_now(fd, reader.buffer()) {
             Ok(count) if count > 0 => {
-                if ear.attend() {
+                if reader.take_in() {
                     return true;
                 }
             }

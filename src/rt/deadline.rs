@@ -69,7 +69,7 @@ impl Deadline {
         Self { index }
     }
 
-    /// Does `on` after `limit`, unless disarmed or armed anew before.
+    /// Does `on` after `limit`, unless disarmed or armed again before.
     pub fn arm(&self, limit: Duration, on: On) {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(OFF);
         let at = now_ms().saturating_add(limit_ms.max(1)).min(OFF - 1);

@@ -155,8 +155,8 @@ impl CoreThread {
 /// A future that lives on one core.
 pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Where a core thread sits.
-pub(crate) struct CoreSeat {
+/// What a core thread is started with.
+pub(crate) struct CoreStart {
     /// Its number; the first is 0.
     pub(crate) index: usize,
     /// The CPU it is pinned to, if any.
@@ -170,23 +170,26 @@ pub(crate) struct CoreSeat {
 /// # Errors
 /// When the thread cannot be created.
 pub(crate) fn start_core(
-    seat: CoreSeat,
+    start: CoreStart,
     mode: DriverMode,
     body: impl FnOnce() -> LocalFuture + Send + 'static,
 ) -> io::Result<CoreThread> {
-    let handle = std::thread::Builder::new().name(format!("weir-core-{}", seat.index)).spawn(move || {
-        if let Some(cpu) = seat.cpu {
+    let handle = std::thread::Builder::new().name(format!("weir-core-{}", start.index)).spawn(move || {
+        if let Some(cpu) = start.cpu {
             pin_to(cpu);
         }
-        run(&seat, mode, body)
+        run(&start, mode, body)
     })?;
     Ok(CoreThread { handle })
 }
 
-fn run(seat: &CoreSeat, mode: DriverMode, body: impl FnOnce() -> LocalFuture) -> io::Result<()> {
-    let (pulse, index) = (Arc::clone(&seat.pulse), seat.index);
+fn run(start: &CoreStart, mode: DriverMode, body: impl FnOnce() -> LocalFuture) -> io::Result<()> {
+    let (pulse, index) = (Arc::clone(&start.pulse), start.index);
     let with_deadlines = move || async move {
-        monoio::spawn(super::deadline::sweep(move |lag| pulse.beat(index, lag)));
+        let sweeping = super::deadline::sweep(move |lag| pulse.beat(index, lag));
+        #[cfg(debug_assertions)]
+        let sweeping = super::slow_poll::watched(sweeping, std::panic::Location::caller());
+        drop(monoio::spawn(sweeping));
         body().await;
     };
     if mode == DriverMode::Epoll {

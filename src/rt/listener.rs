@@ -138,7 +138,7 @@ impl Listener {
     ///
     /// # Errors
     /// As [`Listener::bind`]; `AddrInUse` also when another process listens with SO_REUSEPORT.
-    pub fn claim(addr: SocketAddr) -> io::Result<SocketAddr> {
+    pub fn probe_free(addr: SocketAddr) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;

@@ -10,6 +10,7 @@
 
 mod activation;
 mod call_off;
+mod clock;
 mod conn;
 pub(crate) mod deadline;
 mod descriptors;
@@ -18,13 +19,16 @@ mod dumps;
 mod duplex;
 pub(crate) mod handover;
 mod heartbeat;
-mod listen;
 mod listener;
 mod memory;
+mod read_while_writing;
 mod schedule;
+#[cfg(debug_assertions)]
+mod slow_poll;
 #[cfg(test)]
 mod tests;
 mod tls;
+pub mod yielding;
 
 use std::any::Any;
 use std::future::Future;
@@ -35,25 +39,30 @@ use futures_util::FutureExt as _;
 
 pub(crate) use activation::passed_sockets;
 pub use call_off::CallOff;
+pub use clock::now_ms;
 pub use conn::{Conn, Watch, connect};
 pub use deadline::{Deadline, On};
 pub(crate) use descriptors::raise_descriptor_limit;
-pub(crate) use driver::{CoreSeat, start_core};
+pub(crate) use driver::{CoreStart, start_core};
 pub use driver::{CoreThread, DriverError, DriverMode, probe};
 pub(crate) use dumps::forbid_core_dumps;
 pub use duplex::{Duplex, ReadHalf, WriteHalf};
 pub use heartbeat::{Heartbeat, Heartbeats};
-pub use listen::{Ear, Listen};
 pub use listener::{Accepted, Listener, Spare, accept_any, is_out_of_descriptors};
 pub(crate) use memory::{give_back_memory, resident_bytes};
+pub use read_while_writing::{EarlyReader, ReadWhileWriting};
 pub(crate) use schedule::{allowed_cpus, give_way, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 
-/// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task.
+/// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task. In debug
+/// builds a task that runs for too long without an await is reported (`slow_poll`).
+#[track_caller]
 pub fn spawn<F>(task: F, on_panic: impl FnOnce(&str) + 'static)
 where
     F: Future<Output = ()> + 'static,
 {
+    #[cfg(debug_assertions)]
+    let task = slow_poll::watched(task, std::panic::Location::caller());
     drop(monoio::spawn(async move {
         if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
             on_panic(panic_text(panic.as_ref()));
@@ -79,17 +88,6 @@ pub async fn sleep(duration: Duration) {
 /// read or a write on a [`Conn`], those take a [`Deadline`].
 pub async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     monoio::time::timeout(limit, future).await.ok()
-}
-
-/// Milliseconds of the system's monotonic clock, the same on every core. Read from the kernel's coarse clock: it advances
-/// every few milliseconds and costs a fifth of the exact one, which is what deadlines need, several times per request.
-#[allow(unsafe_code)]
-pub fn now_ms() -> u64 {
-    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime fills the timespec it is given and keeps no pointer to it.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut at) };
-    let seconds = u64::try_from(at.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000).saturating_add(u64::try_from(at.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
 /// Ends both directions of a connection that somebody else is reading or writing; that operation then ends by itself.

@@ -1,6 +1,6 @@
 //! Which thread the kernel lets run first where several want one CPU, and which CPUs there are.
 //!
-//! Core threads have the ordinary policy. What stands back needs more than that, see `weir_storage::courtesy`.
+//! Core threads have the ordinary policy. What stands back needs more than that, see `yielding`.
 
 /// Niceness of threads in the background: about a tenth of a core thread's share of a contended CPU.
 const NICE_BACKGROUND: libc::c_int = 10;

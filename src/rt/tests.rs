@@ -18,8 +18,8 @@ fn on_each_driver(body: fn(mpsc::Sender<String>) -> LocalFuture, expected: &[&st
     modes.extend(rings.into_iter().filter_map(|ring| probe(ring).ok()));
     for mode in modes {
         let (said, heard) = mpsc::channel();
-        let seat = CoreSeat { index: 0, cpu: None, pulse: Arc::new(Heartbeats::new(1)) };
-        let core = start_core(seat, mode, move || body(said)).unwrap();
+        let start = CoreStart { index: 0, cpu: None, pulse: Arc::new(Heartbeats::new(1)) };
+        let core = start_core(start, mode, move || body(said)).unwrap();
         core.join().unwrap();
         assert_eq!(heard.iter().collect::<Vec<_>>(), expected, "{mode}");
     }
@@ -46,6 +46,38 @@ fn a_panic_costs_its_task_and_nothing_else() {
             })
         },
         &["on purpose", "the next task runs"],
+    );
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_task_that_holds_its_core_is_noticed() {
+    on_each_driver(
+        |said| {
+            Box::pin(async move {
+                let reported = |said: &mpsc::Sender<String>| drop(said.send(slow_poll::count().to_string()));
+                // Waiting is no work, however long it takes.
+                spawn(sleep(Duration::from_millis(5)), |_| {});
+                sleep(Duration::from_millis(10)).await;
+                reported(&said);
+                let busy = async {
+                    for _ in 0..2 {
+                        let began = clock::thread_cpu_time();
+                        while clock::thread_cpu_time() - began < Duration::from_millis(2) {}
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                };
+                spawn(busy, |_| {});
+                for _ in 0..1_000 {
+                    if slow_poll::count() == 2 {
+                        break;
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }
+                reported(&said);
+            })
+        },
+        &["0", "2"],
     );
 }
 
@@ -137,9 +169,9 @@ fn what_is_sent_after_we_have_ended_the_reading_arrives_and_only_the_state_tells
 #[test]
 fn a_task_that_keeps_the_loop_waiting_shows_in_its_pulse() {
     let pulse = Arc::new(Heartbeats::new(2));
-    let seat = CoreSeat { index: 1, cpu: None, pulse: Arc::clone(&pulse) };
+    let start = CoreStart { index: 1, cpu: None, pulse: Arc::clone(&pulse) };
     let busy = Arc::clone(&pulse);
-    let core = start_core(seat, DriverMode::Epoll, move || {
+    let core = start_core(start, DriverMode::Epoll, move || {
         Box::pin(async move {
             // The sweeper asks to be woken within a second; this task holds the thread for longer.
             let before = busy.read().nth(1).unwrap();

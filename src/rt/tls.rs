@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
-use super::{Conn, Deadline, Ear, Listen, On};
+use super::{Conn, Deadline, EarlyReader, On, ReadWhileWriting};
 
 /// Most plaintext that is encrypted before it is written: bounds the session's buffer.
 pub(super) const PLAINTEXT_STEP: usize = 64 * 1024;
@@ -84,12 +84,9 @@ impl TlsAcceptor {
         self.config.store(config);
     }
 
-    /// A session under the present certificate, for a thread that drives it with blocking reads and writes.
-    ///
-    /// # Errors
-    /// When the configuration does not fit itself.
-    pub fn session(&self) -> io::Result<ServerConnection> {
-        ServerConnection::new(self.config.load_full()).map_err(io::Error::other)
+    /// The present certificate's configuration, for sessions that another runtime drives.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
     }
 
     /// Shakes hands over `conn` within `limit`.
@@ -134,20 +131,20 @@ pub(super) struct Parts<'a> {
     pub(super) closed: &'a mut bool,
 }
 
-/// The hearing half of a session whose other half is writing.
-struct Ears<'a> {
+/// The reading half of a session whose other half is writing.
+struct ReadHalf<'a> {
     session: &'a mut Connection,
     incoming: &'a mut BytesMut,
     early: &'a mut BytesMut,
     closed: &'a mut bool,
 }
 
-impl Ears<'_> {
-    /// As [`Conn::heard`], with the plaintext: tickets and the like are taken in and are nothing.
-    fn heard(&mut self, fd: RawFd, ear: &mut impl Ear) -> bool {
+impl ReadHalf<'_> {
+    /// As [`Conn::read_early`], with the plaintext: tickets and the like are taken in and are nothing.
+    fn read_early(&mut self, fd: RawFd, reader: &mut impl EarlyReader) -> bool {
         if !self.early.is_empty() {
-            ear.inbox().unsplit(std::mem::take(self.early));
-            if ear.attend() {
+            reader.buffer().unsplit(std::mem::take(self.early));
+            if reader.take_in() {
                 return true;
             }
         }
@@ -158,9 +155,9 @@ impl Ears<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return *self.closed,
                 Ok(_) | Err(_) => return true,
             }
-            let before = ear.inbox().len();
-            let digested = digest(self.session, self.incoming, self.closed, ear.inbox());
-            if digested.is_err() || (ear.inbox().len() > before && ear.attend()) {
+            let before = reader.buffer().len();
+            let digested = digest(self.session, self.incoming, self.closed, reader.buffer());
+            if digested.is_err() || (reader.buffer().len() > before && reader.take_in()) {
                 return true;
             }
         }
@@ -308,22 +305,22 @@ impl TlsConn {
         Parts { session, conn, incoming, early, closed }
     }
 
-    /// As [`Conn::heard`].
-    pub fn heard(&mut self, ear: &mut impl Ear) -> bool {
+    /// As [`Conn::read_early`].
+    pub fn read_early(&mut self, reader: &mut impl EarlyReader) -> bool {
         let Self { session, conn, incoming, early, closed } = self;
-        let mut ears = Ears { session, incoming, early, closed };
-        ears.heard(conn.fd(), ear)
+        let mut half = ReadHalf { session, incoming, early, closed };
+        half.read_early(conn.fd(), reader)
     }
 
-    /// As [`Conn::write_all_listening`].
+    /// As [`Conn::write_all_reading`].
     ///
     /// # Errors
     /// As [`TlsConn::write_all`].
-    pub async fn write_all_listening(
+    pub async fn write_all_reading(
         &mut self,
         data: Bytes,
-        listen: &mut Listen,
-        ear: &mut impl Ear,
+        reading: &mut ReadWhileWriting,
+        reader: &mut impl EarlyReader,
     ) -> io::Result<()> {
         let Self { session, conn, incoming, early, closed } = self;
         let fd = conn.fd();
@@ -333,8 +330,8 @@ impl TlsConn {
                 let mut record = Vec::new();
                 session.write_tls(&mut record)?;
                 // What is heard may make the session want to write, which the next turn does.
-                let mut ears = Ears { session, incoming, early, closed };
-                listen.during(fd, conn.write_all(record.into()), || ears.heard(fd, ear)).await?;
+                let mut half = ReadHalf { session, incoming, early, closed };
+                reading.during(fd, conn.write_all(record.into()), || half.read_early(fd, reader)).await?;
             }
         }
         Ok(())

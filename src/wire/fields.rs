@@ -29,6 +29,8 @@ pub(super) struct Field {
 #[derive(Debug, Clone, Default)]
 pub(super) struct FieldList {
     pub(super) list: SmallVec<[Field; 24]>,
+    /// Which lengths names have, a bit for each: most names that are asked for are not there, and no field is looked at for them.
+    lengths: u64,
     /// Fields that belong to this connection only: hop-by-hop by definition or named in `Connection`.
     pub(super) hop: Marks,
     /// Fields left out when the head is passed on: every hop field, and what the writer of the new head adds itself.
@@ -85,6 +87,28 @@ impl Span {
     pub(super) fn end(self) -> usize {
         usize::from(self.end)
     }
+}
+
+// === impl FieldList ===
+
+impl FieldList {
+    /// Adds the fields of a head, which has no others.
+    #[inline]
+    pub(super) fn extend(&mut self, fields: impl Iterator<Item = Field>) {
+        let lengths = &mut self.lengths;
+        self.list.extend(fields.inspect(|field| *lengths |= length_bit(field.name.end() - field.name.start())));
+    }
+
+    /// Whether a field may have this name.
+    #[inline]
+    fn may_have(&self, name: &str) -> bool {
+        self.lengths & length_bit(name.len()) != 0
+    }
+}
+
+#[inline]
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 // === impl Marks ===
@@ -155,11 +179,15 @@ impl Fields {
     }
 
     pub(super) fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        self.iter().filter(move |field| field.is(name)).map(|field| field.value)
+        let some = if self.list.may_have(name) { usize::MAX } else { 0 };
+        self.iter().take(some).filter(move |field| field.is(name)).map(|field| field.value)
     }
 
     #[inline]
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
+        if !self.list.may_have(name) {
+            return None;
+        }
         self.iter().find(|field| field.is(name)).map(|field| field.value)
     }
 

@@ -205,7 +205,7 @@ impl Tokens {
             Some(1) => Version::Http11,
             _ => return Err(()),
         };
-        self.fields.list.extend(headers.iter().map(|header| Field {
+        self.fields.extend(headers.iter().map(|header| Field {
             name: Span::of(header.name.as_bytes(), window),
             value: Span::of(header.value, window),
         }));

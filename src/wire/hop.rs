@@ -102,7 +102,7 @@ impl Options {
         if !self.names_fields {
             return;
         }
-        let FieldList { list, hop, dropped } = fields;
+        let FieldList { list, hop, dropped, .. } = fields;
         for connection in list.iter().filter(|field| Role::of(field.name.get(raw)) == Role::Connection) {
             for option in elements(connection.value.get(raw)).filter(|option| !option.is_empty()) {
                 for (index, field) in list.iter().enumerate() {

@@ -26,6 +26,7 @@ mod grammar;
 mod head;
 mod hop;
 pub mod limits;
+mod ranges;
 mod request;
 mod response;
 mod target;
@@ -38,6 +39,7 @@ pub use encode::{HeadWriter, LAST_CHUNK, canonical_reason, chunk_head, data_chun
 pub use fault::{Fault, FaultKind, Side};
 pub use fields::FieldRef;
 pub use head::HeadScanner;
+pub use ranges::Ranges;
 pub use request::{RequestBody, RequestHead, RequestLine};
 pub use response::{ResponseBody, ResponseHead};
 

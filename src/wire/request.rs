@@ -127,12 +127,12 @@ impl RequestHead {
 
     /// The target in origin form, path and query; `*` for a bare OPTIONS. An absolute form has been reduced to it.
     pub fn target(&self) -> &str {
-        self.fields.str(self.target.origin)
+        self.target.usual.unwrap_or_else(|| self.fields.str(self.target.origin))
     }
 
     /// The target up to the query.
     pub fn path(&self) -> &str {
-        self.fields.str(self.target.path)
+        self.target.usual.unwrap_or_else(|| self.fields.str(self.target.path))
     }
 
     /// Method and path alone, to be kept for the log.

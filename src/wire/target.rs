@@ -19,6 +19,8 @@ pub(super) struct Target {
     pub(super) path: Span,
     /// The authority of an absolute-form target.
     pub(super) authority: Option<Span>,
+    /// `origin`, when it is a usual one: it is asked for ten times a request, and finding out each time that it is text is dear.
+    pub(super) usual: Option<&'static str>,
 }
 
 /// Where the absolute form keeps its parts.
@@ -56,7 +58,17 @@ pub(super) fn read(raw: &mut Bytes, target: Span, is_options: bool) -> Result<Ta
     if suspicious && has_dot_segment(path.get(raw)) {
         return Err(FaultKind::DotSegment);
     }
-    Ok(Target { origin, path, authority })
+    Ok(Target { origin, path, authority, usual: usual(text) })
+}
+
+fn usual(target: &[u8]) -> Option<&'static str> {
+    Some(match target {
+        b"/v1/chat/completions" => "/v1/chat/completions",
+        b"/v1/responses" => "/v1/responses",
+        b"/v1/messages" => "/v1/messages",
+        b"/api/chat" => "/api/chat",
+        _ => return None,
+    })
 }
 
 fn absolute(target: &[u8]) -> Option<Absolute<'_>> {

@@ -16,6 +16,7 @@ use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
+use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _};
 use weir_storage::{Backend, ReadError, Store, StoreOptions};
 
 #[path = "corpus/mod.rs"]
@@ -247,11 +248,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = folder.join("service.db");
     let store = Store::open(StoreOptions {
         backend: Backend::Sqlite { path: file.clone(), auto_migrate: true },
+        pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,
         queue_bytes: 64 * 1024 * 1024,
         observer: Arc::new(corpus::Unobserved),
-        on_report_thread: |_| {},
     })?;
     let sink = store.sink();
     for (at, span) in corpus::spans(count).into_iter().enumerate() {

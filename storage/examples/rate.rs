@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use weir_storage::SpanLog as _;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
 
@@ -54,11 +55,11 @@ fn through_the_store(
     let _fresh = std::fs::remove_file(&path);
     let store = Store::open(StoreOptions {
         backend: Backend::Sqlite { path: path.clone(), auto_migrate: true },
+        pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,
         queue_bytes: 64 * 1024 * 1024,
         observer: Arc::new(Unobserved),
-        on_report_thread: |_| {},
     })?;
     let sink = store.sink();
     let started = Instant::now();

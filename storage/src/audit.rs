@@ -1,7 +1,7 @@
 //! Administrative events: what is written down about them, and how the chain of lines is checked.
 //!
 //! Every line carries the SHA-256 of the line before it and of its own fields, and the end of the chain is kept beside
-//! it: a line that was altered, removed or put in shows. Whoever can write the file can also rewrite the whole chain;
+//! it: a line that was altered, removed or put in shows. Anybody who can write the file can also rewrite the whole chain;
 //! keeping the head's hash elsewhere (`GET /api/v1/audit` shows it) guards against that.
 
 use std::collections::BTreeMap;

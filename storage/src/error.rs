@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::record::SpanRecord;
+
 /// Why the store could not be opened. Every message names the path, the fault and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
@@ -191,6 +193,12 @@ pub enum NotWritten {
         /// How many.
         waiting: usize,
     },
+    /// There is no room for spans that wait to be written.
+    #[error("the spans that wait for the store take all the room there is ({bytes_max} bytes); try again")]
+    Full {
+        /// What may wait, in bytes.
+        bytes_max: usize,
+    },
     /// The tenant has as many reports waiting as it may.
     #[error("{waiting} reports of this tenant wait to be built already; ask again when one of them is there")]
     TooMany {
@@ -211,4 +219,14 @@ pub enum Dropped {
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
+}
+
+/// A span that was not taken.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct NotTaken {
+    /// Why.
+    pub reason: Dropped,
+    /// The span; `None` when it lay in the queue already and was dropped with it at the end of the store.
+    pub span: Option<Box<SpanRecord>>,
 }

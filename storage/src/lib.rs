@@ -9,28 +9,33 @@
 //! This crate knows records and queries; it does not know HTTP, metrics or settings files.
 
 pub mod actions;
+mod attributes;
 pub mod audit;
-mod compliance;
-pub mod courtesy;
+mod change;
+mod cursor;
 mod encode;
 mod error;
-pub mod identity;
 mod order;
 pub mod query;
 mod queue;
 pub mod record;
 pub mod reports;
 mod retention;
+mod roles;
 mod room;
+mod spend;
 mod sqlite;
 pub mod stats;
 mod store;
-mod traces;
+pub mod tenants;
 mod writer;
 
-pub use error::{Dropped, NotWritten, OpenError, ReadError};
-pub use queue::SpanSink;
+pub use cursor::{Cursor, Inserted, SpanBatch};
+pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
+pub use queue::{SpanSink, weigh};
 pub use retention::{Retention, Space};
+pub use roles::{AuditLog, Registry, ReportBook, SpanLog, SpendBook};
 pub use room::{Room, room_beside};
-pub use sqlite::{MigrationReport, SpendRow};
+pub use spend::SpendRow;
+pub use sqlite::MigrationReport;
 pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};

@@ -1,70 +1,46 @@
-//! An acknowledged write: a change that somebody waits for, carried out by the writer and answered after its commit.
+//! An acknowledged write: a change that somebody waits for, made by the writer and answered after its commit.
 //!
-//! Invariant: `Ok` means durable, `Err` means not applied, whichever way the writer went. Whoever waits too long takes
+//! Invariant: `Ok` means durable, `Err` means not applied, whichever way the writer went. A caller that waits too long takes
 //! the order back; one that the writer has in its hands already is waited for. Blocks, so it is never asked for on a
-//! core thread. Knows nothing of SQL: what is changed is a closure over the engine's transaction.
+//! core thread. Knows nothing of engines.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::change::{Answer, Change};
 use crate::error::NotWritten;
-use crate::sqlite::Tx;
 use crate::writer::WriteError;
 
 /// How long an order may lie in the queue: shorter than clients of an API wait.
 pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);
 
-/// What the writer sees of an order.
-pub(crate) trait Job: Send {
-    /// Takes the order in hand; false when nobody waits for it any more.
-    fn begin(&mut self) -> bool;
-    /// Makes the change inside a transaction. Called again when the transaction has to be repeated. A change of its own
-    /// making that cannot be done (`WriteError::Row`) is remembered; the other orders of the transaction go on.
-    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), WriteError>;
-    /// The transaction is durable, or given up for this reason.
-    fn finish(&mut self, outcome: Result<(), NotWritten>);
-    /// The metric label, e.g. `write_key`.
-    fn operation(&self) -> &'static str;
-}
-
-enum State<T> {
+enum State {
     Waiting,
     InHand,
     TakenBack,
-    Done(Result<T, NotWritten>),
+    Done(Result<Answer, NotWritten>),
 }
 
-struct Slot<T> {
-    state: Mutex<State<T>>,
+struct Slot {
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 /// Where the asker waits.
-pub(crate) struct Receipt<T>(Arc<Slot<T>>);
+pub(crate) struct Receipt(Arc<Slot>);
 
-struct Order<T, F> {
-    operation: &'static str,
-    change: F,
-    result: Option<Result<T, NotWritten>>,
-    slot: Arc<Slot<T>>,
+/// A change on its way, and what came of it.
+pub(crate) struct Order {
+    change: Change,
+    result: Option<Result<Answer, NotWritten>>,
+    slot: Arc<Slot>,
 }
 
-/// An order and its receipt.
-pub(crate) fn order<T, F>(operation: &'static str, change: F) -> (Box<dyn Job>, Receipt<T>)
-where
-    T: Send + 'static,
-    F: FnMut(&mut Tx<'_>) -> Result<T, WriteError> + Send + 'static,
-{
-    let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), changed: Condvar::new() });
-    let receipt = Receipt(Arc::clone(&slot));
-    (Box::new(Order { operation, change, result: None, slot }), receipt)
-}
-
-impl<T> Receipt<T> {
+impl Receipt {
     /// Waits for the commit.
-    pub(crate) fn wait(self, within: Duration) -> Result<T, NotWritten> {
+    pub(crate) fn wait(self, within: Duration) -> Result<Answer, NotWritten> {
         let deadline = Instant::now() + within;
         let mut state = self.0.state.lock();
         loop {
@@ -89,22 +65,21 @@ impl<T> Receipt<T> {
     }
 }
 
-impl<T, F> Order<T, F> {
-    fn answer(&self, result: Result<T, NotWritten>) {
-        let mut state = self.slot.state.lock();
-        if matches!(*state, State::Waiting | State::InHand) {
-            *state = State::Done(result);
-            self.slot.changed.notify_all();
-        }
+impl Order {
+    /// An order and its receipt.
+    pub(crate) fn new(change: Change) -> (Self, Receipt) {
+        let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), changed: Condvar::new() });
+        let receipt = Receipt(Arc::clone(&slot));
+        (Self { change, result: None, slot }, receipt)
     }
-}
 
-impl<T, F> Job for Order<T, F>
-where
-    T: Send,
-    F: FnMut(&mut Tx<'_>) -> Result<T, WriteError> + Send,
-{
-    fn begin(&mut self) -> bool {
+    /// What is to be made.
+    pub(crate) fn change(&self) -> &Change {
+        &self.change
+    }
+
+    /// Takes the order in hand; false when nobody waits for it any more.
+    pub(crate) fn begin(&mut self) -> bool {
         let mut state = self.slot.state.lock();
         if matches!(*state, State::Waiting) {
             *state = State::InHand;
@@ -112,22 +87,25 @@ where
         matches!(*state, State::InHand)
     }
 
-    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), WriteError> {
-        self.result = None;
-        match (self.change)(tx) {
-            Ok(value) => {
-                self.result = Some(Ok(value));
+    /// What came of making the change inside a transaction, which may happen again when the transaction has to be repeated. A
+    /// change that cannot be made by its own fault (`WriteError::Row`) is remembered; the other orders of the transaction
+    /// go on.
+    pub(crate) fn made(&mut self, outcome: Result<Answer, WriteError>) -> Result<(), WriteError> {
+        match outcome {
+            Ok(answer) => {
+                self.result = Some(Ok(answer));
                 Ok(())
             }
-            Err(WriteError::Row(reason)) => {
-                self.result = Some(Err(NotWritten::Refused { reason: reason.clone() }));
-                Err(WriteError::Row(reason))
+            Err(error) => {
+                let refused = |reason: &String| Err(NotWritten::Refused { reason: reason.clone() });
+                self.result = if let WriteError::Row(reason) = &error { Some(refused(reason)) } else { None };
+                Err(error)
             }
-            Err(error) => Err(error),
         }
     }
 
-    fn finish(&mut self, outcome: Result<(), NotWritten>) {
+    /// The transaction is durable, or given up for this reason.
+    pub(crate) fn finish(&mut self, outcome: Result<(), NotWritten>) {
         let result = match (outcome, self.result.take()) {
             (Ok(()), Some(result)) => result,
             (Ok(()), None) => Err(NotWritten::Closed),
@@ -136,12 +114,16 @@ where
         self.answer(result);
     }
 
-    fn operation(&self) -> &'static str {
-        self.operation
+    fn answer(&self, result: Result<Answer, NotWritten>) {
+        let mut state = self.slot.state.lock();
+        if matches!(*state, State::Waiting | State::InHand) {
+            *state = State::Done(result);
+            self.slot.changed.notify_all();
+        }
     }
 }
 
-impl<T, F> Drop for Order<T, F> {
+impl Drop for Order {
     /// Nobody waits for an order that was lost on the way.
     fn drop(&mut self) {
         self.answer(Err(NotWritten::Closed));

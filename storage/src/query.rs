@@ -4,6 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::vocab::Timestamp;
 
+/// Items of one page at most; a larger limit is taken as this one.
+pub(crate) const PAGE_MAX: u32 = 1000;
+
 /// Window of a list: `limit` items after skipping `offset`, newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
@@ -14,6 +17,12 @@ pub struct Page {
     /// Where an answer has no room for so many: as many as it has room for, which the answer's `limit` then says, instead
     /// of an error. For who named no number.
     pub or_fewer: bool,
+}
+
+impl Page {
+    pub(crate) fn within_bounds(self) -> Self {
+        Self { limit: self.limit.clamp(1, PAGE_MAX), ..self }
+    }
 }
 
 /// One page of a list, in the envelope the interface shows.

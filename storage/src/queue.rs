@@ -14,9 +14,10 @@ use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use weir_config::vocab::Finding;
+use weir_config::vocab::part::PartRecord;
 
-use crate::error::{Dropped, NotWritten};
-use crate::order::Job;
+use crate::error::{Dropped, NotTaken, NotWritten};
+use crate::order::Order;
 use crate::record::{AgentAction, SpanRecord};
 
 /// A span on its way, with what it counts for.
@@ -39,8 +40,8 @@ impl SpanSink {
     /// Hands a span to the writer. Lock-free, never blocks.
     ///
     /// # Errors
-    /// The span is dropped and counted when the queue is full or the store is closed.
-    pub fn push(&self, span: Box<SpanRecord>) -> Result<(), Dropped> {
+    /// The span is counted and given back when the queue is full or the store is closed.
+    pub fn push(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
         self.queue.push(span)
     }
 }
@@ -70,7 +71,7 @@ const ORDERS_MAX: usize = 4_096;
 struct Tickets {
     asked: u64,
     done: u64,
-    orders: Vec<Box<dyn Job>>,
+    orders: Vec<Order>,
 }
 
 /// What somebody waits for.
@@ -79,7 +80,7 @@ pub(crate) struct Asked {
     /// The newest flush request that has not been answered.
     pub(crate) ticket: Option<u64>,
     /// Orders to carry out.
-    pub(crate) orders: Vec<Box<dyn Job>>,
+    pub(crate) orders: Vec<Order>,
 }
 
 impl Asked {
@@ -105,17 +106,19 @@ impl Queue {
         }
     }
 
-    fn push(&self, span: Box<SpanRecord>) -> Result<(), Dropped> {
+    pub(crate) fn push(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
         if self.closing.load(Ordering::Relaxed) {
             self.dropped_closed.fetch_add(1, Ordering::Relaxed);
-            return Err(Dropped::Closed);
+            return Err(NotTaken { reason: Dropped::Closed, span: Some(span) });
         }
         let bytes = weigh(&span);
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if held.saturating_add(bytes) > self.bytes_max || self.spans.push(Queued { span, bytes }).is_err() {
+        let queued = Queued { span, bytes };
+        let pushed = if held.saturating_add(bytes) > self.bytes_max { Err(queued) } else { self.spans.push(queued) };
+        if let Err(Queued { span, .. }) = pushed {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.dropped_full.fetch_add(1, Ordering::Relaxed);
-            return Err(Dropped::QueueFull);
+            return Err(NotTaken { reason: Dropped::QueueFull, span: Some(span) });
         }
         // Pairs with the fence in `sleep`: either the writer sees this span, or we see that it sleeps.
         fence(Ordering::SeqCst);
@@ -123,7 +126,7 @@ impl Queue {
             self.wake();
         }
         if self.gone.load(Ordering::Relaxed) && self.abandon() {
-            return Err(Dropped::Closed);
+            return Err(NotTaken { reason: Dropped::Closed, span: None });
         }
         Ok(())
     }
@@ -145,6 +148,10 @@ impl Queue {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -176,8 +183,15 @@ impl Queue {
         true
     }
 
+    /// Holds room for spans that go in by an order; `None` when there is not so much.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let room = Held { queue: Arc::clone(self), bytes };
+        (held.saturating_add(bytes) <= self.bytes_max).then_some(room)
+    }
+
     /// Hands an order to the writer.
-    pub(crate) fn order(&self, job: Box<dyn Job>) -> Result<(), NotWritten> {
+    pub(crate) fn order(&self, order: Order) -> Result<(), NotWritten> {
         let mut tickets = self.flush.lock();
         if self.is_closing() || self.is_gone() {
             return Err(NotWritten::Closed);
@@ -186,7 +200,7 @@ impl Queue {
         if waiting >= ORDERS_MAX {
             return Err(NotWritten::Busy { waiting });
         }
-        tickets.orders.push(job);
+        tickets.orders.push(order);
         self.wake();
         Ok(())
     }
@@ -275,8 +289,26 @@ impl Queue {
     }
 }
 
+/// Room in the queue, given back when it goes.
+pub(crate) struct Held {
+    queue: Arc<Queue>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.queue.release(self.bytes);
+    }
+}
+
 /// What a span counts for: its own size and that of the texts it owns. Lists count with the size of their items.
-pub(crate) fn weigh(span: &SpanRecord) -> usize {
+pub fn weigh(span: &SpanRecord) -> usize {
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let mut bytes = size_of::<SpanRecord>()
         + text(&span.prompt)
@@ -294,7 +326,13 @@ pub(crate) fn weigh(span: &SpanRecord) -> usize {
     for event in &span.events {
         bytes += size_of_val(event) + event.description.len() + pairs(&event.data);
     }
-    bytes + span.agent_actions.iter().map(weigh_action).sum::<usize>()
+    bytes += span.agent_actions.iter().map(weigh_action).sum::<usize>();
+    bytes + span.parts.iter().map(weigh_part).sum::<usize>() + span.attributes.bytes()
+}
+
+fn weigh_part(part: &PartRecord) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    size_of_val(part) + part.tool.as_ref().map_or(0, |tool| size_of_val(&**tool) + text(&tool.name) + text(&tool.id))
 }
 
 /// What a reported action counts for.

@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use weir_config::vocab::part::PartRecord;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
+
+pub use crate::attributes::{Attributes, NoRoom};
 
 /// The tag that says who answered, where it was not the provider.
 pub const ANSWERED_BY: &str = "answered_by";
@@ -86,6 +89,13 @@ pub struct SpanRecord {
     pub events: Vec<SpanEvent>,
     /// Actions the client reported or the answer asked for.
     pub agent_actions: Vec<AgentAction>,
+    /// The parts of the request and of the answer, in wire order. The store does not keep them yet, and the API does not show
+    /// them.
+    #[serde(skip)]
+    pub parts: Vec<PartRecord>,
+    /// What a sender said beyond these fields. Kept; the API does not show it yet.
+    #[serde(skip)]
+    pub attributes: Attributes,
 }
 
 /// Something that happened during a span.
@@ -153,4 +163,24 @@ pub struct TraceRecord {
     pub security_score: Option<u8>,
     /// Spans, earliest first.
     pub spans: Vec<SpanRecord>,
+}
+
+impl TraceRecord {
+    /// Makes a trace of its spans, given in order of arrival; `None` when there are none. The earliest span, the first to
+    /// arrive among equals, names provider, model, agent and time.
+    pub fn of(mut spans: Vec<SpanRecord>) -> Option<Self> {
+        spans.sort_by_key(|span| span.start_time);
+        let first = spans.first()?;
+        Some(Self {
+            trace_id: first.trace_id,
+            tenant_id: first.tenant_id,
+            provider: first.provider.clone(),
+            model: first.model.clone(),
+            agent_id: first.agent_id.clone(),
+            created_at: first.start_time,
+            span_count: spans.len() as u64,
+            security_score: spans.iter().filter_map(|span| span.security_score).max(),
+            spans,
+        })
+    }
 }

@@ -1,4 +1,4 @@
-//! Compliance reports: their records. What stands in them is `compliance`'s matter.
+//! Compliance reports as records, and how far what they are about has been read. What stands in them is not the store's matter.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,6 +8,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
+
+use crate::audit::AuditEntry;
+
+/// Reports of one tenant that may wait to be built: they are built one after another, for all tenants.
+pub(crate) const PENDING_MAX: u64 = 10;
 
 /// Which set of controls a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -142,4 +147,88 @@ pub struct ReportRecord {
     pub content: Option<ReportContent>,
     /// Why it failed.
     pub error: Option<String>,
+}
+
+impl ReportRecord {
+    /// A report nobody has asked for before.
+    pub(crate) fn pending(tenant_id: TenantId, report_type: ReportType, start: Timestamp, end: Timestamp) -> Self {
+        Self {
+            id: Uuid::new_v4(),
+            tenant_id,
+            report_type,
+            status: ReportStatus::Pending,
+            period_start: start,
+            period_end: end,
+            created_at: Timestamp::now(),
+            completed_at: None,
+            content: None,
+            error: None,
+        }
+    }
+}
+
+/// How far the spans of a period have been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanPlace {
+    /// Start of the last span.
+    pub(crate) start_us: i64,
+    /// Its place among those of the same start.
+    pub(crate) row: i64,
+}
+
+impl SpanPlace {
+    /// Before everything that started at `start` or later.
+    pub fn before(start: Timestamp) -> Self {
+        Self { start_us: start.micros(), row: i64::MIN }
+    }
+}
+
+/// Events given of a period at most.
+pub(crate) const EVENTS_MAX: usize = 10_000;
+
+/// Administrative events of a period that concern a tenant, or the whole service, as far as they have been read. They are read
+/// slice by slice: the reader may get little CPU, and what was read once is not read again.
+#[derive(Debug)]
+pub struct EventsOfPeriod {
+    pub(crate) tenant: TenantId,
+    pub(crate) start_us: i64,
+    pub(crate) end_us: i64,
+    /// With their places, 0 where they are the whole service's.
+    pub(crate) read: Vec<(AuditEntry, u64)>,
+    /// Lines of the whole service among them.
+    pub(crate) of_service: usize,
+    /// The tenant's line up to which its log was read; `None` when it was read to the end.
+    pub(crate) nth: Option<i64>,
+    /// The same for the whole service's, by time and position.
+    pub(crate) after: (i64, i64),
+}
+
+/// Administrative events, oldest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Events {
+    /// The events.
+    pub lines: Vec<AuditEntry>,
+    /// The place of each in its tenant's log, from 1; 0 where it is the whole service's.
+    pub places: Vec<u64>,
+    /// There are more, which were not read.
+    pub truncated: bool,
+}
+
+impl EventsOfPeriod {
+    /// Nothing of `start..end` has been read.
+    pub fn new(tenant: TenantId, start: Timestamp, end: Timestamp) -> Self {
+        let (start_us, end_us) = (start.micros(), end.micros());
+        let (read, of_service, nth, after) = (Vec::new(), 0, Some(0), (start_us, i64::MIN));
+        Self { tenant, start_us, end_us, read, of_service, nth, after }
+    }
+
+    /// What was read. It is handed over: there is nothing left then.
+    pub fn hand_over(&mut self) -> Events {
+        let mut read = std::mem::take(&mut self.read);
+        read.sort_by_key(|(line, _)| line.seq);
+        let truncated = read.len() > EVENTS_MAX;
+        read.truncate(EVENTS_MAX);
+        let (lines, places) = read.into_iter().unzip();
+        Events { lines, places, truncated }
+    }
 }

@@ -1,26 +1,24 @@
-//! The store's handle: opens an engine, starts the storage thread, answers reads.
+//! The store's handle: opens an engine, starts the storage thread. What it is asked for stands in `roles`.
 //!
 //! Everything here may block and is called off the core threads, except [`Store::sink`]'s pushes. Both profiles answer
 //! alike; which one is behind a store shows only in what survives the process.
 
+mod roles;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use weir_config::vocab::{SpanId, TenantId, TraceId};
 
 use crate::error::{OpenError, ReadError};
-use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::{Queue, SpanSink};
-use crate::record::{SpanRecord, TraceRecord};
+use crate::record::SpanRecord;
 use crate::retention::{Policy, Retention, Space};
-use crate::sqlite::{self, Builder, Home, MigrationReport, Readers, SqliteEngine, Verified};
+use crate::sqlite::{self, Auditor, Home, MigrationReport, Readers, SqliteEngine};
 use crate::writer::{Tally, Writer};
 
-/// Items of one page at most; a larger limit is taken as this one.
-const PAGE_MAX: u32 = 1000;
 /// What a store that is dropped without [`Store::close`] waits for its writer.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
@@ -51,17 +49,20 @@ pub struct StoreOptions {
     pub queue_items: usize,
     /// Bytes of spans that are queued or being written at most.
     pub queue_bytes: usize,
+    /// Called often on a thread that reads, after pieces of a few dozen microseconds: a place where it may let others go first.
+    pub pause: fn(),
     /// Told of every batch and read.
     pub observer: Arc<dyn StoreObserver>,
-    /// Called first on a thread that builds reports: its work can wait, and how a thread is made to give way is not the store's
-    /// matter. `true` when one that gave way got too little CPU, and this one goes on for it.
-    pub on_report_thread: fn(bool),
 }
 
 /// Watches the store, for metrics and the circuit breaker. Called on the storage thread and on readers' threads.
 pub trait StoreObserver: Send + Sync {
     /// A batch ended: `rows` were committed, or given up.
     fn batch(&self, rows: usize, took: Duration, outcome: BatchOutcome);
+    /// A span of a batch that is given up, or one that no store could take: it will never be read.
+    fn given_up(&self, span: &SpanRecord) {
+        let _unused = span;
+    }
     /// A read ended; `operation` is the metric label, e.g. `read_traces`.
     fn read(&self, operation: &'static str, took: Duration, ok: bool);
     /// An acknowledged write ended, e.g. `write_key`; `ok` is false when the store could not take it.
@@ -107,10 +108,10 @@ pub struct CountersSnapshot {
 /// A handle to the store. Cheap to clone; the last one to go closes it.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
-pub(crate) struct Inner {
+struct Inner {
     queue: Arc<Queue>,
     tally: Arc<Tally>,
     observer: Arc<dyn StoreObserver>,
@@ -118,16 +119,8 @@ pub(crate) struct Inner {
     give_up_at: Arc<Mutex<Option<Instant>>>,
     /// Spans lost until the first `close` was called.
     lost_before_close: AtomicU64,
-    /// The thread that builds reports. Held for a moment, never while the database is read.
-    pub(crate) building: Mutex<Builder>,
-    pub(crate) on_report_thread: fn(bool),
     policy: Arc<Policy>,
-    /// No further report is begun.
-    pub(crate) closing: AtomicBool,
-    /// How far the audit log was found whole. Held for a moment, never while the database is read.
-    pub(crate) verified: Mutex<Verified>,
-    /// Held while the log is checked for somebody; nobody waits for it for long.
-    pub(crate) checking: Mutex<()>,
+    auditor: Auditor,
 }
 
 impl Store {
@@ -142,7 +135,7 @@ impl Store {
         };
         let policy = Arc::new(Policy::default());
         let engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
-        let readers = Readers::new(home);
+        let readers = Readers::new(home, options.pause);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
         let tally = Arc::new(Tally::default());
         let give_up_at = Arc::new(Mutex::new(None));
@@ -167,16 +160,10 @@ impl Store {
             readers,
             give_up_at,
             lost_before_close,
-            building: Mutex::default(),
-            on_report_thread: options.on_report_thread,
-            closing: AtomicBool::new(false),
-            verified: Mutex::default(),
-            checking: Mutex::default(),
+            auditor: Auditor::default(),
             policy,
         };
-        let store = Self { inner: Arc::new(inner) };
-        store.resume_reports();
-        Ok(store)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Applies pending migrations to a database file and closes it again.
@@ -185,6 +172,14 @@ impl Store {
     /// See [`OpenError`].
     pub fn migrate(path: &Path) -> Result<MigrationReport, OpenError> {
         sqlite::migrate(path)
+    }
+
+    /// Whether a start would take this existing database file, which stays as it is: how many migrations it would apply.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; with `auto_migrate` false pending migrations are one.
+    pub fn examine(path: &Path, auto_migrate: bool) -> Result<usize, OpenError> {
+        sqlite::examine(path, auto_migrate)
     }
 
     /// Bounds what is kept, from now on. Without a call everything is kept.
@@ -218,89 +213,11 @@ impl Store {
         self.inner.counters()
     }
 
-    /// Waits until everything pushed before is committed; false when that takes longer, or spans were lost meanwhile.
-    pub fn flush(&self, within: Duration) -> bool {
-        let lost = self.inner.lost();
-        self.inner.queue.flush(within) && self.inner.lost() == lost
-    }
-
     /// Takes no more spans, commits those it has, empties the log and ends the thread. Calling it again waits again.
     /// False when that takes longer than `within`, or spans were lost meanwhile.
     pub fn close(&self, within: Duration) -> bool {
         self.inner.close(within)
     }
-
-    /// Traces, newest first, each with its spans.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_traces(
-        &self,
-        tenant: TenantId,
-        filter: &TraceFilter,
-        page: Page,
-    ) -> Result<Paged<TraceRecord>, ReadError> {
-        let page = effective(page);
-        self.read("read_traces", |readers| readers.list_traces(tenant, filter, page))
-    }
-
-    /// One trace with all its spans; `None` when the tenant has none of that id.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
-        self.read("read_trace", |readers| readers.trace(tenant, id))
-    }
-
-    /// Spans, newest first.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_spans(
-        &self,
-        tenant: TenantId,
-        filter: &SpanFilter,
-        page: Page,
-    ) -> Result<Paged<SpanRecord>, ReadError> {
-        let page = effective(page);
-        self.read("read_spans", |readers| readers.list_spans(tenant, filter, page))
-    }
-
-    /// One span; `None` when the tenant has none of that id.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
-        self.read("read_span", |readers| readers.span(tenant, id))
-    }
-
-    /// Spans with a score above 0, newest first.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
-        let page = effective(page);
-        self.read("read_findings", |readers| readers.list_findings(tenant, page))
-    }
-
-    pub(crate) fn queue(&self) -> &Queue {
-        &self.inner.queue
-    }
-
-    pub(crate) fn read<T>(
-        &self,
-        operation: &'static str,
-        read: impl FnOnce(&Readers) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
-        let started = Instant::now();
-        let result = read(&self.inner.readers);
-        self.inner.observer.read(operation, started.elapsed(), result.is_ok());
-        result
-    }
-}
-
-pub(crate) fn effective(page: Page) -> Page {
-    Page { limit: page.limit.clamp(1, PAGE_MAX), ..page }
 }
 
 impl Inner {
@@ -338,7 +255,6 @@ impl Inner {
             let mut at = self.give_up_at.lock();
             *at = Some(at.map_or(give_up, |former| former.min(give_up)));
         }
-        self.closing.store(true, Ordering::Relaxed);
         self.readers.close_idle();
         self.queue.close();
         self.queue.wait_gone(deadline) && self.lost() == before

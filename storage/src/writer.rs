@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::cursor::Inserted;
 use crate::error::NotWritten;
-use crate::order::{Job, ORDER_WAIT};
+use crate::order::{ORDER_WAIT, Order};
 use crate::queue::{Queue, Queued};
 use crate::store::{BatchOutcome, StoreObserver};
 
@@ -29,8 +30,6 @@ const QUIET_ROUNDS: u32 = 20;
 const KEEP_EVERY: u32 = 32;
 /// How often a sleeping writer looks after a store that failed.
 const REST: Duration = Duration::from_secs(1);
-/// Orders that bring records.
-const RECORDS: [&str; 2] = ["write_action", "write_report"];
 /// Waits between attempts to write.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
@@ -41,7 +40,7 @@ pub(crate) trait Engine: Send {
     fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError>;
     /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
     /// A transaction whose commit failed may have reached the file all the same: `stamp` tells, when it is called again.
-    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError>;
+    fn carry_out(&mut self, orders: &mut [Order], stamp: i32) -> Result<(), WriteError>;
     /// Whether there is room for records; what is left otherwise is kept for keys, tenants and the audit log.
     fn has_room(&self) -> bool {
         true
@@ -56,7 +55,7 @@ pub(crate) trait Engine: Send {
     fn close(&mut self);
 }
 
-/// Whose fault a failed write is.
+/// What a failed write is blamed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteError {
     /// A row's: the same row fails again wherever it is written.
@@ -99,6 +98,14 @@ pub(crate) struct Tally {
     pub(crate) last_failure: Mutex<String>,
 }
 
+impl Tally {
+    /// Spans went in by an order.
+    pub(crate) fn inserted(&self, inserted: Inserted) {
+        self.written.fetch_add(inserted.stored as u64, Ordering::Relaxed);
+        self.left_out.fetch_add(inserted.tenant_deleted as u64, Ordering::Relaxed);
+    }
+}
+
 /// What became of one batch.
 #[derive(Default)]
 struct Fate {
@@ -134,8 +141,8 @@ impl Writer {
             let closing = self.queue.is_closing();
             let mut asked = self.queue.asked();
             let mut wrote = self.drain(&mut batch, closing || !asked.is_nothing());
-            if !asked.orders.is_empty() {
-                self.carry_out(&mut asked.orders);
+            while !asked.orders.is_empty() {
+                self.carry_out(&mut first_together(&mut asked.orders));
                 wrote = true;
             }
             if let Some(ticket) = asked.ticket {
@@ -239,7 +246,7 @@ impl Writer {
             }
             if !self.pause(wait, deadline) {
                 fate.failed += rows.len();
-                return;
+                return rows.iter().for_each(|row| self.observer.given_up(&row.span));
             }
             wait = (wait * 2).min(BACKOFF_MAX);
             result = self.engine.recover().and_then(|()| self.attempt(rows));
@@ -259,6 +266,7 @@ impl Writer {
     fn isolate(&mut self, rows: &[Queued], reason: &str, deadline: Instant, fate: &mut Fate) {
         if let [row] = rows {
             fate.poison += 1;
+            self.observer.given_up(&row.span);
             tracing::warn!(span_id = %row.span.span_id, reason, "a span cannot be stored and was dropped");
             return;
         }
@@ -268,8 +276,8 @@ impl Writer {
     }
 
     /// Makes the changes somebody waits for and answers, whatever becomes of them.
-    fn carry_out(&mut self, orders: &mut Vec<Box<dyn Job>>) {
-        orders.retain_mut(|job| job.begin());
+    fn carry_out(&mut self, orders: &mut Vec<Order>) {
+        orders.retain_mut(Order::begin);
         let started = Instant::now();
         if !self.engine.has_room() {
             self.refuse_records(orders);
@@ -293,28 +301,28 @@ impl Writer {
             }
             Err(error) => Err(NotWritten::Unavailable { reason: error.reason() }),
         };
-        for job in orders.iter_mut() {
-            job.finish(outcome.clone());
-            self.observer.write(job.operation(), started.elapsed(), outcome.is_ok());
+        for order in orders.iter_mut() {
+            order.finish(outcome.clone());
+            self.observer.write(order.change().operation(), started.elapsed(), outcome.is_ok());
         }
         self.engine.tend(false);
     }
 
     /// With hardly any room left, what agents report and reports about it wait, so that keys and audit lines need not.
-    fn refuse_records(&self, orders: &mut Vec<Box<dyn Job>>) {
+    fn refuse_records(&self, orders: &mut Vec<Order>) {
         let reason = "the disk is nearly full; what is left is kept for keys and the audit log";
-        orders.retain_mut(|job| {
-            let record = RECORDS.contains(&job.operation());
+        orders.retain_mut(|order| {
+            let record = order.change().brings_records();
             if record {
-                job.finish(Err(NotWritten::Unavailable { reason: reason.to_owned() }));
-                self.observer.write(job.operation(), Duration::ZERO, false);
+                order.finish(Err(NotWritten::Unavailable { reason: reason.to_owned() }));
+                self.observer.write(order.change().operation(), Duration::ZERO, false);
             }
             !record
         });
     }
 
     /// A change that panics costs itself only: then each is made, and answered, alone.
-    fn attempt_orders(&mut self, orders: &mut Vec<Box<dyn Job>>, stamp: i32) -> Result<(), WriteError> {
+    fn attempt_orders(&mut self, orders: &mut Vec<Order>, stamp: i32) -> Result<(), WriteError> {
         let engine = &mut self.engine;
         if let Ok(result) = catch_unwind(AssertUnwindSafe(|| engine.carry_out(orders, stamp))) {
             return result;
@@ -366,6 +374,17 @@ impl Writer {
             tracing::info!("the store can be written again");
         }
     }
+}
+
+/// Takes the first of these orders, as many as are to be made in one transaction.
+fn first_together(orders: &mut Vec<Order>) -> Vec<Order> {
+    let mut bytes = 0;
+    let beyond = orders.iter().position(|order| {
+        bytes += order.change().bytes();
+        bytes > BATCH_BYTES_MAX
+    });
+    // One at least, however large.
+    orders.drain(..beyond.unwrap_or(orders.len()).max(1)).collect()
 }
 
 /// Tells one group of changes from the one before.

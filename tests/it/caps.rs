@@ -95,6 +95,29 @@ on_both_drivers! {
         assert_eq!(call(gateway.addr, elsewhere).status, 200);
     }
 
+    fn a_request_that_alone_exceeds_its_budget_is_told_what_helps(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        for (of, setting) in [("agent", "default_budget_caps"), ("tenant", "tenant_budget_caps")] {
+            let caps = format!("cost_caps: {{enabled: true, {setting}: [{{window: daily, hard_limit_usd: 0.02}}]}}");
+            let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps).start();
+            let ask = |max_tokens: u32| {
+                let body = json!({ "model": "cent", "max_tokens": max_tokens, "messages": [{ "role": "user", "content": "hi" }] });
+                call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes())
+            };
+            let answer = ask(3);
+            let error = refused(&answer);
+            assert_eq!((&error["budget_of"], &error["limit"]), (&json!(of), &json!(0.02)));
+            assert_eq!(answer.header("retry-after"), None, "no later moment is better");
+            let message = error["message"].as_str().unwrap();
+            assert!(message.starts_with("this request may cost $0.03, more than the whole daily budget of $0.02 of "), "{message}");
+            assert!(message.contains("waiting does not help") && message.contains("lower `max_tokens`"), "{message}");
+            assert_eq!([ask(1).status, ask(1).status], [200, 200], "it has taken nothing from the budget");
+            let later = ask(1);
+            assert!(refused(&later)["message"].as_str().unwrap().contains("wait until"));
+            assert!(later.header("retry-after").is_some());
+        }
+    }
+
     fn current_spend_is_shown_per_agent_and_not_at_all_while_caps_are_off(driver) {
         let upstream = Upstream::always(answer_using(1));
         let caps = "cost_caps:\n  enabled: true\n  default_token_cap: {max_total_tokens: 9000}\n  default_budget_caps:\n    \
@@ -262,6 +285,23 @@ on_both_drivers! {
             let statuses = [call(asked.bytes()), call(asked.chunked(7)), call(asked.bytes())];
             assert_eq!(statuses, [200, 200, 429], "{path}");
         }
+    }
+
+    // What a stream on a path nobody knows says is a model's text, and is charged (B-L4).
+    fn a_stream_on_an_unknown_path_uses_up_the_budget(driver) {
+        let events = r#"data: {"choices":[{"delta":{"content":"one two three four five"}}]}"#;
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n";
+        let upstream = Upstream::always(format!("{head}Content-Length: {}\r\n\r\n{events}\n\n", events.len() + 2));
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.04, 1.0)).start();
+        let body = json!({ "model": "cent", "max_tokens": 1, "stream": true, "prompt": "hi" }).to_string();
+        let ask = || call(gateway.addr, Call::post("/v9/foo", body.clone()).bytes());
+        assert_eq!(ask().status, 200);
+        // More than four tokens of a cent each.
+        eventually("the stream is charged", || {
+            let spent = gateway.json("/api/v1/costs/current")["windows"][0]["current_spend_usd"].as_f64();
+            (spent > Some(0.04)).then_some(())
+        });
+        refused(&ask());
     }
 
     // A client's word on the model is worth nothing where the path names it, and its method changes no price (B-H3, B-L3).

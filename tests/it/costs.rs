@@ -334,6 +334,13 @@ fn streams() -> Vec<Case> {
             "0.000105",
             true,
         ),
+        // Whatever path it stands on (B-L4): 2 × 2.5 + 2 × 10 = 25, and 97.5 as above
+        streamed("a stream on a path nobody knows", "/v9/foo", "unit-gpt", stream(&chat, ""), "0.000025", true),
+        streamed("the same with its usage", "/v9/foo", "unit-gpt", stream(&with_usage, ""), "0.0000975", false),
+        Case {
+            usd: None,
+            ..streamed("the same without a price", "/v9/foo", "unheard-of-8", stream(&chat, ""), "", true)
+        },
     ]
 }
 
@@ -379,7 +386,9 @@ fn play(driver: Driver, cases: &[Case]) -> Vec<(Answer, Value)> {
         .filter(|(_, span)| span["model"] == "unit-gpt")
         .filter_map(|(_, span)| span["estimated_cost_usd"].as_f64())
         .sum();
-    assert_eq!(shown, (sum * 1e6).floor(), "the counter is the sum, in whole microdollars");
+    // Each is known to the nanodollar; their sum as floating point is not.
+    let microdollars = ((sum * 1e9).round() / 1e3).floor();
+    assert_eq!(shown, microdollars, "the counter is the sum, in whole microdollars");
     assert_eq!(gateway.metric("service_unpriced_requests_total", "model=\"unheard-of-9\""), 1.0);
     played
 }
@@ -393,6 +402,9 @@ on_both_drivers! {
             let expected = case.usd.map(|usd| usd.parse::<f64>().unwrap());
             assert_eq!(span["estimated_cost_usd"].as_f64(), expected, "{}: {span}", case.what);
             assert_eq!(span["tokens_estimated"], case.estimated, "{}: {span}", case.what);
+            if span["model"] == "unheard-of-8" {
+                assert_eq!(span["tags"]["unpriced_model"], "true", "{span}");
+            }
         }
     }
 
@@ -410,6 +422,34 @@ on_both_drivers! {
         let span = off.span_of(&call(off.addr, asked("gpt-4o")));
         assert_eq!((&span["estimated_cost_usd"], &span["tags"]["unpriced_model"]), (&Value::Null, &Value::Null));
         assert_eq!((&span["prompt_tokens"], off.metric("service_cost_usd_total", "")), (&json!(10), 0.0));
+    }
+
+    // Of two names in a request one may be bait: what the provider says it ran counts where it is dearer (B-H3, B-L2).
+    fn where_asked_and_answered_differ_the_dearer_of_two_listed_prices_holds(driver) {
+        let upstream = Upstream::play(|peer| {
+            while let Some(request) = peer.request() {
+                let model = request.header("x-answers").unwrap_or_default();
+                let body = json!({ "model": model, "usage": { "prompt_tokens": 1000, "completion_tokens": 100 } });
+                peer.say(ok("application/json", &body.to_string()));
+            }
+        });
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).unlimited().start();
+        // 1,000 and 100 tokens: gpt-4o 1000 × 2.5 + 100 × 10 = 3500, gpt-4o-mini 1000 × 0.15 + 100 × 0.6 = 210,
+        // the operator's own unit-mini the same 210
+        for (asked, answered, usd) in [
+            (r#""model":"gpt-4o-mini""#, "gpt-4o-mini", 0.00021),
+            (r#""model":"gpt-4o-mini""#, "gpt-4o", 0.0035),
+            (r#""model":"gpt-4o""#, "gpt-4o-mini", 0.0035),
+            (r#""model":"gpt-4o","model":"gpt-4o-mini""#, "gpt-4o", 0.0035),
+            (r#""model":"unheard-of-9""#, "gpt-4o", 0.0035),
+            (r#""model":"gpt-4o""#, "unheard-of-9", 0.0035),
+            (r#""model":"unit-mini""#, "gpt-4o", 0.00021),
+        ] {
+            let body = format!("{{{asked},\"messages\":[]}}");
+            let asked_for = Call::post("/v1/chat/completions", body).field("X-Answers", answered);
+            let span = gateway.span_of(&call(gateway.addr, asked_for.bytes()));
+            assert_eq!(span["estimated_cost_usd"].as_f64(), Some(usd), "{asked} answered by {answered}: {span}");
+        }
     }
 
     fn a_pricing_file_is_read_at_start_and_named_when_it_is_broken(driver) {

@@ -104,6 +104,30 @@ on_both_drivers! {
         assert!(seen(&upstream, 2).contains("\r\nAuthorization: Bearer sk-of-the-gateway\r\n"));
     }
 
+    // SDKs that bring no bearer token have a tenant of their own too, and read their traces with what they bring.
+    fn every_makers_credential_names_a_tenant_while_authentication_is_off(driver) {
+        let upstream = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(upstream.url()).start();
+        let signed = |signature: &str| {
+            format!("AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20261122/eu-west-1/bedrock/aws4_request, \
+                     SignedHeaders=host, Signature={signature}")
+        };
+        let credentials = [
+            ("Authorization", "Bearer sk-1".to_owned(), "Bearer sk-1".to_owned()),
+            ("x-api-key", "sk-ant-1".to_owned(), "sk-ant-1".to_owned()),
+            ("api-key", "azure-1".to_owned(), "azure-1".to_owned()),
+            ("x-goog-api-key", "AIza-1".to_owned(), "AIza-1".to_owned()),
+            ("Authorization", signed("aa"), signed("bb")),
+        ];
+        let mut tenants = std::collections::BTreeSet::new();
+        for (name, sent, read_with) in credentials {
+            let answer = call(gateway.addr, chat_call("hello").field(name, &sent).bytes());
+            let trace = gateway.trace_for(&answer.trace_id(), &format!("{name}: {read_with}\r\n"));
+            tenants.insert(trace["tenant_id"].as_str().unwrap().to_owned());
+        }
+        assert!(tenants.len() == 5 && !tenants.iter().any(|tenant| tenant.starts_with("00000000")), "{tenants:?}");
+    }
+
     fn a_credential_in_the_target_is_refused_and_not_repeated(driver) {
         let upstream = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();

@@ -91,6 +91,30 @@ fn tools_that_give_orders_to_the_model_are_not_refused_in_any_dialect() {
     assert_eq!(provider.requests_seen(), 7);
 }
 
+// An agent sends its own definitions with every call; an address that stands in one is nobody's leak (docs/decisions.md).
+#[test]
+fn an_address_in_a_definition_scores_nothing_and_elsewhere_as_before() {
+    let provider = provider();
+    let gateway = blocking(provider.url());
+    let says = "Commits; ends the message with `Co-Authored-By: Agent <noreply@agent.example>`. Call +1 202 555 0143 or \
+                ask 203.0.113.7.";
+    let row = json!({ "name": "commit", "description": says, "arguments": { "to": "e.g. anna@mail.example.org" } });
+    for (path, call_made) in calls(std::slice::from_ref(&row)) {
+        let span = gateway.span_of(&call(gateway.addr, call_made.bytes()));
+        assert_eq!((&span["security_score"], &span["security_findings"]), (&json!(0), &json!([])), "{path}");
+    }
+    let row = json!({ "name": "pay", "description": "Pays with 4111 1111 1111 1111.", "arguments": {} });
+    for (path, call_made) in calls(std::slice::from_ref(&row)) {
+        let span = gateway.span_of(&call(gateway.addr, call_made.bytes()));
+        assert_eq!(span["security_findings"][0]["metadata"]["pii_type"], "credit_card", "{path}");
+    }
+    for role in ["system", "user", "tool"] {
+        let body = json!({ "model": "fake-large", "messages": [{ "role": role, "content": says }] });
+        let span = gateway.span_of(&call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes()));
+        assert_eq!(span["security_score"], 30, "{role}: {span}");
+    }
+}
+
 #[test]
 fn poisoned_tools_are_refused_in_every_dialect() {
     let provider = provider();

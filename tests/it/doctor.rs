@@ -250,7 +250,22 @@ fn check_looks_at_the_files_too() {
     let (code, text) = check("");
     assert!(code == 0 && text.contains("service.yaml: ok\nok    database "), "{text}");
     let (code, text) = check("upstream_ca_file: /nowhere/ca.pem\n");
-    assert!(code == 1 && text.contains("FAIL  ca file "), "{text}");
+    assert!(code == 1 && text.contains("FAIL  ca file ") && !text.contains(": ok"), "{text}");
+    let (code, text) = check("enforcement: {mode: block}\n");
+    assert!(code == 0 && text.contains("warning: ") && text.contains("circuit_breaker.scope"), "{text}");
+}
+
+// Version and checksums of the schema: `weir_storage`'s `opening::refusal`.
+#[test]
+fn check_looks_into_the_database_as_a_start_does() {
+    let patient = Patient::new();
+    std::fs::write(patient.path("weir.db"), [b"SQLite format 3\0".as_slice(), &[7; 500]].concat()).unwrap();
+    let config = patient.config("");
+    let (checked, seen) = said(&["check", "--config", &config]);
+    let (started, refused) = said(&["--config", &config]);
+    assert_eq!((checked, started), (1, 78), "{seen}\n{refused}");
+    let fault = "the file is not a SQLite database";
+    assert!(seen.contains("FAIL  database ") && seen.contains(fault) && refused.contains(fault), "{seen}\n{refused}");
 }
 
 /// What `weir` says with these arguments, both outputs together, and its exit code.

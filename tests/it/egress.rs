@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use weir_loadtest::http::Request;
+use weir_fake_provider::http::Request;
 
 use crate::support::{
     Call, Client, Ending, Setup, Upstream, call, chat_call, on_both_drivers, secure_provider, trust, weir,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::pressure::queued;
 use crate::support::{Call, Client, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
@@ -221,11 +222,17 @@ on_both_drivers! {
             client.say(Call::get(path).field("Authorization", &format!("Bearer sk-{tenant}")).bytes());
             clients.push(client);
             let count = clients.len() as f64;
-            eventually("it has been read", || (gateway.metric("service_active_connections", "") >= count).then_some(()));
-            std::thread::sleep(Duration::from_millis(20));
+            eventually("it has come in", || (gateway.metric("service_active_connections", "") >= count).then_some(()));
+            let sent_from = clients.last().unwrap().stream.local_addr().unwrap();
+            eventually("it has been read", || (queued(sent_from, gateway.addr) == 0).then_some(()));
+            // The core comes to this only after what it has read before.
+            gateway.metric("service_active_connections", "");
         }
         upstream.wait_for_requests(2);
-        for _ in 0..5 {
+        // One at a time: with both places free at once the tenant that asked first has no half.
+        gate.open();
+        upstream.wait_for_requests(3);
+        for _ in 0..4 {
             gate.open();
         }
         for client in &mut clients {

@@ -6,18 +6,18 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use weir::admit::directory::Directory;
-use weir::admit::{Guard, Presented};
+use weir::admit::Presented;
 use weir::codec::ContentDecoder;
-use weir::inspect::{Claim, decode_body, model_in_path, read_request, route};
+use weir::inspect::{Declared, decode_body, model_in_path, read_request, route};
 use weir::json::Walker;
 use weir::money::Family;
 use weir::observe::{AnswerKind, AnswerReader, estimate_tokens};
+use weir::redaction::Redaction;
 use weir::wire::{ChunkSink, ChunkedScanner, HeadScanner, Side};
 use weir_config::settings::Auth;
 use weir_config::vocab::{Dialect, SharedSecret};
 use weir_inference::action::{self, Action, ActionKind};
-use weir_inference::{Analyser, Options, Part, PartKind};
+use weir_inference::{Analyser, Call, Part, PartKind, PlanSettings};
 
 use crate::support::{superlinear, superlinear_from};
 
@@ -158,11 +158,12 @@ fn assert_linear_in(
 
 fn analyses(kind: PartKind) {
     let analyser = Analyser::builtin().unwrap().without_memory();
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
     let mut scratch = analyser.scratch();
     let mut hits = Vec::new();
     assert_linear(&format!("the detectors, {kind:?}"), |text| {
         hits.clear();
-        analyser.analyse(&mut scratch, &[Part { text, kind }], &Options::default(), &mut hits);
+        analyser.analyse(&mut scratch, &[Part { text, kind }], &Call::of(&plan), &mut hits);
     });
 }
 
@@ -179,6 +180,7 @@ fn the_detectors_on_what_a_model_says() {
 #[test]
 fn the_detectors_on_many_small_parts() {
     let analyser = Analyser::builtin().unwrap().without_memory();
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
     let mut scratch = analyser.scratch();
     let mut hits = Vec::new();
     assert_linear_in(
@@ -188,7 +190,7 @@ fn the_detectors_on_many_small_parts() {
         |text| {
             let parts: Vec<_> = text.lines().map(|text| Part { text, kind: PartKind::User }).collect();
             hits.clear();
-            analyser.analyse(&mut scratch, &parts, &Options::default(), &mut hits);
+            analyser.analyse(&mut scratch, &parts, &Call::of(&plan), &mut hits);
         },
     );
 }
@@ -244,8 +246,8 @@ const TYPES: [(&str, Option<&str>); 6] = [
 ];
 
 fn reads_request(body: &[u8], content_type: Option<&str>) {
-    let claim = Claim { content_type: content_type.map(str::as_bytes), ..Claim::default() };
-    read_request(Dialect::ChatCompletions, claim, body, TEXT_MAX);
+    let declared = Declared { content_type: content_type.map(str::as_bytes), ..Declared::default() };
+    read_request(Dialect::ChatCompletions, declared, body, TEXT_MAX);
 }
 
 #[test]
@@ -302,7 +304,7 @@ fn requests_with_much_in_them() {
 }
 
 fn reads_answer(body: &[u8], kind: AnswerKind, encoding: Option<&[u8]>, step: usize) {
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, kind, encoding, TEXT_MAX);
+    let mut reader = AnswerReader::new(kind, encoding, TEXT_MAX);
     body.chunks(step).for_each(|piece| reader.feed(piece));
     reader.finish();
 }
@@ -476,15 +478,15 @@ fn heads_and_chunks() {
 fn what_keeps_credentials_in() {
     let key = SharedSecret::new("a-bootstrap-key-of-32-characters".to_owned());
     let auth = Auth { enabled: true, admin_key: Some(key), token_key_file: None };
-    let guard = Guard::new(&auth, Arc::new(Directory::new([])));
-    assert_linear("a text that is written down", |text| guard.mask_text(&mut text.to_owned()));
+    let redaction = Redaction::new(&auth);
+    assert_linear("a text that is written down", |text| redaction.mask_text(&mut text.to_owned()));
     assert_linear("a target", |text| {
-        guard.is_exposed(text);
+        redaction.is_exposed(text);
     });
     for name in ["Authorization", "Cookie", "X-Whatever"] {
         assert_linear(name, |text| {
-            guard.keeps(name.as_bytes(), text.as_bytes());
-            guard.keeps(name.as_bytes(), format!("Basic {text}").as_bytes());
+            redaction.keeps(name.as_bytes(), text.as_bytes());
+            redaction.keeps(name.as_bytes(), format!("Basic {text}").as_bytes());
         });
     }
     assert_linear("credentials", |text| {
@@ -509,6 +511,8 @@ fn tokens() {
 fn splices() {
     assert_linear("an insertion", |text| {
         let body = Bytes::copy_from_slice(text.as_bytes());
-        weir::rewrite::insert(&body, body.len() / 2, text.as_bytes());
+        let mut edits = weir::rewrite::Edits::of(&body);
+        edits.insert(body.len() / 2, body.clone()).unwrap();
+        edits.apply();
     });
 }

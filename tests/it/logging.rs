@@ -1,9 +1,12 @@
 //! Promise: a log line is one object, says nothing a caller confided, and the banner says what is on and off.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{
-    AUTH, Call, ClosedPort, Driver, Setup, call, chat_body, chat_call, eventually, on_both_drivers, provider,
+    AUTH, Call, Client, ClosedPort, Driver, Setup, Upstream, call, chat_body, chat_call, eventually, on_both_drivers,
+    provider,
 };
 
 const CANARY_TEXT: &str = "the-canary-sentence-of-this-test";
@@ -119,6 +122,53 @@ on_both_drivers! {
         assert!(0.0 < upstream && upstream <= total, "{chat}");
         assert_eq!((&of("/livez")["status"], &of("/livez")["by"]), (&json!(200), &json!("weir")));
         assert_eq!((&of("")["status"], &of("")["reason"]), (&json!(400), &json!("invalid_request")));
+    }
+
+    // Whoever reads `overhead_us` or `upstream_ms` looks for who is slow.
+    fn waiting_for_either_side_is_no_time_of_ours(driver) {
+        let pause = Duration::from_millis(800);
+        let upstream = Upstream::play(move |peer| {
+            // Takes its time before it reads the body; of a tunnel, before it ends it.
+            std::thread::sleep(pause);
+            let Some(request) = peer.request() else { return };
+            if request.header("upgrade").is_some() {
+                let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+                peer.say(format!("{switched}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"));
+                return std::thread::sleep(pause);
+            }
+            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+        });
+        // Bodies are relayed as they come, and held until they are whole.
+        for held in ["", "enable_streaming: false"] {
+            let gateway = Setup::new(driver).upstream(upstream.url()).with("logging: {access: json}").with(held).start();
+            let large = Call::post("/v1/files", vec![b'x'; 16 << 20]);
+            assert_eq!(call(gateway.addr, large.bytes()).status, 200);
+            let mut client = Client::connect(gateway.addr);
+            client.say("POST /v1/files HTTP/1.1\r\nHost: weir\r\nContent-Length: 9\r\n\r\nhalf");
+            std::thread::sleep(pause);
+            drop(client);
+            let handshake = "GET /v1/realtime HTTP/1.1\r\nHost: weir\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+            let mut tunnel = Client::connect(gateway.addr);
+            tunnel.say(handshake);
+            tunnel.rest();
+            gateway.newest_span_of(3);
+            let spans = gateway.json("/api/v1/spans?limit=3");
+            for span in spans["data"].as_array().unwrap() {
+                let (took, ours) = (span["duration_ms"].as_f64().unwrap(), span["overhead_us"].as_f64().unwrap() / 1e3);
+                assert!(took >= 700.0 && ours < took / 2.0, "{held}: {ours} of {took} ms are ours: {span}");
+            }
+            let lines = eventually("three lines", || Some(objects(&gateway.access_log())).filter(|lines| {
+                lines.iter().filter(|line| line["by"] == "provider").count() == 3
+            }));
+            let waited = |status: u16| {
+                let line = lines.iter().find(|line| line["status"] == status).unwrap();
+                (line["upstream_ms"].as_f64().unwrap(), line["duration_ms"].as_f64().unwrap())
+            };
+            for (upstream_ms, took) in [waited(200), waited(101)] {
+                assert!(upstream_ms > took / 2.0 && upstream_ms <= took, "{held}: {upstream_ms} of {took}");
+            }
+        }
     }
 }
 

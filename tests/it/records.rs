@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, messages_body,
-    on_both_drivers, provider, with_stream,
+    AUTH, BOOTSTRAP, Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually,
+    messages_body, on_both_drivers, provider, with_stream,
 };
 
 const SPAN_FIELDS: [&str; 39] = [
@@ -76,12 +76,29 @@ fn sorted(names: &[&str]) -> Vec<String> {
 }
 
 /// A gateway in front of the fake provider, with what has to live as long.
-fn served(driver: Driver) -> (Gateway, weir_loadtest::server::ServerHandle) {
+fn served(driver: Driver) -> (Gateway, weir_fake_provider::server::ServerHandle) {
     let provider = provider();
     (Setup::new(driver).upstream(provider.url()).start(), provider)
 }
 
 on_both_drivers! {
+    fn an_operation_without_a_name_of_its_own_says_its_path(driver) {
+        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(AUTH).start();
+        let long = format!("/v9/{}", "a".repeat(300));
+        let key = format!("svc_{}", "a".repeat(64));
+        for (call, path) in [
+            (Call::get("/v9/things/1?note=private"), json!("/v9/things/1")),
+            (Call::get(&long), json!(long[..256])),
+            (Call::get(&format!("/v9/{key}")), json!("(holds a credential)")),
+            (chat_call("hello"), Value::Null),
+            (Call::get("/v1/models"), Value::Null),
+        ] {
+            let trace = gateway.trace_for(&gateway.admin(call).trace_id(), &format!("Authorization: Bearer {BOOTSTRAP}\r\n"));
+            assert_eq!(trace["spans"][0]["tags"]["path"], path);
+        }
+    }
+
     fn each_dialect_is_recorded_with_model_text_tokens_and_finish_reason(driver) {
         let (gateway, _provider) = served(driver);
         let question = "Which river is the longest?";

@@ -142,7 +142,7 @@ fn who_is_denied_while_the_disk_is_full_is_out_and_stays_out() {
         call(gateway.addr, chat_call("x").field("X-Service-Token", token).bytes()).status
     };
     assert_eq!((by_key(&gateway, &key), by_key(&gateway, &doomed_key), by_token(&gateway, &token)), (200, 200, 200));
-    // What the log still holds and the ballast gives up can be written to; then nothing.
+    // What the log still holds and the reserve releases can be written to; then nothing.
     eventually("the store refuses a tenant", || {
         disk.fill();
         let body = json!({ "name": "x".repeat(200) }).to_string();

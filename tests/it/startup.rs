@@ -235,3 +235,29 @@ fn the_listener_says_starting_from_the_first_moment_on() {
         assert_eq!(call(addr, chat_call("hello").bytes()).status, 502, "the provider is asked now");
     }
 }
+
+#[test]
+fn the_listener_for_metrics_says_starting_meanwhile() {
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("weir.db");
+    let holder = Holder::lock(&database);
+    let addr = free_port();
+    let config = folder.path().join("service.yaml");
+    let settings = format!(
+        "listen_addr: {}\nstorage: {{database_path: '{}'}}\nserver: {{metrics_addr: '{addr}'}}\n\
+         upstream_url: 'http://127.0.0.1:1'\n",
+        free_port(),
+        database.display()
+    );
+    std::fs::write(&config, settings).unwrap();
+    let _gateway = Starting(weir(&["--config", config.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap());
+    eventually("it listens", || TcpStream::connect(addr).ok());
+    let ask = |path: &str| -> Answer { call(addr, Call::get(path).bytes()) };
+    assert_eq!((ask("/livez").status, ask("/readyz").status), (200, 503));
+    let refused = ask("/metrics");
+    assert_eq!((refused.status, refused.header("retry-after").as_deref()), (503, Some("1")));
+    assert_eq!(refused.json()["error"]["type"], "service_starting");
+    holder.let_go();
+    eventually("metrics are served", || (ask("/metrics").status == 200).then_some(()));
+    assert_eq!(ask("/livez").status, 404, "and nothing else");
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use tempfile::TempDir;
-use weir_loadtest::http::Request;
+use weir_fake_provider::http::Request;
 
 use crate::support::{
     Call, Client, Ending, Setup, call, chat_call, counted_provider, on_both_drivers, secure_peer_as,

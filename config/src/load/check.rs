@@ -1,6 +1,6 @@
 //! Checks one written value against its row of the table.
 //!
-//! Invariant: what passes has exactly the type its kind names, with aliases replaced; every fault of a value is found,
+//! Invariant: what passes has exactly the type its kind names, with aliases replaced; every mismatch of a value is found,
 //! not only the first. Knows no layer.
 
 use serde_json::{Map, Number, Value};
@@ -16,7 +16,7 @@ const GOT: &str = "got ";
 
 /// One thing that is wrong inside a value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fault {
+pub(super) struct Mismatch {
     /// The way from the value to the part that is wrong.
     pub(super) steps: Vec<usize>,
     /// True when the part's key is meant.
@@ -30,19 +30,19 @@ pub(super) struct Fault {
 }
 
 /// Checks a value; a setting that is not built passes with its default only.
-pub(super) fn check(setting: &Setting, node: &Node) -> Result<Value, Vec<Fault>> {
+pub(super) fn check(setting: &Setting, node: &Node) -> Result<Value, Vec<Mismatch>> {
     let checked = if setting.nullable && *node == Node::Null { Ok(Value::Null) } else { check_kind(setting, node) };
     match setting.build {
         Build::NotBuilt { feature, also, .. } => {
             let fits = |value: &Value| {
                 same(value, &setting.default.to_value()) || also.is_some_and(|also| same(value, &also.to_value()))
             };
-            checked.ok().filter(fits).ok_or_else(|| vec![Fault::of_value(not_built(feature), None)])
+            checked.ok().filter(fits).ok_or_else(|| vec![Mismatch::of_value(not_built(feature), None)])
         }
         Build::Built { missing, .. } => {
             let value = checked?;
             match missing.iter().find(|(name, _)| value == *name) {
-                Some((_, feature)) => Err(vec![Fault::of_value(not_built(feature), Some(setting.accepted()))]),
+                Some((_, feature)) => Err(vec![Mismatch::of_value(not_built(feature), Some(setting.accepted()))]),
                 None => Ok(value),
             }
         }
@@ -61,7 +61,7 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-fn check_kind(setting: &Setting, node: &Node) -> Result<Value, Vec<Fault>> {
+fn check_kind(setting: &Setting, node: &Node) -> Result<Value, Vec<Mismatch>> {
     let replaced = match node {
         Node::Text(text) => setting.aliases.iter().find(|(alias, _)| alias == text).map(|(_, value)| *value),
         _ => None,
@@ -69,34 +69,34 @@ fn check_kind(setting: &Setting, node: &Node) -> Result<Value, Vec<Fault>> {
     if let Some(value) = replaced {
         return Ok(Value::from(value));
     }
-    let mut checker = Checker { steps: Vec::new(), below: String::new(), faults: Vec::new() };
+    let mut checker = Checker { steps: Vec::new(), below: String::new(), mismatches: Vec::new() };
     let value = checker.value(&setting.kind, node);
     match value {
-        Some(value) if checker.faults.is_empty() => Ok(value),
+        Some(value) if checker.mismatches.is_empty() => Ok(value),
         _ => {
-            for fault in &mut checker.faults {
-                if fault.steps.is_empty() {
-                    fault.accepted = Some(setting.accepted());
+            for mismatch in &mut checker.mismatches {
+                if mismatch.steps.is_empty() {
+                    mismatch.accepted = Some(setting.accepted());
                 }
-                if setting.secret && fault.problem.starts_with(GOT) {
-                    fault.problem = "got a value that does not fit".to_owned();
+                if setting.secret && mismatch.problem.starts_with(GOT) {
+                    mismatch.problem = "got a value that does not fit".to_owned();
                 }
             }
-            Err(checker.faults)
+            Err(checker.mismatches)
         }
     }
 }
 
-/// Walks a value and collects faults.
+/// Walks a value and collects mismatches.
 struct Checker {
     steps: Vec<usize>,
     below: String,
-    faults: Vec<Fault>,
+    mismatches: Vec<Mismatch>,
 }
 
-// === impl Fault ===
+// === impl Mismatch ===
 
-impl Fault {
+impl Mismatch {
     fn of_value(problem: String, accepted: Option<String>) -> Self {
         Self { steps: Vec::new(), key: false, below: String::new(), problem, accepted, advice: None }
     }
@@ -137,7 +137,7 @@ impl Checker {
             (Kind::RecordMap(keys, fields), Node::Map(entries)) => return self.record_map(*keys, fields, entries),
             _ => Err(format!("{GOT}{node}")),
         };
-        checked.map_err(|problem| self.fault(problem, kind)).ok()
+        checked.map_err(|problem| self.mismatch(problem, kind)).ok()
     }
 
     fn list(&mut self, kind: &Kind, items: &[Node]) -> Option<Value> {
@@ -162,7 +162,7 @@ impl Checker {
             self.inside(index, &format!(".{key}"), |inner| {
                 let Some(field) = known else { return inner.unknown_field(key, fields) };
                 if object.contains_key(field.name) {
-                    return inner.key_fault("is written twice".to_owned(), "keep one of them".to_owned());
+                    return inner.key_mismatch("is written twice".to_owned(), "keep one of them".to_owned());
                 }
                 let value = if *node == Node::Null && !field.required {
                     Some(Value::Null)
@@ -188,11 +188,11 @@ impl Checker {
                     (Keys::Text, _) => key.clone(),
                     (Keys::Uuid, Ok(id)) => id.to_string(),
                     (Keys::Uuid, Err(error)) => {
-                        return inner.key_fault(format!("the key {error}"), "correct the key".to_owned());
+                        return inner.key_mismatch(format!("the key {error}"), "correct the key".to_owned());
                     }
                 };
                 if object.contains_key(&name) {
-                    return inner.key_fault("is written twice".to_owned(), "keep one of them".to_owned());
+                    return inner.key_mismatch("is written twice".to_owned(), "keep one of them".to_owned());
                 }
                 let value = inner.value(&Kind::Record(fields), node);
                 object.insert(name, value.unwrap_or(Value::Null));
@@ -206,7 +206,7 @@ impl Checker {
             Some(name) => format!("did you mean `{name}`?"),
             None => "remove it".to_owned(),
         };
-        self.key_fault("unknown field".to_owned(), advice);
+        self.key_mismatch("unknown field".to_owned(), advice);
     }
 
     /// Runs `body` one step further down.
@@ -220,18 +220,18 @@ impl Checker {
         result
     }
 
-    fn fault(&mut self, problem: String, kind: &Kind) {
+    fn mismatch(&mut self, problem: String, kind: &Kind) {
         let advice = (!self.steps.is_empty()).then(|| "correct it".to_owned());
         self.push(false, problem, Some(kind.accepted()), advice);
     }
 
-    fn key_fault(&mut self, problem: String, advice: String) {
+    fn key_mismatch(&mut self, problem: String, advice: String) {
         self.push(true, problem, None, Some(advice));
     }
 
     fn push(&mut self, key: bool, problem: String, accepted: Option<String>, advice: Option<String>) {
         let (steps, below) = (self.steps.clone(), self.below.clone());
-        self.faults.push(Fault { steps, key, below, problem, accepted, advice });
+        self.mismatches.push(Mismatch { steps, key, below, problem, accepted, advice });
     }
 }
 
@@ -350,9 +350,9 @@ mod tests {
         let canary = || Node::Text("canary".to_owned());
         let entry = Node::Map(vec![("token".to_owned(), canary())]);
         for node in [canary(), Node::List(vec![entry]), Node::List(vec![canary()])] {
-            let faults = check(&secret, &node).unwrap_err();
-            assert_eq!(faults.len(), 1);
-            assert_eq!(faults[0].problem, "got a value that does not fit");
+            let mismatches = check(&secret, &node).unwrap_err();
+            assert_eq!(mismatches.len(), 1);
+            assert_eq!(mismatches[0].problem, "got a value that does not fit");
         }
         let good = Node::List(vec![Node::Map(vec![("token".to_owned(), Node::Bool(true))])]);
         assert_eq!(check(&secret, &good), Ok(serde_json::json!([{"key": true}])));

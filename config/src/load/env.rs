@@ -53,16 +53,16 @@ pub(super) fn option(path: &str, option: &'static str, value: Option<&str>, laye
 }
 
 fn one(setting: &'static Setting, node: &Node, origin: Origin, place: Place, rule: EnvRule, layers: &mut Layers) {
-    let faults = match check(setting, node) {
+    let mismatches = match check(setting, node) {
         Ok(value) => return layers.put(setting, value, origin, place, None),
-        Err(faults) => faults,
+        Err(mismatches) => mismatches,
     };
     let undo = if origin == Origin::Cli { "drop the option" } else { "unset the variable" };
-    for fault in advise(setting, faults, &mend(setting, undo)) {
-        let path = Some(format!("{}{}", setting.path.trim_start_matches("environment."), fault.below));
-        let advice = fault.advice.unwrap_or_else(|| undo.to_owned());
+    for mismatch in advise(setting, mismatches, &mend(setting, undo)) {
+        let path = Some(format!("{}{}", setting.path.trim_start_matches("environment."), mismatch.below));
+        let advice = mismatch.advice.unwrap_or_else(|| undo.to_owned());
         let place = place.clone();
-        let mut violation = Violation { place, path, problem: fault.problem, accepted: fault.accepted, advice };
+        let mut violation = Violation { place, path, problem: mismatch.problem, accepted: mismatch.accepted, advice };
         if rule == EnvRule::Lenient {
             violation.advice = "ignored".to_owned();
             layers.warnings.push(violation.to_string());

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::check::{Fault, check};
+use super::check::{Mismatch, check};
 use super::error::{Place, SHOWN, Violation};
 use super::layers::{Layers, Origin, advise, mend};
 use super::suggest::nearest;
@@ -31,26 +31,26 @@ pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
     Walk { path, text, layers, steps: Vec::new() }.section("", entries);
 }
 
-/// A file value against which faults were found, turned into violations with positions.
+/// A file value against which mismatches were found, turned into violations with positions.
 pub(super) fn violations(
     path: &Path,
     text: &str,
     at: &[usize],
     setting_path: &str,
-    faults: Vec<Fault>,
+    mismatches: Vec<Mismatch>,
 ) -> Vec<Violation> {
-    let lift = |fault: Fault| {
-        let steps = [at, &fault.steps].concat();
-        let position = yaml::locate(text, &steps, fault.key);
+    let lift = |mismatch: Mismatch| {
+        let steps = [at, &mismatch.steps].concat();
+        let position = yaml::locate(text, &steps, mismatch.key);
         Violation {
             place: Place::File { path: path.to_owned(), position },
-            path: Some(format!("{setting_path}{}", fault.below)),
-            problem: fault.problem,
-            accepted: fault.accepted,
-            advice: fault.advice.unwrap_or_else(|| "remove the setting".to_owned()),
+            path: Some(format!("{setting_path}{}", mismatch.below)),
+            problem: mismatch.problem,
+            accepted: mismatch.accepted,
+            advice: mismatch.advice.unwrap_or_else(|| "remove the setting".to_owned()),
         }
     };
-    faults.into_iter().map(lift).collect()
+    mismatches.into_iter().map(lift).collect()
 }
 
 struct Walk<'a> {
@@ -83,10 +83,10 @@ impl Walk<'_> {
                     let place = Place::File { path: self.path.to_owned(), position: None };
                     self.layers.put(setting, value, Origin::File, place, Some(self.steps.clone()));
                 }
-                Err(faults) => {
+                Err(mismatches) => {
                     let advice = mend(setting, "remove it");
-                    let faults = advise(setting, faults, &advice);
-                    let located = violations(self.path, self.located_text(), &self.steps, path, faults);
+                    let mismatches = advise(setting, mismatches, &advice);
+                    let located = violations(self.path, self.located_text(), &self.steps, path, mismatches);
                     self.layers.violations.extend(located);
                 }
             }

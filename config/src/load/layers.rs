@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::check::Fault;
+use super::check::Mismatch;
 use super::error::{Place, Violation};
 use crate::catalogue::{Build, Literal, Setting};
 
@@ -93,12 +93,12 @@ pub(super) fn mend(setting: &Setting, undo: &str) -> String {
     }
 }
 
-/// Gives the faults of a built setting's value the advice `mend`; those of a setting that is not built keep none.
-pub(super) fn advise(setting: &Setting, mut faults: Vec<Fault>, mend: &str) -> Vec<Fault> {
+/// Gives the mismatches of a built setting's value the advice `mend`; those of a setting that is not built keep none.
+pub(super) fn advise(setting: &Setting, mut mismatches: Vec<Mismatch>, mend: &str) -> Vec<Mismatch> {
     if matches!(setting.build, Build::Built { .. }) {
-        for fault in faults.iter_mut().filter(|fault| fault.advice.is_none()) {
-            fault.advice = Some(mend.to_owned());
+        for mismatch in mismatches.iter_mut().filter(|mismatch| mismatch.advice.is_none()) {
+            mismatch.advice = Some(mend.to_owned());
         }
     }
-    faults
+    mismatches
 }

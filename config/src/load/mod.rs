@@ -8,6 +8,7 @@ mod env;
 mod error;
 mod file;
 mod layers;
+mod masked;
 mod overlay;
 mod suggest;
 pub(crate) mod yaml;
@@ -22,7 +23,6 @@ use serde_json::Value;
 
 use crate::address;
 use crate::catalogue::{self, Build};
-use crate::effective::masked;
 use crate::egress;
 use crate::settings::Settings;
 use crate::vocab::worst_in_requests;
@@ -122,7 +122,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     warn_of_idle_categories(&settings, &mut layers);
     let origin = |path| layers.written.get(path).map_or(Origin::Default, |written| written.origin);
     let value = |setting: &catalogue::Setting| match layers.written.get(setting.path) {
-        Some(written) if setting.secret => masked(&written.value),
+        Some(written) if setting.secret => masked::masked(&written.value),
         Some(written) => written.value.clone(),
         None => setting.default.to_value(),
     };

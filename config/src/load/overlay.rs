@@ -47,11 +47,11 @@ pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
                 let place = Place::File { path: path.to_owned(), position: None };
                 layers.put(setting, value, Origin::Overlay, place, None);
             }
-            Err(mut faults) => {
-                for fault in &mut faults {
-                    fault.advice = Some("ignored".to_owned());
+            Err(mut mismatches) => {
+                for mismatch in &mut mismatches {
+                    mismatch.advice = Some("ignored".to_owned());
                 }
-                let warnings = file::violations(path, text, &[index], flag, faults);
+                let warnings = file::violations(path, text, &[index], flag, mismatches);
                 layers.warnings.extend(warnings.iter().map(Violation::to_string));
             }
         }
@@ -60,9 +60,9 @@ pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
 
 /// Checks a flag's value that came as JSON; the error is what is wrong and what is accepted.
 pub(crate) fn check_flag(setting: &'static Setting, value: &Value) -> Result<Value, (String, String)> {
-    check(setting, &Node::from(value)).map_err(|faults| {
-        let first = faults.into_iter().next();
-        let (problem, accepted) = first.map_or_else(Default::default, |fault| (fault.problem, fault.accepted));
+    check(setting, &Node::from(value)).map_err(|mismatches| {
+        let first = mismatches.into_iter().next();
+        let (problem, accepted) = first.map_or_else(Default::default, |mismatch| (mismatch.problem, mismatch.accepted));
         let advice =
             accepted.map_or_else(|| "leave it as it is".to_owned(), |accepted| format!("accepted: {accepted}"));
         (problem, advice)

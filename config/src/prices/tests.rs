@@ -68,6 +68,15 @@ fn says_what_is_wrong() {
 }
 
 #[test]
+fn yaml_in_flow_style_is_not_taken_for_broken_json() {
+    let read = parse("{m: {input_per_million: 1, output_per_million: 2}}").unwrap();
+    assert_eq!(read, parse("m: {input_per_million: 1, output_per_million: 2}").unwrap());
+    assert_eq!(read, parse("{\"m\": {input_per_million: 1, output_per_million: 2}}").unwrap());
+    let broken = parse("{m: {input_per_million: 1").unwrap_err();
+    assert!(broken.starts_with("is not valid YAML: "), "{broken}");
+}
+
+#[test]
 fn dollars_are_read_to_the_picodollar() {
     for (text, expected) in [
         ("0", Some(0)),

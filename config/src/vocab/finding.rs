@@ -45,6 +45,9 @@ pub struct Finding {
     pub detected_at: Timestamp,
     /// True for High and Critical.
     pub requires_alert: bool,
+    /// Index of the part it is about among the parts of its span; not stored and not shown yet.
+    #[serde(skip)]
+    pub part: Option<u32>,
 }
 
 impl Finding {
@@ -70,6 +73,7 @@ impl Finding {
             metadata: BTreeMap::new(),
             detected_at: now,
             requires_alert: severity >= Severity::High,
+            part: None,
         }
     }
 }

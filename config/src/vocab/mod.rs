@@ -6,6 +6,7 @@
 
 mod finding;
 mod ids;
+pub mod part;
 mod provider;
 mod role;
 mod secret;

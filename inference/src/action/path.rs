@@ -140,7 +140,7 @@ pub(super) fn access(path: &str, writes: bool, found: &mut Found) {
         description,
     };
     if let Some(rule) = RULES.iter().find(|rule| rule.form.matches(&normal)) {
-        // Whoever can write an account file owns the machine.
+        // Anybody who can write an account file owns the machine.
         let worse = writes && rule.description == ACCOUNTS;
         found.add(sign(rule.rule, if worse { Critical } else { rule.severity }, rule.description), path);
     } else if is_environ(&normal) {
@@ -192,7 +192,7 @@ fn normalise(path: &str) -> String {
             segment => segments.push(segment),
         }
     }
-    // Whoever climbs out of where he is may arrive at the root.
+    // A path that climbs out of the working folder may arrive at the root.
     let root = if absolute || climbed && segments.first().is_some_and(|first| *first == "etc") { "/" } else { "" };
     format!("{root}{}", segments.join("/"))
 }

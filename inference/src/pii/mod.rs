@@ -80,6 +80,11 @@ impl PiiType {
         }
     }
 
+    /// Whether it says where to reach somebody or some machine.
+    pub(crate) const fn is_contact(self) -> bool {
+        matches!(self, Self::Email | Self::PhoneNumber | Self::IntlPhone | Self::IpAddress)
+    }
+
     /// How bad it is to see one: contact data is a weak signal, numbers that open accounts or prove identity are not.
     pub(crate) const fn severity(self) -> Severity {
         match self {

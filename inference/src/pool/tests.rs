@@ -3,19 +3,41 @@
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, LazyLock};
 
+use super::lane::CHEAP_BYTES;
 use super::*;
-use crate::part::{Options, Part, PartKind};
+use crate::part::{Part, PartKind};
+use crate::plan::{Call, PlanSettings};
 
 static ANALYSER: LazyLock<Arc<Analyser>> = LazyLock::new(|| Arc::new(Analyser::builtin().unwrap()));
 
 const LATER: Duration = Duration::from_secs(60);
 
+impl<F: FnOnce(Turn<'_>) + Send> Work for F {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        self(turn);
+    }
+}
+
+const OPTIONS: PoolOptions = PoolOptions {
+    threads: 1,
+    queue_jobs: 64,
+    queue_bytes: 1024,
+    several: false,
+    batch_jobs: 1,
+    batch_wait: Duration::ZERO,
+};
+
 fn pool(threads: usize, queue_jobs: usize, queue_bytes: usize) -> Pool {
-    Pool::start(PoolOptions { threads, queue_jobs, queue_bytes }, Arc::clone(&ANALYSER)).unwrap()
+    Pool::start(PoolOptions { threads, queue_jobs, queue_bytes, ..OPTIONS }, Arc::clone(&ANALYSER)).unwrap()
 }
 
 fn job(bytes: usize, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
-    Job { bytes, deadline: Instant::now() + LATER, run: Box::new(run) }
+    job_of(TenantId::DEFAULT, bytes, run)
+}
+
+fn job_of(tenant: TenantId, bytes: usize, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
+    let (lane, deadline) = (Lane::of(bytes), Instant::now() + LATER);
+    Job { lane, tenant, bytes, deadline, work: Box::new(run) }
 }
 
 /// Occupies the only worker until the returned barrier is waited for.
@@ -40,7 +62,8 @@ fn runs_an_analysis_and_answers() {
         let Turn::Run(analyser, scratch) = turn else { return };
         let mut hits = Vec::new();
         let part = Part { text, kind: PartKind::User };
-        analyser.analyse(scratch, &[part], &Options::default(), &mut hits);
+        let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+        analyser.analyse(scratch, &[part], &Call::of(&plan), &mut hits);
         tell.send(hits).unwrap();
     }))
     .unwrap();
@@ -66,7 +89,7 @@ fn gives_a_job_back_when_the_queue_is_full() {
 /// Whoever floods the pool with large bodies keeps nobody's small one waiting, and leaves it room.
 #[test]
 fn a_small_job_goes_before_the_large_ones_that_wait() {
-    let large = SMALL_BYTES + 1;
+    let large = CHEAP_BYTES + 1;
     let pool = pool(1, 64, 10 * large);
     let end = hold(&pool);
     let (tell, told) = channel();
@@ -98,11 +121,8 @@ fn an_empty_queue_takes_a_job_larger_than_its_bound() {
 fn late_jobs_are_told_so() {
     let pool = pool(1, 4, 1024);
     let (tell, told) = channel();
-    let late = Job {
-        bytes: 1,
-        deadline: Instant::now(),
-        run: Box::new(move |turn| tell.send(matches!(turn, Turn::Expired)).unwrap()),
-    };
+    let late = job(1, move |turn| tell.send(matches!(turn, Turn::Expired)).unwrap());
+    let late = Job { deadline: Instant::now(), ..late };
     pool.submit(late).unwrap();
     assert!(told.recv_timeout(LATER).unwrap());
     pool.stop();
@@ -175,5 +195,121 @@ fn no_wake_up_is_lost_between_many_submitters() {
         told.recv_timeout(LATER).unwrap();
     }
     assert_eq!(pool.counters().queued_bytes, 0);
+    pool.stop();
+}
+
+fn tenant(number: u8) -> TenantId {
+    TenantId::from_bytes([number; 16])
+}
+
+fn shared_pool(queue_jobs: usize, queue_bytes: usize) -> Pool {
+    let options = PoolOptions { queue_jobs, queue_bytes, several: true, ..OPTIONS };
+    Pool::start(options, Arc::clone(&ANALYSER)).unwrap()
+}
+
+/// Jobs that say whose they are when they have their turn.
+fn crowd(pool: &Pool, jobs: &[(u8, usize, usize)]) -> (Vec<usize>, std::sync::mpsc::Receiver<u8>) {
+    let (tell, told) = channel();
+    let taken = jobs.iter().map(|(who, count, bytes)| {
+        let give = || {
+            let (who, tell) = (*who, tell.clone());
+            pool.submit(job_of(tenant(who), *bytes, move |_| tell.send(who).unwrap())).is_ok()
+        };
+        (0..*count).filter(|_| give()).count()
+    });
+    (taken.collect(), told)
+}
+
+#[test]
+fn a_flood_of_one_tenant_takes_no_room_from_the_others() {
+    let long = CHEAP_BYTES + 1;
+    // In jobs, and in bytes: a heavy lane takes three quarters of them.
+    for pool in [shared_pool(16, 1 << 30), shared_pool(1 << 20, 16 * long * 4 / 3 + 4)] {
+        let end = hold(&pool);
+        let (taken, told) = crowd(&pool, &[(1, 100, long), (2, 100, long), (3, 1, long), (4, 1, long)]);
+        assert_eq!(taken, [8, 4, 1, 1], "each leaves to the others what it has itself");
+        end.wait();
+        assert_eq!(told.iter().take(14).count(), 14);
+        pool.stop();
+    }
+}
+
+#[test]
+fn one_tenant_alone_has_all_the_room_where_there_is_one() {
+    let pool = pool(1, 16, 1 << 30);
+    let end = hold(&pool);
+    let (taken, _told) = crowd(&pool, &[(1, 100, 1)]);
+    assert_eq!(taken, [16]);
+    end.wait();
+    pool.stop();
+}
+
+#[test]
+fn tenants_take_turns_by_what_their_jobs_weigh() {
+    let long = 4 * 16 * CHEAP_BYTES;
+    let pool = shared_pool(1 << 10, 1 << 40);
+    let end = hold(&pool);
+    let (taken, told) = crowd(&pool, &[(1, 100, long / 2), (2, 3, long / 2), (3, 20, long / 16)]);
+    assert_eq!(taken, [100, 3, 20]);
+    end.wait();
+    let order: Vec<u8> = told.iter().take(30).collect();
+    let last = |who| order.iter().rposition(|it| *it == who).unwrap();
+    let before = |who, at: usize| order[..at].iter().filter(|it| **it == who).count();
+    assert!(before(1, last(2)) <= 4, "who has three jobs waits for as many of the flood: {order:?}");
+    assert!(before(3, last(2)) >= 12, "small jobs go by in number: {order:?}");
+    pool.stop();
+}
+
+#[test]
+fn a_tenant_s_own_jobs_keep_their_order() {
+    let pool = shared_pool(1 << 10, 1 << 30);
+    let end = hold(&pool);
+    let (tell, told) = channel();
+    for number in 0..60 {
+        let tell = tell.clone();
+        let who = tenant(number % 3);
+        pool.submit(job_of(who, 1 + usize::from(number) * 700, move |_| tell.send(number).unwrap())).unwrap();
+    }
+    end.wait();
+    let order: Vec<u8> = told.iter().take(60).collect();
+    for who in 0..3 {
+        let own: Vec<u8> = order.iter().copied().filter(|number| number % 3 == who).collect();
+        assert!(own.is_sorted() && own.len() == 20, "{order:?}");
+    }
+    pool.stop();
+}
+
+#[test]
+fn what_is_shed_first() {
+    let pool = pool(1, 1 << 10, 1 << 20);
+    let end = hold(&pool);
+    let give = |lane, bytes| pool.submit(Job { lane, ..job(bytes, |_| ()) }).is_ok();
+    let fill = |lane| (0..64).filter(|_| give(lane, 1 << 15)).count();
+    assert_eq!([Lane::Model, Lane::Heavy, Lane::Cheap].map(fill), [16, 8, 8], "a half, a quarter, and the rest");
+    assert_eq!(pool.counters().rejected, 48 + 56 + 56);
+    end.wait();
+    pool.stop();
+}
+
+#[test]
+fn what_is_too_late_takes_nobody_s_turn() {
+    let pool = shared_pool(64, 1 << 40);
+    let end = hold(&pool);
+    let (tell, told) = channel();
+    for lane in [Lane::Heavy, Lane::Cheap, Lane::Model] {
+        for number in 0..6 {
+            let tell = tell.clone();
+            let late = job_of(tenant(1), 1 << 20, move |turn| {
+                tell.send((lane, number, matches!(turn, Turn::Expired))).unwrap();
+            });
+            let deadline = if number < 5 { Instant::now() } else { late.deadline };
+            pool.submit(Job { lane, deadline, ..late }).unwrap();
+        }
+    }
+    end.wait();
+    let told: Vec<_> = told.iter().take(18).collect();
+    assert!(told.iter().all(|(_, number, expired)| *expired == (*number < 5)), "{told:?}");
+    let counters = pool.counters();
+    assert_eq!((counters.expired, counters.queued_jobs, counters.queued_bytes), (15, 0, 0));
     pool.stop();
 }

@@ -10,7 +10,7 @@ use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::Severity;
 
-use super::{Detector, LoadError, Rule};
+use super::{Group, LoadError, Rule, RuleText};
 use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
@@ -131,6 +131,8 @@ enum Scope {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) rules: Vec<Rule>,
+    /// What they say for people, in the same order.
+    pub(crate) texts: Vec<RuleText>,
     /// Words the patterns know, lower case; what decoders of ambiguous ciphers check against.
     pub(crate) vocabulary: BTreeSet<String>,
 }
@@ -149,12 +151,13 @@ fn load(files: &[(&'static str, &str)]) -> Result<Loaded, LoadError> {
             serde_yaml::from_str(text).map_err(|error| LoadError::File { file, reason: error.to_string() })?;
         macros.extend(raw.macros);
         sets.extend(raw.literal_sets);
-        raw_rules.extend(raw.rules);
+        raw_rules.extend(raw.rules.into_iter().map(|rule| (*file, rule)));
     }
     let mut ids = BTreeSet::new();
     let mut vocabulary = BTreeSet::new();
     let mut rules = Vec::with_capacity(raw_rules.len());
-    for raw in raw_rules {
+    let mut texts = Vec::with_capacity(raw_rules.len());
+    for (file, mut raw) in raw_rules {
         let id = raw.id.clone();
         let fail = |reason: String| LoadError::Rule { rule: id.clone(), reason };
         if !ids.insert(raw.id.clone()) {
@@ -162,9 +165,22 @@ fn load(files: &[(&'static str, &str)]) -> Result<Loaded, LoadError> {
         }
         let pattern = expand(&raw.pattern, &macros, 0).map_err(fail)?;
         collect_words(&pattern, &mut vocabulary);
-        rules.push(compile(raw, &pattern, &sets).map_err(fail)?);
+        let (hits, misses) = (std::mem::take(&mut raw.hits), std::mem::take(&mut raw.misses));
+        if hits.is_empty() || misses.is_empty() {
+            return Err(fail("needs at least one hit and one near miss".to_owned()));
+        }
+        let rule = compile(raw, &pattern, &sets).map_err(fail)?;
+        let hits = hits.into_iter().map(|hit| spelled(&rule, hit)).collect();
+        texts.push(RuleText { id: rule.id.clone(), file, pattern, hits, misses });
+        rules.push(rule);
     }
-    Ok(Loaded { rules, vocabulary })
+    Ok(Loaded { rules, texts, vocabulary })
+}
+
+/// An example as the rule sees it: `~` breaks up those of credentials, and only one kind of credential has one of its own.
+fn spelled(rule: &Rule, example: String) -> String {
+    let broken = rule.group == Group::Secrets && rule.id != "azure-client-secret";
+    if broken { example.replacen('~', "", 1) } else { example }
 }
 
 fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Result<Rule, String> {
@@ -178,9 +194,6 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
     if finding_type.starts_with("is_") && raw.severity.is_some_and(|severity| severity > Severity::Low) {
         return Err("manipulation types never exceed Low".to_owned());
     }
-    if raw.hits.is_empty() || raw.misses.is_empty() {
-        return Err("needs at least one hit and one near miss".to_owned());
-    }
     if raw.before > WINDOW_MAX || raw.after > WINDOW_MAX || raw.after == 0 {
         return Err(format!("`before` and `after` may be at most {WINDOW_MAX} bytes, `after` at least 1"));
     }
@@ -191,10 +204,10 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         return Err(format!("a class of nearly all bytes is repeated {count} times; say `*?`, the window bounds it"));
     }
     let literals = literals(&raw, sets)?;
-    let detector = match (&raw.jailbreak, &raw.secret) {
-        (Some(_), None) => Detector::Jailbreak,
-        (None, Some(_)) => Detector::Secrets,
-        (None, None) => Detector::Rules,
+    let group = match (&raw.jailbreak, &raw.secret) {
+        (Some(_), None) => Group::Jailbreak,
+        (None, Some(_)) => Group::Secrets,
+        (None, None) => Group::Rules,
         (Some(_), Some(_)) => return Err("a rule is about a jailbreak or a secret, not both".to_owned()),
     };
     let regex = Regex::builder()
@@ -210,12 +223,12 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         .map_err(|error| format!("the pattern does not compile: {error}"))?;
     Ok(Rule {
         id: raw.id,
-        detector,
+        group,
         finding_type,
         severity: raw.severity,
         confidence: raw.confidence.clamp(0.0, 1.0),
         about: raw.about,
-        scope: scope_mask(&raw.scope, detector),
+        scope: scope_mask(&raw.scope, group),
         jailbreak_type: raw.jailbreak,
         secret_type: raw.secret,
         signal: raw.signal,
@@ -226,10 +239,6 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         digit: raw.digit,
         literals,
         pattern: regex,
-        #[cfg(test)]
-        hits: raw.hits,
-        #[cfg(test)]
-        misses: raw.misses,
     })
 }
 
@@ -253,11 +262,11 @@ fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<S
     Ok(literals.into_iter().map(|literal| literal.to_lowercase()).collect())
 }
 
-fn scope_mask(scope: &[Scope], detector: Detector) -> u8 {
+fn scope_mask(scope: &[Scope], group: Group) -> u8 {
     if scope.is_empty() {
-        return match detector {
-            Detector::Secrets => u8::MAX,
-            Detector::Rules | Detector::Jailbreak => PartKind::User.bit() | PartKind::Tool.bit(),
+        return match group {
+            Group::Secrets => u8::MAX,
+            Group::Rules | Group::Jailbreak => PartKind::User.bit() | PartKind::Tool.bit(),
         };
     }
     scope.iter().fold(0, |mask, scope| {

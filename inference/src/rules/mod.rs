@@ -11,7 +11,7 @@ use weir_config::vocab::Severity;
 
 pub(crate) use load::builtin;
 
-/// Why the rule files cannot be used.
+/// Why there is no analyser.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A rule file is not what the format asks for.
@@ -22,7 +22,7 @@ pub enum LoadError {
         /// What the reader said.
         reason: String,
     },
-    /// One rule breaks the rules for rules.
+    /// A rule is not valid.
     #[error("rule `{rule}`: {reason}")]
     Rule {
         /// The rule's id.
@@ -33,17 +33,23 @@ pub enum LoadError {
     /// The automaton over all literals cannot be built.
     #[error("the literals of the rules do not fit one automaton: {0}")]
     Literals(String),
+    /// Two detectors cannot be told apart.
+    #[error("two detectors are named `{0}`")]
+    DetectorTwice(&'static str),
+    /// There is no room for so many.
+    #[error("{0} detectors are more than an analyser has room for ({max})", max = crate::detector::DETECTORS_MAX)]
+    TooManyDetectors(usize),
 }
 
 /// Which detector a rule belongs to; also the order in which findings are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Detector {
+pub(crate) enum Group {
     Rules,
     Jailbreak,
     Secrets,
 }
 
-impl Detector {
+impl Group {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rules => "rules",
@@ -57,7 +63,7 @@ impl Detector {
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) id: String,
-    pub(crate) detector: Detector,
+    pub(crate) group: Group,
     pub(crate) finding_type: &'static str,
     /// `None` for a pure signal: it adds to [`Rule::signal`] of its type and never reports alone.
     pub(crate) severity: Option<Severity>,
@@ -81,10 +87,19 @@ pub(crate) struct Rule {
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Regex,
-    /// Texts the rule must match.
-    #[cfg(test)]
-    pub(crate) hits: Vec<String>,
-    /// Texts close to a match that the rule must not match.
-    #[cfg(test)]
-    pub(crate) misses: Vec<String>,
+}
+
+/// What a rule says for people, and its examples; a gateway at work keeps none of it.
+#[derive(Debug, Clone)]
+pub struct RuleText {
+    /// Its name.
+    pub id: String,
+    /// The file that it stands in.
+    pub file: &'static str,
+    /// The pattern with its macros expanded.
+    pub pattern: String,
+    /// Texts it matches.
+    pub hits: Vec<String>,
+    /// Texts close to a match that it does not match.
+    pub misses: Vec<String>,
 }

@@ -50,6 +50,11 @@ fn a_body_that_does_not_fit_is_refused_with_field_value_and_what_is_accepted() {
     }
     assert!(refused(&actions(), &json!({"name": "x"})).contains("`action_type`"));
     assert!(refused(&actions(), &json!([])).contains("the body"));
+    let none = refused("/api/v1/reports/generate", &json!({}));
+    assert_eq!(none, "the fields `report_type`, `period_start`, `period_end` are missing");
+    let one =
+        refused("/api/v1/reports/generate", &json!({"report_type": "soc2", "period_end": "2026-02-01T00:00:00Z"}));
+    assert_eq!(one, "the field `period_start` is missing");
     let report =
         |kind: &str, start: &str, end: &str| json!({"report_type": kind, "period_start": start, "period_end": end});
     let (early, late) = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,15 +12,16 @@ use uuid::Uuid;
 use weir_config::Settings;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::{ByteSpan, Finding, Role, Severity, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::NotWritten;
 use weir_storage::actions::ActionsSummary;
 use weir_storage::audit::{AuditCheck, AuditEntry};
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
-use weir_storage::reports::{ReportRecord, ReportType};
+use weir_storage::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use weir_storage::stats::Stats;
+use weir_storage::{AuditLog, Cursor, Inserted, NotTaken, NotWritten, ReadError, ReportBook, SpanBatch, SpanLog};
 
-use crate::api::{Api, ApiHandle, CALLS_PER_CORE, ReadFault, Records, channel, router, serve};
+use crate::api::{Api, Roles, router, serve};
+use crate::control::{ApiHandle, CALLS_PER_CORE, channel};
 use crate::exchange::{Caller, Proof};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
@@ -40,7 +42,7 @@ pub(super) enum Asked {
     Findings(Page),
 }
 
-type Behaviour = dyn Fn() -> Result<(), ReadFault> + Send + Sync;
+type Behaviour = dyn Fn() -> Result<(), ReadError> + Send + Sync;
 
 /// Holds spans, remembers the last question, and does first whatever the test wants done.
 pub(super) struct Fake {
@@ -55,7 +57,7 @@ impl Fake {
         Self { spans, asked: Mutex::default(), before: Box::new(|| Ok(())), unwritten: Mutex::default() }
     }
 
-    pub(super) fn that(before: impl Fn() -> Result<(), ReadFault> + Send + Sync + 'static) -> Self {
+    pub(super) fn that(before: impl Fn() -> Result<(), ReadError> + Send + Sync + 'static) -> Self {
         Self { before: Box::new(before), ..Self::holding(Vec::new()) }
     }
 
@@ -64,7 +66,7 @@ impl Fake {
         self.unwritten.lock().clone().unwrap_or(NotWritten::Closed)
     }
 
-    fn of(&self, tenant: TenantId) -> Result<Vec<SpanRecord>, ReadFault> {
+    fn of(&self, tenant: TenantId) -> Result<Vec<SpanRecord>, ReadError> {
         (self.before)()?;
         Ok(self.spans.iter().filter(|span| span.tenant_id == tenant).cloned().collect())
     }
@@ -88,31 +90,31 @@ fn trace_of(span: SpanRecord) -> TraceRecord {
     }
 }
 
-impl Records for Fake {
-    fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadFault> {
+impl SpanLog for Fake {
+    fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError> {
         *self.asked.lock() = Asked::Traces(filter.clone(), page);
         Ok(paged(self.of(tenant)?.into_iter().map(trace_of).collect(), page))
     }
 
-    fn trace(&self, tenant: TenantId, trace: TraceId) -> Result<Option<TraceRecord>, ReadFault> {
+    fn trace(&self, tenant: TenantId, trace: TraceId) -> Result<Option<TraceRecord>, ReadError> {
         Ok(self.of(tenant)?.into_iter().find(|span| span.trace_id == trace).map(trace_of))
     }
 
-    fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadFault> {
+    fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         *self.asked.lock() = Asked::Spans(filter.clone(), page);
         Ok(paged(self.of(tenant)?, page))
     }
 
-    fn span(&self, tenant: TenantId, span: SpanId) -> Result<Option<SpanRecord>, ReadFault> {
+    fn span(&self, tenant: TenantId, span: SpanId) -> Result<Option<SpanRecord>, ReadError> {
         Ok(self.of(tenant)?.into_iter().find(|known| known.span_id == span))
     }
 
-    fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadFault> {
+    fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         *self.asked.lock() = Asked::Findings(page);
         Ok(paged(self.of(tenant)?, page))
     }
 
-    fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadFault> {
+    fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadError> {
         let spans = self.of(tenant_id)?;
         Ok(Stats {
             tenant_id,
@@ -127,7 +129,7 @@ impl Records for Fake {
         })
     }
 
-    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadFault> {
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError> {
         let page = Page { limit: 1, offset: 0, or_fewer: false };
         *self.asked.lock() = Asked::Spans(filter.clone(), page);
         Ok(ActionsSummary {
@@ -151,7 +153,43 @@ impl Records for Fake {
         Err(self.refusal())
     }
 
-    fn create_report(
+    // Nothing of what follows is asked for by the API.
+
+    fn append(&self, _span: Box<SpanRecord>) -> Result<(), NotTaken> {
+        Ok(())
+    }
+
+    fn flush(&self, _within: Duration) -> bool {
+        true
+    }
+
+    fn insert(&self, _spans: Vec<SpanRecord>) -> Result<Inserted, NotWritten> {
+        Err(self.refusal())
+    }
+
+    fn read_after(&self, after: Cursor, _limit: u32, _bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        Ok(SpanBatch { spans: Vec::new(), next: after, lost: 0 })
+    }
+
+    fn end(&self) -> Result<Cursor, ReadError> {
+        Ok(Cursor::START)
+    }
+
+    fn cursor(&self, _consumer: &str) -> Result<Option<Cursor>, ReadError> {
+        Ok(None)
+    }
+
+    fn save_cursor(&self, _consumer: &str, _at: Cursor) -> Result<(), NotWritten> {
+        Err(self.refusal())
+    }
+
+    fn delete_tenant_data(&self, _tenant: TenantId) -> Result<(), NotWritten> {
+        Err(self.refusal())
+    }
+}
+
+impl ReportBook for Fake {
+    fn ask_report(
         &self,
         _begin: bool,
         _tenant: TenantId,
@@ -162,28 +200,57 @@ impl Records for Fake {
         Err(self.refusal())
     }
 
-    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadFault> {
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
         self.of(tenant).map(|_| paged(Vec::new(), page))
     }
 
-    fn report(&self, tenant: TenantId, _id: Uuid) -> Result<Option<ReportRecord>, ReadFault> {
+    fn report(&self, tenant: TenantId, _id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
         self.of(tenant).map(|_| None)
     }
 
-    fn list_audit(&self, _tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadFault> {
+    fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        Ok(None)
+    }
+
+    fn complete_report(&self, _tenant: TenantId, _id: Uuid, _built: Result<String, String>) -> Result<(), NotWritten> {
+        Err(self.refusal())
+    }
+
+    fn read_period(
+        &self,
+        _tenant: TenantId,
+        _place: &mut SpanPlace,
+        _end: Timestamp,
+        _slice: Duration,
+        _take: &mut dyn FnMut(SpanRecord),
+    ) -> Result<bool, ReadError> {
+        Ok(false)
+    }
+
+    fn read_events(&self, _events: &mut EventsOfPeriod, _slice: Duration) -> Result<bool, ReadError> {
+        Ok(false)
+    }
+}
+
+impl AuditLog for Fake {
+    fn list_audit(&self, _tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
         Ok(paged(Vec::new(), page))
     }
 
-    fn audit(&self, _event: weir_storage::audit::AuditEvent) -> Result<(), weir_storage::NotWritten> {
-        Ok(())
+    fn audit(&self, _event: weir_storage::audit::AuditEvent) -> Result<u64, NotWritten> {
+        Ok(1)
     }
 
-    fn check_audit(&self) -> Result<AuditCheck, ReadFault> {
+    fn check_audit(&self) -> Result<AuditCheck, ReadError> {
         let (head, verified_at) = ("0".repeat(64), Timestamp::from_micros(0));
         Ok(AuditCheck { intact: true, entries: 0, first_bad_seq: None, head, verified_at })
     }
 
-    fn check_audit_since(&self, _shown: &[AuditEntry]) -> Result<AuditCheck, ReadFault> {
+    fn check_audit_since(&self, _shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        self.check_audit()
+    }
+
+    fn check_audit_aside(&self, _: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
         self.check_audit()
     }
 }
@@ -233,6 +300,8 @@ pub(super) fn span(tenant_id: TenantId) -> SpanRecord {
         tags: BTreeMap::from([("unscanned".into(), "websocket".to_owned())]),
         events: Vec::new(),
         agent_actions: Vec::new(),
+        parts: Vec::new(),
+        attributes: weir_storage::record::Attributes::default(),
     }
 }
 
@@ -241,11 +310,11 @@ pub(super) struct World {
     pub(super) health: Arc<Health>,
     pub(super) registry: Arc<Registry>,
     pub(super) breakers: Arc<Breakers>,
-    records: Arc<dyn Records>,
+    store: Roles,
 }
 
 impl World {
-    pub(super) fn over(records: Arc<dyn Records>) -> Self {
+    pub(super) fn over<S: SpanLog + AuditLog + ReportBook>(store: Arc<S>) -> Self {
         let registry = Arc::new(Registry::new());
         let breakers = Arc::new(Breakers::new(Settings::default().circuit_breaker, &Clock::monotonic()));
         let facts = Facts {
@@ -256,13 +325,13 @@ impl World {
         };
         let health = Arc::new(Health::new(facts, breakers.clone(), registry.clone()));
         health.set_io(Io { driver: "epoll", ring_mode: "legacy".to_owned() });
-        Self { health, registry, breakers, records }
+        Self { health, registry, breakers, store: Roles::of(&store) }
     }
 
     pub(super) fn api(&self) -> Api {
         let loaded = weir_config::load(&weir_config::Sources::default()).unwrap();
         let live = Arc::new(crate::ops::live::LiveSettings::new(loaded));
-        Api::new(self.records.clone(), self.health.clone(), live, self.registry.clone())
+        Api::new(self.store.clone(), self.health.clone(), live, self.registry.clone())
     }
 
     /// Runs `test` on a control thread's runtime beside the serving loop.

@@ -12,7 +12,8 @@ use axum::routing::get;
 use parking_lot::Mutex;
 
 use super::fake::{Fake, World, json_of, refusal, request, runtime};
-use crate::api::{ApiError, channel, serve};
+use crate::api::serve;
+use crate::control::{ApiError, channel};
 use crate::meter::Registry;
 
 const INTERNAL: &str = "the gateway failed to answer; its log says why";
@@ -59,10 +60,10 @@ fn a_full_queue_is_refused_at_once() {
 
     let refused = pin!(handle.call(request("GET", "/health", &[]))).poll(&mut context);
     assert_eq!(refused.map(|answer| answer.err()), Poll::Ready(Some(ApiError::Full)));
-    let response = ApiError::Full.into_response();
+    let refused = ApiError::Full.refusal();
     let message = "the API is asked more than it can answer at once; try again in a second";
-    assert_eq!(json_of(&response), (503, refusal("api_saturated", message)));
-    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!((refused.status, refused.error_type, &*refused.message), (503, "api_saturated", message));
+    assert!(refused.headers.contains(&("Retry-After", "1".to_owned())));
 }
 
 #[test]
@@ -96,7 +97,8 @@ fn a_stopped_control_thread_is_told_apart() {
     let stopped = runtime().block_on(handle.call(request("GET", "/health", &[]))).err();
     assert_eq!(stopped, Some(ApiError::Stopped));
     let message = "the gateway is stopping; ask another instance";
-    assert_eq!(json_of(&ApiError::Stopped.into_response()), (503, refusal("shutting_down", message)));
+    let stopping = ApiError::Stopped.refusal();
+    assert_eq!((stopping.status, stopping.error_type, &*stopping.message), (503, "shutting_down", message));
 }
 
 #[test]

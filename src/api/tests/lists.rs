@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use weir_config::vocab::{TenantId, Timestamp};
+use weir_storage::ReadError;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 
 use super::fake::{Asked, Fake, SPAN, TRACE, World, refusal, span};
-use crate::api::ReadFault;
 
 fn world() -> World {
     World::over(Arc::new(Fake::holding(vec![span(TenantId::DEFAULT)])))
@@ -168,11 +168,20 @@ fn bad_parameters_are_refused_by_name() {
 fn what_the_store_cannot_answer_has_a_status_of_its_own() {
     let unavailable =
         "the store cannot be read at the moment; the gateway's log says why, `/health` says when it is back";
+    let large = ReadError::TooLarge { limit_bytes: 9, fit: 2 };
+    let (busy, slow) = (ReadError::Busy { readers: 8 }, ReadError::TimedOut { limit_ms: 2_000 });
+    let [large_says, busy_says, slow_says] = [&large, &busy, &slow].map(ToString::to_string);
     for (fault, status, kind, message, retry) in [
-        (ReadFault::TooLarge("too large".into()), 400, "invalid_request", "too large", None),
-        (ReadFault::Busy("busy".into()), 503, "api_saturated", "busy", Some("1")),
-        (ReadFault::TimedOut("slow".into()), 503, "storage_timeout", "slow", None),
-        (ReadFault::Unavailable("disk I/O error".into()), 503, "storage_unavailable", unavailable, Some("1")),
+        (large, 400, "invalid_request", large_says.as_str(), None),
+        (busy, 503, "api_saturated", &busy_says, Some("1")),
+        (slow, 503, "storage_timeout", &slow_says, None),
+        (
+            ReadError::Unavailable { reason: "disk I/O error".into() },
+            503,
+            "storage_unavailable",
+            unavailable,
+            Some("1"),
+        ),
     ] {
         let world = World::over(Arc::new(Fake::that(move || Err(fault.clone()))));
         let response = world.ask("GET", "/api/v1/spans", &[]);

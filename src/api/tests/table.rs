@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fake::{Fake, World};
-use crate::api::{is_own_path, routes};
+use crate::api::routes;
+use crate::control::is_own_path;
 
 #[test]
 fn every_route_is_an_own_path_and_stands_once() {

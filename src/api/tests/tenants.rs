@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weir_config::vocab::{Role, SpanId, TenantId, TraceId};
-use weir_storage::{Backend, Store, StoreOptions};
+use weir_storage::{Backend, SpanLog as _, Store, StoreOptions};
 
 use super::fake::{World, json_of, refusal, request, span};
-use crate::api::Access;
 use crate::api::router::authorise;
+use crate::control::Access;
 use crate::exchange::{Caller, Proof};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
-use crate::ops::store::StoreWatch;
+use crate::ops::store::StoreHealth;
 
 struct Own {
     tenant: TenantId,
@@ -24,14 +24,14 @@ struct Own {
 
 fn two_tenants() -> (World, Own, Own) {
     let breakers = Breakers::new(weir_config::Settings::default().circuit_breaker, &Clock::monotonic());
-    let observer = StoreWatch { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
+    let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
     let store = Store::open(StoreOptions {
         backend: Backend::Memory { max_bytes: 1 << 20 },
+        pause: || {},
         batch_timeout: Duration::from_secs(1),
         queue_items: 16,
         queue_bytes: 1 << 20,
         observer: Arc::new(observer),
-        on_report_thread: |_| {},
     })
     .unwrap();
     let own = |credential: &[u8]| {

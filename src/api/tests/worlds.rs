@@ -14,20 +14,22 @@ use serde_json::{Map, Value, json};
 use tower::ServiceExt;
 use weir_config::settings::Auth;
 use weir_config::vocab::{KeyId, Role, SharedSecret, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::identity::NewTenant;
 use weir_storage::record::SpanRecord;
-use weir_storage::{Backend, Store, StoreOptions};
+use weir_storage::tenants::NewTenant;
+use weir_storage::{Backend, SpanLog as _, Store, StoreOptions};
 
 use super::fake::{World, runtime, span};
 use crate::admit::directory::Digest;
-use crate::admit::{Guard, Memory, Presented};
-use crate::api::{Access, router, terms};
+use crate::admit::{CallerCache, Guard, Presented};
+use crate::api::{router, terms};
+use crate::control::Access;
 use crate::exchange::{Caller, Proof};
 use crate::identity::{Identities, IdentityError, Kept};
 use crate::meter::Registry;
 use crate::ops::breaker::Breakers;
 use crate::ops::clock::Clock;
-use crate::ops::store::StoreWatch;
+use crate::ops::store::StoreHealth;
+use crate::reports::ReportBuilder;
 
 /// Sequences compared.
 const SEQUENCES: usize = 2_000;
@@ -96,30 +98,31 @@ struct Side {
 impl Side {
     fn new() -> Self {
         let breakers = Breakers::new(weir_config::Settings::default().circuit_breaker, &Clock::monotonic());
-        let observer = StoreWatch { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
+        let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
         let store = Store::open(StoreOptions {
             backend: Backend::Memory { max_bytes: 1 << 30 },
+            pause: || {},
             batch_timeout: Duration::from_secs(10),
             queue_items: 65_536,
             queue_bytes: 1 << 26,
             observer: Arc::new(observer),
-            on_report_thread: |_| {},
         })
         .unwrap();
-        let identities = Arc::new(Identities::load(store.clone(), None).unwrap());
+        let identities = Arc::new(Identities::load(Arc::new(store.clone()), None).unwrap());
         let auth = Auth { enabled: true, admin_key: Some(SharedSecret::new(BOOTSTRAP)), token_key_file: None };
         let guard = Guard::new(&auth, Arc::clone(identities.directory()));
         let api = World::over(Arc::new(store.clone())).api().with_identities(Arc::clone(&identities));
+        let api = api.with_builder(ReportBuilder::new(Arc::new(store.clone()), || {}));
         Self { store, identities, guard, router: router(api) }
     }
 
-    /// One request as a core thread would treat it: status and body, or the refusal at the door.
+    /// One request as a core thread would treat it: status and body, or the refusal at authentication.
     fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &Value) -> (u16, Value) {
         let as_bytes = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         let caller = match terms(method, path).access {
             Access::Open => None,
             Access::Role(needed) => {
-                match self.guard.caller(&mut Memory::default(), &Presented::read(as_bytes), needed, 1) {
+                match self.guard.caller(&mut CallerCache::default(), &Presented::read(as_bytes), needed, 1) {
                     Ok(caller) => Some(caller),
                     Err(denied) => return (if denied.tenant().is_some() { 403 } else { 401 }, Value::Null),
                 }
@@ -173,7 +176,7 @@ fn play(side: &Side, sequence: usize, steps: &[(Who, Step)], with_b: bool) -> Ve
             continue;
         }
         let id = ids[at];
-        let new = weir_storage::identity::NewTenant {
+        let new = weir_storage::tenants::NewTenant {
             id,
             name: "one of two".to_owned(),
             plan: None,

@@ -8,15 +8,16 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use weir_config::Loaded;
 use weir_config::settings::{Scheme, Settings, StorageProfile};
+use weir_storage::Store;
 
-use super::Finding;
+use super::Diagnosis;
 use crate::money::Prices;
 
 /// How every SQLite file begins.
 const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// One finding per file or folder that is named.
-pub(super) fn all(loaded: &Loaded) -> Vec<Finding> {
+/// One diagnosis per file or folder that is named.
+pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     let settings = &loaded.settings;
     let mut found = vec![database(settings)];
     found.extend(file_system(settings));
@@ -28,26 +29,26 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Finding> {
     found
 }
 
-fn pricing_file(settings: &Settings) -> Option<Finding> {
+fn pricing_file(settings: &Settings) -> Option<Diagnosis> {
     let path = settings.cost_estimation.pricing_file.as_ref()?;
     Some(match Prices::open(&settings.cost_estimation, &settings.upstream.host) {
-        Ok(_) => Finding::ok("pricing file", format!("{}: can be read", path.display())),
-        Err(error) => Finding::fail("pricing file", error.to_string()),
+        Ok(_) => Diagnosis::ok("pricing file", format!("{}: can be read", path.display())),
+        Err(error) => Diagnosis::fail("pricing file", error.to_string()),
     })
 }
 
 /// The key of tenant tokens. Made at first need, so that it may be missing.
-fn token_key(settings: &Settings) -> Option<Finding> {
+fn token_key(settings: &Settings) -> Option<Diagnosis> {
     let path = crate::boot::token_key_file(settings)?;
     if let Err(error) = crate::identity::check_key_file(&path) {
-        return Some(Finding::fail("token key", error.to_string()));
+        return Some(Diagnosis::fail("token key", error.to_string()));
     }
     settings.auth.token_key_file.as_ref()?;
     let folder = folder_of(&path);
     Some(match (path.exists(), takes_files(&folder)) {
-        (true, _) => Finding::ok("token key", format!("{}: can be read", path.display())),
-        (false, Ok(())) => Finding::ok("token key", format!("{}: will be made at first need", path.display())),
-        (false, Err(error)) => Finding::fail(
+        (true, _) => Diagnosis::ok("token key", format!("{}: can be read", path.display())),
+        (false, Ok(())) => Diagnosis::ok("token key", format!("{}: will be made at first need", path.display())),
+        (false, Err(error)) => Diagnosis::fail(
             "token key",
             format!(
                 "auth.token_key_file `{}`: the folder {} cannot be written: {error}; create it, or name another file",
@@ -58,12 +59,13 @@ fn token_key(settings: &Settings) -> Option<Finding> {
     })
 }
 
-fn database(settings: &Settings) -> Finding {
+fn database(settings: &Settings) -> Diagnosis {
     if settings.storage.profile == StorageProfile::Memory {
-        return Finding::warn("database", "storage.profile is memory: every trace is lost on restart");
+        return Diagnosis::warn("database", "storage.profile is memory: every trace is lost on restart");
     }
     let path = &settings.storage.database_path;
-    let fail = |what: String| Finding::fail("database", format!("storage.database_path `{}`: {what}", path.display()));
+    let fail =
+        |what: String| Diagnosis::fail("database", format!("storage.database_path `{}`: {what}", path.display()));
     let folder = folder_of(path);
     if let Err(error) = takes_files(&folder) {
         let advice = "create it, or give the gateway's user the right to write there";
@@ -71,7 +73,7 @@ fn database(settings: &Settings) -> Finding {
     }
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Finding::ok("database", format!("{}: will be made by the first start", path.display()));
+            return Diagnosis::ok("database", format!("{}: will be made by the first start", path.display()));
         }
         Err(error) => return fail(format!("cannot be looked at: {error}")),
         Ok(meta) if !meta.is_file() => return fail("is no file; name a file".to_owned()),
@@ -81,14 +83,21 @@ fn database(settings: &Settings) -> Finding {
     let opened = OpenOptions::new().read(true).write(true).open(path);
     match opened.and_then(|file| file.take(SQLITE_MAGIC.len() as u64).read_to_end(&mut start)) {
         Err(error) => fail(format!("cannot be opened for writing: {error}; mend its rights")),
-        Ok(0) => Finding::ok("database", format!("{}: empty, will be filled by the first start", path.display())),
-        Ok(_) if start == SQLITE_MAGIC => Finding::ok("database", format!("{}: can be written", path.display())),
+        Ok(0) => Diagnosis::ok("database", format!("{}: empty, will be filled by the first start", path.display())),
+        Ok(_) if start == SQLITE_MAGIC => match Store::examine(path, settings.storage.auto_migrate) {
+            Ok(0) => Diagnosis::ok("database", format!("{}: can be written", path.display())),
+            Ok(pending) => {
+                let what = format!("can be written, and the next start applies {pending} migration(s)");
+                Diagnosis::ok("database", format!("{}: {what}", path.display()))
+            }
+            Err(error) => Diagnosis::fail("database", error.to_string()),
+        },
         Ok(_) => fail("is not a SQLite database; name another file".to_owned()),
     }
 }
 
 /// The file system below the database.
-fn file_system(settings: &Settings) -> Option<Finding> {
+fn file_system(settings: &Settings) -> Option<Diagnosis> {
     if settings.storage.profile == StorageProfile::Memory {
         return None;
     }
@@ -111,49 +120,49 @@ fn mount_of<'a>(mounts: &'a str, path: &Path) -> Option<(&'a str, &'a str)> {
     entries.max_by_key(|(depth, ..)| *depth).map(|(_, kind, options)| (kind, options))
 }
 
-fn judge_file_system(kind: &str, options: &str, folder: &Path) -> Finding {
+fn judge_file_system(kind: &str, options: &str, folder: &Path) -> Diagnosis {
     let shown = folder.display();
     if options.split(',').any(|option| option == "ro") {
-        return Finding::fail(
+        return Diagnosis::fail(
             "file system",
             format!("{shown} is mounted read-only ({kind}); remount it or move the database"),
         );
     }
     match kind {
-        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" => Finding::fail(
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" => Diagnosis::fail(
             "file system",
             format!("{shown} is on a network file system ({kind}), where SQLite's log is not safe; use a local disk"),
         ),
-        "tmpfs" | "ramfs" => Finding::warn("file system", format!("{shown} is on {kind}: traces are lost on reboot")),
-        _ => Finding::ok("file system", format!("{shown} is on {kind}")),
+        "tmpfs" | "ramfs" => Diagnosis::warn("file system", format!("{shown} is on {kind}: traces are lost on reboot")),
+        _ => Diagnosis::ok("file system", format!("{shown} is on {kind}")),
     }
 }
 
-fn ca_file(settings: &Settings) -> Option<Finding> {
+fn ca_file(settings: &Settings) -> Option<Diagnosis> {
     let path = settings.upstream_ca_file.as_deref()?;
     let shown = path.display();
     Some(match certificates(path) {
-        Ok(0) => Finding::fail("ca file", format!("upstream_ca_file `{shown}`: holds no PEM certificate")),
+        Ok(0) => Diagnosis::fail("ca file", format!("upstream_ca_file `{shown}`: holds no PEM certificate")),
         Ok(count) if settings.upstream.scheme == Scheme::Http => {
-            Finding::warn("ca file", format!("{shown}: {count} certificates, unused: upstream_url is plain http"))
+            Diagnosis::warn("ca file", format!("{shown}: {count} certificates, unused: upstream_url is plain http"))
         }
-        Ok(count) => Finding::ok("ca file", format!("{shown}: {count} certificates")),
+        Ok(count) => Diagnosis::ok("ca file", format!("{shown}: {count} certificates")),
         Err(error) => {
-            Finding::fail("ca file", format!("upstream_ca_file `{shown}`: {error}; name a readable PEM file"))
+            Diagnosis::fail("ca file", format!("upstream_ca_file `{shown}`: {error}; name a readable PEM file"))
         }
     })
 }
 
 /// The listener's own pair.
-fn tls_files(settings: &Settings) -> Option<Finding> {
+fn tls_files(settings: &Settings) -> Option<Diagnosis> {
     match crate::boot::check_certificate(settings) {
         Ok(None) => None,
-        Ok(Some(warning)) if !warning.is_empty() => Some(Finding::warn("tls files", warning)),
+        Ok(Some(warning)) if !warning.is_empty() => Some(Diagnosis::warn("tls files", warning)),
         Ok(Some(_)) => {
             let cert = settings.tls_cert_file.as_deref().unwrap_or(Path::new("")).display();
-            Some(Finding::ok("tls files", format!("{cert}: certificate and key fit each other")))
+            Some(Diagnosis::ok("tls files", format!("{cert}: certificate and key fit each other")))
         }
-        Err(error) => Some(Finding::fail("tls files", error)),
+        Err(error) => Some(Diagnosis::fail("tls files", error)),
     }
 }
 
@@ -162,19 +171,19 @@ fn certificates(path: &Path) -> Result<usize, String> {
     all.map(|one| one.map_err(|error| error.to_string())).try_fold(0, |count, one| one.map(|_| count + 1))
 }
 
-fn no_overlay() -> Finding {
-    Finding::ok(
+fn no_overlay() -> Diagnosis {
+    Diagnosis::ok(
         "overlay",
         "none, without a configuration file: flags changed at run time hold until the next restart; --runtime-config names a \
          place for them",
     )
 }
 
-fn overlay(path: &Path) -> Finding {
+fn overlay(path: &Path) -> Diagnosis {
     let folder = folder_of(path);
     match takes_files(&folder) {
-        Ok(()) => Finding::ok("overlay", format!("{}: flags changed at run time survive a restart", path.display())),
-        Err(error) => Finding::warn(
+        Ok(()) => Diagnosis::ok("overlay", format!("{}: flags changed at run time survive a restart", path.display())),
+        Err(error) => Diagnosis::warn(
             "overlay",
             format!(
                 "{}: the folder cannot be written ({error}): flags changed at run time hold until the next restart; \

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_config::Settings;
 use weir_config::settings::{IoDriver, StorageProfile};
 
-use super::Finding;
+use super::Diagnosis;
 use crate::ops::descriptors::DescriptorNeed;
-use crate::ops::memory::{self, Memory};
+use crate::ops::memory::{self, MemoryLimit};
 use crate::rt;
 
 /// Since this kernel, rings are charged to the control group and not to the locked memory.
@@ -22,7 +22,7 @@ const EPOCH_LEAST: Duration = Duration::from_secs(1_767_225_600);
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
 
 /// Everything about the machine; without settings only what does not depend on them.
-pub(super) fn machine(settings: Option<&Settings>) -> Vec<Finding> {
+pub(super) fn machine(settings: Option<&Settings>) -> Vec<Diagnosis> {
     let release = read("/proc/sys/kernel/osrelease");
     let limits = read("/proc/self/limits");
     let mut found = vec![kernel(&release)];
@@ -38,7 +38,7 @@ pub(super) fn machine(settings: Option<&Settings>) -> Vec<Finding> {
         found.push(descriptors(hard_limit(&limits, "Max open files"), DescriptorNeed::of(settings)));
     }
     if let Some(settings) = settings {
-        found.push(memory(Memory::allowed(), settings));
+        found.push(memory(MemoryLimit::allowed(), settings));
     }
     let written = settings.filter(|settings| settings.storage.profile == StorageProfile::Lite).and_then(|settings| {
         let newest = |path: &std::path::Path| fs::metadata(path).and_then(|file| file.modified()).ok();
@@ -61,26 +61,26 @@ fn version(release: &str) -> Option<(u32, u32)> {
     }
 }
 
-fn kernel(release: &str) -> Finding {
+fn kernel(release: &str) -> Diagnosis {
     match version(release) {
-        Some(found) if found >= (6, 1) => Finding::ok("kernel", format!("Linux {release}")),
+        Some(found) if found >= (6, 1) => Diagnosis::ok("kernel", format!("Linux {release}")),
         Some(found) if found >= (5, 10) => {
-            Finding::warn("kernel", format!("Linux {release}: works; the fastest ring mode needs Linux 6.1"))
+            Diagnosis::warn("kernel", format!("Linux {release}: works; the fastest ring mode needs Linux 6.1"))
         }
-        Some(_) => Finding::fail("kernel", format!("Linux {release} is too old; use Linux 5.10 or later")),
-        None => Finding::fail("kernel", "/proc/sys/kernel/osrelease names no version; Weir runs on Linux only"),
+        Some(_) => Diagnosis::fail("kernel", format!("Linux {release} is too old; use Linux 5.10 or later")),
+        None => Diagnosis::fail("kernel", "/proc/sys/kernel/osrelease names no version; Weir runs on Linux only"),
     }
 }
 
-fn ring(wanted: IoDriver, granted: Result<rt::DriverMode, String>) -> Finding {
+fn ring(wanted: IoDriver, granted: Result<rt::DriverMode, String>) -> Diagnosis {
     match granted {
-        Err(error) => Finding::fail("io driver", error),
-        Ok(mode) if mode == rt::DriverMode::Epoll && wanted == IoDriver::Auto => Finding::warn(
+        Err(error) => Diagnosis::fail("io driver", error),
+        Ok(mode) if mode == rt::DriverMode::Epoll && wanted == IoDriver::Auto => Diagnosis::warn(
             "io driver",
             "epoll: the kernel grants no io_uring; allow io_uring_setup (seccomp profile, kernel.io_uring_disabled) for \
              less CPU per request",
         ),
-        Ok(mode) => Finding::ok("io driver", mode.to_string()),
+        Ok(mode) => Diagnosis::ok("io driver", mode.to_string()),
     }
 }
 
@@ -102,46 +102,46 @@ fn limit_at(limits: &str, name: &str, column: usize) -> Option<u64> {
     }
 }
 
-fn memlock(soft_bytes: Option<u64>, release: &str) -> Finding {
+fn memlock(soft_bytes: Option<u64>, release: &str) -> Diagnosis {
     let charged = version(release).is_none_or(|found| found < MEMLOCK_FREE_SINCE);
     match soft_bytes {
-        None => Finding::warn("memlock", "/proc/self/limits does not name it"),
-        Some(bytes) if charged && bytes < MEMLOCK_LEAST_BYTES => Finding::fail(
+        None => Diagnosis::warn("memlock", "/proc/self/limits does not name it"),
+        Some(bytes) if charged && bytes < MEMLOCK_LEAST_BYTES => Diagnosis::fail(
             "memlock",
             format!(
                 "{bytes} bytes; this kernel charges rings to locked memory: raise it to 8 MiB (`ulimit -l`, \
                  LimitMEMLOCK=) or set server.io_driver to epoll"
             ),
         ),
-        Some(u64::MAX) => Finding::ok("memlock", "unlimited"),
-        Some(bytes) if charged => Finding::ok("memlock", format!("{bytes} bytes")),
-        Some(bytes) => Finding::ok("memlock", format!("{bytes} bytes; this kernel does not charge rings to it")),
+        Some(u64::MAX) => Diagnosis::ok("memlock", "unlimited"),
+        Some(bytes) if charged => Diagnosis::ok("memlock", format!("{bytes} bytes")),
+        Some(bytes) => Diagnosis::ok("memlock", format!("{bytes} bytes; this kernel does not charge rings to it")),
     }
 }
 
-fn descriptors(hard: Option<u64>, need: DescriptorNeed) -> Finding {
+fn descriptors(hard: Option<u64>, need: DescriptorNeed) -> Diagnosis {
     match hard {
-        None => Finding::warn("descriptors", "/proc/self/limits does not name them"),
-        Some(u64::MAX) => Finding::ok("descriptors", "unlimited"),
-        Some(have) if have < need.least() => Finding::fail("descriptors", need.advice(have)),
-        Some(have) if have < need.full() => Finding::warn("descriptors", need.advice(have)),
-        Some(have) => Finding::ok("descriptors", format!("{have}, of which {} may be needed", need.full())),
+        None => Diagnosis::warn("descriptors", "/proc/self/limits does not name them"),
+        Some(u64::MAX) => Diagnosis::ok("descriptors", "unlimited"),
+        Some(have) if have < need.least() => Diagnosis::fail("descriptors", need.advice(have)),
+        Some(have) if have < need.full() => Diagnosis::warn("descriptors", need.advice(have)),
+        Some(have) => Diagnosis::ok("descriptors", format!("{have}, of which {} may be needed", need.full())),
     }
 }
 
 /// Most of the memory there is that bodies should take: the rest of Weir lives in it, too.
 const BODIES_PART_MAX: u64 = 2;
 
-fn memory(allowed: Option<Memory>, settings: &Settings) -> Finding {
+fn memory(allowed: Option<MemoryLimit>, settings: &Settings) -> Diagnosis {
     let Some(allowed) = allowed else {
-        return Finding::warn("memory", "neither a control group nor /proc/meminfo says how much there is");
+        return Diagnosis::warn("memory", "neither a control group nor /proc/meminfo says how much there is");
     };
     let bodies = memory::body_bytes(settings, Some(allowed));
     let (have, part) = (allowed.bytes >> 20, bodies >> 20);
     let place = if allowed.by_group { "in this container" } else { "on this machine" };
     let request = settings.limits.max_request_size_bytes;
     if bodies > allowed.bytes / BODIES_PART_MAX {
-        Finding::warn(
+        Diagnosis::warn(
             "memory",
             format!(
                 "{have} MiB {place}, and bodies may take {part} MiB of it: set server.max_body_memory_bytes to less than \
@@ -149,7 +149,7 @@ fn memory(allowed: Option<Memory>, settings: &Settings) -> Finding {
             ),
         )
     } else if request.saturating_mul(2) > bodies {
-        Finding::warn(
+        Diagnosis::warn(
             "memory",
             format!(
                 "{have} MiB {place}, of which bodies may take {part} MiB: a request of {} MiB that has to be held, with its \
@@ -158,27 +158,27 @@ fn memory(allowed: Option<Memory>, settings: &Settings) -> Finding {
             ),
         )
     } else {
-        Finding::ok("memory", format!("{have} MiB {place}, of which bodies may take {part} MiB"))
+        Diagnosis::ok("memory", format!("{have} MiB {place}, of which bodies may take {part} MiB"))
     }
 }
 
-fn clock(now: SystemTime, database_written: Option<SystemTime>) -> Finding {
+fn clock(now: SystemTime, database_written: Option<SystemTime>) -> Diagnosis {
     let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     if since_epoch < EPOCH_LEAST {
-        return Finding::fail(
+        return Diagnosis::fail(
             "clock",
             "the system's clock is before 2026; certificates and budgets need the right time",
         );
     }
     match database_written.and_then(|written| written.duration_since(now).ok()) {
-        Some(ahead) if ahead > CLOCK_TOLERANCE => Finding::fail(
+        Some(ahead) if ahead > CLOCK_TOLERANCE => Diagnosis::fail(
             "clock",
             format!(
                 "the database was last written {} s in the future: the clock went back; synchronise it (NTP)",
                 ahead.as_secs()
             ),
         ),
-        _ => Finding::ok("clock", "after the last write to the database and after this build"),
+        _ => Diagnosis::ok("clock", "after the last write to the database and after this build"),
     }
 }
 
@@ -228,10 +228,11 @@ mod tests {
     #[test]
     fn bodies_that_leave_no_memory_or_have_none_warn() {
         let mut settings = Settings::default();
-        let found = |settings: &Settings, mib: u64| memory(Some(Memory { bytes: mib << 20, by_group: true }), settings);
+        let found =
+            |settings: &Settings, mib: u64| memory(Some(MemoryLimit { bytes: mib << 20, by_group: true }), settings);
         assert_eq!(
             found(&settings, 2_048),
-            Finding::ok("memory", "2048 MiB in this container, of which bodies may take 512 MiB")
+            Diagnosis::ok("memory", "2048 MiB in this container, of which bodies may take 512 MiB")
         );
         // A quarter of it does not hold the largest request and its text.
         assert!(found(&settings, 256).text.contains("max_request_size_bytes"));

@@ -1,6 +1,6 @@
-//! `weir doctor`: looks at this machine with the eyes of the configured gateway.
+//! `weir doctor`: can the configured gateway run on this machine?
 //!
-//! One line per finding: `ok`, `warn` or `FAIL`, what was looked at, what was found and what to do. Nothing is changed: a
+//! One line each: `ok`, `warn` or `FAIL`, what was looked at, what was found and what to do. Nothing is changed: a
 //! temporary file beside the database and the overlay shows whether their folders take files, and is removed again. The
 //! provider is connected to and greeted by TLS, but not asked anything. Invariant: the exit code is 1 exactly if a line
 //! says FAIL.
@@ -30,14 +30,14 @@ pub(super) enum Level {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct Diagnosis {
     level: Level,
     /// What was looked at; stable, for scripts.
     topic: &'static str,
     text: String,
 }
 
-impl Finding {
+impl Diagnosis {
     fn ok(topic: &'static str, text: impl Into<String>) -> Self {
         Self { level: Level::Ok, topic, text: text.into() }
     }
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let level = match self.level {
             Level::Ok => "ok",
@@ -69,37 +69,37 @@ impl fmt::Display for Finding {
 
 /// Examines everything and prints what was found.
 pub(super) fn run(options: &Options) -> ExitCode {
-    let mut findings = Vec::new();
-    let mut tell = |finding: Finding| {
-        say(&finding.to_string());
-        findings.push(finding);
+    let mut diagnoses = Vec::new();
+    let mut tell = |diagnosis: Diagnosis| {
+        say(&diagnosis.to_string());
+        diagnoses.push(diagnosis);
     };
     match weir_config::load(&sources(options)) {
         Ok(loaded) => examine(&loaded, &mut tell),
         Err(error) => {
             for violation in &error.violations {
-                tell(Finding::fail("settings", violation.to_string()));
+                tell(Diagnosis::fail("settings", violation.to_string()));
             }
             host::machine(None).into_iter().for_each(&mut tell);
         }
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    say(&format!("{} ok, {} to know, {} to mend", count(Level::Ok), count(Level::Warn), count(Level::Fail)));
+    let count = |level| diagnoses.iter().filter(|diagnosis| diagnosis.level == level).count();
+    say(&format!("ok: {}, warnings: {}, failures: {}", count(Level::Ok), count(Level::Warn), count(Level::Fail)));
     if count(Level::Fail) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
+fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     let settings = &loaded.settings;
     let from = loaded.config_file.as_ref().map_or("built-in defaults".to_owned(), |file| file.display().to_string());
     for warning in loaded.warnings.iter().chain(&loaded.remarks()) {
-        tell(Finding::warn("settings", warning.clone()));
+        tell(Diagnosis::warn("settings", warning.clone()));
     }
     match log::check_filter(&settings.logging.filter) {
-        Ok(()) => tell(Finding::ok("settings", from)),
-        Err(error) => tell(Finding::fail("settings", error.to_string())),
+        Ok(()) => tell(Diagnosis::ok("settings", from)),
+        Err(error) => tell(Diagnosis::fail("settings", error.to_string())),
     }
     if let Some(advice) = crate::ops::store::breaker_advice(settings) {
-        tell(Finding::warn("breaker", advice));
+        tell(Diagnosis::warn("breaker", advice));
     }
     host::machine(Some(settings)).into_iter().for_each(&mut *tell);
     identity(loaded).into_iter().for_each(&mut *tell);
@@ -110,12 +110,12 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Finding)) {
     network::upstream(settings).into_iter().for_each(tell);
 }
 
-/// What the settings say about who may come in and nobody can have meant; what `weir check` looks at, too.
-pub(super) fn identity(loaded: &Loaded) -> Vec<Finding> {
-    loaded.alarms.iter().map(|alarm| Finding::fail("identity", alarm.clone())).collect()
+/// Authentication settings that nobody can have meant; `weir check` looks at them, too.
+pub(super) fn identity(loaded: &Loaded) -> Vec<Diagnosis> {
+    loaded.alarms.iter().map(|alarm| Diagnosis::fail("identity", alarm.clone())).collect()
 }
 
-/// The files and folders the settings name; what `weir check` looks at, too.
-pub(super) fn files(loaded: &Loaded) -> Vec<Finding> {
+/// The files and folders the settings name; `weir check` looks at them, too.
+pub(super) fn files(loaded: &Loaded) -> Vec<Diagnosis> {
     files::all(loaded)
 }

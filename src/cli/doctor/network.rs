@@ -9,21 +9,21 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use weir_config::settings::{Scheme, Settings, Upstream};
 
-use super::Finding;
+use super::Diagnosis;
 use crate::forward::client_config;
 
 /// How long a running instance may take to answer.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether the address can be listened on.
-pub(super) fn listener(settings: &Settings) -> Finding {
+pub(super) fn listener(settings: &Settings) -> Diagnosis {
     let addr = settings.listen_addr;
     match TcpListener::bind(addr) {
-        Ok(_) => Finding::ok("listen", format!("{addr} is free")),
+        Ok(_) => Diagnosis::ok("listen", format!("{addr} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_weir(addr) => {
-            Finding::ok("listen", format!("{addr} is served by a running weir"))
+            Diagnosis::ok("listen", format!("{addr} is served by a running weir"))
         }
-        Err(error) => Finding::fail(
+        Err(error) => Diagnosis::fail(
             "listen",
             format!("listen_addr {addr}: {error}; choose another port, or stop the process that holds it"),
         ),
@@ -48,10 +48,10 @@ fn is_weir(addr: SocketAddr) -> bool {
 const PATIENT_MS: u64 = 600_000;
 
 /// Whether answers that are not streamed have the time that models take for them.
-pub(super) fn patience(settings: &Settings) -> Finding {
+pub(super) fn patience(settings: &Settings) -> Diagnosis {
     match settings.limits.timeout_ms {
-        patient if patient >= PATIENT_MS => Finding::ok("timeout", format!("timeout_ms is {patient}")),
-        short => Finding::warn(
+        patient if patient >= PATIENT_MS => Diagnosis::ok("timeout", format!("timeout_ms is {patient}")),
+        short => Diagnosis::warn(
             "timeout",
             format!(
                 "timeout_ms is {short}: an answer that is not streamed begins when the model has finished; set {PATIENT_MS} \
@@ -62,14 +62,14 @@ pub(super) fn patience(settings: &Settings) -> Finding {
 }
 
 /// Whether strangers can use the gateway.
-pub(super) fn exposure(settings: &Settings) -> Finding {
+pub(super) fn exposure(settings: &Settings) -> Diagnosis {
     let addr = settings.listen_addr;
     match (settings.auth.enabled, addr.ip().is_loopback()) {
-        (true, _) => Finding::ok("exposure", "authentication is on"),
+        (true, _) => Diagnosis::ok("exposure", "authentication is on"),
         (false, true) => {
-            Finding::ok("exposure", format!("authentication is off, and {addr} is reachable from here only"))
+            Diagnosis::ok("exposure", format!("authentication is off, and {addr} is reachable from here only"))
         }
-        (false, false) => Finding::fail(
+        (false, false) => Diagnosis::fail(
             "exposure",
             format!(
                 "authentication is off and {addr} is reachable from outside: anybody can send traffic and read every \
@@ -80,7 +80,7 @@ pub(super) fn exposure(settings: &Settings) -> Finding {
 }
 
 /// The provider, or the proxy on the way to it: its name, its port, its certificate. Stops at the first that fails.
-pub(super) fn upstream(settings: &Settings) -> Vec<Finding> {
+pub(super) fn upstream(settings: &Settings) -> Vec<Diagnosis> {
     let upstream = &settings.upstream;
     // Behind a proxy it is the proxy that has to be found; what lies behind it shows with the first request.
     let proxy = settings.egress.proxy.as_ref();
@@ -94,27 +94,27 @@ pub(super) fn upstream(settings: &Settings) -> Vec<Finding> {
         Ok(addresses) => addresses.collect(),
         Err(error) => {
             let text = format!("`{host}` cannot be resolved: {error}; correct {named_by} or the resolver");
-            found.push(Finding::fail("upstream dns", text));
+            found.push(Diagnosis::fail("upstream dns", text));
             return found;
         }
     };
     let shown: Vec<String> = addresses.iter().map(|addr| addr.ip().to_string()).collect();
-    found.push(Finding::ok("upstream dns", format!("{host} is {}", shown.join(", "))));
+    found.push(Diagnosis::ok("upstream dns", format!("{host} is {}", shown.join(", "))));
     let limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let stream = match connect(&addresses, limit) {
         Ok(stream) => stream,
         Err(error) => {
             let text =
                 format!("{target} cannot be connected to: {error}; is the provider up, does a firewall forbid it?");
-            found.push(Finding::fail("upstream tcp", text));
+            found.push(Diagnosis::fail("upstream tcp", text));
             return found;
         }
     };
-    found.push(Finding::ok("upstream tcp", format!("{target} accepts connections")));
+    found.push(Diagnosis::ok("upstream tcp", format!("{target} accepts connections")));
     if upstream.scheme == Scheme::Https && proxy.is_none() {
         found.push(match handshake(settings, upstream, stream, limit) {
-            Ok(version) => Finding::ok("upstream tls", format!("{} is verified, {version}", upstream.host)),
-            Err(error) => Finding::fail(
+            Ok(version) => Diagnosis::ok("upstream tls", format!("{} is verified, {version}", upstream.host)),
+            Err(error) => Diagnosis::fail(
                 "upstream tls",
                 format!("{target}: {error}; a provider with a private authority needs upstream_ca_file"),
             ),

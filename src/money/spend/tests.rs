@@ -160,7 +160,7 @@ fn what_was_spent_survives_a_restart_and_what_is_over_does_not() {
 fn of_a_deleted_tenant_nothing_is_handed_out_but_what_was_counted_since() {
     let spend = Arc::new(Spend::new());
     let (who, limits) = (tenant("a"), budgets(None, None));
-    let since = |rows: Vec<SpendRow>| rows.iter().map(|row| (row.since_s, row.spent_nano_usd)).collect::<Vec<_>>();
+    let since = |rows: Vec<KeptSpend>| rows.iter().map(|row| (row.since_s, row.spent_nano_usd)).collect::<Vec<_>>();
     let open = spend.reserve(who, "bot", &limits, &FREE, 7, NOON).unwrap();
     spend.erase(who, NOON);
     drop(open);

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::super::amazon::tests::encode;
 use super::*;
+use crate::codec::amazon::encode;
 
 fn event(name: &str, payload: &Value) -> Vec<u8> {
     encode(
@@ -79,7 +79,7 @@ fn reads_a_converse_stream() {
 fn a_converse_stream_is_complete_with_its_metadata_only() {
     let stream = converse_stream();
     for length in 0..stream.len() {
-        let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::AmazonEvents, None, MAX);
+        let mut reader = AnswerReader::new(AnswerKind::AmazonEvents, None, MAX);
         reader.feed(&stream[..length]);
         assert!(!reader.is_complete(), "{length} of {} bytes", stream.len());
     }

@@ -55,7 +55,7 @@ fn counters_count_however_they_are_written() {
 
 /// What is left of an answer there was no room for.
 fn kept_little(kind: AnswerKind, body: &str) -> Answer {
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, kind, None, MAX);
+    let mut reader = AnswerReader::new(kind, None, MAX);
     for (at, piece) in body.as_bytes().chunks(5_000).enumerate() {
         if at == 1 {
             reader.keep_less();
@@ -99,7 +99,7 @@ fn a_stream_without_room_is_followed_to_its_counters() {
 #[test]
 fn of_a_document_there_is_no_time_for_the_end_is_read() {
     let document = json!({"choices": [{"message": {"content": "word ".repeat(20_000)}}], "usage": {"prompt_tokens": 3, "completion_tokens": 9}}).to_string();
-    let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::Json, None, MAX);
+    let mut reader = AnswerReader::new(AnswerKind::Json, None, MAX);
     reader.feed(document.as_bytes());
     reader.keep_end();
     let answer = reader.finish();

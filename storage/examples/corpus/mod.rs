@@ -90,5 +90,7 @@ fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
         tags: std::collections::BTreeMap::new(),
         events: Vec::new(),
         agent_actions: Vec::new(),
+        parts: Vec::new(),
+        attributes: weir_storage::record::Attributes::default(),
     }
 }

@@ -9,17 +9,23 @@ use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, Timestamp};
 
 use super::bytes::{Packer, Unpacker};
 use super::{Columns, Damaged};
-use crate::record::{AgentAction, SpanEvent, SpanRecord};
+use crate::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
 
 const STREAMING: u8 = 1;
 const TOKENS_ESTIMATED: u8 = 2;
 /// The model stands in the body, behind everything else: its column says only that it is one of many.
 const MODEL_WITHIN: u8 = 4;
+/// Attributes stand behind all of that, each as its name and its JSON text.
+const ATTRIBUTES: u8 = 8;
 
 pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
     let model = span.model.as_ref().filter(|_| model_within);
-    let flags =
-        [(span.streaming, STREAMING), (span.tokens_estimated, TOKENS_ESTIMATED), (model.is_some(), MODEL_WITHIN)];
+    let flags = [
+        (span.streaming, STREAMING),
+        (span.tokens_estimated, TOKENS_ESTIMATED),
+        (model.is_some(), MODEL_WITHIN),
+        (!span.attributes.is_empty(), ATTRIBUTES),
+    ];
     to.byte(flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag));
     to.zigzag(span.end_time.micros() - span.start_time.micros());
     to.optional(span.parent_span_id, |to, id| to.uuid(id.uuid()));
@@ -61,6 +67,13 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
     }
     if let Some(model) = model {
         to.text(model);
+    }
+    if !span.attributes.is_empty() {
+        to.varint(span.attributes.iter().len() as u64);
+        for (name, value) in span.attributes.iter() {
+            to.text(name);
+            to.text(&value.to_string());
+        }
     }
 }
 
@@ -164,6 +177,8 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRe
         })?,
         agent_actions: from.list(|from| unpack_action(from, start))?,
         model: if flags & MODEL_WITHIN == 0 { columns.model } else { Some(from.text()?) },
+        attributes: if flags & ATTRIBUTES == 0 { Attributes::default() } else { attributes(from)? },
+        parts: Vec::new(),
         trace_id: columns.trace_id,
         span_id: columns.span_id,
         tenant_id: columns.tenant_id,
@@ -172,6 +187,15 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRe
         provider: columns.provider.into(),
         security_score: columns.score,
     })
+}
+
+fn attributes(from: &mut Unpacker<'_>) -> Result<Attributes, Damaged> {
+    let mut attributes = Attributes::default();
+    for (name, value) in from.pairs()? {
+        let value = serde_json::from_str(&value).map_err(|_| Damaged)?;
+        attributes.insert(name, value).map_err(|_| Damaged)?;
+    }
+    Ok(attributes)
 }
 
 fn after(start: Timestamp, from: &mut Unpacker<'_>) -> Result<Timestamp, Damaged> {
@@ -207,6 +231,7 @@ fn unpack_finding(from: &mut Unpacker<'_>, start: Timestamp) -> Result<Finding, 
             _ => return Err(Damaged),
         },
         requires_alert: flag(from)?,
+        part: None,
         confidence: from.float()?,
         detected_at: after(start, from)?,
         span: from.optional(|from| Ok(ByteSpan { start: offset(from)?, end: offset(from)? }))?,

@@ -195,6 +195,8 @@ pub(crate) fn sample_span() -> SpanRecord {
         tags: std::collections::BTreeMap::new(),
         events: Vec::new(),
         agent_actions: Vec::new(),
+        parts: Vec::new(),
+        attributes: crate::record::Attributes::default(),
     }
 }
 

@@ -18,7 +18,7 @@ fn takes_items_up_to_the_bound_and_not_one_more() {
     for _ in 0..3 {
         queue.push(span(0)).unwrap();
     }
-    assert_eq!(queue.push(span(0)), Err(Dropped::QueueFull));
+    assert_eq!(queue.push(span(0)).unwrap_err().reason, Dropped::QueueFull);
     assert_eq!((queue.items(), queue.bytes()), (3, 3 * bare()));
     assert_eq!(queue.dropped_full.load(Ordering::Relaxed), 1);
 }
@@ -27,7 +27,7 @@ fn takes_items_up_to_the_bound_and_not_one_more() {
 fn takes_bytes_up_to_the_bound_and_not_one_more() {
     let queue = Queue::new(64, 2 * bare() + 1000);
     queue.push(span(600)).unwrap();
-    assert_eq!(queue.push(span(401)), Err(Dropped::QueueFull));
+    assert_eq!(queue.push(span(401)).unwrap_err().reason, Dropped::QueueFull);
     assert_eq!(queue.bytes(), bare() + 600);
     queue.push(span(400)).unwrap();
     assert_eq!(queue.bytes(), 2 * bare() + 1000);
@@ -40,7 +40,7 @@ fn bytes_stay_counted_until_they_are_released() {
     queue.push(span(10)).unwrap();
     let taken = queue.pop().unwrap();
     assert_eq!(taken.bytes, bare() + 10);
-    assert_eq!(queue.push(span(0)), Err(Dropped::QueueFull), "the batch being written counts");
+    assert_eq!(queue.push(span(0)).unwrap_err().reason, Dropped::QueueFull, "the batch being written counts");
     queue.release(taken.bytes);
     queue.push(span(0)).unwrap();
 }
@@ -49,7 +49,7 @@ fn bytes_stay_counted_until_they_are_released() {
 fn a_closed_queue_takes_nothing() {
     let queue = Queue::new(4, usize::MAX);
     queue.close();
-    assert_eq!(queue.push(span(0)), Err(Dropped::Closed));
+    assert_eq!(queue.push(span(0)).unwrap_err().reason, Dropped::Closed);
     assert_eq!((queue.items(), queue.bytes()), (0, 0));
     assert_eq!(queue.dropped_closed.load(Ordering::Relaxed), 1);
 }
@@ -58,7 +58,7 @@ fn a_closed_queue_takes_nothing() {
 fn what_comes_after_the_writer_has_left_is_counted() {
     let queue = Queue::new(4, usize::MAX);
     queue.leave();
-    assert_eq!(queue.push(span(7)), Err(Dropped::Closed));
+    assert_eq!(queue.push(span(7)).unwrap_err().reason, Dropped::Closed);
     assert_eq!((queue.items(), queue.bytes()), (0, 0));
     assert_eq!(queue.dropped_closed.load(Ordering::Relaxed), 1);
     assert!(!queue.flush(Duration::from_secs(60)), "nobody is left to answer");

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, params_from_iter};
 
-use super::pool::Stop;
 use super::read::Filter;
+use super::readers::Stop;
 use super::tallies::Key;
 use crate::actions::{ActionsSummary, TOP_ACTIONS_MAX, TopAction};
 

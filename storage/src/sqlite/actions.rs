@@ -4,22 +4,23 @@
 //! findings and the filters by score see it.
 
 use rusqlite::{Connection, OptionalExtension};
-use weir_config::vocab::{Finding, SpanId, TenantId, TraceId, score};
+use weir_config::vocab::{SpanId, TenantId, TraceId, score};
 
 use super::action_sums;
 use super::erase::with_actions;
 use super::intern::find_tenant;
-use super::pool::Stop;
 use super::read::{self, Filter};
+use super::readers::Stop;
+use super::reads::Reads;
 use super::tallies::{Key, Weight};
 use super::tx::Tx;
 use crate::actions::ActionsSummary;
+use crate::change::ReportedAction;
 use crate::encode;
-use crate::error::{NotWritten, ReadError};
+use crate::error::ReadError;
 use crate::query::SpanFilter;
 use crate::queue::{weigh_action, weigh_finding};
-use crate::record::{AgentAction, SpanRecord};
-use crate::store::Store;
+use crate::record::SpanRecord;
 use crate::writer::WriteError;
 
 /// Actions a span takes: they are shown with it, so their number bounds what reading one span costs.
@@ -71,7 +72,15 @@ impl Tx<'_> {
             .optional()
     }
 
-    fn add_action(&mut self, owner: &Owner, action: &AgentAction, findings: &[Finding]) -> Result<(), WriteError> {
+    /// Puts an action in its span; `None` when the tenant has no such trace or span.
+    pub(super) fn add_reported(&mut self, reported: &ReportedAction) -> Result<Option<SpanId>, WriteError> {
+        let Some(owner) = self.owner(reported.tenant, reported.trace, reported.span)? else { return Ok(None) };
+        self.add_action(&owner, reported)?;
+        Ok(Some(owner.span_id))
+    }
+
+    fn add_action(&mut self, owner: &Owner, reported: &ReportedAction) -> Result<(), WriteError> {
+        let ReportedAction { action, findings, .. } = reported;
         let present: i64 = self
             .conn
             .prepare_cached("SELECT count(*) FROM actions WHERE span = ?1")?
@@ -130,32 +139,9 @@ impl Tx<'_> {
     }
 }
 
-impl Store {
-    /// Stores an action a client reported, with what was found in it, in a span of the trace: the named one, or the
-    /// latest. `None` when the tenant has no such trace or span. It is durable when this returns.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn add_action(
-        &self,
-        tenant: TenantId,
-        trace: TraceId,
-        span: Option<SpanId>,
-        action: AgentAction,
-        findings: Vec<Finding>,
-    ) -> Result<Option<SpanId>, NotWritten> {
-        self.write("write_action", move |tx| {
-            let Some(owner) = tx.owner(tenant, trace, span)? else { return Ok(None) };
-            tx.add_action(&owner, &action, &findings)?;
-            Ok(Some(owner.span_id))
-        })
-    }
-
+impl Reads<'_> {
     /// Reported actions of the spans that match, in sum.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn actions_summary(&self, tenant: TenantId, asked: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+    pub(crate) fn actions_summary(&self, tenant: TenantId, asked: &SpanFilter) -> Result<ActionsSummary, ReadError> {
         self.ask("read_actions", |conn| {
             let mut summary = ActionsSummary {
                 total_spans: 0,

@@ -2,24 +2,21 @@
 //!
 //! Each line has a place in its tenant's list (`nth`), by which pages are found. What makes a line fit is `chain`'s matter.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, Row};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::paging::first_place;
-use super::pool::Stop;
+use super::readers::Stop;
+use super::reads::{Reads, Snapshot};
 use super::tx::Tx;
 use crate::audit::{AuditEntry, AuditEvent, Line, Link, hex};
-use crate::compliance::Events;
-use crate::courtesy;
-use crate::error::{NotWritten, ReadError};
+use crate::error::ReadError;
 use crate::query::{Page, Paged};
-use crate::store::{Store, effective};
+use crate::reports::{EVENTS_MAX, EventsOfPeriod};
 use crate::writer::WriteError;
 
-/// Lines of a period given at most.
-const PERIOD_LINES: usize = 10_000;
 pub(super) const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
 const INSERT: &str = "INSERT INTO audit (seq, at_us, tenant, actor, action, target, detail, hash, nth) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?3 IS NULL, 0, \
@@ -27,7 +24,7 @@ const INSERT: &str = "INSERT INTO audit (seq, at_us, tenant, actor, action, targ
 
 impl Tx<'_> {
     /// Writes an event down as part of this change; gives its position in the log.
-    pub(crate) fn audit(&mut self, event: &AuditEvent) -> Result<u64, WriteError> {
+    pub(super) fn audit(&mut self, event: &AuditEvent) -> Result<u64, WriteError> {
         let (former_seq, former) = head(self.conn)?;
         let detail = serde_json::to_string(&event.detail).map_err(|error| WriteError::Row(error.to_string()))?;
         let seq = former_seq + 1;
@@ -83,98 +80,57 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<AuditEntry> {
     })
 }
 
-/// Lines of a period that concern a tenant, or the whole service. They are read slice by slice: who reads them may get little
-/// CPU, and what was read once is not read again.
-pub(super) struct Period {
-    tenant: TenantId,
-    start_us: i64,
-    end_us: i64,
-    /// With their places, 0 where they are the whole service's.
-    read: Vec<(AuditEntry, u64)>,
-    /// Lines of the whole service among them.
-    of_service: usize,
-    /// The tenant's line up to which its log was read; `None` when it was read to the end.
-    nth: Option<i64>,
-    /// The same for the whole service's, by time and position.
-    after: (i64, i64),
-}
-
-impl Period {
-    pub(super) fn new(tenant: TenantId, start_us: i64, end_us: i64) -> Self {
-        let (read, of_service, nth, after) = (Vec::new(), 0, Some(0), (start_us, i64::MIN));
-        Self { tenant, start_us, end_us, read, of_service, nth, after }
-    }
-
-    /// Reads on until that moment; false when there is nothing left to read.
-    pub(super) fn go_on(&mut self, conn: &Connection, until: Instant) -> Result<bool, Stop> {
-        // Each has an index of its own.
-        if let Some(nth) = self.nth {
-            let sql = format!(
-                "SELECT {COLUMNS}, nth FROM audit INDEXED BY audit_by_tenant WHERE tenant = ?1 AND nth > ?2 ORDER BY nth"
-            );
-            let mut statement = conn.prepare_cached(&sql)?;
-            let mut rows = statement.query((self.tenant.as_bytes().as_slice(), nth))?;
-            while self.read.len() <= PERIOD_LINES
-                && let Some(row) = rows.next()?
-            {
-                courtesy::turn();
-                let nth: i64 = row.get(8)?;
-                if (self.start_us..self.end_us).contains(&row.get(1)?) {
-                    self.read.push((entry(row)?, nth.unsigned_abs()));
-                }
-                self.nth = Some(nth);
-                if Instant::now() >= until {
-                    return Ok(true);
-                }
-            }
-            self.nth = None;
-        }
+/// Reads on until that moment; false when there is nothing left to read.
+fn read_on(events: &mut EventsOfPeriod, conn: &Snapshot<'_>, until: Instant) -> Result<bool, Stop> {
+    // Each has an index of its own.
+    if let Some(nth) = events.nth {
         let sql = format!(
-            "SELECT {COLUMNS} FROM audit INDEXED BY audit_of_service \
-             WHERE tenant IS NULL AND (at_us, seq) > (?1, ?2) AND at_us < ?3 ORDER BY at_us, seq"
+            "SELECT {COLUMNS}, nth FROM audit INDEXED BY audit_by_tenant WHERE tenant = ?1 AND nth > ?2 ORDER BY nth"
         );
         let mut statement = conn.prepare_cached(&sql)?;
-        let mut rows = statement.query((self.after.0, self.after.1, self.end_us))?;
-        while self.of_service <= PERIOD_LINES
+        let mut rows = statement.query((events.tenant.as_bytes().as_slice(), nth))?;
+        while events.read.len() <= EVENTS_MAX
             && let Some(row) = rows.next()?
         {
-            courtesy::turn();
-            self.read.push((entry(row)?, 0));
-            self.of_service += 1;
-            self.after = (row.get(1)?, row.get(0)?);
+            conn.pause();
+            let nth: i64 = row.get(8)?;
+            if (events.start_us..events.end_us).contains(&row.get(1)?) {
+                events.read.push((entry(row)?, nth.unsigned_abs()));
+            }
+            events.nth = Some(nth);
             if Instant::now() >= until {
                 return Ok(true);
             }
         }
-        Ok(false)
+        events.nth = None;
     }
-
-    /// What was read, oldest first. It is handed over: there is nothing left then.
-    pub(super) fn hand_over(&mut self) -> Events {
-        let mut read = std::mem::take(&mut self.read);
-        read.sort_by_key(|(line, _)| line.seq);
-        let truncated = read.len() > PERIOD_LINES;
-        read.truncate(PERIOD_LINES);
-        let (lines, places) = read.into_iter().unzip();
-        Events { lines, places, truncated }
+    let sql = format!(
+        "SELECT {COLUMNS} FROM audit INDEXED BY audit_of_service \
+         WHERE tenant IS NULL AND (at_us, seq) > (?1, ?2) AND at_us < ?3 ORDER BY at_us, seq"
+    );
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query((events.after.0, events.after.1, events.end_us))?;
+    while events.of_service <= EVENTS_MAX
+        && let Some(row) = rows.next()?
+    {
+        conn.pause();
+        events.read.push((entry(row)?, 0));
+        events.of_service += 1;
+        events.after = (row.get(1)?, row.get(0)?);
+        if Instant::now() >= until {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }
 
-impl Store {
-    /// Writes an administrative event down. It is durable when this returns.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn audit(&self, event: AuditEvent) -> Result<u64, NotWritten> {
-        self.write("write_audit", move |tx| tx.audit(&event))
+impl Reads<'_> {
+    pub(crate) fn read_events(&self, events: &mut EventsOfPeriod, slice: Duration) -> Result<bool, ReadError> {
+        self.ask("read_audit", |conn| read_on(events, conn, Instant::now() + slice))
     }
 
     /// Lines of the log, newest first: those of one tenant, or all.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
-        let page = effective(page);
+    pub(crate) fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
         self.ask("read_audit", |conn| {
             let (total, data): (i64, Vec<AuditEntry>) = if let Some(tenant) = tenant {
                 let id = tenant.as_bytes().as_slice();

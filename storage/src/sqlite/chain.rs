@@ -1,39 +1,39 @@
 //! Checks the chain of the audit log, and remembers how far it was found whole.
 //!
 //! A line's place in its tenant's list (`nth`) is not part of the hash and is checked beside it: every line but a tenant's
-//! first has one before it, on the place before. Invariants: no lock is held while the file is read, because who reads may
+//! first has one before it, on the place before. Invariants: no lock is held while the file is read, because a reader may
 //! get little CPU; and what was found bad is not relied on again before the whole log was found whole.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension};
 use weir_config::vocab::Timestamp;
 
 use super::audit::{COLUMNS, head};
-use super::pool::Stop;
+use super::readers::Stop;
+use super::reads::{Reads, Snapshot};
 use crate::audit::{AuditCheck, AuditEntry, Line, Link, hex};
-use crate::courtesy;
 use crate::error::ReadError;
-use crate::store::Store;
 
 /// How long one read goes on: a check of a long log must not hold a snapshot for long, and one that gets little CPU goes on
 /// with where it ended.
 const SLICE: Duration = Duration::from_millis(100);
 /// How long a check of every line is relied on, before the next one that is asked for looks at every line again.
 const WHOLE_EVERY: Duration = Duration::from_secs(600);
-/// How long who asks for a check waits for another one to end, to rely on it. Its thread may get little CPU.
+/// How long a caller that asks for a check waits for another one to end, to rely on it. Its thread may get little CPU.
 const OTHERS_CHECK: Duration = Duration::from_secs(2);
 /// The hash of every so many lines is remembered from the check of the whole log, and a line that is shown is checked with
-/// all lines between two of them: a line whose own hash was made anew does not fit there.
+/// all lines between two of them: a line whose own hash was computed again does not fit there.
 const MARK_EVERY: i64 = 64;
 /// A line's place, and the line that stands on the place before.
 const PLACE: &str = "nth, (SELECT seq FROM audit b WHERE b.tenant = a.tenant AND b.nth = a.nth - 1)";
 
 /// How far the log was found whole, and when.
 #[derive(Clone, Default)]
-pub(crate) struct Verified {
+struct Verified {
     /// Grows with every change: tells who checked meanwhile that somebody else came first.
     version: u64,
     chain: Arc<Chain>,
@@ -48,26 +48,32 @@ struct Reliance {
     whole_at: Timestamp,
 }
 
-impl Store {
+/// What is known of the audit log beside what stands in it.
+#[derive(Default)]
+pub(crate) struct Auditor {
+    /// How far the log was found whole. Held for a moment, never while the database is read.
+    verified: Mutex<Verified>,
+    /// Held while the log is checked for somebody; nobody waits for it for long.
+    checking: Mutex<()>,
+}
+
+impl Reads<'_> {
     /// Goes through the whole log and says whether a line was altered, removed or put in.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn check_audit(&self) -> Result<AuditCheck, ReadError> {
-        self.check_whole(None)
+    pub(crate) fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        self.check_whole()
     }
 
-    fn check_whole(&self, deadline: Option<Instant>) -> Result<AuditCheck, ReadError> {
-        let known = self.inner.verified.lock().clone();
+    fn check_whole(&self) -> Result<AuditCheck, ReadError> {
+        let known = self.auditor.verified.lock().clone();
         let (until, whole_at) = (Instant::now() + WHOLE_EVERY, Timestamp::now());
         let mut chain = Chain::default();
-        let mut bad = self.follow(&mut chain, deadline)?;
+        let mut bad = self.follow(&mut chain)?;
         if bad.is_none() && !self.ask("check_audit", |conn| Ok(none_lacks(conn)?))? {
             // All that is left for it is a line before the first.
             bad = Some(1);
         }
         if bad.is_none() {
-            // What was found whole once must be there still: the log may have been written anew.
+            // What was found whole once must be there still: the log may have been rewritten.
             let stands = self.ask("check_audit", |conn| known.chain.stands(conn))?;
             bad = known.chain.departs(&chain, stands);
         }
@@ -75,7 +81,7 @@ impl Store {
         if bad.is_some() {
             self.doubt();
         } else {
-            let mut verified = self.inner.verified.lock();
+            let mut verified = self.auditor.verified.lock();
             if verified.version == known.version {
                 let reliance = Some(Reliance { until, whole_at });
                 *verified = Verified { version: known.version + 1, chain: Arc::new(chain), reliance };
@@ -87,41 +93,33 @@ impl Store {
     /// The same, relying on the last check of the whole log where that is no older than ten minutes: what is younger than
     /// it is checked, that it still ends where it ended, that no line was taken out, and the lines of `shown`, which somebody
     /// is about to see, with those around them.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
-        // Who comes meanwhile relies on this check, unless it takes long.
-        let _turn = self.inner.checking.try_lock_for(OTHERS_CHECK);
-        self.check_audit_meanwhile(shown, None)
+    pub(crate) fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        // A caller that comes meanwhile relies on this check, unless it takes long.
+        let _turn = self.auditor.checking.try_lock_for(OTHERS_CHECK);
+        self.check_audit_aside(shown)
     }
 
-    /// The same for who lets nobody wait; where it takes longer than until `deadline`, it timed out.
-    pub(super) fn check_audit_meanwhile(
-        &self,
-        shown: &[AuditEntry],
-        deadline: Option<Instant>,
-    ) -> Result<AuditCheck, ReadError> {
-        let known = self.inner.verified.lock().clone();
+    /// The same; nobody waits for this check.
+    pub(crate) fn check_audit_aside(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        let known = self.auditor.verified.lock().clone();
         let Some(reliance) = known.reliance.filter(|reliance| Instant::now() < reliance.until) else {
-            return self.check_whole(deadline);
+            return self.check_whole();
         };
         let whole = self.ask("check_audit", |conn| Ok(known.chain.stands(conn)? && none_lacks(conn)?))?
-            && self.all(shown, deadline, is_linked)?
-            && self
-                .all(&known.chain.stretches_of(shown), deadline, |conn, stretch| known.chain.holds(conn, *stretch))?;
+            && self.all(shown, |conn, line| is_linked(conn, line))?
+            && self.all(&known.chain.stretches_of(shown), |conn, stretch| known.chain.holds(conn, *stretch))?;
         let mut further = known.chain.end();
-        if !whole || self.follow(&mut further, deadline)?.is_some() {
+        if !whole || self.follow(&mut further)?.is_some() {
             self.doubt();
             // Which line is the first bad one, only a check of the whole log can tell.
-            return self.check_whole(deadline);
+            return self.check_whole();
         }
         let found = further.found(None, reliance.whole_at);
         let Verified { version, chain, .. } = known;
         if further.seq > chain.seq {
             // Else the marks would be copied.
             drop(chain);
-            let mut verified = self.inner.verified.lock();
+            let mut verified = self.auditor.verified.lock();
             if verified.version == version {
                 verified.version += 1;
                 Arc::make_mut(&mut verified.chain).go_on(further);
@@ -132,25 +130,19 @@ impl Store {
 
     /// Nobody relies on an earlier check any more, nor on one that has begun.
     fn doubt(&self) {
-        let mut verified = self.inner.verified.lock();
+        let mut verified = self.auditor.verified.lock();
         verified.version += 1;
         verified.reliance = None;
     }
 
     /// Whether all of these hold, asked slice by slice.
-    fn all<T>(
-        &self,
-        of: &[T],
-        deadline: Option<Instant>,
-        holds: impl Fn(&Connection, &T) -> Result<bool, Stop>,
-    ) -> Result<bool, ReadError> {
+    fn all<T>(&self, of: &[T], holds: impl Fn(&Snapshot<'_>, &T) -> Result<bool, Stop>) -> Result<bool, ReadError> {
         let mut left = of;
         while !left.is_empty() {
-            in_time(deadline)?;
             let all = self.ask("check_audit", |conn| {
                 let until = Instant::now() + SLICE;
                 while let [next, others @ ..] = left {
-                    courtesy::turn();
+                    conn.pause();
                     if !holds(conn, next)? {
                         return Ok(false);
                     }
@@ -169,24 +161,15 @@ impl Store {
     }
 
     /// Follows the chain to the log's end; gives the first bad position.
-    fn follow(&self, chain: &mut Chain, deadline: Option<Instant>) -> Result<Option<i64>, ReadError> {
+    fn follow(&self, chain: &mut Chain) -> Result<Option<i64>, ReadError> {
         // Lines are only ever added, so what was checked in one read stays checked.
         loop {
-            in_time(deadline)?;
             match self.ask("check_audit", |conn| chain.follow(conn))? {
                 Step::Bad(seq) => return Ok(Some(seq)),
                 Step::Paused => {}
                 Step::End => return Ok(None),
             }
         }
-    }
-}
-
-/// Whether there is time left for another read. Who sets a deadline goes on later, and shows nobody by how much it was missed.
-pub(super) fn in_time(deadline: Option<Instant>) -> Result<(), ReadError> {
-    match deadline.and_then(|deadline| Instant::now().checked_duration_since(deadline)) {
-        Some(late) => Err(ReadError::TimedOut { limit_ms: late.as_millis() as u64 }),
-        None => Ok(()),
     }
 }
 
@@ -216,7 +199,7 @@ impl Chain {
     }
 
     /// Checks some further lines, at the end also that it is the log's.
-    fn follow(&mut self, conn: &Connection) -> Result<Step, Stop> {
+    fn follow(&mut self, conn: &Snapshot<'_>) -> Result<Step, Stop> {
         match self.advance(conn, None, Instant::now() + SLICE)? {
             Step::End if head(conn)? != (self.seq, self.link) => Ok(Step::Bad(self.seq + 1)),
             step => Ok(step),
@@ -224,13 +207,13 @@ impl Chain {
     }
 
     /// Goes on until that moment, over at most so many lines.
-    fn advance(&mut self, conn: &Connection, lines: Option<i64>, until: Instant) -> Result<Step, Stop> {
+    fn advance(&mut self, conn: &Snapshot<'_>, lines: Option<i64>, until: Instant) -> Result<Step, Stop> {
         let sql = format!("SELECT {COLUMNS}, {PLACE} FROM audit a WHERE seq > ?1 ORDER BY seq LIMIT ?2");
         let mut statement = conn.prepare_cached(&sql)?;
         // To SQLite a negative limit is none.
         let mut rows = statement.query((self.seq, lines.unwrap_or(-1)))?;
         while let Some(row) = rows.next()? {
-            courtesy::turn();
+            conn.pause();
             let expected = self.seq + 1;
             let target = row.get_ref(5)?;
             let line = Line {
@@ -271,7 +254,7 @@ impl Chain {
     }
 
     /// Whether the lines after mark number `stretch`, up to the next one, are as they were.
-    fn holds(&self, conn: &Connection, stretch: i64) -> Result<bool, Stop> {
+    fn holds(&self, conn: &Snapshot<'_>, stretch: i64) -> Result<bool, Stop> {
         let mark = |at: i64| usize::try_from(at).ok().and_then(|at| self.marks.get(at)).copied();
         let from = stretch * MARK_EVERY;
         let to = self.seq.min(from + MARK_EVERY);

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ffi};
 
-use super::ballast::Ballast;
+use super::eviction::Eviction;
+use super::file_id::{self, FileId};
 use super::home::Home;
-use super::identity::{self, Identity};
 use super::intern::Interner;
-use super::shares::Giver;
+use super::reserve::Reserve;
 use super::tallies::Tallies;
 use super::tx::Tx;
 use super::{migrate, open, rows};
 use crate::encode::Encoder;
 use crate::error::OpenError;
-use crate::order::Job;
+use crate::order::Order;
 use crate::queue::Queued;
 use crate::retention::Policy;
 use crate::writer::{Engine, WriteError};
@@ -28,10 +28,11 @@ const LOOK_EVERY: u32 = 16;
 /// The log is copied before it holds more than this part of the free room: copying makes the file grow, and one more
 /// transaction makes the log grow. A log that has taken all the room can do neither, and nobody but us could free it.
 const LOG_PART: i64 = 4;
-/// Overlapping readers keep a log from ever being begun anew, whatever was copied. From this many times its bound on, the
-/// writer waits for those that read now; who comes meanwhile reads beside the log.
+/// Overlapping readers keep a log from ever being restarted, whatever was copied. From this many times its bound on, the
+/// writer waits for those that read now; one that comes meanwhile reads beside the log.
 const LOG_OVERGROWN: i64 = 4;
-/// How long it waits for them, and how long it then leaves them alone: spans queue meanwhile.
+/// How long it waits for them, and how long it then leaves them alone, or until the log has grown by its bound once more: spans queue
+/// meanwhile.
 const READERS_WAIT: Duration = Duration::from_millis(200);
 const READERS_REST: Duration = Duration::from_secs(3);
 /// A log of this size is left alone however little room there is.
@@ -49,7 +50,7 @@ pub(crate) struct SqliteEngine {
     pub(super) page_bytes: i64,
     batches: u32,
     /// The file `conn` was opened on.
-    file: Option<Identity>,
+    file: Option<FileId>,
     /// The last failure was an I/O error: the file is checked before it is trusted again.
     suspect: bool,
     /// The disk was full: as soon as there is room, the log is emptied, because a log that fills the disk can neither
@@ -57,18 +58,22 @@ pub(crate) struct SqliteEngine {
     was_full: bool,
     /// The log could not be copied the last time; said once.
     log_stuck: bool,
-    /// When the readers were waited for in vain, the last time.
-    waited: Option<Instant>,
+    /// When the readers were waited for in vain, the last time, and how many bytes the log then held.
+    waited: Option<(Instant, i64)>,
     pub(super) policy: Arc<Policy>,
-    pub(super) ballast: Ballast,
+    pub(super) reserve: Reserve,
     /// When rows past their age were last looked for, and none was found.
     pub(super) aged_looked: Option<Instant>,
+    /// Bytes that may still be written before the bound is looked at again; nothing when other things than spans were written.
+    pub(super) headroom: i64,
+    /// Bytes of spans written since the log's size was last looked at.
+    written_since_look: i64,
     /// It was said that the database is over its bound with what is not removed for it.
     pub(super) beyond_told: bool,
-    /// Who gives while there is too little room.
-    pub(super) giver: Option<Giver>,
-    /// When somebody who gives was last looked for, and each tenant held no more than it keeps in any case.
-    pub(super) giver_looked: Option<Instant>,
+    /// Whose spans are evicted while there is too little room.
+    pub(super) eviction: Option<Eviction>,
+    /// When a tenant to evict from was last looked for, and each held no more than it keeps in any case.
+    pub(super) eviction_looked: Option<Instant>,
     /// When tenants over their bound were last looked for, and none was found.
     pub(super) shares_looked: Option<Instant>,
     /// Rows of a deleted tenant have been erased since the log was last emptied.
@@ -99,17 +104,19 @@ impl SqliteEngine {
             tallies: Tallies::default(),
             page_bytes,
             batches: 0,
-            file: identity::now(home),
+            file: file_id::now(home),
             suspect: false,
             was_full: false,
             log_stuck: false,
             waited: None,
             policy,
-            ballast: Ballast::beside(path),
+            reserve: Reserve::beside(path),
             aged_looked: None,
+            headroom: 0,
+            written_since_look: 0,
             beyond_told: false,
-            giver: None,
-            giver_looked: None,
+            eviction: None,
+            eviction_looked: None,
             shares_looked: None,
             purge_due: true,
             purged: None,
@@ -121,7 +128,7 @@ impl SqliteEngine {
         &mut self,
         change: impl FnOnce(&mut Tx<'_>) -> Result<(), WriteError>,
     ) -> Result<(), WriteError> {
-        if self.conn.is_some() && identity::now(&self.home) != self.file {
+        if self.conn.is_some() && file_id::now(&self.home) != self.file {
             // What went into the former file since its removal is lost with it; nothing more must.
             self.conn = None;
             self.suspect = true;
@@ -151,7 +158,7 @@ impl SqliteEngine {
         self.suspect |= matches!(error, WriteError::Damage(_));
         if matches!(error, WriteError::Full(_)) {
             self.was_full = true;
-            self.ballast.release();
+            self.reserve.release();
         }
         Err(error)
     }
@@ -173,13 +180,21 @@ impl SqliteEngine {
             self.was_full = !self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
             return;
         }
-        let room = i64::try_from(self.ballast.room()).unwrap_or(i64::MAX);
+        let room = i64::try_from(self.reserve.room()).unwrap_or(i64::MAX);
         let bound = (room / LOG_PART).clamp(LOG_BYTES_MIN, LOG_BYTES_MAX);
-        let look = idle || room < ROOM_SCARCE || self.batches.is_multiple_of(LOOK_EVERY);
+        // Sixteen batches may be few bytes, and one may be many.
+        let look = idle
+            || room < ROOM_SCARCE
+            || self.batches.is_multiple_of(LOOK_EVERY)
+            || self.written_since_look > LOG_BYTES_MAX / 4;
         let bytes = if look { self.log_bytes().unwrap_or(0) } else { 0 };
-        if bytes > LOG_OVERGROWN * bound && self.waited.is_none_or(|waited| waited.elapsed() > READERS_REST) {
+        if look {
+            self.written_since_look = 0;
+        }
+        let rested = |(at, then): &(Instant, i64)| at.elapsed() > READERS_REST || bytes > then + bound;
+        if bytes > LOG_OVERGROWN * bound && self.waited.as_ref().is_none_or(rested) {
             let began = self.begin_log_anew();
-            self.waited = (!began).then(Instant::now);
+            self.waited = (!began).then(|| (Instant::now(), bytes));
         } else if idle || bytes > bound {
             self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
         }
@@ -241,12 +256,15 @@ impl Engine for SqliteEngine {
     fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
         if !self.has_room() {
             self.was_full = true;
-            self.ballast.release();
+            self.reserve.release();
             return Err(WriteError::Full(
                 "the disk is nearly full; what is left is kept for keys and the audit log".into(),
             ));
         }
         let mut left_out = 0;
+        let bytes = rows.iter().map(|row| row.bytes).sum();
+        self.take_headroom(rows.len(), bytes);
+        self.written_since_look += bytes as i64;
         self.transact(|tx| {
             left_out = rows::put_all(tx, rows.iter().map(|row| &*row.span))?;
             Ok(())
@@ -258,23 +276,26 @@ impl Engine for SqliteEngine {
 
     fn has_room(&self) -> bool {
         // A log that grew while there was room keeps its size until it is cut.
-        !self.home.is_file() || !self.ballast.is_scarce() || self.truncate_log() && !self.ballast.is_scarce()
+        !self.home.is_file() || !self.reserve.is_scarce() || self.truncate_log() && !self.reserve.is_scarce()
     }
 
     /// The stamp is kept in the header's `user_version`, which takes part in the transaction.
-    fn carry_out(&mut self, jobs: &mut [Box<dyn Job>], stamp: i32) -> Result<(), WriteError> {
+    fn carry_out(&mut self, orders: &mut [Order], stamp: i32) -> Result<(), WriteError> {
+        self.headroom = 0;
         // What a deletion removes is to leave the log, too.
-        self.purge_due |= jobs.iter().any(|job| job.operation() == "delete_tenant");
+        self.purge_due |= orders.iter().any(|order| order.change().removes_records());
         self.transact(|tx| {
             let last: i32 = tx.conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?;
             if last == stamp {
-                // The commit that was reported as failed is in the file, with the results the jobs still hold.
+                // The commit that was reported as failed is in the file, with the results the orders still hold.
                 return Ok(());
             }
             tx.conn.pragma_update(None, "user_version", stamp)?;
-            for job in jobs {
+            for order in orders {
                 tx.conn.prepare_cached("SAVEPOINT change")?.execute([])?;
-                match job.run(tx).and_then(|()| Ok(tx.tallies.store(tx.conn)?)) {
+                let answer =
+                    tx.make(order.change()).and_then(|answer| Ok(tx.tallies.store(tx.conn).map(|()| answer)?));
+                match order.made(answer) {
                     Ok(()) => {}
                     Err(WriteError::Row(_)) => {
                         tx.conn.prepare_cached("ROLLBACK TO change")?.execute([])?;
@@ -286,7 +307,9 @@ impl Engine for SqliteEngine {
                 tx.conn.prepare_cached("RELEASE change")?.execute([])?;
             }
             Ok(())
-        })
+        })?;
+        while !self.home.is_file() && self.erase_excess()? {}
+        Ok(())
     }
 
     /// Opens the file afresh, checks it after an I/O error, and proves that it takes writes. Where the log has no room
@@ -295,10 +318,11 @@ impl Engine for SqliteEngine {
         let home = self.home.clone();
         let _alone = home.alone();
         self.conn = None;
+        self.headroom = 0;
         self.interner.forget();
         self.tallies.forget();
         let failed = |error: OpenError| WriteError::Store(error.to_string());
-        let moved = identity::now(&self.home) != self.file;
+        let moved = file_id::now(&self.home) != self.file;
         if moved {
             open::touch(self.home.path()).map_err(failed)?;
         }
@@ -308,16 +332,16 @@ impl Engine for SqliteEngine {
         }
         if moved {
             migrate::apply(&mut conn, self.home.path(), true).map_err(failed)?;
-            self.file = identity::now(&self.home);
+            self.file = file_id::now(&self.home);
             let path = self.home.path().display();
-            tracing::warn!(%path, "the database file was removed or replaced: the one that is there now is used");
+            tracing::warn!(%path, "the database file was removed or replaced; continuing with the file that is there now");
         }
         open::keep_changes(&conn)?;
         self.conn = Some(conn);
         let mut proof = self.prove();
         if matches!(proof, Err(WriteError::Full(_))) {
             self.was_full = true;
-            self.ballast.release();
+            self.reserve.release();
             if self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)") {
                 self.was_full = false;
                 proof = self.prove();
@@ -331,9 +355,9 @@ impl Engine for SqliteEngine {
     }
 
     fn keep(&mut self) -> bool {
-        let more = self.keep_house().unwrap_or_else(|error| {
+        let more = self.housekeep().unwrap_or_else(|error| {
             // Nothing is lost: the rows are taken out later.
-            tracing::warn!(reason = error.reason(), "housekeeping of the store failed; trying on");
+            tracing::warn!(reason = error.reason(), "housekeeping of the store failed; will retry");
             false
         });
         if more || self.was_full {

@@ -15,8 +15,6 @@ use super::intern::find_tenant;
 use super::read;
 use super::tallies::{Key, Weight};
 use super::tx::Tx;
-use crate::error::NotWritten;
-use crate::store::Store;
 use crate::writer::WriteError;
 
 /// Spans taken out in one transaction.
@@ -124,6 +122,7 @@ impl Tx<'_> {
             .query_map(params_from_iter(values), |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
+        let mut gone = None;
         for id in &ids {
             let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1) \
                 FROM spans WHERE id = ?1";
@@ -144,6 +143,7 @@ impl Tx<'_> {
             weight.findings += taken.weight.findings;
             weight.bytes += taken.weight.bytes;
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
+            gone = gone.max(Some(*id));
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
             spans += 1;
             if ord == 0 {
@@ -153,6 +153,7 @@ impl Tx<'_> {
                 break;
             }
         }
+        self.note_gone(gone)?;
         for (tenant, trace_id) in beheaded {
             self.promote(tenant, &trace_id)?;
         }
@@ -181,7 +182,7 @@ impl Tx<'_> {
 
     /// Makes everything of a tenant unfindable and leaves it to be taken out. The integer is never given to another. What
     /// began before is not recorded any more, by whichever process.
-    pub(crate) fn forget_tenant(&mut self, tenant: TenantId) -> Result<(), WriteError> {
+    pub(super) fn forget_tenant(&mut self, tenant: TenantId) -> Result<(), WriteError> {
         let sql = "INSERT OR REPLACE INTO burials (id, tenant, at_us) \
             VALUES (1 + ifnull((SELECT max(id) FROM burials), 0), ?1, ?2)";
         self.conn.prepare_cached(sql)?.execute((tenant.as_bytes(), Timestamp::now().micros()))?;
@@ -204,6 +205,7 @@ impl Tx<'_> {
         let ids: Vec<i64> =
             conn.prepare_cached(sql)?.query_map((tenant, BATCH_ROWS), |row| row.get(0))?.collect::<Result<_, _>>()?;
         let mut room = Room::of_a_piece();
+        let mut gone = None;
         for id in &ids {
             if room.bytes <= 0 || !take_actions(conn, *id, &mut room)?.all {
                 break;
@@ -211,7 +213,9 @@ impl Tx<'_> {
             let sql = "DELETE FROM spans WHERE id = ?1 RETURNING length(body)";
             let bytes: i64 = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0))?;
             room.bytes -= bytes;
+            gone = gone.max(Some(*id));
         }
+        self.note_gone(gone)?;
         Ok(!ids.is_empty())
     }
 
@@ -278,15 +282,4 @@ pub(super) fn with_actions(conn: &Connection, span: i64, mut weight: Weight) -> 
         weight.bytes += actions::weight_bytes(row.get(1)?, row.get(2)?);
     }
     Ok(weight)
-}
-
-impl Store {
-    /// Deletes a tenant's traces, actions and reports. None of it can be found when this returns; the rows themselves
-    /// are taken out of the file soon after. The audit log stays.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {
-        self.write("delete_tenant", move |tx| tx.forget_tenant(tenant))
-    }
 }

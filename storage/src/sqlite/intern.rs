@@ -137,8 +137,11 @@ impl Interner {
         if !is_theirs && models.len() >= MODELS_MAX {
             return Ok((self.name(conn, OTHER_MODEL)?, true));
         }
+        if let Some(id) = known.filter(|_| is_theirs) {
+            return Ok((id, false));
+        }
         let id = self.name(conn, name)?;
-        if !is_theirs && let Some(models) = self.models.get_mut(&tenant) {
+        if let Some(models) = self.models.get_mut(&tenant) {
             self.models_count += usize::from(models.ids.insert(id));
         }
         Ok((id, false))
@@ -182,7 +185,7 @@ pub(super) fn deleted_us(conn: &Connection, tenant: TenantId) -> rusqlite::Resul
     let at_us: Option<i64> = conn.prepare_cached(sql)?.query_row([tenant.as_bytes()], |row| row.get(0)).optional()?;
     if at_us.is_some_and(is_ahead) {
         let now_us = Timestamp::now().micros();
-        tracing::warn!(%tenant, "a tenant was deleted while the clock was ahead: its deletion is taken as made now");
+        tracing::warn!(%tenant, "a tenant was deleted while the clock was ahead; its deletion now counts from this moment");
         conn.prepare_cached("UPDATE burials SET at_us = ?2 WHERE tenant = ?1")?.execute((tenant.as_bytes(), now_us))?;
         return Ok(Some(now_us));
     }

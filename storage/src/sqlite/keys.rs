@@ -9,12 +9,14 @@ use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
 use super::intern::find_tenant;
 use super::paging::first_place;
-use super::pool::Stop;
+use super::readers::Stop;
+use super::reads::Reads;
+use super::tx::Tx;
 use crate::audit::AuditEvent;
-use crate::error::{NotWritten, ReadError};
-use crate::identity::{ActiveKey, Credentials, KeyRecord};
+use crate::error::ReadError;
 use crate::query::{Page, Paged};
-use crate::store::{Store, effective};
+use crate::tenants::{ActiveKey, Credentials, KeyRecord};
+use crate::writer::WriteError;
 
 pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     let text: String = row.get(column)?;
@@ -23,37 +25,63 @@ pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     })
 }
 
-impl Store {
+impl Tx<'_> {
     /// Puts a key in; false when there is no such tenant.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten> {
-        self.write("write_key", move |tx| {
-            let Some(tenant) = find_tenant(tx.conn, key.tenant_id)? else { return Ok(false) };
-            let sql = "INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us, nth) \
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
-                1 + ifnull((SELECT max(nth) FROM api_keys WHERE tenant = ?2), 0))";
-            tx.conn.prepare_cached(sql)?.execute((
-                key.id.as_bytes(),
-                tenant,
-                &key.name,
-                &key.key_prefix,
-                &sha256,
-                key.role.as_str(),
-                key.created_at.micros(),
-            ))?;
-            tx.audit(&by)?;
-            Ok(true)
-        })
+    pub(super) fn create_key(
+        &mut self,
+        key: &KeyRecord,
+        sha256: &[u8; 32],
+        by: &AuditEvent,
+    ) -> Result<bool, WriteError> {
+        let Some(tenant) = find_tenant(self.conn, key.tenant_id)? else { return Ok(false) };
+        let sql = "INSERT INTO api_keys (key_id, tenant, name, key_prefix, sha256, role, created_us, nth) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, \
+            1 + ifnull((SELECT max(nth) FROM api_keys WHERE tenant = ?2), 0))";
+        self.conn.prepare_cached(sql)?.execute((
+            key.id.as_bytes(),
+            tenant,
+            &key.name,
+            &key.key_prefix,
+            sha256,
+            key.role.as_str(),
+            key.created_at.micros(),
+        ))?;
+        self.audit(by)?;
+        Ok(true)
     }
 
+    /// Revokes a key; false when there is none of this id, or it is revoked already. `by` gets the key's tenant.
+    pub(super) fn revoke_key(&mut self, id: KeyId, by: &AuditEvent) -> Result<bool, WriteError> {
+        let sql = "SELECT tenants.uuid FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant \
+            WHERE key_id = ?1 AND revoked_us IS NULL";
+        let tenant: Option<[u8; 16]> =
+            self.conn.prepare_cached(sql)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
+        let Some(tenant) = tenant else { return Ok(false) };
+        let sql = "UPDATE api_keys SET revoked_us = ?2 WHERE key_id = ?1";
+        self.conn.prepare_cached(sql)?.execute((id.as_bytes(), Timestamp::now().micros()))?;
+        self.audit(&AuditEvent { tenant: Some(TenantId::from_bytes(tenant)), ..by.clone() })?;
+        Ok(true)
+    }
+
+    pub(super) fn touch_keys(&self, used: &[(KeyId, Timestamp)]) -> Result<(), WriteError> {
+        let sql = "UPDATE api_keys SET last_used_us = max(ifnull(last_used_us, 0), ?2) WHERE key_id = ?1";
+        let mut statement = self.conn.prepare_cached(sql)?;
+        for (id, at) in used {
+            statement.execute((id.as_bytes(), at.micros()))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_token_key(&self, sha256: &[u8; 32]) -> Result<(), WriteError> {
+        let sql = "INSERT OR REPLACE INTO token_key (id, sha256) VALUES (1, ?1)";
+        self.conn.prepare_cached(sql)?.execute([&sha256[..]])?;
+        Ok(())
+    }
+}
+
+impl Reads<'_> {
     /// A tenant's keys, newest first, revoked ones among them.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_keys(&self, tenant_id: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
-        let page = effective(page);
+    pub(crate) fn list_keys(&self, tenant_id: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
         self.ask("read_keys", |conn| {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant) = find_tenant(conn, tenant_id)? else { return Ok(answer) };
@@ -81,44 +109,8 @@ impl Store {
         })
     }
 
-    /// Revokes a key; false when there is none of this id, or it is revoked already. `by` gets the key's tenant.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten> {
-        self.write("write_key", move |tx| {
-            let sql = "SELECT tenants.uuid FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant \
-                WHERE key_id = ?1 AND revoked_us IS NULL";
-            let tenant: Option<[u8; 16]> =
-                tx.conn.prepare_cached(sql)?.query_row([id.as_bytes()], |row| row.get(0)).optional()?;
-            let Some(tenant) = tenant else { return Ok(false) };
-            let sql = "UPDATE api_keys SET revoked_us = ?2 WHERE key_id = ?1";
-            tx.conn.prepare_cached(sql)?.execute((id.as_bytes(), Timestamp::now().micros()))?;
-            tx.audit(&AuditEvent { tenant: Some(TenantId::from_bytes(tenant)), ..by.clone() })?;
-            Ok(true)
-        })
-    }
-
-    /// Writes down when keys were last used.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {
-        self.write("touch_keys", move |tx| {
-            let sql = "UPDATE api_keys SET last_used_us = max(ifnull(last_used_us, 0), ?2) WHERE key_id = ?1";
-            let mut statement = tx.conn.prepare_cached(sql)?;
-            for (id, at) in &used {
-                statement.execute((id.as_bytes(), at.micros()))?;
-            }
-            Ok(())
-        })
-    }
-
     /// Everything that lets somebody in, for the start.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn load_credentials(&self) -> Result<Credentials, ReadError> {
+    pub(crate) fn load_credentials(&self) -> Result<Credentials, ReadError> {
         let mut loaded = Credentials::default();
         self.ask("read_keys", |conn| {
             let mut statement =
@@ -153,18 +145,5 @@ impl Store {
             Ok::<_, Stop>(())
         })?;
         Ok(loaded)
-    }
-
-    /// Writes down which key file tokens are derived with.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn note_token_key(&self, sha256: [u8; 32]) -> Result<(), NotWritten> {
-        self.write("write_token", move |tx| {
-            tx.conn
-                .prepare_cached("INSERT OR REPLACE INTO token_key (id, sha256) VALUES (1, ?1)")?
-                .execute([&sha256[..]])?;
-            Ok(())
-        })
     }
 }

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 11] = [
+const MIGRATIONS: [Migration; 12] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -33,6 +33,7 @@ const MIGRATIONS: [Migration; 11] = [
     Migration { name: "tenant_blocks", sql: include_str!("../schema/0009_tenant_blocks.sql") },
     Migration { name: "audit_count", sql: include_str!("../schema/0010_audit_count.sql") },
     Migration { name: "names_gone", sql: include_str!("../schema/0011_names_gone.sql") },
+    Migration { name: "cursors", sql: include_str!("../schema/0012_cursors.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (
@@ -57,6 +58,17 @@ pub struct MigrationReport {
 pub(crate) fn run(path: &Path) -> Result<MigrationReport, OpenError> {
     let mut conn = open::writer(&Home::File(path.to_owned()))?;
     apply(&mut conn, path, true)
+}
+
+/// Whether a start would take this existing file, without changing it: how many migrations it would apply.
+pub(crate) fn examine(path: &Path, auto: bool) -> Result<usize, OpenError> {
+    let conn = open::onlooker(path)?;
+    recognise(&conn, path)?;
+    let pending = MIGRATIONS.len() - version(&conn, path)? as usize;
+    if pending > 0 && !auto {
+        return Err(OpenError::PendingMigrations { path: path.to_owned(), pending });
+    }
+    Ok(pending)
 }
 
 /// Applies pending migrations, or refuses when `auto` is false and there are some.

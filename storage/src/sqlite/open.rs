@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ pub(super) fn writer(home: &Home) -> Result<Connection, OpenError> {
     }
     let mut conn = connect(home, START_TIMEOUT).map_err(|error| explain(path, "opening the database", error))?;
     if unclean {
-        tracing::info!(path = %path.display(), "the last stop was not clean: the log was replayed, checking the file");
+        tracing::info!(path = %path.display(), "the last shutdown was not clean; the write-ahead log was replayed, and the file is being checked");
         check(&mut conn, path)?;
     }
     Ok(conn)
@@ -113,6 +114,29 @@ pub(super) fn reader(home: &Home) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// Opens an existing file for a look that leaves nothing behind: where there is no log to be read, none is made.
+pub(super) fn onlooker(path: &Path) -> Result<Connection, OpenError> {
+    let failed = |error| explain(path, "opening the database", error);
+    let unreadable = |error: std::io::Error| OpenError::Unwritable { path: path.to_owned(), reason: error.to_string() };
+    begins_as_a_database(&mut File::open(path).map_err(unreadable)?, path)?;
+    let has_log = std::fs::metadata(log_path(path)).is_ok_and(|log| log.len() > 0);
+    if has_log || is_in_use(path) {
+        return reader(&Home::File(path.to_owned())).map_err(failed);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => uri.push(char::from(*byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let conn = Connection::open_with_flags(uri, flags).map_err(failed)?;
+    distrust(&conn).map_err(failed)?;
+    Ok(conn)
+}
+
 /// The write-ahead log beside the database.
 pub(super) fn log_path(path: &Path) -> PathBuf {
     beside(path, "-wal")
@@ -156,8 +180,14 @@ pub(super) fn touch(path: &Path) -> Result<(), OpenError> {
     if meta.permissions().mode() & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "the database can be read by other users; chmod 600 keeps them out");
     }
+    begins_as_a_database(&mut file, path)
+}
+
+/// Whether this is a SQLite file, or empty: SQLite itself takes a shorter text for an empty database.
+fn begins_as_a_database(file: &mut File, path: &Path) -> Result<(), OpenError> {
     let mut magic = Vec::new();
-    file.by_ref().take(16).read_to_end(&mut magic).map_err(|error| unwritable(error.to_string()))?;
+    let read = file.by_ref().take(16).read_to_end(&mut magic);
+    read.map_err(|error| OpenError::Unwritable { path: path.to_owned(), reason: error.to_string() })?;
     if !magic.is_empty() && magic != b"SQLite format 3\0" {
         return Err(OpenError::NotADatabase { path: path.to_owned() });
     }
@@ -175,7 +205,7 @@ pub(super) fn check(conn: &mut Connection, path: &Path) -> Result<(), OpenError>
         Ok(verdict) if verdict == "ok" => Ok(()),
         Ok(detail) => Err(OpenError::Damaged { path: path.to_owned(), detail }),
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            tracing::info!("the check of the database was ended early: the file is large");
+            tracing::info!("the check of the database file was cut short because the file is large");
             Ok(())
         }
         Err(error) => Err(failed(error)),

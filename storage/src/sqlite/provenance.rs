@@ -5,17 +5,14 @@ use std::collections::HashSet;
 use weir_config::vocab::{KeyId, TenantId, Timestamp};
 
 use super::keys::role;
+use super::reads::Reads;
 use crate::error::ReadError;
-use crate::identity::{KeyRecord, Provenance};
-use crate::store::Store;
+use crate::tenants::{KeyRecord, Provenance};
 
-impl Store {
+impl Reads<'_> {
     /// The keys that still hold and were made by `actor`, and the tenants whose token has been shown to it and not been replaced
     /// by anybody else since. Reads the whole audit log.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError> {
+    pub(crate) fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError> {
         self.ask("read_keys", |conn| {
             let (mut made, mut shown) = (HashSet::new(), HashSet::new());
             let sql = "SELECT actor, action, target FROM audit \

@@ -3,21 +3,23 @@
 //! A list is read in one snapshot: the total from the running sums, the row numbers of the page from an index that covers
 //! all filters (see `paging`), then the rows of the page alone.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 
 use super::intern::{find_name, find_tenant};
 use super::paging::List;
-use super::pool::{Readers, Stop};
+use super::readers::Stop;
+use super::reads::{Reads, Snapshot};
 use super::tallies::Weight;
 use super::{action_sums, actions};
-use crate::courtesy;
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{SpanRecord, TraceRecord};
-use crate::traces::assemble;
+use crate::reports::SpanPlace;
 use crate::writer::WriteError;
 
 /// Bytes of records one answer may hold. As many answers as there are readers are made at a time.
@@ -26,8 +28,8 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const REPORTED_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
 /// The columns [`Reading::span`] expects, of the row `s`.
-const SPAN: &str = "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body";
-const NAMES: &str = "LEFT JOIN names p ON p.id = s.provider LEFT JOIN names m ON m.id = s.model \
+pub(super) const SPAN: &str = "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body";
+pub(super) const NAMES: &str = "LEFT JOIN names p ON p.id = s.provider LEFT JOIN names m ON m.id = s.model \
     LEFT JOIN names o ON o.id = s.operation";
 
 /// Conditions over the columns that `spans`, its indexes and `tallies` share, with their values.
@@ -79,23 +81,40 @@ impl Filter {
 }
 
 /// Rows being turned into records, within the bound of an answer.
-struct Reading<'a> {
-    conn: &'a Connection,
+pub(super) struct Reading<'a> {
+    conn: &'a Snapshot<'a>,
     tenant: TenantId,
     /// The tenant has reported actions to be joined.
     has_actions: bool,
-    bytes: usize,
+    /// The tenant's integer, where rows of all tenants are read.
+    of: Option<i64>,
+    pub(super) bytes: usize,
     bytes_max: usize,
 }
 
 impl<'a> Reading<'a> {
-    fn of(conn: &'a Connection, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
+    fn of(conn: &'a Snapshot<'_>, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
         let has_actions = action_sums::any(conn, tenant_int)?;
-        Ok(Self { conn, tenant, has_actions, bytes: 0, bytes_max: ANSWER_BYTES_MAX })
+        Ok(Self { conn, tenant, has_actions, of: Some(tenant_int), bytes: 0, bytes_max: ANSWER_BYTES_MAX })
+    }
+
+    /// For rows of any tenant, each weighed alone; see [`Reading::of_tenant`].
+    pub(super) fn of_all(conn: &'a Snapshot<'_>) -> Self {
+        Self { conn, tenant: TenantId::DEFAULT, has_actions: false, of: None, bytes: 0, bytes_max: REPORTED_BYTES_MAX }
+    }
+
+    /// The next row is this tenant's.
+    pub(super) fn of_tenant(&mut self, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<()> {
+        self.bytes = 0;
+        if self.of != Some(tenant_int) {
+            self.has_actions = action_sums::any(self.conn, tenant_int)?;
+            (self.tenant, self.of) = (tenant, Some(tenant_int));
+        }
+        Ok(())
     }
 
     /// The record and its row number.
-    fn span(&mut self, row: &Row<'_>) -> Result<(i64, SpanRecord), Stop> {
+    pub(super) fn span(&mut self, row: &Row<'_>) -> Result<(i64, SpanRecord), Stop> {
         let id: i64 = row.get(0)?;
         let damaged = || Stop::Refused(ReadError::Damaged { row: id });
         let columns = Columns {
@@ -119,7 +138,7 @@ impl<'a> Reading<'a> {
 
     /// Counts what was read; refuses what the answer has no room for.
     fn charge(&mut self, bytes: usize) -> Result<(), Stop> {
-        courtesy::turn();
+        self.conn.pause();
         self.bytes += bytes;
         if self.bytes > self.bytes_max {
             return Err(Stop::Refused(ReadError::RecordTooLarge { limit_bytes: self.bytes_max }));
@@ -160,7 +179,7 @@ impl<'a> Reading<'a> {
             };
             let Some(mut spans) = unless_full(all(), traces.len(), page)? else { break };
             spans.sort_by_key(|(id, _)| *id);
-            traces.extend(assemble(spans.into_iter().map(|(_, span)| span).collect()));
+            traces.extend(TraceRecord::of(spans.into_iter().map(|(_, span)| span).collect()));
         }
         Ok(traces)
     }
@@ -179,35 +198,6 @@ pub(super) fn unless_full<T>(read: Result<T, Stop>, at: usize, page: &mut Page) 
         }
         read => read.map(Some),
     }
-}
-
-/// Gives a tenant's spans to `take` with their places, in order of start and arrival, from behind `after` to before `end_us`,
-/// until it has had enough. Whether there may be more.
-pub(super) fn spans_after(
-    conn: &Connection,
-    tenant: TenantId,
-    after: (i64, i64),
-    end_us: i64,
-    mut take: impl FnMut((i64, i64), SpanRecord) -> bool,
-) -> Result<bool, Stop> {
-    let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(false) };
-    let sql = format!(
-        "SELECT {SPAN} FROM spans s INDEXED BY spans_by_start {NAMES} \
-         WHERE s.tenant = ?1 AND s.start_us >= ?2 AND s.start_us < ?4 AND (s.start_us, s.id) > (?2, ?3) \
-         ORDER BY s.start_us, s.id"
-    );
-    let mut reading = Reading { bytes_max: REPORTED_BYTES_MAX, ..Reading::of(conn, tenant, tenant_int)? };
-    let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query([tenant_int, after.0, after.1, end_us])?;
-    while let Some(row) = rows.next()? {
-        // Each is given away at once.
-        reading.bytes = 0;
-        let (id, span) = reading.span(row)?;
-        if !take((span.start_time.micros(), id), span) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What a row counts for in the running sums, its actions left out.
@@ -239,10 +229,38 @@ fn empty<T>(page: Page) -> Paged<T> {
     Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset }
 }
 
-impl Readers {
-    pub(crate) fn probe(&self) -> Result<(), ReadError> {
-        self.with_kept_place(|conn| {
-            Ok(conn.prepare_cached("SELECT count(*) FROM migrations")?.query_row([], |_| Ok(()))?)
+impl Reads<'_> {
+    /// Gives a tenant's spans to `take`, in order of start and arrival, from behind `place` to before `end`, for about so long.
+    /// Whether there may be more.
+    pub(crate) fn read_period(
+        &self,
+        tenant: TenantId,
+        place: &mut SpanPlace,
+        end: Timestamp,
+        slice: Duration,
+        take: &mut dyn FnMut(SpanRecord),
+    ) -> Result<bool, ReadError> {
+        self.ask("read_report_spans", |conn| {
+            let until = Instant::now() + slice;
+            let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(false) };
+            let sql = format!(
+                "SELECT {SPAN} FROM spans s INDEXED BY spans_by_start {NAMES} \
+                 WHERE s.tenant = ?1 AND s.start_us >= ?2 AND s.start_us < ?4 AND (s.start_us, s.id) > (?2, ?3) \
+                 ORDER BY s.start_us, s.id"
+            );
+            let mut reading = Reading::of_all(conn);
+            let mut statement = conn.prepare_cached(&sql)?;
+            let mut rows = statement.query([tenant_int, place.start_us, place.row, end.micros()])?;
+            while let Some(row) = rows.next()? {
+                reading.of_tenant(tenant, tenant_int)?;
+                let (id, span) = reading.span(row)?;
+                *place = SpanPlace { start_us: span.start_time.micros(), row: id };
+                take(span);
+                if Instant::now() >= until {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         })
     }
 
@@ -252,47 +270,50 @@ impl Readers {
         asked: &SpanFilter,
         page: Page,
     ) -> Result<Paged<SpanRecord>, ReadError> {
-        self.with(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+        self.ask("read_spans", |snapshot| {
+            let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(empty(page)) };
             let mut filter = Filter::of(tenant_int);
-            if !filter.and_span(&snapshot, asked)? {
+            if !filter.and_span(snapshot, asked)? {
                 return Ok(empty(page));
             }
             let index = if asked.security_score_min > Some(0) { "spans_scored" } else { "spans_by_start" };
-            spans_page(&snapshot, tenant, &filter, index, page)
+            spans_page(snapshot, tenant, &filter, index, page)
         })
     }
 
     pub(crate) fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
-        self.with(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+        self.ask("read_findings", |snapshot| {
+            let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(empty(page)) };
             let mut filter = Filter::of(tenant_int);
             filter.sql.push_str(" AND score > 0");
-            spans_page(&snapshot, tenant, &filter, "spans_scored", page)
+            spans_page(snapshot, tenant, &filter, "spans_scored", page)
         })
     }
 
     pub(crate) fn span(&self, tenant: TenantId, span_id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
-        let found = self.rows(tenant, "s.span_id = ?2", span_id.as_bytes())?;
+        let found = self.rows("read_span", tenant, "s.span_id = ?2", span_id.as_bytes())?;
         Ok(found.into_iter().next())
     }
 
     pub(crate) fn trace(&self, tenant: TenantId, trace_id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
-        Ok(assemble(self.rows(tenant, "s.trace_id = ?2", trace_id.as_bytes())?))
+        Ok(TraceRecord::of(self.rows("read_trace", tenant, "s.trace_id = ?2", trace_id.as_bytes())?))
     }
 
     /// The tenant's rows with this id, in order of arrival.
-    fn rows(&self, tenant: TenantId, condition: &str, id: &[u8; 16]) -> Result<Vec<SpanRecord>, ReadError> {
-        self.with(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(Vec::new()) };
+    fn rows(
+        &self,
+        operation: &'static str,
+        tenant: TenantId,
+        condition: &str,
+        id: &[u8; 16],
+    ) -> Result<Vec<SpanRecord>, ReadError> {
+        self.ask(operation, |snapshot| {
+            let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(Vec::new()) };
             let sql = format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.tenant = ?1 AND {condition}");
             let mut statement = snapshot.prepare_cached(&sql)?;
             let id: &dyn ToSql = &id.as_slice();
             let mut rows = statement.query([&tenant_int as &dyn ToSql, id])?;
-            let mut reading = Reading::of(&snapshot, tenant, tenant_int)?;
+            let mut reading = Reading::of(snapshot, tenant, tenant_int)?;
             let mut spans = Vec::new();
             while let Some(row) = rows.next()? {
                 spans.push(reading.span(row)?);
@@ -308,35 +329,34 @@ impl Readers {
         asked: &TraceFilter,
         mut page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
-        self.with(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let Some(tenant_int) = find_tenant(&snapshot, tenant)? else { return Ok(empty(page)) };
+        self.ask("read_traces", |snapshot| {
+            let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(empty(page)) };
             let mut filter = Filter::of(tenant_int);
-            let known = filter.and_name(&snapshot, "provider = ?", asked.provider.as_ref())?
-                & filter.and_name(&snapshot, "model = ?", asked.model.as_ref())?;
+            let known = filter.and_name(snapshot, "provider = ?", asked.provider.as_ref())?
+                & filter.and_name(snapshot, "model = ?", asked.model.as_ref())?;
             if !known {
                 return Ok(empty(page));
             }
             let from_us = asked.start_time.map_or(i64::MIN, Timestamp::micros);
             let to_us = asked.end_time.map_or(i64::MAX, |end| end.micros().saturating_add(1));
             let list = List {
-                conn: &snapshot,
+                conn: snapshot,
                 filter: &filter,
                 counted: "traces",
                 index: "spans_by_start",
                 rows_only: " AND ord = 0",
             };
             let timed = asked.start_time.is_some() || asked.end_time.is_some();
-            let total = if timed { list.count(from_us, to_us)? } else { filter.sum(&snapshot, "traces")? };
+            let total = if timed { list.count(from_us, to_us)? } else { filter.sum(snapshot, "traces")? };
             let ids = list.page(from_us, to_us, page, total)?;
-            let data = Reading::of(&snapshot, tenant, tenant_int)?.traces(&ids, &mut page)?;
+            let data = Reading::of(snapshot, tenant, tenant_int)?.traces(&ids, &mut page)?;
             Ok(Paged { data, total, ..empty(page) })
         })
     }
 }
 
 fn spans_page(
-    conn: &Connection,
+    conn: &Snapshot<'_>,
     tenant: TenantId,
     filter: &Filter,
     index: &'static str,

@@ -9,17 +9,15 @@ use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
 use super::paging::first_place;
-use super::pool::Stop;
 use super::read::{ANSWER_BYTES_MAX, unless_full};
+use super::readers::Stop;
+use super::reads::Reads;
 use super::tx::Tx;
-use crate::courtesy;
-use crate::error::{NotWritten, ReadError};
+use crate::error::ReadError;
 use crate::query::{Page, Paged};
-use crate::reports::{ReportContent, ReportRecord, ReportStatus, ReportType};
-use crate::store::{Store, effective};
+use crate::reports::{PENDING_MAX, ReportContent, ReportRecord, ReportStatus};
+use crate::writer::WriteError;
 
-/// Reports of one tenant that may wait to be built: they are built one after another, for all tenants.
-const PENDING_MAX: i64 = 10;
 /// Reports of one tenant that are kept; the next one asked for takes the place of the oldest.
 const KEPT_MAX: i64 = 1_000;
 /// Reports taken out in one transaction.
@@ -53,28 +51,43 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<ReportRecord> 
     })
 }
 
-/// A report nobody has asked for before.
-fn pending(
-    tenant_id: TenantId,
-    report_type: ReportType,
-    period_start: Timestamp,
-    period_end: Timestamp,
-) -> ReportRecord {
-    ReportRecord {
-        id: Uuid::new_v4(),
-        tenant_id,
-        report_type,
-        status: ReportStatus::Pending,
-        period_start,
-        period_end,
-        created_at: Timestamp::now(),
-        completed_at: None,
-        content: None,
-        error: None,
-    }
-}
-
 impl Tx<'_> {
+    /// Puts in a report that waits, unless too many of its tenant's do; gives how many wait. `None` when there is no such tenant and
+    /// it is not to begin with the report.
+    pub(super) fn ask_report(&mut self, report: &ReportRecord, begin: bool) -> Result<Option<u64>, WriteError> {
+        let known = if begin {
+            Some(self.interner.tenant(self.conn, report.tenant_id)?)
+        } else {
+            find_tenant(self.conn, report.tenant_id)?
+        };
+        let Some(tenant) = known else { return Ok(None) };
+        let waiting = self.count_reports(tenant)?;
+        if waiting < PENDING_MAX.cast_signed() {
+            self.insert_report(tenant, report)?;
+        }
+        Ok(Some(waiting.unsigned_abs()))
+    }
+
+    /// Writes down what became of a report, if it is still there.
+    pub(super) fn complete_report(
+        &self,
+        tenant: TenantId,
+        id: Uuid,
+        built: &Result<String, String>,
+    ) -> Result<(), WriteError> {
+        let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(()) };
+        let (status, content, error) = match built {
+            Ok(content) => (ReportStatus::Complete, Some(content), None),
+            Err(error) => (ReportStatus::Failed, None, Some(error)),
+        };
+        let sql = "UPDATE reports SET status = ?3, content = ?4, error = ?5, completed_us = ?6 \
+            WHERE tenant = ?1 AND report_id = ?2";
+        let id = id.as_bytes().as_slice();
+        let now_us = Timestamp::now().micros();
+        self.conn.prepare_cached(sql)?.execute((tenant, id, status.as_str(), content, error, now_us))?;
+        Ok(())
+    }
+
     /// Makes room for one more report of a tenant; gives how many wait.
     fn count_reports(&self, tenant: i64) -> rusqlite::Result<i64> {
         let kept = "DELETE FROM reports WHERE tenant = ?1 AND status <> 'pending' AND \
@@ -112,66 +125,19 @@ impl Tx<'_> {
     }
 }
 
-impl Store {
-    /// Asks for a report over `period_start..period_end`. It is durable, and `pending`, when this returns; it is built in
-    /// the background. A tenant nobody has heard of begins with it.
-    ///
-    /// # Errors
-    /// [`NotWritten`]; `TooMany` while ten reports of the tenant wait.
-    pub fn create_report(
-        &self,
-        tenant: TenantId,
-        report_type: ReportType,
-        period_start: Timestamp,
-        period_end: Timestamp,
-    ) -> Result<ReportRecord, NotWritten> {
-        let report = pending(tenant, report_type, period_start, period_end);
-        self.put_report(report, true)?.ok_or(NotWritten::Closed)
-    }
-
-    /// The same for a caller whose credential is its tenant's; `None` when the tenant is gone: it must not come back.
-    ///
-    /// # Errors
-    /// As [`Store::create_report`].
-    pub fn create_report_if_known(
-        &self,
-        tenant: TenantId,
-        report_type: ReportType,
-        period_start: Timestamp,
-        period_end: Timestamp,
-    ) -> Result<Option<ReportRecord>, NotWritten> {
-        self.put_report(pending(tenant, report_type, period_start, period_end), false)
-    }
-
-    fn put_report(&self, report: ReportRecord, begin: bool) -> Result<Option<ReportRecord>, NotWritten> {
-        let row = report.clone();
-        let waiting = self.write("write_report", move |tx| {
-            let known = if begin {
-                Some(tx.interner.tenant(tx.conn, row.tenant_id)?)
-            } else {
-                find_tenant(tx.conn, row.tenant_id)?
-            };
-            let Some(tenant) = known else { return Ok(None) };
-            let waiting = tx.count_reports(tenant)?;
-            if waiting < PENDING_MAX {
-                tx.insert_report(tenant, &row)?;
-            }
-            Ok(Some(waiting))
-        })?;
-        let Some(waiting) = waiting else { return Ok(None) };
-        if waiting >= PENDING_MAX {
-            return Err(NotWritten::TooMany { waiting: waiting.unsigned_abs() });
-        }
-        self.build_reports();
-        Ok(Some(report))
+impl Reads<'_> {
+    /// The oldest report that waits.
+    pub(crate) fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        self.ask("read_reports", |conn| {
+            let sql = "SELECT t.uuid, r.report_id FROM reports r JOIN tenants t ON t.id = r.tenant \
+                WHERE r.status = 'pending' AND length(t.uuid) = 16 ORDER BY r.id LIMIT 1";
+            let found = conn.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            Ok(found.map(|(tenant, id)| (TenantId::from_bytes(tenant), Uuid::from_bytes(id))))
+        })
     }
 
     /// Reports, newest first.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
-        let mut page = effective(page);
+    pub(crate) fn list_reports(&self, tenant: TenantId, mut page: Page) -> Result<Paged<ReportRecord>, ReadError> {
         self.ask("read_reports", |conn| {
             let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(answer) };
@@ -187,7 +153,7 @@ impl Store {
             let mut rows = statement.query((tenant_int, first_place(last, page), page.limit))?;
             let mut bytes = 0;
             while let Some(row) = rows.next()? {
-                courtesy::turn();
+                conn.pause();
                 let content = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
                 bytes += content.map_or(0, str::len);
                 let read = if bytes > ANSWER_BYTES_MAX {
@@ -204,10 +170,7 @@ impl Store {
     }
 
     /// One report; `None` when the tenant has none of that id.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
+    pub(crate) fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
         self.ask("read_report", |conn| {
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(None) };
             let sql = format!("SELECT {COLUMNS} FROM reports WHERE tenant = ?1 AND report_id = ?2");

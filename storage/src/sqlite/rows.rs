@@ -45,6 +45,10 @@ struct Row<'a> {
 /// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
 /// was deleted after they began.
 pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
+    tx.in_order(|tx| put_in_turn(tx, spans))
+}
+
+fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
     let mut left_out = 0;
     let mut rows: Vec<Row<'a>> = Vec::with_capacity(spans.size_hint().0);
     for span in spans {

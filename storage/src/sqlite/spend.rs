@@ -1,4 +1,4 @@
-//! Spend per agent and calendar window, kept so that a restart does not hand out budgets anew.
+//! Spend per agent and calendar window, kept so that a restart does not hand out budgets again.
 //!
 //! Rows are absolute, so writing one twice changes nothing, and within a period a row never falls: of two processes that
 //! overlap while one takes over from the other, the larger figure stays. What was counted since before a tenant's deletion is not
@@ -8,67 +8,45 @@ use weir_config::settings::Window;
 use weir_config::vocab::TenantId;
 
 use super::intern::deleted_us;
-use crate::error::{NotWritten, ReadError};
-use crate::store::Store;
+use super::reads::Reads;
+use super::tx::Tx;
+use crate::error::ReadError;
+use crate::spend::SpendRow;
+use crate::writer::WriteError;
 
 /// Periods that began longer ago are over, whatever their window.
 const OVER_S: i64 = 32 * 86_400;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// One window of one agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpendRow {
-    /// Whose.
-    pub tenant: TenantId,
-    /// Which agent's.
-    pub agent: String,
-    /// Which window.
-    pub window: Window,
-    /// The period's first second, since 1970.
-    pub period_start_s: i64,
-    /// The second since which this process counts it; of a row that was read, when it was read, and
-    /// behind any deletion: rows that are there were written since.
-    pub since_s: i64,
-    /// Nanodollars spent in it.
-    pub spent_nano_usd: u64,
+impl Tx<'_> {
+    /// Keeps these rows but those that count since before their tenant's deletion; gives those tenants.
+    pub(super) fn save_spend(&self, rows: &[SpendRow]) -> Result<Vec<(TenantId, i64)>, WriteError> {
+        let mut statement = self.conn.prepare_cached(
+            "INSERT INTO spend (tenant, agent, span, period_start_s, nano_usd) VALUES (?1, ?2, ?3, ?4, ?5) \
+             ON CONFLICT DO UPDATE SET nano_usd = CASE WHEN period_start_s = excluded.period_start_s \
+             THEN max(nano_usd, excluded.nano_usd) ELSE excluded.nano_usd END, \
+             period_start_s = excluded.period_start_s WHERE period_start_s <= excluded.period_start_s",
+        )?;
+        let mut left_out: Vec<(TenantId, i64)> = Vec::new();
+        for row in rows {
+            let deleted_s = deleted_us(self.conn, row.tenant)?.map(|at_us| at_us.div_euclid(MICROS_PER_SECOND));
+            if let Some(deleted_s) = deleted_s.filter(|deleted_s| row.since_s <= *deleted_s) {
+                if !left_out.contains(&(row.tenant, deleted_s)) {
+                    left_out.push((row.tenant, deleted_s));
+                }
+                continue;
+            }
+            let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
+            let id = row.tenant.as_bytes().as_slice();
+            statement.execute((id, &row.agent, row.window as i64, row.period_start_s, nano_usd))?;
+        }
+        Ok(left_out)
+    }
 }
 
-impl Store {
-    /// Keeps these rows. They are durable when this returns. Those that count since before their tenant's deletion are left out:
-    /// who counts may not have heard of it yet. Gives these tenants, each with the second of its deletion.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten> {
-        self.write("write_spend", move |tx| {
-            let mut statement = tx.conn.prepare_cached(
-                "INSERT INTO spend (tenant, agent, span, period_start_s, nano_usd) VALUES (?1, ?2, ?3, ?4, ?5) \
-                 ON CONFLICT DO UPDATE SET nano_usd = CASE WHEN period_start_s = excluded.period_start_s \
-                 THEN max(nano_usd, excluded.nano_usd) ELSE excluded.nano_usd END, \
-                 period_start_s = excluded.period_start_s WHERE period_start_s <= excluded.period_start_s",
-            )?;
-            let mut left_out: Vec<(TenantId, i64)> = Vec::new();
-            for row in &rows {
-                let deleted_s = deleted_us(tx.conn, row.tenant)?.map(|at_us| at_us.div_euclid(MICROS_PER_SECOND));
-                if let Some(deleted_s) = deleted_s.filter(|deleted_s| row.since_s <= *deleted_s) {
-                    if !left_out.contains(&(row.tenant, deleted_s)) {
-                        left_out.push((row.tenant, deleted_s));
-                    }
-                    continue;
-                }
-                let nano_usd = i64::try_from(row.spent_nano_usd).unwrap_or(i64::MAX);
-                let id = row.tenant.as_bytes().as_slice();
-                statement.execute((id, &row.agent, row.window as i64, row.period_start_s, nano_usd))?;
-            }
-            Ok(left_out)
-        })
-    }
-
+impl Reads<'_> {
     /// The rows of periods that may still run at `now_s`.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
+    pub(crate) fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
         self.ask("read_spend", |conn| {
             let sql = "SELECT s.tenant, agent, span, period_start_s, nano_usd, b.at_us FROM spend s \
                 LEFT JOIN burials b ON b.tenant = s.tenant WHERE period_start_s > ?1";

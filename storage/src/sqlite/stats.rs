@@ -4,16 +4,13 @@ use rusqlite::{Connection, OptionalExtension};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
+use super::reads::Reads;
 use crate::error::ReadError;
 use crate::stats::Stats;
-use crate::store::Store;
 
-impl Store {
+impl Reads<'_> {
     /// The tenant's records in sum; all zero when it has none.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError> {
+    pub(crate) fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError> {
         self.ask("read_stats", |conn| {
             let mut stats = Stats {
                 tenant_id: tenant,

@@ -79,15 +79,18 @@ pub(super) struct Tallies {
 
 /// Sums stand still at 2^62: one that left the range of integers would become a REAL, which its column refuses, and with
 /// it every further span of the key.
-const ADD: &str = "INSERT INTO tallies (tenant, provider, model, operation, score, spans, traces, findings, tokens, \
-    cost_nano_usd, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT DO UPDATE SET \
-    spans = spans + excluded.spans, traces = traces + excluded.traces, findings = findings + excluded.findings, \
-    tokens = max(min(tokens + excluded.tokens, 4611686018427387904), -4611686018427387904), \
-    cost_nano_usd = max(min(cost_nano_usd + excluded.cost_nano_usd, 4611686018427387904), -4611686018427387904), \
-    bytes = bytes + excluded.bytes";
-const ADD_SLICE: &str = "INSERT INTO slices (tenant, level, slice, provider, model, operation, score, spans, traces) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO UPDATE SET \
-    spans = spans + excluded.spans, traces = traces + excluded.traces";
+const ADD: &str = "UPDATE tallies SET spans = spans + ?6, traces = traces + ?7, findings = findings + ?8, \
+    tokens = max(min(tokens + ?9, 4611686018427387904), -4611686018427387904), \
+    cost_nano_usd = max(min(cost_nano_usd + ?10, 4611686018427387904), -4611686018427387904), bytes = bytes + ?11 \
+    WHERE tenant = ?1 AND provider = ?2 AND model = ?3 AND operation = ?4 AND score = ?5";
+/// Where there is no row yet. Nearly always there is one, and an INSERT with ON CONFLICT costs more than an UPDATE: it has
+/// triggers, so that SQLite copies each page aside for the case that the statement is undone.
+const BEGIN: &str = "INSERT INTO tallies (tenant, provider, model, operation, score, spans, traces, findings, tokens, \
+    cost_nano_usd, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+const ADD_SLICE: &str = "UPDATE slices SET spans = spans + ?8, traces = traces + ?9 WHERE tenant = ?1 AND level = ?2 \
+    AND slice = ?3 AND provider = ?4 AND model = ?5 AND operation = ?6 AND score = ?7";
+const BEGIN_SLICE: &str = "INSERT INTO slices (tenant, level, slice, provider, model, operation, score, spans, traces) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const PRUNE: &str = "DELETE FROM tallies WHERE tenant = ?1 AND provider = ?2 AND model = ?3 AND operation = ?4 AND \
     score = ?5 AND spans <= 0 AND traces <= 0";
 const PRUNE_SLICE: &str = "DELETE FROM slices WHERE tenant = ?1 AND level = ?2 AND slice = ?3 AND provider = ?4 AND \
@@ -146,19 +149,11 @@ impl Tallies {
         for (key, sums) in &totals {
             let Sums { spans, traces, weight: Weight { findings, tokens, cost_nano_usd, bytes } } = *sums;
             let Key { tenant, provider, model, operation, score } = *key;
-            add.execute([
-                tenant,
-                provider,
-                model,
-                operation,
-                score,
-                spans,
-                traces,
-                findings,
-                tokens,
-                cost_nano_usd,
-                bytes,
-            ])?;
+            let row =
+                [tenant, provider, model, operation, score, spans, traces, findings, tokens, cost_nano_usd, bytes];
+            if add.execute(row)? == 0 {
+                conn.prepare_cached(BEGIN)?.execute(row)?;
+            }
             if spans < 0 {
                 conn.prepare_cached(PRUNE)?.execute([tenant, provider, model, operation, score])?;
             }
@@ -167,7 +162,10 @@ impl Tallies {
         for ((tenant, level, slice, key), sums) in &slices {
             let place = [*tenant, *level as i64, *slice, key.provider, key.model, key.operation, key.score];
             let [a, b, c, d, e, f, g] = place;
-            add.execute([a, b, c, d, e, f, g, sums.spans, sums.traces])?;
+            let row = [a, b, c, d, e, f, g, sums.spans, sums.traces];
+            if add.execute(row)? == 0 {
+                conn.prepare_cached(BEGIN_SLICE)?.execute(row)?;
+            }
             if sums.spans < 0 || sums.traces < 0 {
                 conn.prepare_cached(PRUNE_SLICE)?.execute(place)?;
             }

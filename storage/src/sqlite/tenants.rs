@@ -9,14 +9,15 @@ use serde_json::{Map, Value};
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
-use super::pool::Stop;
 use super::read::{ANSWER_BYTES_MAX, unless_full};
+use super::readers::Stop;
+use super::reads::Reads;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
-use crate::error::{NotWritten, ReadError};
-use crate::identity::{NewTenant, TenantChange, TenantRecord};
+use crate::change::TokenWanted;
+use crate::error::ReadError;
 use crate::query::{Page, Paged};
-use crate::store::{Store, effective};
+use crate::tenants::{NewTenant, TenantChange, TenantRecord};
 use crate::writer::WriteError;
 
 /// Integers that a row of `tenant_blocks` counts.
@@ -75,29 +76,84 @@ fn place(conn: &Connection, offset: u64) -> rusqlite::Result<(u64, Option<(i64, 
     Ok((total, place))
 }
 
-impl Store {
-    /// Puts a tenant in.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten> {
-        self.write("write_tenant", move |tx| {
-            let now_us = Timestamp::now().micros();
-            let sql = "INSERT INTO tenants (uuid, name, plan, config, created_us, updated_us) \
-                VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-            let config = Value::Object(new.config.clone()).to_string();
-            tx.conn.prepare_cached(sql)?.execute((new.id.as_bytes(), &new.name, &new.plan, config, now_us))?;
-            tx.audit(&by)?;
-            one(tx.conn, new.id)?.ok_or_else(|| WriteError::Row("the tenant vanished".to_owned()))
-        })
+impl Tx<'_> {
+    pub(super) fn create_tenant(
+        &mut self,
+        new: &NewTenant,
+        by: &AuditEvent,
+    ) -> Result<Option<TenantRecord>, WriteError> {
+        let now_us = Timestamp::now().micros();
+        let sql = "INSERT INTO tenants (uuid, name, plan, config, created_us, updated_us) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+        let config = Value::Object(new.config.clone()).to_string();
+        self.conn.prepare_cached(sql)?.execute((new.id.as_bytes(), &new.name, &new.plan, config, now_us))?;
+        self.audit(by)?;
+        Ok(one(self.conn, new.id)?)
     }
 
+    /// Changes a tenant; `None` when there is none of this id.
+    pub(super) fn update_tenant(
+        &mut self,
+        id: TenantId,
+        change: &TenantChange,
+        by: &AuditEvent,
+    ) -> Result<Option<TenantRecord>, WriteError> {
+        let Some(former) = one(self.conn, id)? else { return Ok(None) };
+        let name = change.name.clone().unwrap_or(former.name);
+        let plan = change.plan.clone().unwrap_or(former.plan);
+        let config = Value::Object(change.config.clone().unwrap_or(former.config)).to_string();
+        let sql = "UPDATE tenants SET name = ?2, plan = ?3, config = ?4, updated_us = ?5 WHERE uuid = ?1";
+        let now_us = Timestamp::now().micros();
+        self.conn.prepare_cached(sql)?.execute((id.as_bytes(), name, plan, config, now_us))?;
+        self.audit(by)?;
+        Ok(one(self.conn, id)?)
+    }
+
+    /// Deletes a tenant with everything it has; false when there is none of this id.
+    pub(super) fn delete_tenant(&mut self, id: TenantId, by: &AuditEvent) -> Result<bool, WriteError> {
+        let Some(tenant) = find_tenant(self.conn, id)? else { return Ok(false) };
+        self.conn.prepare_cached("DELETE FROM api_keys WHERE tenant = ?1")?.execute([tenant])?;
+        let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
+        self.conn.prepare_cached(sql)?.execute([tenant])?;
+        self.forget_tenant(id)?;
+        self.audit(by)?;
+        Ok(true)
+    }
+
+    /// The number a tenant's token is derived from, `fresh` if none has been issued before.
+    pub(super) fn issue_token(&mut self, wanted: &TokenWanted) -> Result<Option<i64>, WriteError> {
+        let TokenWanted { id, fresh, create, issued, shown } = wanted;
+        if *create {
+            self.interner.tenant(self.conn, *id)?;
+        }
+        let present = nonce(self.conn, *id)?;
+        if let Some(None) = present {
+            set_nonce(self, *id, *fresh)?;
+            self.audit(issued)?;
+            return Ok(Some(*fresh));
+        }
+        if let (Some(Some(_)), Some(shown)) = (present, shown)
+            && !is_told(self.conn, *id, shown)?
+        {
+            self.audit(shown)?;
+        }
+        Ok(present.flatten())
+    }
+
+    /// From now on a tenant's token is derived from `fresh`; false when there is no such tenant.
+    pub(super) fn reset_token(&mut self, id: TenantId, fresh: i64, by: &AuditEvent) -> Result<bool, WriteError> {
+        if nonce(self.conn, id)?.is_none() {
+            return Ok(false);
+        }
+        set_nonce(self, id, fresh)?;
+        self.audit(by)?;
+        Ok(true)
+    }
+}
+
+impl Reads<'_> {
     /// Tenants, newest first.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError> {
-        let mut page = effective(page);
+    pub(crate) fn list_tenants(&self, mut page: Page) -> Result<Paged<TenantRecord>, ReadError> {
         self.ask("read_tenants", |conn| {
             let (total, place) = place(conn, page.offset)?;
             let mut data = Vec::new();
@@ -125,109 +181,14 @@ impl Store {
     }
 
     /// One tenant.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
+    pub(crate) fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
         self.ask("read_tenant", |conn| Ok(one(conn, id)?))
-    }
-
-    /// Changes a tenant; `None` when there is none of this id.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn update_tenant(
-        &self,
-        id: TenantId,
-        change: TenantChange,
-        by: AuditEvent,
-    ) -> Result<Option<TenantRecord>, NotWritten> {
-        self.write("write_tenant", move |tx| {
-            let Some(former) = one(tx.conn, id)? else { return Ok(None) };
-            let name = change.name.clone().unwrap_or(former.name);
-            let plan = change.plan.clone().unwrap_or(former.plan);
-            let config = Value::Object(change.config.clone().unwrap_or(former.config)).to_string();
-            let sql = "UPDATE tenants SET name = ?2, plan = ?3, config = ?4, updated_us = ?5 WHERE uuid = ?1";
-            let now_us = Timestamp::now().micros();
-            tx.conn.prepare_cached(sql)?.execute((id.as_bytes(), name, plan, config, now_us))?;
-            tx.audit(&by)?;
-            Ok(one(tx.conn, id)?)
-        })
-    }
-
-    /// Deletes a tenant with everything it has; false when there is none of this id. None of it can be found when this
-    /// returns, the rows of its spans are taken out of the file soon after. The audit log stays.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn delete_tenant(&self, id: TenantId, by: AuditEvent) -> Result<bool, NotWritten> {
-        self.write("delete_tenant", move |tx| {
-            let Some(tenant) = find_tenant(tx.conn, id)? else { return Ok(false) };
-            tx.conn.prepare_cached("DELETE FROM api_keys WHERE tenant = ?1")?.execute([tenant])?;
-            tx.conn.prepare_cached("DELETE FROM spend WHERE tenant = ?1")?.execute([id.as_bytes().as_slice()])?;
-            let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
-            tx.conn.prepare_cached(sql)?.execute([tenant])?;
-            tx.forget_tenant(id)?;
-            tx.audit(&by)?;
-            Ok(true)
-        })
-    }
-
-    /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
-    /// such tenant and `create` is false. `issued` is written down where it is the first, `shown` where it is not: of one actor once an
-    /// hour, and again when the token is another one.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn issue_token(
-        &self,
-        id: TenantId,
-        fresh: i64,
-        create: bool,
-        issued: AuditEvent,
-        shown: Option<AuditEvent>,
-    ) -> Result<Option<i64>, NotWritten> {
-        self.write("write_token", move |tx| {
-            if create {
-                tx.interner.tenant(tx.conn, id)?;
-            }
-            let present = nonce(tx.conn, id)?;
-            if let Some(None) = present {
-                set_nonce(tx, id, fresh)?;
-                tx.audit(&issued)?;
-                return Ok(Some(fresh));
-            }
-            if let (Some(Some(_)), Some(shown)) = (present, &shown)
-                && !is_told(tx.conn, id, shown)?
-            {
-                tx.audit(shown)?;
-            }
-            Ok(present.flatten())
-        })
     }
 
     /// The number a tenant's token is derived from; `Some(None)` when none has been issued, `None` when there is no such
     /// tenant.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError> {
+    pub(crate) fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError> {
         self.ask("read_token", |conn| Ok(nonce(conn, id)?))
-    }
-
-    /// From now on a tenant's token is derived from `fresh`; false when there is no such tenant.
-    ///
-    /// # Errors
-    /// [`NotWritten`].
-    pub fn reset_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<bool, NotWritten> {
-        self.write("write_token", move |tx| {
-            if nonce(tx.conn, id)?.is_none() {
-                return Ok(false);
-            }
-            set_nonce(tx, id, fresh)?;
-            tx.audit(&by)?;
-            Ok(true)
-        })
     }
 }
 

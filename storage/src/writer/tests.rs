@@ -5,13 +5,21 @@ use std::collections::VecDeque;
 use weir_config::vocab::SpanId;
 
 use super::*;
+use crate::audit::AuditEvent;
+use crate::change::{Answer, Change};
 use crate::encode::sample_span;
+use crate::order::Receipt;
+use crate::queue::weigh;
 use crate::record::SpanRecord;
 
 /// What the double saw and what it shall do next.
 #[derive(Default)]
 struct Script {
     committed: Vec<SpanId>,
+    /// Lines of the audit log.
+    lines: u64,
+    /// Orders that were made together.
+    groups: Vec<usize>,
     attempts: Vec<usize>,
     poison: Vec<SpanId>,
     panics: Vec<SpanId>,
@@ -45,9 +53,31 @@ impl Engine for Double {
         Ok(0)
     }
 
-    fn carry_out(&mut self, _jobs: &mut [Box<dyn Job>], _stamp: i32) -> Result<(), WriteError> {
+    fn carry_out(&mut self, orders: &mut [Order], _stamp: i32) -> Result<(), WriteError> {
         let mut script = self.0.lock();
-        script.failures.pop_front().map_or(Ok(()), |failure| Err(WriteError::Store(failure.to_owned())))
+        if let Some(failure) = script.failures.pop_front() {
+            return Err(WriteError::Store(failure.to_owned()));
+        }
+        script.groups.push(orders.len());
+        for order in orders {
+            let answer = match order.change() {
+                Change::InsertSpans { spans, .. } => {
+                    script.committed.extend(spans.iter().map(|span| span.span_id));
+                    Ok(Answer::LeftOut(0))
+                }
+                Change::Audit(event) if event.action == "panic" => panic!("the double was told to"),
+                Change::Audit(event) if event.action == "poison" => Err(WriteError::Row("poison".to_owned())),
+                Change::Audit(_) => {
+                    script.lines += 1;
+                    Ok(Answer::Line(script.lines))
+                }
+                _ => Err(WriteError::Row("the double does not know it".to_owned())),
+            };
+            if !matches!(order.made(answer), Ok(()) | Err(WriteError::Row(_))) {
+                return Err(WriteError::Store("the double fails otherwise".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     fn recover(&mut self) -> Result<(), WriteError> {
@@ -66,12 +96,17 @@ impl Engine for Double {
     }
 }
 
+/// The batches that ended, and the spans that were given up.
 #[derive(Default)]
-struct Seen(Mutex<Vec<(usize, BatchOutcome)>>);
+struct Seen(Mutex<Vec<(usize, BatchOutcome)>>, Mutex<Vec<SpanId>>);
 
 impl StoreObserver for Seen {
     fn batch(&self, rows: usize, _took: Duration, outcome: BatchOutcome) {
         self.0.lock().push((rows, outcome));
+    }
+
+    fn given_up(&self, span: &SpanRecord) {
+        self.1.lock().push(span.span_id);
     }
 
     fn read(&self, _operation: &'static str, _took: Duration, _ok: bool) {}
@@ -159,6 +194,7 @@ fn a_poison_row_is_dropped_alone() {
     assert_eq!(world.tally.poison.load(Ordering::Relaxed), 2);
     assert_eq!(world.tally.written.load(Ordering::Relaxed), 98);
     assert_eq!(world.seen.0.lock().as_slice(), [(98, BatchOutcome::Committed)], "content is no failure of the store");
+    assert_eq!(*world.seen.1.lock(), [ids[37], ids[99]]);
 }
 
 #[test]
@@ -188,9 +224,10 @@ fn a_failed_batch_is_replayed_from_memory() {
 #[test]
 fn a_batch_is_given_up_after_its_time_and_reported() {
     let mut world = World::new(Duration::from_millis(60));
-    world.push(20);
+    let ids = world.push(20);
     world.script.lock().always_failing = true;
     world.run();
+    assert_eq!(*world.seen.1.lock(), ids);
     assert_eq!(world.tally.failed.load(Ordering::Relaxed), 20);
     assert_eq!(world.seen.0.lock().as_slice(), [(20, BatchOutcome::Failed)]);
     assert_eq!(world.queue.bytes(), 0, "what was given up is not held in memory");
@@ -236,4 +273,60 @@ fn a_push_wakes_a_writer_that_sleeps() {
     }
     assert!(started.elapsed() < REST / 2, "took {:?}", started.elapsed());
     world.run_out();
+}
+
+impl World {
+    fn order(&self, change: Change) -> Receipt {
+        let (order, receipt) = Order::new(change);
+        self.queue.order(order).unwrap();
+        receipt
+    }
+
+    fn audit(&self, action: &str) -> Receipt {
+        let action = action.to_owned();
+        let event =
+            AuditEvent { tenant: None, actor: "a test".to_owned(), action, target: None, detail: Default::default() };
+        self.order(Change::Audit(event))
+    }
+
+    fn insert(&self, prompt_bytes: usize) -> (SpanId, Receipt) {
+        let span = SpanRecord { span_id: SpanId::fresh(), prompt: Some("x".repeat(prompt_bytes)), ..sample_span() };
+        let (id, room) = (span.span_id, self.queue.hold(weigh(&span)).unwrap());
+        (id, self.order(Change::InsertSpans { spans: vec![span], room }))
+    }
+}
+
+#[test]
+fn changes_are_made_after_a_failure_and_one_that_cannot_be_fails_alone() {
+    let mut world = World::new(Duration::from_secs(5));
+    world.script.lock().failures = VecDeque::from(["disk full"]);
+    let receipts = ["key.create", "poison", "key.create"].map(|action| world.audit(action));
+    world.run();
+    let answers = receipts.map(|receipt| receipt.wait(Duration::ZERO));
+    let refused = Err(NotWritten::Refused { reason: "poison".to_owned() });
+    assert_eq!(answers, [Ok(Answer::Line(1)), refused, Ok(Answer::Line(2))]);
+    assert_eq!(world.script.lock().recoveries, 1);
+}
+
+#[test]
+fn a_change_that_panics_costs_itself_only() {
+    let mut world = World::new(Duration::from_secs(5));
+    let receipts = ["key.create", "panic", "key.create"].map(|action| world.audit(action));
+    world.run();
+    let [first, panicked, last] = receipts.map(|receipt| receipt.wait(Duration::ZERO));
+    assert!(matches!(panicked, Err(NotWritten::Refused { .. })), "{panicked:?}");
+    assert!(first.is_ok() && last.is_ok());
+}
+
+#[test]
+fn spans_that_are_waited_for_go_in_by_groups_and_give_their_room_back() {
+    let mut world = World::new(Duration::from_secs(5));
+    let (ids, receipts): (Vec<_>, Vec<_>) =
+        [5_000_000, 5_000_000, 1_000, 20_000_000].map(|bytes| world.insert(bytes)).into_iter().unzip();
+    assert!(world.queue.bytes() > 30_000_000);
+    world.run();
+    assert!(receipts.into_iter().all(|receipt| receipt.wait(Duration::ZERO) == Ok(Answer::LeftOut(0))));
+    let script = world.script.lock();
+    assert_eq!((script.committed.as_slice(), script.groups.as_slice()), (ids.as_slice(), [1, 2, 1].as_slice()));
+    assert_eq!(world.queue.bytes(), 0);
 }

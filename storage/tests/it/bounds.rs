@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::{SpanId, TenantId, Timestamp};
+use weir_storage::SpanLog as _;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::{Backend, ReadError, Retention, Store};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
+use weir_storage::AuditLog as _;
 use weir_storage::Store;
 
 use crate::ledger::event;

@@ -1,7 +1,7 @@
 //! kill -9 while writing: nothing acknowledged is lost and the file is sound.
 //!
-//! The test runs itself again as a child that writes spans, audit lines, actions and reports, waits for each to be
-//! acknowledged, and only then says its id on its standard output; the parent kills it at a random moment and looks for
+//! The test runs itself again as a child that writes spans, audit lines, actions and reports, reads the spans by a cursor of its
+//! own, waits for each to be acknowledged, and only then says its id on its standard output; the parent kills it at a random moment and looks for
 //! everything it has read. `STORAGE_CRASH_CYCLES` sets the cycles.
 
 use std::collections::HashSet;
@@ -14,10 +14,11 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::Store;
 use weir_storage::query::TraceFilter;
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
+use weir_storage::{AuditLog as _, ReportBook as _, SpanLog as _};
+use weir_storage::{Cursor, Store};
 
 use crate::ledger::{action, event};
 use crate::support::{PATIENCE, open, page, span, total};
@@ -75,6 +76,8 @@ struct Acknowledged {
     events: HashSet<u64>,
     actions: HashSet<Uuid>,
     reports: HashSet<Uuid>,
+    /// Spans that a consumer said it had read, before it kept how far.
+    consumed: HashSet<SpanId>,
 }
 
 impl Acknowledged {
@@ -84,6 +87,7 @@ impl Acknowledged {
                 Some(("ack", id)) => self.spans.extend(id.parse::<SpanId>().ok()),
                 Some(("audit", seq)) => self.events.extend(seq.parse::<u64>().ok()),
                 Some(("action", id)) => self.actions.extend(id.parse::<Uuid>().ok()),
+                Some(("read", id)) => self.consumed.extend(id.parse::<SpanId>().ok()),
                 Some(("report", id)) => self.reports.extend(id.parse::<Uuid>().ok()),
                 _ => {}
             }
@@ -143,6 +147,10 @@ fn assert_sound(store: &Store, acknowledged: &Acknowledged, cycle: u64) {
     let lost = acknowledged.spans.difference(&found).count();
     assert_eq!(lost, 0, "cycle {cycle}: of {} acknowledged spans", acknowledged.spans.len());
     assert_eq!(acknowledged.actions.difference(&actions).count(), 0, "cycle {cycle}: acknowledged actions lost");
+    let mut consumed = acknowledged.consumed.clone();
+    read_on(store, |span| consumed.extend([span]));
+    let skipped = acknowledged.spans.difference(&consumed).count();
+    assert_eq!(skipped, 0, "cycle {cycle}: neither read before the kill nor behind the cursor");
     let check = store.check_audit().unwrap();
     assert!(check.intact, "cycle {cycle}: {check:?}");
     assert!(
@@ -151,6 +159,20 @@ fn assert_sound(store: &Store, acknowledged: &Acknowledged, cycle: u64) {
     );
     for id in &acknowledged.reports {
         assert!(store.report(TenantId::DEFAULT, *id).unwrap().is_some(), "cycle {cycle}: report {id} lost");
+    }
+}
+
+/// What a consumer reads from where it ended; gives where it would go on.
+fn read_on(store: &Store, mut read: impl FnMut(SpanId)) -> Cursor {
+    let mut after = store.cursor("crash").unwrap().unwrap_or(Cursor::START);
+    loop {
+        let batch = store.read_after(after, 64, 1 << 20).unwrap();
+        assert_eq!(batch.lost, 0);
+        batch.spans.iter().for_each(|span| read(span.span_id));
+        if batch.next == after {
+            return after;
+        }
+        after = batch.next;
     }
 }
 
@@ -166,6 +188,7 @@ fn child_writer() {
     loop {
         let mut ids = Vec::new();
         let mut lines = String::new();
+        let mut together = Vec::new();
         for start in 0..1 + dice(&mut seed) % 40 {
             // Some spans continue the trace of the one before.
             if !dice(&mut seed).is_multiple_of(3) {
@@ -173,9 +196,14 @@ fn child_writer() {
             }
             let span = SpanRecord { trace_id, ..span(1_000 - start.cast_signed()) };
             ids.push(span.span_id);
-            sink.push(Box::new(span)).unwrap();
+            together.push(span);
         }
-        assert!(store.flush(PATIENCE));
+        if dice(&mut seed).is_multiple_of(2) {
+            together.into_iter().for_each(|span| sink.push(Box::new(span)).unwrap());
+            assert!(store.flush(PATIENCE));
+        } else {
+            store.insert(together).unwrap();
+        }
         lines.extend(ids.iter().map(|id| format!("ack {id}.\n")));
         let seq = store.audit(event("key.create", None)).unwrap();
         lines.push_str(&format!("audit {seq}.\n"));
@@ -185,10 +213,12 @@ fn child_writer() {
         lines.push_str(&format!("action {id}.\n"));
         if dice(&mut seed).is_multiple_of(8) {
             let [start, end] = [1, 2].map(Timestamp::from_micros);
-            let report = store.create_report(TenantId::DEFAULT, ReportType::Soc2, start, end).unwrap();
+            let report = store.ask_report(true, TenantId::DEFAULT, ReportType::Soc2, start, end).unwrap().unwrap();
             lines.push_str(&format!("report {}.\n", report.id));
         }
+        let next = read_on(&store, |id| lines.push_str(&format!("read {id}.\n")));
         out.write_all(lines.as_bytes()).unwrap();
         out.flush().unwrap();
+        store.save_cursor("crash", next).unwrap();
     }
 }

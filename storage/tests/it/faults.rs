@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
 use weir_storage::record::SpanRecord;
+use weir_storage::{AuditLog as _, SpanLog as _};
 use weir_storage::{Dropped, ReadError, Store};
 
 use crate::ledger::event;
@@ -84,7 +85,8 @@ fn a_full_queue_drops_the_newest_and_counts() {
     let sink = store.sink();
     sink.push(Box::new(span(0))).unwrap();
     wait_for("the failure", || store.probe().is_err());
-    let outcomes: Vec<_> = (1..=25).map(|start| sink.push(Box::new(span(start)))).collect();
+    let outcomes: Vec<_> =
+        (1..=25).map(|start| sink.push(Box::new(span(start))).map_err(|refused| refused.reason)).collect();
     assert_eq!(outcomes, [vec![Ok(()); 10], vec![Err(Dropped::QueueFull); 15]].concat());
     assert_eq!((store.counters().queue_items, store.counters().dropped_queue_full), (10, 15));
     other.execute_batch("ROLLBACK").unwrap();

@@ -6,10 +6,11 @@ use tempfile::TempDir;
 use weir_config::settings::Window;
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
-use weir_storage::identity::{ActiveKey, KeyRecord, NewTenant, Provenance, TenantChange};
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
+use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, TenantChange};
+use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _, SpendBook as _};
 use weir_storage::{ReadError, SpendRow, Store};
 
 use crate::ledger::event;
@@ -238,7 +239,7 @@ fn a_report_asked_for_too_late_does_not_bring_a_deleted_tenant_back() {
     on_both(|store| {
         let at = Timestamp::from_micros;
         create(store, tenant(1), "First");
-        let late = || store.create_report_if_known(tenant(1), ReportType::Soc2, at(0), at(1)).unwrap();
+        let late = || store.ask_report(false, tenant(1), ReportType::Soc2, at(0), at(1)).unwrap();
         assert!(late().is_some());
         assert!(store.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap());
         assert_eq!(late(), None);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::SpanLog as _;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store};

@@ -5,7 +5,9 @@
 
 mod bounds;
 mod chain;
+mod contract;
 mod crash;
+mod cursors;
 mod faults;
 mod identity;
 mod ledger;

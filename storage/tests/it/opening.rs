@@ -8,15 +8,24 @@ use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
+use weir_storage::SpanLog as _;
 use weir_storage::{Backend, OpenError, Store};
 
 use crate::support::{PATIENCE, file, open, options, put, span, total};
 
+/// Why the file cannot be opened; whoever only looks at a file of somebody else's schema is told the same, and leaves no trace.
 fn refusal(path: &Path) -> OpenError {
+    let around = || path.parent().and_then(|folder| std::fs::read_dir(folder).ok()).map(Iterator::count);
+    let before = around();
+    let seen = Store::examine(path, true);
+    assert_eq!(around(), before);
     match Store::open(options(file(path))) {
         Ok(_) => panic!("{} opened", path.display()),
         Err(error) => {
             assert!(error.to_string().contains(&path.display().to_string()), "names the path: {error}");
+            if !matches!(error, OpenError::Unwritable { .. }) {
+                assert_eq!(seen, Err(error.clone()));
+            }
             error
         }
     }
@@ -138,6 +147,9 @@ fn a_file_of_the_first_version_is_migrated_with_its_sums() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
     first_version(&path);
+    let pending = Store::examine(&path, true).unwrap();
+    assert!(pending >= 10, "{pending}");
+    assert_eq!(Store::examine(&path, false), Err(OpenError::PendingMigrations { path: path.clone(), pending }));
     let store = open(&path);
     let conn = Connection::open(&path).unwrap();
     for level in 0..3 {

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::SpanLog as _;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 

@@ -10,9 +10,10 @@ use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::Backend;
+use weir_storage::SpanLog as _;
 use weir_storage::Store;
 use weir_storage::query::{SpanFilter, TraceFilter};
-use weir_storage::record::{AgentAction, SpanEvent, SpanRecord};
+use weir_storage::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
 
 use crate::support::{PATIENCE, ROOMY, file, on_both, open, options, page, put, span, tenant, total};
 
@@ -30,6 +31,20 @@ fn name() -> impl Strategy<Value = Cow<'static, str>> {
 
 fn map() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map("[a-z_]{0,8}", ".{0,20}", 0..4)
+}
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let value = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<i64>().prop_map(Into::into),
+        text().prop_map(Into::into),
+        vec("[a-z]{0,9}", 0..3).prop_map(Into::into),
+    ];
+    prop_oneof![3 => Just(BTreeMap::new()), 1 => btree_map("[a-z.]{0,9}", value, 0..3)].prop_map(|values| {
+        let mut attributes = Attributes::default();
+        values.into_iter().for_each(|(name, value)| attributes.insert(name, value).unwrap());
+        attributes
+    })
 }
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -68,6 +83,7 @@ fn finding() -> impl Strategy<Value = Finding> {
             metadata: texts.5,
             detected_at,
             requires_alert,
+            part: None,
         },
     )
 }
@@ -109,7 +125,8 @@ fn record() -> impl Strategy<Value = SpanRecord> {
     let texts = (of(text()), of(text()), of(text()), of(text()), of(text()));
     let counts = (of(any::<u64>()), of(any::<u64>()), of(any::<u64>()), of(any::<u64>()), of(any::<u64>()));
     let rest = (any::<bool>(), any::<bool>(), of(any::<u16>()), of(number()), of(any::<u8>()));
-    let lists = (vec(finding(), 0..3), btree_map(name(), text(), 0..3), vec(event(), 0..3), vec(action(), 0..3));
+    let lists =
+        (vec(finding(), 0..3), btree_map(name(), text(), 0..3), vec(event(), 0..3), vec(action(), 0..3), attributes());
     (ids, times, names, texts, counts, rest, lists).prop_map(|(ids, times, names, texts, counts, rest, lists)| {
         SpanRecord {
             trace_id: TraceId::from_uuid(ids.0),
@@ -146,6 +163,8 @@ fn record() -> impl Strategy<Value = SpanRecord> {
             tags: lists.1,
             events: lists.2,
             agent_actions: lists.3,
+            parts: Vec::new(),
+            attributes: lists.4,
         }
     })
 }

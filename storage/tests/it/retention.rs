@@ -6,10 +6,11 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::Retention;
-use weir_storage::identity::NewTenant;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
 use weir_storage::reports::ReportType;
+use weir_storage::tenants::NewTenant;
+use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _};
 
 use crate::ledger::{action, event};
 use crate::support::{PATIENCE, on_both, open, page, put, span, tenant, total, wait_for};
@@ -299,7 +300,7 @@ fn what_another_process_still_writes_of_a_deleted_tenant_stays_out() {
 
     // The same UUID begins anew, with what came later alone, in the same place for both.
     put(&old, [of(Timestamp::now()), of(began)]);
-    let asked = old.create_report(whose, ReportType::Soc2, Timestamp::from_micros(0), began).unwrap();
+    let asked = old.ask_report(true, whose, ReportType::Soc2, Timestamp::from_micros(0), began).unwrap().unwrap();
     assert_eq!((total(&old, whose), total(&new, whose)), (1, 1));
     assert_eq!(new.report(whose, asked.id).unwrap().map(|report| report.id), Some(asked.id));
     assert!(new.delete_tenant(whose, event("tenant.delete", Some(whose))).unwrap());

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use weir_config::vocab::{SpanId, TenantId};
 use weir_storage::query::SpanFilter;
 use weir_storage::reports::ReportType;
+use weir_storage::{AuditLog as _, ReportBook as _, SpanLog as _};
 use weir_storage::{Store, StoreOptions};
 
 use crate::ledger::{action, event};
@@ -96,7 +97,8 @@ fn child_under_the_shim() {
         events += 1;
         store.add_action(whose, one.trace_id, None, action(&format!("a{at}"), true), vec![]).unwrap().unwrap();
     }
-    let report = store.create_report(whose, ReportType::Soc2, span(0).start_time, span(9).start_time).unwrap();
+    let report =
+        store.ask_report(true, whose, ReportType::Soc2, span(0).start_time, span(9).start_time).unwrap().unwrap();
     assert_sound(&store, &spans, events);
     // The last copy of the log into the file may meet the fault; nothing may be lost by that.
     store.close(PATIENCE);

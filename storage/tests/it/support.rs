@@ -1,5 +1,8 @@
 //! Opens stores of both profiles and builds records.
 
+#[path = "../../../tests/it/support/without.rs"]
+mod without;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,25 +10,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::SpanLog as _;
 use weir_storage::query::{Page, SpanFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, BatchOutcome, Store, StoreObserver, StoreOptions};
+
+pub(crate) use without::do_without;
 
 /// Long enough for a loaded machine; nothing waits this long when all is well.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A bound no test comes near.
 pub(crate) const ROOMY: usize = 1 << 30;
-
-/// Passes a test over that needs `tool`, if `WEIR_TESTS_WITHOUT` (a list with commas) names it; fails the test otherwise.
-#[track_caller]
-pub(crate) fn do_without(tool: &str, because: &str) {
-    let without = std::env::var("WEIR_TESTS_WITHOUT").unwrap_or_default();
-    assert!(
-        without.split(',').any(|name| name.trim() == tool),
-        "this test needs `{tool}`: {because}. Where that cannot be had, set WEIR_TESTS_WITHOUT={tool} to leave such tests out"
-    );
-    eprintln!("left out, because WEIR_TESTS_WITHOUT names `{tool}`: {because}");
-}
 
 /// Counts what the store reports.
 #[derive(Default)]
@@ -53,11 +48,11 @@ pub(crate) fn options(backend: Backend) -> StoreOptions {
 pub(crate) fn watched(backend: Backend, observer: Arc<Watch>) -> StoreOptions {
     StoreOptions {
         backend,
+        pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 100_000,
         queue_bytes: 64 * 1024 * 1024,
         observer,
-        on_report_thread: |_| {},
     }
 }
 
@@ -143,6 +138,8 @@ pub(crate) fn span(start_us: i64) -> SpanRecord {
         tags: std::collections::BTreeMap::new(),
         events: Vec::new(),
         agent_actions: Vec::new(),
+        parts: Vec::new(),
+        attributes: weir_storage::record::Attributes::default(),
     }
 }
 

@@ -12,7 +12,6 @@ use weir::wire::{
     BodyScanner, ChunkSink, ChunkedScanner, FaultKind, HeadScanner, HeadWriter, RequestBody, RequestHead, ResponseBody,
     ResponseHead, Side,
 };
-use weir_config::vocab::Dialect;
 
 use super::answer::{StrictAnswer, strict_answer};
 use super::readings::disagreement;
@@ -261,7 +260,7 @@ fn frames(data: &[u8]) {
     let encoding = [None, None, Some(&b"gzip"[..]), Some(b"br"), Some(b"zstd"), Some(b"deflate")];
     let (kind, encoding) = (kinds[usize::from(first % 4)], encoding[usize::from(first / 4 % 6)]);
     let read = |step: usize| -> Answer {
-        let mut reader = AnswerReader::new(Dialect::ChatCompletions, kind, encoding, TEXT_MAX);
+        let mut reader = AnswerReader::new(kind, encoding, TEXT_MAX);
         data.chunks(step.max(1)).for_each(|piece| reader.feed(piece));
         reader.finish()
     };
@@ -284,7 +283,7 @@ fn frames(data: &[u8]) {
 fn amazon(data: &[u8]) {
     const TEXT_MAX: usize = 4096;
     let read = |step: usize| -> Answer {
-        let mut reader = AnswerReader::new(Dialect::ChatCompletions, AnswerKind::AmazonEvents, None, TEXT_MAX);
+        let mut reader = AnswerReader::new(AnswerKind::AmazonEvents, None, TEXT_MAX);
         data.chunks(step.max(1)).for_each(|piece| reader.feed(piece));
         reader.finish()
     };

@@ -65,6 +65,18 @@ pub(crate) fn weir(args: &[&str]) -> Command {
     command
 }
 
+/// Variables of a gateway with a guest: its name, and the command line.
+pub(crate) const GUEST: &str = "WEIR_TEST_GUEST";
+pub(crate) const GUEST_ARGS: &str = "WEIR_TEST_GUEST_ARGS";
+
+/// This test binary as a gateway with a part that only tests have (see `guests`).
+fn with_guest(guest: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("our own binary"));
+    command.env_clear().args(["--exact", "guests::gateway", "--ignored", "--nocapture"]).stdin(Stdio::null());
+    command.env(GUEST, guest).env(GUEST_ARGS, serde_json::to_string(args).expect("texts"));
+    command
+}
+
 /// A configuration in the making.
 #[derive(Clone)]
 pub(crate) struct Setup {
@@ -75,6 +87,7 @@ pub(crate) struct Setup {
     more: String,
     log_level: &'static str,
     env: Vec<(String, String)>,
+    guest: Option<&'static str>,
     off_disk: bool,
 }
 
@@ -88,6 +101,7 @@ impl Setup {
             more: String::new(),
             log_level: "info",
             env: Vec::new(),
+            guest: None,
             off_disk: false,
         }
     }
@@ -133,6 +147,12 @@ impl Setup {
         self
     }
 
+    /// The gateway has a part that only tests have, by its name in `guests`.
+    pub(crate) fn guest(mut self, name: &'static str) -> Self {
+        self.guest = Some(name);
+        self
+    }
+
     /// Files lie in memory where the machine has such a file system: for tests that ask when something is written, and not
     /// how busy the disk is.
     pub(crate) fn off_disk(mut self) -> Self {
@@ -155,17 +175,25 @@ impl Setup {
             self.more
         );
         std::fs::write(&config, text).expect("a writable temporary folder");
-        let (process, addr) = Process::start(&config, self.log_level, &self.env);
-        Gateway { process, addr, log_level: self.log_level, env: self.env, config, folder }
+        let how = How { log_level: self.log_level, env: self.env, guest: self.guest };
+        let (process, addr) = Process::start(&[], &config, &how);
+        Gateway { process, addr, how, config, folder }
     }
+}
+
+/// How a gateway's process is started.
+#[derive(Clone)]
+struct How {
+    log_level: &'static str,
+    env: Vec<(String, String)>,
+    guest: Option<&'static str>,
 }
 
 /// A running gateway.
 pub(crate) struct Gateway {
     process: Process,
     pub(crate) addr: SocketAddr,
-    log_level: &'static str,
-    env: Vec<(String, String)>,
+    how: How,
     config: PathBuf,
     folder: TempDir,
 }
@@ -297,8 +325,8 @@ impl Gateway {
         let config = folder.path().join("service.yaml");
         std::fs::write(&config, format!("{}{}{}", &text[..at], driver.setting(), &text[end..]))
             .expect("a writable folder");
-        let (process, addr) = Process::start_as(&["serve", "--take-over"], &config, self.log_level, &self.env);
-        Self { process, addr, log_level: self.log_level, env: self.env.clone(), config, folder }
+        let (process, addr) = Process::start(&["serve", "--take-over"], &config, &self.how);
+        Self { process, addr, how: self.how.clone(), config, folder }
     }
 
     /// Starts again with `more` lines of configuration.
@@ -311,7 +339,7 @@ impl Gateway {
     /// Starts the same configuration again after the process has ended; the port may be another.
     pub(crate) fn restart(&mut self) {
         self.process.kill();
-        (self.process, self.addr) = Process::start(&self.config, self.log_level, &self.env);
+        (self.process, self.addr) = Process::start(&[], &self.config, &self.how);
     }
 }
 
@@ -322,15 +350,14 @@ struct Process {
 }
 
 impl Process {
-    fn start(config: &Path, log_level: &str, env: &[(String, String)]) -> (Self, SocketAddr) {
-        Self::start_as(&[], config, log_level, env)
-    }
-
-    fn start_as(args: &[&str], config: &Path, log_level: &str, env: &[(String, String)]) -> (Self, SocketAddr) {
+    fn start(args: &[&str], config: &Path, how: &How) -> (Self, SocketAddr) {
         let config = config.to_str().expect("a UTF-8 path");
-        let options = ["--config", config, "--log-format", "json", "--log-level", log_level];
-        let mut child = weir(&[args, &options].concat())
-            .envs(env.iter().map(|(name, value)| (name, value)))
+        let options = ["--config", config, "--log-format", "json", "--log-level", how.log_level];
+        let args = [args, &options].concat();
+        let mut child = how
+            .guest
+            .map_or_else(|| weir(&args), |guest| with_guest(guest, &args))
+            .envs(how.env.iter().map(|(name, value)| (name, value)))
             .stdout(std::fs::File::create(Path::new(config).with_file_name(STDOUT)).expect("a writable folder"))
             .stderr(Stdio::piped())
             .spawn()

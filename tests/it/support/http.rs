@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, Stream};
 use serde_json::Value;
-use weir_loadtest::http::{BodyFraming, ChunkDecoder, ResponseHead};
+use weir_fake_provider::http::{BodyFraming, ChunkDecoder, ResponseHead};
 
 use super::PATIENCE;
 

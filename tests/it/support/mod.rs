@@ -10,18 +10,20 @@ mod identity;
 mod records;
 mod secure;
 mod upstream;
+mod without;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
-pub(crate) use disk::{ReadOnly, SmallDisk, do_without};
+pub(crate) use disk::{ReadOnly, SmallDisk};
 pub(crate) use effort::{superlinear, superlinear_from};
-pub(crate) use gateway::{Driver, Gateway, Setup, weir};
+pub(crate) use gateway::{Driver, GUEST, GUEST_ARGS, Gateway, Setup, weir};
 pub(crate) use http::{Answer, Client, call};
 pub(crate) use identity::{AUTH, BOOTSTRAP, text};
 pub(crate) use secure::{Ending, counted_provider, secure_peer, secure_peer_as, secure_provider, trust};
 pub(crate) use upstream::{ClosedPort, Gate, Peer, Upstream};
-pub(crate) use weir_loadtest::server::{ServerHandle, StdServer};
+pub(crate) use weir_fake_provider::server::{ServerHandle, StdServer};
+pub(crate) use without::do_without;
 
 /// How long anything may take before a test gives up. Generous: machines that run tests are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{HandshakeKind, ServerConfig, ServerConnection, Stream};
 use tempfile::TempDir;
 
-use weir_loadtest::http::{Request, RequestReader, Step};
+use weir_fake_provider::http::{Request, RequestReader, Step};
 
 pub(crate) const CA: &str = include_str!("../data/ca.pem");
 const SERVER: &str = include_str!("../data/server.pem");

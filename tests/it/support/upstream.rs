@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use weir_loadtest::http::{Request, RequestReader, Step};
+use weir_fake_provider::http::{Request, RequestReader, Step};
 
 use super::{PATIENCE, eventually};
 

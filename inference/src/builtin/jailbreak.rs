@@ -1,0 +1,83 @@
+//! `jailbreak`: orders that are hidden by an encoding or a cipher. What its patterns match in plain text is judged together
+//! with the other rules (`rules`).
+
+use std::sync::Arc;
+
+use weir_config::vocab::Severity;
+
+use super::Kit;
+use crate::candidate::{Candidate, Source};
+use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
+use crate::part::PartKind;
+use crate::plan::Tuning;
+use crate::rule_matcher::Limits;
+
+#[derive(Debug)]
+pub(super) struct Jailbreak(pub(super) Arc<Kit>);
+
+impl Detector for Jailbreak {
+    fn name(&self) -> &'static str {
+        "jailbreak"
+    }
+
+    fn cost(&self) -> CostClass {
+        CostClass::Core
+    }
+
+    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+        let Some(bench) = &mut found.bench else { return };
+        if decodes(text.kind) && !bench.outcome.cut {
+            self.decode(text, bench);
+        }
+        if text.kind == PartKind::ToolDefinition {
+            bench.candidates.iter_mut().for_each(Candidate::hides);
+        }
+    }
+}
+
+/// Whether words in a text of this role may be orders, so that hidden ones count.
+fn decodes(kind: PartKind) -> bool {
+    Kinds::of(&[PartKind::User, PartKind::Tool, PartKind::ToolDefinition]).contains(kind)
+}
+
+impl Jailbreak {
+    /// Decodes what is encoded and scans what comes out.
+    fn decode(&self, text: &Text<'_>, bench: &mut Bench<'_>) {
+        let Bench { limits, runs, outcome, candidates, inner, plain, .. } = bench;
+        // An order that had to be hidden is a stranger's, whatever it was hidden in.
+        let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
+        let limits = Limits { scope, ..*limits };
+        let seen = **outcome;
+        self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
+            let scanned = self.0.matcher.scan(plain, limits, inner);
+            candidates.extend(self.evasion(plain, span, encoding, inner));
+            outcome.join(&scanned);
+            !outcome.cut
+        });
+    }
+
+    /// An order in deciphered text is an evasion, harmless text is nothing.
+    fn evasion(
+        &self,
+        plain: &[u8],
+        span: (usize, usize),
+        encoding: &'static str,
+        memory: &crate::rule_matcher::MatcherScratch,
+    ) -> Option<Candidate> {
+        if memory.matches.is_empty() {
+            return None;
+        }
+        let mut found = Vec::new();
+        self.0.judge(plain, PartKind::User, false, memory, &mut found);
+        let matcher = &self.0.matcher;
+        let worst = found
+            .iter()
+            .filter(|candidate| candidate.severity >= Severity::Medium && candidate.source.is_order(matcher))
+            .max_by_key(|candidate| candidate.severity)?;
+        let rule = match worst.source {
+            Source::Rule(index) => Some(index),
+            _ => None,
+        };
+        Some(Candidate::evasion(span.0, span.1, worst.severity, encoding, rule))
+    }
+}

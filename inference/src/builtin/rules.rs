@@ -1,0 +1,163 @@
+//! `rules`: what the patterns matched, judged by role and frame, and the shape of the whole text. The matches of the
+//! jailbreak detector's patterns are judged here, too: weak signs are added up over both.
+
+use std::sync::Arc;
+
+use weir_config::vocab::Severity;
+
+use super::Kit;
+use crate::candidate::Candidate;
+use crate::definition::{self, Sign};
+use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::part::PartKind;
+use crate::plan::Tuning;
+use crate::rule_matcher::MatcherScratch;
+use crate::rules::Group;
+use crate::{frame, shape};
+
+/// Points of one type that make a combined finding.
+const SIGNAL_MEDIUM: u32 = 100;
+/// Points of one type that make it High.
+const SIGNAL_HIGH: u32 = 170;
+
+#[derive(Debug)]
+pub(super) struct Rules(pub(super) Arc<Kit>);
+
+impl Detector for Rules {
+    fn name(&self) -> &'static str {
+        "rules"
+    }
+
+    fn cost(&self) -> CostClass {
+        CostClass::Core
+    }
+
+    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+        let Some(Bench { folded, memory, candidates, .. }) = &mut found.bench else { return };
+        if text.kind == PartKind::ToolDefinition {
+            self.0.judge_definition(text.folded, folded.is_disguised(), memory, candidates);
+            definition::hidden(text.raw, folded, candidates);
+        } else {
+            self.0.judge(text.folded, text.kind, folded.is_disguised(), memory, candidates);
+        }
+        if matches!(text.kind, PartKind::User | PartKind::Tool) {
+            shapes(text.folded, candidates);
+        }
+    }
+}
+
+impl Kit {
+    /// Candidates from matches: severity by rule, role and frame; signals are added up.
+    pub(super) fn judge(
+        &self,
+        text: &[u8],
+        kind: PartKind,
+        disguised: bool,
+        memory: &MatcherScratch,
+        out: &mut Vec<Candidate>,
+    ) {
+        let mut sums = Signals::default();
+        for found in &memory.matches {
+            let Some(rule) = self.matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
+                continue;
+            };
+            if rule.frame && frame::is_negated(text, found.start) {
+                continue;
+            }
+            let mentioned = rule.frame && self.frame.is_mention(text, found.start, found.end);
+            if rule.signal > 0 && !mentioned {
+                sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
+            }
+            if rule.severity.is_some() {
+                let mut candidate = Candidate::rule(*found, rule);
+                candidate.mention(mentioned);
+                if kind == PartKind::Tool {
+                    candidate.make_indirect();
+                }
+                candidate.disguised = disguised;
+                out.push(candidate);
+            }
+        }
+        sums.report(kind, out);
+    }
+
+    /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand
+    /// together.
+    fn judge_definition(&self, text: &[u8], disguised: bool, memory: &MatcherScratch, out: &mut Vec<Candidate>) {
+        let mut signs = Vec::new();
+        for found in &memory.matches {
+            let Some(rule) = self.matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
+                continue;
+            };
+            if self.guards.forbid(text, found.start, found.end) {
+                continue;
+            }
+            if rule.signal > 0 {
+                signs.push(Sign { rule: found.rule, points: rule.signal, start: found.start, end: found.end });
+            }
+            if rule.severity.is_some() {
+                let mut candidate = Candidate::rule(*found, rule);
+                candidate.make_indirect();
+                candidate.disguised = disguised;
+                out.push(candidate);
+            }
+        }
+        definition::weigh(&mut signs, out);
+    }
+}
+
+/// Sums of signal points per finding type; each rule counts once.
+#[derive(Default)]
+struct Signals {
+    sums: [Option<Sum>; 4],
+}
+
+#[derive(Clone, Copy)]
+struct Sum {
+    finding_type: &'static str,
+    points: u32,
+    count: u32,
+    /// Rules that have counted, by the low six bits of their number.
+    seen: u64,
+    start: usize,
+    end: usize,
+}
+
+impl Signals {
+    fn add(&mut self, finding_type: &'static str, rule: u16, points: u16, start: usize, end: usize) {
+        let slot = self.sums.iter_mut().find(|slot| slot.is_none_or(|sum| sum.finding_type == finding_type));
+        let Some(slot) = slot else { return };
+        let fresh = Sum { finding_type, points: 0, count: 0, seen: 0, start, end };
+        let sum = slot.get_or_insert(fresh);
+        let bit = 1 << (rule % 64);
+        if sum.seen & bit == 0 {
+            sum.seen |= bit;
+            sum.points += u32::from(points);
+            sum.count += 1;
+            sum.start = sum.start.min(start);
+            sum.end = sum.end.max(end);
+        }
+    }
+
+    fn report(&self, kind: PartKind, out: &mut Vec<Candidate>) {
+        for sum in self.sums.iter().flatten().filter(|sum| sum.points >= SIGNAL_MEDIUM && sum.count >= 2) {
+            let severity = if sum.points >= SIGNAL_HIGH { Severity::High } else { Severity::Medium };
+            let mut candidate = Candidate::combined(sum.start, sum.end, severity, sum.finding_type, sum.count);
+            if kind == PartKind::Tool {
+                candidate.make_indirect();
+            }
+            out.push(candidate);
+        }
+    }
+}
+
+fn shapes(text: &[u8], out: &mut Vec<Candidate>) {
+    let turns = shape::turns(text);
+    if turns >= shape::TURNS_LOW {
+        let severity = if turns >= shape::TURNS_MEDIUM { Severity::Medium } else { Severity::Low };
+        out.push(Candidate::shape(text.len(), severity, "many_shot"));
+    }
+    if shape::is_flood(text) {
+        out.push(Candidate::shape(text.len(), Severity::Medium, "context_flooding"));
+    }
+}

@@ -1,0 +1,38 @@
+//! `secrets`: credentials with a known form, and bare words that can be nothing else.
+
+use std::sync::Arc;
+
+use super::Kit;
+use crate::candidate::Candidate;
+use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::plan::Tuning;
+use crate::rules::Group;
+use crate::secret;
+
+#[derive(Debug)]
+pub(super) struct Secrets(pub(super) Arc<Kit>);
+
+impl Detector for Secrets {
+    fn name(&self) -> &'static str {
+        "secrets"
+    }
+
+    fn cost(&self) -> CostClass {
+        CostClass::Core
+    }
+
+    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+        let Some(Bench { memory, runs, candidates, .. }) = &mut found.bench else { return };
+        for found in &memory.matches {
+            let Some(rule) = self.0.matcher.rule(found.rule).filter(|rule| rule.group == Group::Secrets) else {
+                continue;
+            };
+            let value = text.folded.get(found.start..found.end).unwrap_or_default();
+            if secret::is_genuine(value, rule.entropy, rule.digit) {
+                candidates.push(Candidate::rule(*found, rule));
+            }
+        }
+        let bare = runs.iter().filter_map(|run| secret::bare(text.folded, run.start, run.end));
+        candidates.extend(bare.map(Candidate::bare));
+    }
+}

@@ -1,0 +1,221 @@
+//! What is left to detectors that run on the pool alone, models first of all: texts of their own, so that they can cross
+//! to another thread and wait there, and what comes of them.
+//!
+//! Invariant: these detectors run on threads of the pool, which is the only caller.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_config::vocab::TenantId;
+
+use crate::analyser::{Analyser, Scratch, place};
+use crate::clean::Name;
+use crate::decode::Runs;
+use crate::detector::{DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Text};
+use crate::fold::Folded;
+use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
+use crate::plan::{Call, Plan};
+use crate::rule_matcher::Limits;
+
+/// The rest of an analysis.
+#[derive(Debug, PartialEq)]
+pub struct Later {
+    plan: Arc<Plan>,
+    tenant: TenantId,
+    /// Stop looking when this instant has passed.
+    pub deadline: Option<Instant>,
+    texts: Vec<Kept>,
+    bytes: usize,
+}
+
+/// One of its texts.
+#[derive(Debug, PartialEq)]
+struct Kept {
+    part: usize,
+    kind: PartKind,
+    text: Box<str>,
+    /// What must not be shown of it.
+    hidden: Vec<(usize, usize)>,
+    /// Its name, where nothing has been found in it until now.
+    clean: Option<Name>,
+}
+
+/// What the detectors on the pool said.
+#[derive(Debug, Default, PartialEq)]
+pub struct Seen {
+    /// What they found; parts are numbered as those of the analysis.
+    pub hits: Vec<Hit>,
+    /// What they did.
+    pub ran: Ran,
+}
+
+// === impl Later ===
+
+impl Later {
+    pub(crate) fn new(call: &Call<'_>) -> Self {
+        let Call { plan, tenant, deadline } = *call;
+        Self { plan: Arc::clone(plan), tenant, deadline, texts: Vec::new(), bytes: 0 }
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        part: usize,
+        Part { text, kind }: &Part<'_>,
+        hidden: Vec<(usize, usize)>,
+        clean: Option<Name>,
+    ) {
+        let room = self.plan.model_text_max.saturating_sub(self.bytes);
+        let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+        if shown.is_empty() {
+            return;
+        }
+        self.bytes += shown.len();
+        // How much of a text is seen depends on the others, so only a whole one is known afterwards.
+        let clean = clean.filter(|_| shown.len() == text.len());
+        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean });
+    }
+
+    /// Bytes of text to be looked at.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whose texts these are.
+    pub fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Whether a model is to look at some of it.
+    pub fn needs_model(&self) -> bool {
+        self.texts.iter().any(|kept| self.plan.later(kept.kind).indices().any(|index| self.plan.is_model(index)))
+    }
+
+    /// Whether both may be looked at together.
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        self.plan.fingerprint() == other.plan.fingerprint()
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// A text in the forms that somebody wants.
+struct Prepared<'a> {
+    /// Which analysis it belongs to.
+    at: usize,
+    kept: &'a Kept,
+    folded: Folded,
+    decoded: Vec<Decoded>,
+}
+
+impl Analyser {
+    /// Looks at the texts of several analyses under one plan with the detectors that run on the pool alone.
+    pub(crate) fn analyse_later(&self, scratch: &mut Scratch, rests: &[&Later]) -> Vec<Seen> {
+        debug_assert!(crate::pool::is_worker(), "a model must never run on a core");
+        let mut seen: Vec<Seen> = rests.iter().map(|_| Seen::default()).collect();
+        let Some(plan) = rests.first().map(|rest| Arc::clone(&rest.plan)) else { return seen };
+        let texts = self.prepare(scratch, &plan, rests);
+        let mut founds: Vec<Found<'_>> = texts.iter().map(|_| Found::default()).collect();
+        let wanted = texts.iter().fold(DetectorSet::default(), |set, text| set | plan.later(text.kept.kind));
+        for (index, detector) in wanted.indices().filter_map(|index| Some((index, self.detectors.get(index)?))) {
+            let members: Vec<usize> =
+                (0..texts.len()).filter(|at| plan.later(texts[*at].kept.kind).has(index)).collect();
+            for batch in members.chunks(detector.batch().max(1)) {
+                self.run_batch((index, &**detector), &plan, rests, &texts, batch, &mut founds, &mut seen);
+            }
+        }
+        for (Prepared { at, kept, .. }, found) in texts.iter().zip(founds) {
+            let Seen { hits, ran } = &mut seen[*at];
+            ran.failed |= found.failed;
+            ran.full |= hits.len() + found.said.len() > HITS_MAX;
+            if let Some(name) = kept.clean.filter(|_| found.said.is_empty() && !ran.failed && !ran.cut) {
+                self.clean.add(name);
+            }
+            let room = HITS_MAX.saturating_sub(hits.len());
+            let said = found.said.into_iter().take(room);
+            hits.extend(said.map(|(range, finding)| place(kept.part, &kept.text, range, finding, &kept.hidden)));
+        }
+        seen
+    }
+
+    /// Runs one detector over some of the texts; their analyses share its time by their bytes.
+    #[allow(clippy::too_many_arguments)] // A struct of borrows would only rename them.
+    fn run_batch<'a>(
+        &self,
+        (index, detector): (usize, &dyn Detector),
+        plan: &Plan,
+        rests: &[&Later],
+        texts: &'a [Prepared<'_>],
+        batch: &[usize],
+        founds: &mut [Found<'a>],
+        seen: &mut [Seen],
+    ) {
+        let (late, batch): (Vec<usize>, Vec<usize>) = batch.iter().partition(|at| rests[texts[**at].at].is_late());
+        late.iter().for_each(|at| seen[texts[*at].at].ran.cut = true);
+        let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests)).collect();
+        let mut out: Vec<Found<'_>> = batch.iter().map(|at| std::mem::take(&mut founds[*at])).collect();
+        let bytes: usize = views.iter().map(|text| text.raw.len()).sum();
+        let begun = Instant::now();
+        if !views.is_empty() {
+            detector.look_together(&views, &plan.tuning(index), &mut out);
+        }
+        let took = begun.elapsed().as_nanos();
+        for ((at, view), found) in batch.iter().zip(&views).zip(out) {
+            let ran = &mut seen[texts[*at].at].ran;
+            // A detector may have stopped at the deadline: then nobody knows whether the rest is clean.
+            ran.cut |= rests[texts[*at].at].is_late();
+            ran.detectors |= DetectorSet::only(index);
+            ran.timed |= DetectorSet::only(index);
+            let share = took * view.raw.len() as u128 / bytes.max(1) as u128;
+            ran.took_ns[index % DETECTORS_MAX] += u64::try_from(share.max(1)).unwrap_or(u64::MAX);
+            founds[*at] = found;
+        }
+    }
+
+    fn prepare<'a>(&self, scratch: &mut Scratch, plan: &Plan, rests: &[&'a Later]) -> Vec<Prepared<'a>> {
+        let texts = rests.iter().enumerate().flat_map(|(at, rest)| rest.texts.iter().map(move |kept| (at, kept)));
+        let mut prepared = Vec::new();
+        for (at, kept) in texts {
+            let mut text = Prepared { at, kept, folded: Folded::default(), decoded: Vec::new() };
+            let needs = plan.later(kept.kind).indices().filter_map(|index| self.detectors.get(index));
+            let (folded, decoded) =
+                needs.map(|detector| detector.needs()).fold((false, false), |(folded, decoded), needs| {
+                    (folded || needs.folded || needs.decoded, decoded || needs.decoded)
+                });
+            if folded {
+                text.folded.fold(&kept.text);
+            }
+            if decoded {
+                text.decoded = self.decoded(scratch, &text);
+            }
+            prepared.push(text);
+        }
+        prepared
+    }
+
+    /// What encoded words of a text say.
+    fn decoded(&self, scratch: &mut Scratch, text: &Prepared<'_>) -> Vec<Decoded> {
+        let Scratch { memory, plain, runs, .. } = scratch;
+        let bytes = text.folded.bytes(&text.kept.text);
+        let limits = Limits { scope: text.kept.kind.bit(), jailbreak: true, deadline: None };
+        let outcome = self.kit.matcher.scan(bytes, limits, memory);
+        runs.clear();
+        runs.extend(Runs::new(bytes));
+        let mut out: Vec<Decoded> = Vec::new();
+        self.kit.decode(bytes, runs, &outcome, plain, &mut |words, (start, end), encoding| {
+            let (start, end) = text.folded.original(&text.kept.text, start, end);
+            out.push(Decoded { text: words.to_vec(), encoding, range: start..end });
+            out.len() < HITS_MAX
+        });
+        out
+    }
+}
+
+impl Prepared<'_> {
+    fn view<'a>(&'a self, rests: &[&Later]) -> Text<'a> {
+        let deadline = rests.get(self.at).and_then(|rest| rest.deadline);
+        let raw: &str = &self.kept.text;
+        Text { raw, kind: self.kept.kind, folded: self.folded.bytes(raw), decoded: &self.decoded, deadline }
+    }
+}

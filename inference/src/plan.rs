@@ -1,0 +1,200 @@
+//! What an analysis does: which detectors run, on which roles of text, and how strict they are. Computed once for each
+//! state of the settings and shared by every analysis under it.
+//!
+//! Invariant: two plans under which a text could be judged differently have different fingerprints, so that nothing that
+//! was found clean under one is taken for clean under the other.
+
+use std::hash::Hasher as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use siphasher::sip::SipHasher13;
+use weir_config::vocab::TenantId;
+
+use crate::detector::{CostClass, DETECTORS_MAX, Detector, DetectorSet};
+use crate::part::PartKind;
+
+/// How a detector weighs what it misses against what it reports in error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OperatingPoint {
+    /// `high_precision`: few false alarms.
+    HighPrecision,
+    /// `balanced`.
+    #[default]
+    Balanced,
+    /// `high_recall`: few misses.
+    HighRecall,
+}
+
+/// What one detector is told about how strict to be.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Tuning {
+    /// Shifts all thresholds.
+    pub point: OperatingPoint,
+    /// A threshold that was set for this detector; wins over the operating point.
+    pub threshold: Option<f64>,
+}
+
+/// What a plan is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanSettings<'a> {
+    /// Names of detectors that do not run.
+    pub off: &'a [&'a str],
+    /// For all detectors.
+    pub point: OperatingPoint,
+    /// Thresholds by the name of the detector.
+    pub thresholds: &'a [(&'a str, f64)],
+    /// Models are given so many bytes of the texts of one analysis, from the beginning.
+    pub model_text_max: usize,
+}
+
+/// Which detectors run, and at which operating point.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Detectors of [`CostClass::Core`] by role of text, and the others.
+    now: [DetectorSet; KINDS],
+    later: [DetectorSet; KINDS],
+    models: DetectorSet,
+    all: DetectorSet,
+    tuning: [Tuning; DETECTORS_MAX],
+    pub(crate) model_text_max: usize,
+    fingerprint: u64,
+}
+
+/// One analysis: its plan, and what differs from call to call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// What is done.
+    pub plan: &'a Arc<Plan>,
+    /// Whose texts these are: what is remembered of them is remembered for this tenant alone.
+    pub tenant: TenantId,
+    /// Stop looking when this instant has passed; what was found until then is reported.
+    pub deadline: Option<Instant>,
+}
+
+/// Bits of a role.
+const KINDS: usize = 7;
+
+// === impl PlanSettings ===
+
+impl Default for PlanSettings<'_> {
+    fn default() -> Self {
+        Self { off: &[], point: OperatingPoint::default(), thresholds: &[], model_text_max: usize::MAX }
+    }
+}
+
+// === impl Call ===
+
+impl<'a> Call<'a> {
+    /// One of the default tenant that takes the time it takes.
+    pub const fn of(plan: &'a Arc<Plan>) -> Self {
+        Self { plan, tenant: TenantId::DEFAULT, deadline: None }
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub(crate) fn new(detectors: &[Arc<dyn Detector>], settings: &PlanSettings<'_>) -> Self {
+        let mut plan = Self {
+            now: Default::default(),
+            later: Default::default(),
+            models: DetectorSet::default(),
+            all: DetectorSet::default(),
+            tuning: Default::default(),
+            model_text_max: settings.model_text_max,
+            fingerprint: 0,
+        };
+        // A fixed key: the fingerprint is no secret, and what is remembered under it is hashed with one.
+        let mut hasher = SipHasher13::new();
+        let running = detectors.iter().enumerate().filter(|(_, detector)| !settings.off.contains(&detector.name()));
+        for (index, detector) in running {
+            let threshold = settings.thresholds.iter().find(|(name, _)| *name == detector.name());
+            let tuning = Tuning { point: settings.point, threshold: threshold.map(|(_, value)| *value) };
+            let by_kind = if detector.cost() == CostClass::Core { &mut plan.now } else { &mut plan.later };
+            for (bit, set) in by_kind.iter_mut().enumerate().filter(|(bit, _)| detector.reads().has_bit(*bit)) {
+                debug_assert!(bit < KINDS);
+                *set |= DetectorSet::only(index);
+            }
+            plan.all |= DetectorSet::only(index);
+            if detector.cost() == CostClass::Model {
+                plan.models |= DetectorSet::only(index);
+            }
+            if let Some(slot) = plan.tuning.get_mut(index) {
+                *slot = tuning;
+            }
+            hasher.write(detector.name().as_bytes());
+            hasher.write_u8(0xFF);
+            hasher.write_u64(detector.version());
+            hasher.write_u8(tuning.point as u8);
+            hasher.write_u64(tuning.threshold.map_or(u64::MAX, f64::to_bits));
+        }
+        if !plan.models.is_empty() {
+            hasher.write_usize(settings.model_text_max);
+        }
+        plan.fingerprint = hasher.finish();
+        plan
+    }
+
+    /// Tells plans apart under which texts may be judged differently.
+    pub const fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Detectors that look at a text of this role at once.
+    pub(crate) fn now(&self, kind: PartKind) -> DetectorSet {
+        Self::of(&self.now, kind)
+    }
+
+    /// Detectors that look at it on the pool.
+    pub(crate) fn later(&self, kind: PartKind) -> DetectorSet {
+        Self::of(&self.later, kind)
+    }
+
+    /// Whether a detector looks at some text.
+    pub(crate) const fn runs(&self, index: usize) -> bool {
+        self.all.has(index)
+    }
+
+    pub(crate) const fn is_model(&self, index: usize) -> bool {
+        self.models.has(index)
+    }
+
+    pub(crate) fn tuning(&self, index: usize) -> Tuning {
+        self.tuning.get(index).copied().unwrap_or_default()
+    }
+
+    fn of(sets: &[DetectorSet; KINDS], kind: PartKind) -> DetectorSet {
+        sets.get(kind.bit().trailing_zeros() as usize).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Analyser;
+
+    #[test]
+    fn a_plan_says_what_runs_and_its_fingerprint_what_may_differ() {
+        let analyser = Analyser::builtin().unwrap();
+        let print = |settings: PlanSettings<'_>| analyser.plan(&settings).fingerprint();
+        let all = PlanSettings::default();
+        assert_eq!(print(all), print(all));
+        let others = [
+            PlanSettings { off: &["jailbreak"], ..all },
+            PlanSettings { off: &["pii"], ..all },
+            PlanSettings { point: OperatingPoint::HighPrecision, ..all },
+            PlanSettings { thresholds: &[("jailbreak", 0.5)], ..all },
+            PlanSettings { thresholds: &[("pii", 0.5)], ..all },
+        ];
+        let mut prints: Vec<u64> = others.into_iter().map(print).chain([print(all)]).collect();
+        prints.sort_unstable();
+        prints.dedup();
+        assert_eq!(prints.len(), others.len() + 1);
+        // Without a model nothing depends on how much of a text models see.
+        assert_eq!(print(PlanSettings { model_text_max: 1, ..all }), print(all));
+        let plan = analyser.plan(&PlanSettings { off: &["pii"], ..all });
+        assert_eq!(analyser.names(plan.now(PartKind::User)).collect::<Vec<_>>(), ["rules", "jailbreak", "secrets"]);
+        assert!(plan.later(PartKind::User).is_empty());
+    }
+}

@@ -1,0 +1,334 @@
+//! The rule matcher: one pass for all literals, then the few patterns whose literal was seen, each in its own small
+//! window.
+//!
+//! Invariants: one pass over the text; what the patterns cost grows with the length of the text and never faster
+//! ([`Credits`]), and no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
+//! beyond the scope bits.
+
+use std::time::Instant;
+
+use regex_automata::meta::Cache;
+use regex_automata::{Anchored, Input};
+
+use crate::decode::Cipher;
+use crate::literals::{Found, Literals};
+use crate::part::PartKind;
+use crate::rules::{Group, LoadError, Rule};
+
+/// Bytes between two looks at the clock.
+pub(crate) const SLICE_BYTES: usize = 8 * 1024;
+/// What the patterns may cost in any text, however short; a credit is about a tenth of a microsecond.
+const CREDITS_FREE: usize = 2_000;
+/// The same per KB of text.
+const CREDITS_PER_KB: usize = 300;
+/// What each rule may cost when the others have spent that.
+const RULE_CREDITS_FREE: usize = 16;
+/// The same per KB of text.
+const RULE_CREDITS_PER_KB: usize = 1;
+/// What a match costs: somebody has to judge it.
+const CREDITS_MATCH: usize = 12;
+/// Bytes searched for a pattern that may begin before its literal, per credit.
+const BYTES_PER_CREDIT: usize = 8;
+
+/// A pattern that matched; offsets into the folded text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Match {
+    pub(crate) rule: u16,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// What one scan may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bit of the part's kind.
+    pub(crate) scope: u8,
+    /// Whether rules of the jailbreak detector and cipher markers count.
+    pub(crate) jailbreak: bool,
+    /// When to stop.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// How a scan ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Outcome {
+    pub(crate) cut: bool,
+    /// There was no room for more hits.
+    pub(crate) full: bool,
+    pub(crate) cap_reached: bool,
+    /// A detector could not judge the text.
+    pub(crate) failed: bool,
+    /// Where the first marker word of each cipher was seen, in the order of [`Cipher::ALL`].
+    pub(crate) ciphers: [Option<usize>; Cipher::ALL.len()],
+}
+
+impl Outcome {
+    /// Takes over what kept a scan of decoded text from being whole.
+    pub(crate) fn join(&mut self, inner: &Self) {
+        self.cut |= inner.cut;
+        self.full |= inner.full;
+        self.cap_reached |= inner.cap_reached;
+    }
+}
+
+/// A literal and the rules that wait for it.
+#[derive(Debug, Default)]
+struct Owners {
+    rules: Vec<u16>,
+    ciphers: u32,
+    scope: u8,
+    starts_word: bool,
+}
+
+/// The literals of some of the rules.
+#[derive(Debug)]
+struct Index {
+    literals: Literals,
+    /// The rules that wait for each literal, in the order of `literals`.
+    owners: Vec<Owners>,
+}
+
+/// All rules, ready to scan.
+#[derive(Debug)]
+pub(crate) struct RuleMatcher {
+    rules: Vec<Rule>,
+    /// For texts of every kind but the definitions of tools.
+    index: Index,
+    /// For those: their rules wait for words that are frequent in any prose, which would have to be looked at there for
+    /// nothing.
+    of_definitions: Index,
+}
+
+/// Per-thread scratch memory of the matcher.
+#[derive(Debug, Default)]
+pub(crate) struct MatcherScratch {
+    caches: Vec<Option<Box<Cache>>>,
+    done: Vec<u64>,
+    tallies: Vec<Tally>,
+    /// Texts scanned until now; says which tallies are of this one.
+    scans: u64,
+    pub(crate) matches: Vec<Match>,
+}
+
+/// What one rule has done in the text of a scan.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    scan: u64,
+    spent: usize,
+}
+
+/// What the patterns have cost until now and may cost.
+#[derive(Debug, Default)]
+struct Credits {
+    spent: usize,
+    /// Something was left out for want of them.
+    refused: bool,
+}
+
+// === impl Credits ===
+
+impl Credits {
+    /// Whether a rule may be tried at a literal that ends at `end`. The bound is a rate: over it the rule is passed by
+    /// until enough text has gone past.
+    fn allow(&mut self, tally: &Tally, end: usize) -> bool {
+        let allowed = self.spent <= CREDITS_FREE + end * CREDITS_PER_KB / 1024
+            || tally.spent <= RULE_CREDITS_FREE + end * RULE_CREDITS_PER_KB / 1024;
+        self.refused |= !allowed;
+        allowed
+    }
+
+    fn charge(&mut self, tally: &mut Tally, cost: usize) {
+        self.spent += cost;
+        tally.spent += cost;
+    }
+}
+
+// === impl Index ===
+
+impl Index {
+    /// The literals of the rules that apply to a kind of `scope`, and the marker words of ciphers.
+    fn new(rules: &[Rule], scope: u8) -> Result<Self, LoadError> {
+        let mut literals: Vec<(&str, Owners)> = Vec::new();
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.scope & scope != 0) {
+            let index = u16::try_from(index).map_err(|_| LoadError::Literals("more than 65535 rules".to_owned()))?;
+            for literal in &rule.literals {
+                let owners = owners_of(&mut literals, literal);
+                owners.rules.push(index);
+                owners.scope |= rule.scope;
+            }
+        }
+        let markers = Cipher::markers();
+        for (marker, cipher) in &markers {
+            let owners = owners_of(&mut literals, marker);
+            owners.ciphers |= cipher.bit();
+            owners.scope = u8::MAX;
+        }
+        if literals.len() > usize::from(u16::MAX) {
+            return Err(LoadError::Literals("more than 65535 literals".to_owned()));
+        }
+        let index = Literals::new(literals.iter().map(|(literal, _)| *literal));
+        let owners = literals.into_iter().map(|(_, owners)| owners).collect();
+        Ok(Self { literals: index, owners })
+    }
+}
+
+// === impl RuleMatcher ===
+
+impl RuleMatcher {
+    pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, LoadError> {
+        let definitions = PartKind::ToolDefinition.bit();
+        let index = Index::new(&rules, !definitions)?;
+        let of_definitions = Index::new(&rules, definitions)?;
+        Ok(Self { rules, index, of_definitions })
+    }
+
+    pub(crate) fn rule(&self, index: u16) -> Option<&Rule> {
+        self.rules.get(usize::from(index))
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
+    pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
+        memory.matches.clear();
+        memory.caches.resize_with(self.rules.len(), || None);
+        memory.done.clear();
+        memory.done.resize(self.rules.len().div_ceil(64), 0);
+        memory.tallies.resize(self.rules.len(), Tally::default());
+        memory.scans += 1;
+        let mut outcome = Outcome::default();
+        let mut credits = Credits::default();
+        let mut from = 0;
+        let is_definition = limits.scope == PartKind::ToolDefinition.bit();
+        let index = if is_definition { &self.of_definitions } else { &self.index };
+        while from < text.len() {
+            let to = (from + SLICE_BYTES).min(text.len());
+            index.literals.scan(text, from, to, |found| {
+                let Some(owners) = index.owners.get(found.literal) else { return };
+                if owners.scope & limits.scope == 0 {
+                    return;
+                }
+                if limits.jailbreak && owners.ciphers != 0 {
+                    outcome.note_ciphers(owners.ciphers, found.start);
+                }
+                self.try_rules(owners, text, found, limits, &mut credits, memory);
+            });
+            from = to;
+            if from < text.len() && limits.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                outcome.cut = true;
+                break;
+            }
+        }
+        outcome.cap_reached = credits.refused;
+        outcome
+    }
+
+    /// Tries the patterns that wait for a literal.
+    fn try_rules(
+        &self,
+        owners: &Owners,
+        text: &[u8],
+        found: Found,
+        limits: Limits,
+        credits: &mut Credits,
+        memory: &mut MatcherScratch,
+    ) {
+        let at_word = !owners.starts_word || !is_word(text, found.start.wrapping_sub(1));
+        for index in &owners.rules {
+            let Some(rule) = self.rule(*index) else { continue };
+            if rule.scope & limits.scope == 0
+                || (rule.before == 0 && !at_word)
+                || (rule.group == Group::Jailbreak && !limits.jailbreak)
+                || is_set(&memory.done, *index)
+            {
+                continue;
+            }
+            let Some(slot) = memory.tallies.get_mut(usize::from(*index)) else { continue };
+            if slot.scan != memory.scans {
+                *slot = Tally { scan: memory.scans, ..Tally::default() };
+            }
+            let mut tally = *slot;
+            let window =
+                (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
+            if credits.allow(&tally, found.end) {
+                let searched = if rule.before == 0 { 0 } else { window.1 - window.0 };
+                credits.charge(&mut tally, 1 + searched / BYTES_PER_CREDIT);
+                self.verify(rule, *index, text, window, (&mut *credits, &mut tally), memory);
+                if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
+                    *slot = tally;
+                }
+            }
+        }
+    }
+
+    fn verify(
+        &self,
+        rule: &Rule,
+        index: u16,
+        text: &[u8],
+        (from, to): (usize, usize),
+        (credits, tally): (&mut Credits, &mut Tally),
+        memory: &mut MatcherScratch,
+    ) {
+        let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
+        let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
+        let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
+        let input = Input::new(text).range(from..to).anchored(anchored);
+        let Some(found) = rule.pattern.search_with(cache, &input) else { return };
+        credits.charge(tally, CREDITS_MATCH);
+        let mut span = found.range();
+        if rule.pattern.captures_len() > 1 {
+            let mut captures = rule.pattern.create_captures();
+            rule.pattern.search_captures_with(cache, &input, &mut captures);
+            if let Some(group) = captures.get_group(1) {
+                span = group.range();
+            }
+        }
+        // Secrets and rules that look at quoting may match again further on; all others once per text.
+        if rule.group != Group::Secrets && !rule.frame {
+            set(&mut memory.done, index);
+        }
+        let repeated = memory.matches.iter().rev().take(8).any(|seen| seen.rule == index && seen.end >= span.end);
+        if !repeated {
+            memory.matches.push(Match { rule: index, start: span.start, end: span.end });
+        }
+    }
+}
+
+impl Outcome {
+    fn note_ciphers(&mut self, ciphers: u32, at: usize) {
+        for (slot, cipher) in self.ciphers.iter_mut().zip(Cipher::ALL) {
+            if ciphers & cipher.bit() != 0 {
+                slot.get_or_insert(at);
+            }
+        }
+    }
+}
+
+fn owners_of<'a, 'b>(literals: &'b mut Vec<(&'a str, Owners)>, literal: &'a str) -> &'b mut Owners {
+    let at = literals.iter().position(|(known, _)| *known == literal).unwrap_or_else(|| {
+        let starts_word = literal.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+        literals.push((literal, Owners { starts_word, ..Owners::default() }));
+        literals.len() - 1
+    });
+    &mut literals[at].1
+}
+
+fn is_word(text: &[u8], at: usize) -> bool {
+    text.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+}
+
+fn is_set(bits: &[u64], index: u16) -> bool {
+    bits.get(usize::from(index / 64)).is_some_and(|word| word & (1 << (index % 64)) != 0)
+}
+
+fn set(bits: &mut [u64], index: u16) {
+    if let Some(word) = bits.get_mut(usize::from(index / 64)) {
+        *word |= 1 << (index % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The requests a run sends: many different conversations of one length, and a word in each that is never the same.
+//!
+//! Invariant: every prepared body has exactly the asked length (or the least one its envelope allows), is valid JSON,
+//! and stays so whatever number is written into it.
+
+use super::arrivals::Random;
+use super::cli::{RequestDialect, Settings};
+use super::prose;
+
+/// Letters of the unique word, in consonant-vowel pairs.
+const WORD_BYTES: usize = 12;
+/// About the length of one turn of a longer conversation.
+const TURN_BYTES: usize = 700;
+/// The least prose in the newest message.
+const PROSE_BYTES_MIN: usize = 40;
+
+const INSTRUCTIONS: [&str; 4] = [
+    "You are a helpful assistant for the operations team. Answer briefly and name your assumptions.",
+    "You help customers of a bookshop. Be polite, stay on topic and keep answers under five sentences.",
+    "You are an editor. Improve clarity without changing the meaning, and explain each larger change.",
+    "You support engineers who read measurements. Prefer numbers to adjectives.",
+];
+
+/// One prepared request.
+struct Prepared {
+    bytes: Vec<u8>,
+    /// Where the unique word stands.
+    word_at: usize,
+}
+
+/// All prepared requests of a run.
+pub(super) struct Corpus {
+    prepared: Vec<Prepared>,
+    unique: bool,
+    sent: u64,
+}
+
+impl Corpus {
+    /// Prepares the requests.
+    pub(super) fn new(settings: &Settings) -> Self {
+        let mut random = Random::new(0x5eed);
+        let prepared = (0..settings.bodies).map(|_| prepare(settings, &mut random)).collect();
+        Self { prepared, unique: settings.unique, sent: 0 }
+    }
+
+    /// Puts the next request into `out`, replacing what was there.
+    pub(super) fn next_into(&mut self, out: &mut Vec<u8>) {
+        out.clear();
+        let Some(prepared) = self.prepared.get((self.sent % self.prepared.len().max(1) as u64) as usize) else {
+            return;
+        };
+        out.extend_from_slice(&prepared.bytes);
+        if let Some(word) = out.get_mut(prepared.word_at..prepared.word_at + WORD_BYTES).filter(|_| self.unique) {
+            write_word(word, self.sent);
+        }
+        self.sent += 1;
+    }
+}
+
+/// Spells a number as a pronounceable word: no digits, so that no detector takes it for a phone or card number.
+fn write_word(word: &mut [u8], number: u64) {
+    for (index, pair) in word.chunks_mut(2).enumerate() {
+        let part = (number >> (6 * index)) as usize;
+        if let [consonant, vowel] = pair {
+            *consonant = b"bcdfghjklmnpqrst"[part & 15];
+            *vowel = b"aeio"[(part >> 4) & 3];
+        }
+    }
+}
+
+fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
+    let instruction = INSTRUCTIONS[random.below(INSTRUCTIONS.len())];
+    let bare = body(settings, instruction, &[""]).len();
+    // Beyond two turns the conversation gets a history: question and answer in turn, the newest question last.
+    let earlier = settings.body_bytes.saturating_sub(bare) / (2 * TURN_BYTES) * 2;
+    let mut turns = Vec::with_capacity(earlier + 1);
+    for _ in 0..earlier {
+        let mut turn = String::with_capacity(TURN_BYTES + 128);
+        prose::append(&mut turn, TURN_BYTES - 100 + random.below(100), random);
+        turns.push(turn);
+    }
+    let mut newest = format!("About {}: ", "a".repeat(WORD_BYTES));
+    let so_far: Vec<&str> = turns.iter().map(String::as_str).chain([newest.as_str()]).collect();
+    let missing = settings.body_bytes.saturating_sub(body(settings, instruction, &so_far).len());
+    prose::append(&mut newest, missing.max(PROSE_BYTES_MIN), random);
+    let all: Vec<&str> = turns.iter().map(String::as_str).chain([newest.as_str()]).collect();
+    let body = body(settings, instruction, &all);
+    let mut bytes = head(settings, body.len()).into_bytes();
+    bytes.extend_from_slice(body.as_bytes());
+    let marker = format!("About {}", "a".repeat(WORD_BYTES));
+    let word_at = memchr::memmem::rfind(&bytes, marker.as_bytes()).map_or(0, |at| at + "About ".len());
+    Prepared { bytes, word_at }
+}
+
+fn path(dialect: RequestDialect) -> &'static str {
+    match dialect {
+        RequestDialect::Chat => "/v1/chat/completions",
+        RequestDialect::Messages => "/v1/messages",
+        RequestDialect::Local => "/api/chat",
+    }
+}
+
+fn head(settings: &Settings, length: usize) -> String {
+    let mut head = format!(
+        "POST {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir-loadtest/{}\r\nAccept: application/json\r\nContent-Type: application/json\r\n",
+        settings.path_prefix,
+        path(settings.dialect),
+        settings.authority,
+        env!("CARGO_PKG_VERSION"),
+    );
+    match settings.dialect {
+        RequestDialect::Chat => head.push_str("Authorization: Bearer fake-key-for-load-tests\r\n"),
+        RequestDialect::Messages => {
+            head.push_str("x-api-key: fake-key-for-load-tests\r\nanthropic-version: 2023-06-01\r\n");
+        }
+        RequestDialect::Local => {}
+    }
+    for (name, value) in &settings.headers {
+        head.extend([name.as_str(), ": ", value, "\r\n"]);
+    }
+    head.push_str(&format!("Content-Length: {length}\r\n\r\n"));
+    head
+}
+
+fn body(settings: &Settings, instruction: &str, turns: &[&str]) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let message = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":{}}}"#, quoted(text));
+    // The newest turn is the user's, and the roles alternate up to it.
+    let role = |index: usize| if (turns.len() - index) % 2 == 1 { "user" } else { "assistant" };
+    let messages = turns.iter().enumerate().map(|(index, text)| message(role(index), text));
+    let system = message("system", instruction);
+    let with_system: Vec<String> = std::iter::once(system).chain(messages.clone()).collect();
+    let stream = settings.stream;
+    match settings.dialect {
+        RequestDialect::Chat => {
+            let usage = if stream { r#","stream_options":{"include_usage":true}"# } else { "" };
+            format!(
+                r#"{{"model":"fake-small","messages":[{}],"temperature":0.7,"max_tokens":256,"stream":{stream}{usage}}}"#,
+                with_system.join(",")
+            )
+        }
+        RequestDialect::Messages => format!(
+            r#"{{"model":"fake-small","max_tokens":256,"system":{},"messages":[{}],"temperature":0.7,"stream":{stream}}}"#,
+            quoted(instruction),
+            messages.collect::<Vec<_>>().join(",")
+        ),
+        RequestDialect::Local => format!(
+            r#"{{"model":"fake-small","messages":[{}],"stream":{stream},"options":{{"temperature":0.7,"num_predict":256}}}}"#,
+            with_system.join(",")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::settings;
+    use std::collections::HashSet;
+    use weir_fake_provider::http::{Request, RequestReader, Step};
+
+    fn requests(settings: &Settings, count: usize) -> Vec<Request> {
+        let (mut corpus, mut reader, mut bytes) = (Corpus::new(settings), RequestReader::default(), Vec::new());
+        let mut next = || {
+            corpus.next_into(&mut bytes);
+            reader.push(&bytes);
+            match reader.next_step() {
+                Ok(Step::Complete(request)) => *request,
+                other => panic!("{other:?}"),
+            }
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn bodies_have_the_asked_length_and_are_json() {
+        for dialect in [RequestDialect::Chat, RequestDialect::Messages, RequestDialect::Local] {
+            for body_bytes in [600, 1000, 8192] {
+                let settings = Settings { dialect, body_bytes, bodies: 8, ..settings() };
+                for request in requests(&settings, 8) {
+                    assert_eq!(request.body.len(), body_bytes, "{dialect:?}");
+                    let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+                    let last = json["messages"].as_array().unwrap().last().unwrap();
+                    assert_eq!(last["role"], "user");
+                    assert!(last["content"].as_str().unwrap().starts_with("About "), "{last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_request_repeats_unless_asked_to() {
+        let few = Settings { bodies: 4, ..settings() };
+        let unique: HashSet<Vec<u8>> = requests(&few, 5000).into_iter().map(|request| request.body).collect();
+        assert_eq!(unique.len(), 5000);
+        let repeated = requests(&Settings { unique: false, ..few }, 100);
+        assert_eq!(repeated.into_iter().map(|request| request.body).collect::<HashSet<_>>().len(), 4);
+    }
+}

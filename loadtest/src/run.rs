@@ -1,0 +1,171 @@
+//! A run from the first connection to the report: open, warm up, settle, measure, settle.
+//!
+//! Invariant: the accounted CPU time lies between two moments at which the target was quiet, so it belongs to exactly
+//! the requests of the measured phase, work after their answers included.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+
+use super::arrivals::Schedule;
+use super::bodies::Corpus;
+use super::cli::{Mode, RequestDialect, Settings};
+use super::connection::Connection;
+use super::frames::FrameCutter;
+use super::process::{self, Sample};
+use super::report::{Measured, Report};
+use super::tally::{Failure, Tally};
+use super::{SetupError, runtime};
+
+/// How long after the end of an open phase overdue requests are still sent.
+const OVERDUE_SENT_FOR: Duration = Duration::from_secs(1);
+/// Pause before a broken connection is opened again.
+const REOPEN_PAUSE: Duration = Duration::from_millis(10);
+
+/// Performs a run.
+///
+/// # Errors
+/// The run could not start: the backend does not, a process to account is unknown, or the target refuses connections.
+pub fn run(settings: Settings) -> Result<Report, SetupError> {
+    runtime::block_on(perform(Rc::new(settings)))?
+}
+
+async fn perform(settings: Rc<Settings>) -> Result<Report, SetupError> {
+    Sample::take(&settings.pids)?;
+    let corpus = Rc::new(RefCell::new(Corpus::new(&settings)));
+    let mut slots = Vec::with_capacity(settings.connections);
+    for number in 1..=settings.connections {
+        let opened = open(&settings).await;
+        let explain = |error| SetupError(format!("--target {}: connection {number} failed: {error}", settings.target));
+        slots.push(Some(opened.map_err(explain)?));
+    }
+    let mut warmup_failed = 0;
+    if !settings.warmup.is_zero() {
+        let phase = Phase::new(&settings, &corpus, settings.warmup, 1);
+        slots = phase.perform(slots).await;
+        warmup_failed = phase.tally.borrow().failed(&settings);
+    }
+    let (before, _) = process::settle(&settings.pids).await?;
+    let own_before = Sample::take(&[std::process::id()])?;
+    let phase = Phase::new(&settings, &corpus, settings.duration, 2);
+    let slots = phase.perform(slots).await;
+    let elapsed = phase.start.elapsed();
+    let own_cpu = Sample::take(&[std::process::id()])?.since(&own_before);
+    let (after, settled_in) = process::settle(&settings.pids).await?;
+    drop(slots);
+    let measured = Measured { elapsed, own_cpu, before, after, settled_in, warmup_failed };
+    Ok(Report::new(&settings, &phase.tally.borrow(), &measured))
+}
+
+async fn open(settings: &Settings) -> std::io::Result<Connection> {
+    let cutter = settings.stream.then(|| match settings.gzip {
+        true => FrameCutter::flushes(),
+        false => FrameCutter::new(settings.dialect == RequestDialect::Local),
+    });
+    Connection::open(settings, cutter).await
+}
+
+/// One stretch of load.
+struct Phase {
+    settings: Rc<Settings>,
+    corpus: Rc<RefCell<Corpus>>,
+    tally: Rc<RefCell<Tally>>,
+    schedule: RefCell<Schedule>,
+    /// Requests due or sent whose fate is not known yet.
+    in_flight: Cell<u64>,
+    start: Instant,
+    length: Duration,
+}
+
+impl Phase {
+    fn new(settings: &Rc<Settings>, corpus: &Rc<RefCell<Corpus>>, length: Duration, seed: u64) -> Rc<Self> {
+        let schedule = Schedule::new(settings.rate_per_s, settings.arrivals, length, seed);
+        Rc::new(Self {
+            settings: Rc::clone(settings),
+            corpus: Rc::clone(corpus),
+            tally: Rc::new(RefCell::new(Tally::new())),
+            schedule: RefCell::new(schedule),
+            in_flight: Cell::new(0),
+            start: Instant::now(),
+            length,
+        })
+    }
+
+    /// Runs the phase on these connections and gives back those that are still open.
+    async fn perform(self: &Rc<Self>, slots: Vec<Option<Connection>>) -> Vec<Option<Connection>> {
+        let mut driven: FuturesUnordered<_> = slots.into_iter().map(|slot| Rc::clone(self).drive(slot)).collect();
+        let patience = self.settings.timeout.max(Duration::from_secs(5));
+        let deadline = self.start + self.length + patience;
+        let mut left = Vec::with_capacity(driven.len());
+        while !driven.is_empty() {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            match runtime::timeout(rest, driven.next()).await {
+                Some(slot) => left.extend(slot),
+                None => break,
+            }
+        }
+        drop(driven);
+        let mut tally = self.tally.borrow_mut();
+        (0..self.in_flight.take()).for_each(|_| tally.fail(Failure::Unfinished));
+        if self.settings.mode == Mode::Open {
+            let mut schedule = self.schedule.borrow_mut();
+            tally.unsent += std::iter::from_fn(|| schedule.next_due()).count() as u64;
+        }
+        left
+    }
+
+    /// Sends requests on one connection as long as there are any.
+    async fn drive(self: Rc<Self>, mut slot: Option<Connection>) -> Option<Connection> {
+        let mut request = Vec::new();
+        while let Some(due) = self.next_due().await {
+            self.in_flight.set(self.in_flight.get() + 1);
+            let outcome = self.once(&mut slot, &mut request, due).await;
+            self.in_flight.set(self.in_flight.get() - 1);
+            if let Err(failure) = outcome {
+                slot = None;
+                self.tally.borrow_mut().fail(failure);
+                runtime::sleep(REOPEN_PAUSE).await;
+            }
+        }
+        slot
+    }
+
+    /// Waits for the next request to become due. `None` when the phase is over.
+    async fn next_due(&self) -> Option<Instant> {
+        if self.settings.mode == Mode::Closed {
+            let now = Instant::now();
+            return (now < self.start + self.length).then_some(now);
+        }
+        if self.start.elapsed() > self.length + OVERDUE_SENT_FOR {
+            return None;
+        }
+        let due = self.start + self.schedule.borrow_mut().next_due()?;
+        let early = due.saturating_duration_since(Instant::now());
+        if !early.is_zero() {
+            runtime::sleep(early).await;
+        }
+        Some(due)
+    }
+
+    async fn once(&self, slot: &mut Option<Connection>, request: &mut Vec<u8>, due: Instant) -> Result<(), Failure> {
+        let mut connection = match slot.take() {
+            Some(connection) => connection,
+            None => open(&self.settings).await.map_err(|_| Failure::Connect)?,
+        };
+        self.corpus.borrow_mut().next_into(request);
+        if self.settings.mode == Mode::Open {
+            self.tally.borrow_mut().send_lag.add(due.elapsed());
+        }
+        let answered = connection.exchange(request, due, &self.tally).await?;
+        let mut tally = self.tally.borrow_mut();
+        *tally.statuses.entry(answered.status).or_default() += 1;
+        match self.settings.expects(answered.status) {
+            true => tally.latency.add(due.elapsed()),
+            false => tally.other_latency.add(due.elapsed()),
+        }
+        *slot = Some(connection).filter(|_| answered.keep_alive);
+        Ok(())
+    }
+}

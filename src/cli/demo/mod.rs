@@ -1,0 +1,116 @@
+//! `weir demo`: the whole product in one command. A fake provider and the gateway start on free loopback ports, a handful
+//! of real calls goes through, and what Weir recorded is printed as a table. Nothing leaves the machine.
+
+mod calls;
+mod table;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use weir_config::vocab::TenantId;
+use weir_config::{Loaded, Sources};
+use weir_fake_provider::server::StdServer;
+use weir_storage::SpanLog as _;
+
+use super::{DemoOptions, say};
+use crate::boot::{self, StartError};
+use crate::meter::Registry;
+use crate::ops::log;
+
+/// How long the record of the last call may take to become visible.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// [`StartError`] when the gateway or the fake provider cannot start.
+pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
+    let thread = |what| move |source: io::Error| StartError::Thread { what, source };
+    let provider = StdServer::start(("127.0.0.1", 0)).map_err(thread("the fake provider"))?;
+    let place = Place::of(options).map_err(thread("the demo's folder"))?;
+    let loaded = load(provider.addr(), &place.database)?;
+    let registry = Arc::new(Registry::new());
+    let _log = log::init(&loaded.settings.logging, Arc::clone(registry.shared()))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(thread("the signal handler"))?;
+    let gateway = boot::start(loaded, registry)?;
+    let addr = gateway.addr();
+    say(&format!("fake provider  http://{}", provider.addr()));
+    say(&format!("weir           http://{addr}   ({}, {} cores)", gateway.mode(), gateway.cores()));
+    say(&format!("database       {}", place.database.display()));
+    say("");
+    let made: Vec<_> = calls::all().into_iter().map(|call| calls::make(addr, call)).collect();
+    gateway.store().flush(VISIBLE_WITHIN);
+    let complete = table::print(&made, |trace| gateway.store().trace(TenantId::DEFAULT, trace).ok().flatten());
+    if options.once {
+        let clean = gateway.stop();
+        provider.stop();
+        return Ok(if complete && clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    invite(addr);
+    signals.forever().next();
+    gateway.stop();
+    provider.stop();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The demo's settings come from nowhere but here: a file or variable meant for the real gateway does not count.
+fn load(provider: SocketAddr, database: &std::path::Path) -> Result<Loaded, StartError> {
+    let env = [
+        ("SERVICE_LISTEN_ADDR", "127.0.0.1:0".to_owned()),
+        ("SERVICE_UPSTREAM_URL", format!("http://{provider}")),
+        ("SERVICE_STORAGE_DATABASE_PATH", database.display().to_string()),
+        ("SERVICE_LOG_LEVEL", "warn".to_owned()),
+    ];
+    let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Ok(weir_config::load(&Sources { env, ..Sources::default() })?)
+}
+
+fn invite(addr: SocketAddr) {
+    say("");
+    say("Weir stays up until you press Ctrl-C. Point a client at it:");
+    say("");
+    say(&format!("  OpenAI client     base_url=\"http://{addr}/v1\"   api_key=\"anything\""));
+    say(&format!("  Anthropic client  base_url=\"http://{addr}\"      api_key=\"anything\""));
+    say(&format!("  Ollama client     host=\"http://{addr}\""));
+    say("");
+    say(&format!("  curl http://{addr}/v1/chat/completions -H 'content-type: application/json' \\"));
+    say("    -d '{\"model\":\"fake-large\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}'");
+    say(&format!("  curl http://{addr}/api/v1/traces"));
+    say(&format!("  curl http://{addr}/health      curl http://{addr}/metrics"));
+    say("");
+    say("A call with a key is recorded under a tenant derived from that key: send the same Authorization header to");
+    say("/api/v1/traces to see it, or the header X-Service-Tenant-ID on both.");
+}
+
+/// Where the demo keeps its database; a temporary folder goes when the demo ends.
+struct Place {
+    database: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+impl Place {
+    fn of(options: &DemoOptions) -> io::Result<Self> {
+        if let Some(database) = &options.database {
+            return Ok(Self { database: database.clone(), temporary: None });
+        }
+        let folder = std::env::temp_dir().join(format!("weir-demo-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { database: folder.join("demo.db"), temporary: Some(folder) })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.temporary
+            && let Err(error) = std::fs::remove_dir_all(folder)
+        {
+            tracing::warn!(folder = %folder.display(), %error, "the demo's temporary folder could not be removed");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What reads finished spans.
+
+use std::time::Duration;
+
+use weir_storage::record::SpanRecord;
+
+use crate::outbound::OutboundError;
+
+/// Reads finished spans.
+pub trait Consumer: Send + 'static {
+    /// Its name: the key of its cursor and a label in `/metrics`, so never to be changed.
+    fn name(&self) -> &'static str;
+
+    /// Deals with spans, the oldest first, of all tenants. A batch comes again when it fails and after a crash, so taking a
+    /// span twice must do no harm. The gateway waits for it no longer than [`Limits::attempt`].
+    fn take(&mut self, batch: &[&SpanRecord]) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// How long it is waited for.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
+}
+
+/// How long a consumer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// For one attempt at a batch.
+    pub attempt: Duration,
+    /// For all attempts at a batch; then it is given up and counted.
+    pub batch: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { attempt: Duration::from_secs(60), batch: Duration::from_secs(3_600) }
+    }
+}
+
+/// Why a batch was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It may be later: the batch comes again, no sooner than `after`.
+    #[error("{reason}")]
+    Later {
+        /// For the log.
+        reason: String,
+        /// What the other side asks for.
+        after: Option<Duration>,
+    },
+    /// It never will be: the batch is given up.
+    #[error("{reason}")]
+    Never {
+        /// For the log.
+        reason: String,
+    },
+}
+
+impl From<OutboundError> for Failure {
+    fn from(error: OutboundError) -> Self {
+        let reason = error.to_string();
+        if error.is_transient() { Self::Later { reason, after: None } } else { Self::Never { reason } }
+    }
+}

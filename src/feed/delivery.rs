@@ -1,0 +1,243 @@
+//! One consumer's task: reads behind its cursor and from its queue, brings what it finds, keeps how far it has come.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+use weir_storage::record::SpanRecord;
+use weir_storage::{Cursor, SpanBatch, SpanLog};
+
+use super::consumer::{Consumer, Failure, Limits};
+use super::queue::Waiting;
+
+/// Spans of one batch, and about their bytes.
+pub(super) const BATCH_SPANS: usize = 256;
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// Least time between two looks that find less than a full batch: commits come every 5 ms under load.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often the store is read without word of a commit: another process may write to the same file during a takeover.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Waits between attempts.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+pub(super) struct Delivery<C> {
+    consumer: C,
+    limits: Limits,
+    waiting: Arc<Waiting>,
+    store: Arc<dyn SpanLog>,
+    /// `None` while the store cannot say.
+    cursor: Option<Cursor>,
+    stop: watch::Receiver<bool>,
+    /// Told in the log, until it works again.
+    failing: bool,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Taken, or given up and counted.
+    Done,
+    /// The same of as much as a batch holds: there is more.
+    Full,
+    /// The process ends; nothing is known.
+    Stopped,
+}
+
+impl Fate {
+    fn of(self, spans: usize) -> Self {
+        if self == Self::Done && spans >= BATCH_SPANS { Self::Full } else { self }
+    }
+}
+
+impl<C: Consumer> Delivery<C> {
+    /// Finds the consumer's cursor. Blocks.
+    pub(super) fn new(
+        consumer: C,
+        waiting: Arc<Waiting>,
+        store: Arc<dyn SpanLog>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        let limits = consumer.limits();
+        let cursor = match begin(&*store, waiting.name) {
+            Ok(cursor) => Some(cursor),
+            Err(error) => {
+                let consumer = waiting.name;
+                tracing::warn!(consumer, error, "the consumer's position cannot be read from the store; will retry");
+                None
+            }
+        };
+        Self { consumer, limits, waiting, store, cursor, stop, failing: false }
+    }
+
+    /// Runs until it is stopped and has dealt with what there is, or may no longer try.
+    pub(super) async fn run(mut self) {
+        loop {
+            let queued = self.bring_queued().await;
+            let stored = if queued == Some(Fate::Stopped) { queued } else { self.bring_stored().await };
+            match (queued, stored) {
+                (Some(Fate::Stopped), _) | (_, Some(Fate::Stopped)) => break,
+                (None, None) if self.is_stopping() => break,
+                (None, None) => {
+                    let Self { waiting, stop, .. } = &mut self;
+                    tokio::select! {
+                        () = waiting.news() => {}
+                        () = tokio::time::sleep(LOOK_EVERY) => {}
+                        _ = stop.changed() => {}
+                    }
+                }
+                (Some(Fate::Full), _) | (_, Some(Fate::Full)) => {}
+                _ => self.pause(PAUSE).await,
+            }
+        }
+        let lost = self.waiting.take(usize::MAX).len();
+        self.waiting.tally.shutdown.add(lost);
+        if lost > 0 {
+            tracing::warn!(consumer = self.waiting.name, lost, "spans that were not stored were not delivered either");
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        // Nobody left to say so is an end, too.
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
+    /// Brings what waits in memory; `None` when nothing does.
+    async fn bring_queued(&mut self) -> Option<Fate> {
+        let spans = self.waiting.take(BATCH_SPANS);
+        if spans.is_empty() {
+            return None;
+        }
+        let batch: Vec<&SpanRecord> = spans.iter().map(|span| &**span).collect();
+        let fate = self.bring(&batch).await;
+        if fate == Fate::Stopped {
+            self.waiting.tally.shutdown.add(batch.len());
+        }
+        Some(fate.of(batch.len()))
+    }
+
+    /// Brings what has been stored behind the cursor; `None` when there is nothing, or it cannot be read now.
+    async fn bring_stored(&mut self) -> Option<Fate> {
+        let batch = match self.read().await {
+            Ok(batch) => batch,
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    let consumer = self.waiting.name;
+                    tracing::warn!(consumer, error, "stored spans cannot be read for the consumer; will retry");
+                }
+                self.pause(BACKOFF_MIN).await;
+                return None;
+            }
+        };
+        if Some(batch.next) == self.cursor {
+            return None;
+        }
+        self.waiting.tally.removed.add(usize::try_from(batch.lost).unwrap_or(usize::MAX));
+        let spans: Vec<&SpanRecord> = batch.spans.iter().collect();
+        if !spans.is_empty() && self.bring(&spans).await == Fate::Stopped {
+            return Some(Fate::Stopped);
+        }
+        self.cursor = Some(batch.next);
+        self.keep(batch.next).await;
+        Some(Fate::Done.of(spans.len()))
+    }
+
+    async fn read(&mut self) -> Result<SpanBatch, String> {
+        let (store, name, cursor) = (Arc::clone(&self.store), self.waiting.name, self.cursor);
+        let read = tokio::task::spawn_blocking(move || {
+            let cursor = cursor.map_or_else(|| begin(&*store, name), Ok)?;
+            let limit = u32::try_from(BATCH_SPANS).unwrap_or(u32::MAX);
+            store.read_after(cursor, limit, BATCH_BYTES).map_err(|error| error.to_string())
+        });
+        read.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    /// Writes down how far the consumer has come. Where that fails, a crash repeats more.
+    async fn keep(&mut self, cursor: Cursor) {
+        let (store, name) = (Arc::clone(&self.store), self.waiting.name);
+        let kept = tokio::task::spawn_blocking(move || store.save_cursor(name, cursor)).await;
+        match kept.map_err(|error| error.to_string()).and_then(|kept| kept.map_err(|error| error.to_string())) {
+            Ok(()) => self.failing = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(
+                        consumer = name,
+                        error,
+                        "the consumer's position could not be stored; spans may be delivered twice after a restart"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Has the consumer take `batch`, as often as it needs.
+    async fn bring(&mut self, batch: &[&SpanRecord]) -> Fate {
+        let (waiting, end) = (Arc::clone(&self.waiting), Instant::now() + self.limits.batch);
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            let taken = AssertUnwindSafe(async { self.consumer.take(batch).await }).catch_unwind();
+            let outcome = match tokio::time::timeout(self.limits.attempt, taken).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(_)) => Err(Failure::Later { reason: "it panicked".to_owned(), after: None }),
+                Err(_) => Err(Failure::Later { reason: format!("not within {:?}", self.limits.attempt), after: None }),
+            };
+            let failure = match outcome {
+                Ok(()) => {
+                    waiting.tally.delivered.add(batch.len());
+                    return Fate::Done;
+                }
+                Err(failure) => failure,
+            };
+            waiting.tally.failures.add(1);
+            let (consumer, spans) = (waiting.name, batch.len());
+            let after = match &failure {
+                Failure::Never { .. } => {
+                    waiting.tally.refused.add(spans);
+                    tracing::warn!(consumer, spans, %failure, "the consumer refused finished spans; they are skipped");
+                    return Fate::Done;
+                }
+                Failure::Later { after, .. } => after.unwrap_or_default(),
+            };
+            let wait = after.max(jittered(backoff));
+            // A receiver may name any time.
+            if wait > end.saturating_duration_since(Instant::now()) {
+                waiting.tally.given_up.add(spans);
+                tracing::warn!(consumer, spans, %failure, "finished spans could not be delivered in time; they are skipped");
+                return Fate::Done;
+            }
+            if backoff == BACKOFF_MIN {
+                tracing::warn!(consumer, spans, %failure, "finished spans could not be delivered; will retry");
+            }
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+            self.pause(wait).await;
+            if self.is_stopping() {
+                return Fate::Stopped;
+            }
+        }
+    }
+
+    /// Waits, unless the process is to end.
+    async fn pause(&mut self, time: Duration) {
+        if !self.is_stopping() {
+            let _waited = tokio::time::timeout(time, self.stop.changed()).await;
+        }
+    }
+}
+
+/// The consumer's cursor; one that has none begins behind everything that is stored, and that is written down at once.
+fn begin(store: &dyn SpanLog, name: &str) -> Result<Cursor, String> {
+    if let Some(cursor) = store.cursor(name).map_err(|error| error.to_string())? {
+        return Ok(cursor);
+    }
+    let end = store.end().map_err(|error| error.to_string())?;
+    store.save_cursor(name, end).map_err(|error| error.to_string())?;
+    Ok(end)
+}
+
+/// Half of `wait` and up to as much again, so that consumers of several gateways do not come back together.
+fn jittered(wait: Duration) -> Duration {
+    let share = f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
+    wait.div_f64(2.0) + wait.mul_f64(share / 2.0)
+}

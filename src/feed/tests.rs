@@ -1,0 +1,250 @@
+//! Consumers over a real store in memory.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+use weir_config::vocab::{Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::{Backend, Store, StoreOptions};
+
+use super::*;
+use crate::record::{CallIds, blank};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn span() -> Box<SpanRecord> {
+    blank(&CallIds {
+        tenant_id: TenantId::DEFAULT,
+        trace_id: TraceId::fresh(),
+        span_id: SpanId::fresh(),
+        parent_span_id: None,
+        agent_id: None,
+        provider: Provider::OPENAI,
+        priced_as: None,
+        operation: Operation::ChatCompletion,
+        path_model: None,
+        start_time: Timestamp::now(),
+    })
+}
+
+/// What a consumer does with a batch.
+const TAKE: u8 = 0;
+const FAIL: u8 = 1;
+const REFUSE: u8 = 2;
+const PANIC: u8 = 3;
+const HANG: u8 = 4;
+
+/// A consumer that notes what it takes, and fails as it is told.
+#[derive(Clone)]
+struct Toy {
+    name: &'static str,
+    mood: Arc<AtomicU8>,
+    attempts: Arc<AtomicUsize>,
+    taken: Arc<Mutex<Vec<SpanId>>>,
+    limits: Limits,
+}
+
+impl Toy {
+    fn new(name: &'static str, mood: u8) -> Self {
+        let mood = Arc::new(AtomicU8::new(mood));
+        Self { name, mood, attempts: Arc::default(), taken: Arc::default(), limits: Limits::default() }
+    }
+
+    fn becomes(&self, mood: u8) {
+        self.mood.store(mood, Ordering::SeqCst);
+    }
+
+    fn taken(&self) -> Vec<SpanId> {
+        self.taken.lock().clone()
+    }
+}
+
+impl Consumer for Toy {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
+        self.attempts.fetch_add(1, Ordering::SeqCst);
+        match self.mood.load(Ordering::SeqCst) {
+            FAIL => return Err(Failure::Later { reason: "not now".to_owned(), after: None }),
+            REFUSE => return Err(Failure::Never { reason: "never".to_owned() }),
+            PANIC => panic!("a toy breaks"),
+            HANG => std::future::pending().await,
+            _ => {}
+        }
+        self.taken.lock().extend(batch.iter().map(|span| span.span_id));
+        Ok(())
+    }
+}
+
+/// What the gateway puts together in `boot`.
+struct World {
+    runtime: Runtime,
+    store: Store,
+    registry: Registry,
+    inlet: Arc<Inlet>,
+    running: Option<Running>,
+}
+
+struct Unobserved;
+
+impl StoreObserver for Unobserved {
+    fn batch(&self, _: usize, _: Duration, _: BatchOutcome) {}
+
+    fn read(&self, _: &'static str, _: Duration, _: bool) {}
+}
+
+fn log(store: &Store) -> Arc<dyn SpanLog> {
+    Arc::new(store.clone())
+}
+
+fn feed(toys: &[&Toy]) -> Feed {
+    let client = Client::new(&weir_config::Settings::default().egress, None, Duration::from_secs(1)).unwrap();
+    let mut feed = Feed::new(client);
+    toys.iter().for_each(|toy| feed.add(Toy::clone(toy)));
+    feed
+}
+
+impl World {
+    fn new(toys: &[&Toy]) -> Self {
+        let feed = feed(toys);
+        let inlet = feed.inlet();
+        let store = Store::open(StoreOptions {
+            backend: Backend::Memory { max_bytes: 1 << 28 },
+            batch_timeout: Duration::from_secs(10),
+            queue_items: 65_536,
+            queue_bytes: 1 << 26,
+            observer: Arc::new(Told { inlet: Arc::clone(&inlet), also: Unobserved }),
+            pause: || {},
+        })
+        .unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let registry = Registry::new();
+        let running = Some(feed.start(&log(&store), runtime.handle().clone(), &registry));
+        Self { runtime, store, registry, inlet, running }
+    }
+
+    fn store(&self, count: usize) -> Vec<SpanId> {
+        let sink = self.store.sink();
+        let ids = (0..count).map(|_| {
+            let span = span();
+            let id = span.span_id;
+            sink.push(span).unwrap();
+            id
+        });
+        let ids = ids.collect();
+        assert!(self.store.flush(PATIENCE));
+        ids
+    }
+
+    fn counted(&self, metric: &str) -> u64 {
+        let text = self.registry.render().unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {metric} in\n{text}")).parse().unwrap()
+    }
+
+    fn lost(&self, consumer: &str, reason: &str) -> u64 {
+        self.counted(&format!("service_consumer_lost_total{{consumer=\"{consumer}\",reason=\"{reason}\"}}"))
+    }
+
+    fn stop(&mut self, within: Duration) {
+        self.running.take().unwrap().stop(within);
+    }
+}
+
+#[track_caller]
+fn eventually(mut is: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < end, "this did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn stored_spans_come_once_and_in_order_and_a_restart_goes_on_behind_them() {
+    let toy = Toy::new("toy", TAKE);
+    let mut world = World::new(&[&toy]);
+    let mut all = world.store(700);
+    eventually(|| toy.taken().len() == 700);
+    assert_eq!(toy.taken(), all);
+    world.stop(PATIENCE);
+    all.extend(world.store(20));
+    let again = feed(&[&toy]).start(&log(&world.store), world.runtime.handle().clone(), &Registry::new());
+    eventually(|| toy.taken().len() >= 720);
+    assert_eq!(toy.taken(), all);
+    again.stop(PATIENCE);
+    assert_eq!(world.counted("service_consumer_spans_total{consumer=\"toy\"}"), 700);
+}
+
+#[test]
+fn a_consumer_that_fails_gets_the_same_again_and_delays_nobody() {
+    let (steady, failing) = (Toy::new("steady", TAKE), Toy::new("failing", FAIL));
+    let (hanging, broken) = (Toy::new("hanging", HANG), Toy::new("broken", PANIC));
+    let world = World::new(&[&hanging, &failing, &broken, &steady]);
+    let ids = world.store(10);
+    eventually(|| steady.taken() == ids);
+    eventually(|| failing.attempts.load(Ordering::SeqCst) >= 2 && broken.attempts.load(Ordering::SeqCst) >= 2);
+    assert!(failing.taken().is_empty() && broken.taken().is_empty() && hanging.taken().is_empty());
+    failing.becomes(TAKE);
+    broken.becomes(TAKE);
+    eventually(|| failing.taken().len() >= 10 && broken.taken().len() >= 10);
+    assert_eq!((failing.taken(), broken.taken()), (ids.clone(), ids));
+    assert!(world.counted("service_consumer_failures_total{consumer=\"failing\"}") >= 2);
+}
+
+#[test]
+fn what_is_refused_or_takes_too_long_is_counted_and_passed_over() {
+    let (refusing, mut slow) = (Toy::new("refusing", REFUSE), Toy::new("slow", HANG));
+    slow.limits = Limits { attempt: Duration::from_millis(50), batch: Duration::from_millis(100) };
+    let world = World::new(&[&refusing, &slow]);
+    world.store(3);
+    eventually(|| world.lost("refusing", "refused") == 3 && world.lost("slow", "given_up") == 3);
+    refusing.becomes(TAKE);
+    slow.becomes(TAKE);
+    let ids = world.store(2);
+    eventually(|| refusing.taken() == ids && slow.taken() == ids);
+}
+
+#[test]
+fn what_is_not_stored_waits_in_memory_and_every_loss_is_counted() {
+    let (free, stuck) = (Toy::new("free", TAKE), Toy::new("stuck", FAIL));
+    let mut world = World::new(&[&free, &stuck]);
+    const ALL: usize = queue::SPANS_MAX + 2_000;
+    for round in 0..ALL {
+        world.inlet.offer(span());
+        if round % 1_000 == 0 {
+            // The free one keeps up with what is brought.
+            eventually(|| free.taken().len() + 1_000 >= round);
+        }
+    }
+    eventually(|| free.taken().len() == ALL);
+    assert_eq!(world.lost("free", "queue_full"), 0);
+    let lost = world.lost("stuck", "queue_full");
+    assert!(lost >= (ALL - queue::SPANS_MAX - delivery::BATCH_SPANS) as u64, "{lost}");
+    world.stop(PATIENCE);
+    assert_eq!(world.lost("stuck", "shutdown") + lost, ALL as u64, "nothing is forgotten");
+}
+
+#[test]
+fn a_stop_waits_for_what_is_there_and_leaves_the_rest_to_the_next_start() {
+    let (ready, stuck) = (Toy::new("ready", TAKE), Toy::new("stuck", HANG));
+    let mut world = World::new(&[&ready, &stuck]);
+    let ids = world.store(600);
+    let begun = Instant::now();
+    world.stop(Duration::from_millis(500));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    stuck.becomes(TAKE);
+    let again = feed(&[&ready, &stuck]).start(&log(&world.store), world.runtime.handle().clone(), &Registry::new());
+    eventually(|| stuck.taken().len() >= 600 && ready.taken().len() >= 600);
+    assert_eq!(stuck.taken(), ids, "it begins with what it never took");
+    assert_eq!(ready.taken().into_iter().collect::<HashSet<_>>().len(), 600);
+    again.stop(PATIENCE);
+}

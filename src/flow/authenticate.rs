@@ -1,0 +1,156 @@
+//! Settles the caller of every request, before its body is read and before anything is counted
+//! to a tenant.
+//!
+//! Invariant: nobody gets past without an ids; a stranger's request is counted and answered, and never recorded
+//! under a tenant, so that strangers can fill nobody's record.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
+
+use super::preflight;
+use crate::admit::attempts::Price;
+use crate::admit::web::{Path, Visit};
+use crate::admit::{Denied, Presented};
+use crate::client::session::{Next, OwnAnswer, Session};
+use crate::exchange::{Caller, Moments, Refusal};
+use crate::inspect::Route;
+use crate::process::Core;
+use crate::process::log_entry::LogEntry;
+use crate::rt;
+use crate::wire::RequestHead;
+
+/// What comes of a request before its sender is known.
+pub(crate) enum Approach {
+    /// Its sender is to be settled.
+    Nearer {
+        /// So many tries at the admin key it may be, which count if they are wrong.
+        tries: u32,
+    },
+    /// A browser asks whether a page of a listed origin may ask.
+    Preflight,
+    /// It gets no further.
+    Refused(Refusal),
+}
+
+/// What a head says about who sends it.
+pub(crate) fn presented(head: &RequestHead) -> Presented<'_> {
+    Presented::read(head.fields().map(|field| (field.name_bytes(), field.value())))
+}
+
+/// Turns away web pages that may not ask, and lets those wait who try admin keys.
+pub(crate) async fn approach(
+    session: &mut Session,
+    head: &RequestHead,
+    presented: &Presented<'_>,
+    path: Path,
+    settings: &Settings,
+) -> Approach {
+    let lends = path == Path::Proxied && settings.upstream_api_key.is_some() && !presented.brings_credential();
+    let pages = &session.core.process.parts.pages;
+    let judged = if pages.may_concern(presented, path, lends) {
+        pages.judge(presented, Visit { method: head.method(), path, host: head.host(), lends })
+    } else {
+        Ok(None)
+    };
+    session.page = match judged {
+        Ok(None) => None,
+        Ok(Some(_)) => head.get_shared("origin"),
+        Err(refusal) => {
+            session.page = None;
+            return Approach::Refused(refusal);
+        }
+    };
+    if session.page.is_some() && preflight::is_preflight(head) {
+        return Approach::Preflight;
+    }
+    let process = &session.core.process;
+    let tries = process.parts.guard.tries(&session.connection_caller.memory(), presented);
+    if tries == 0 {
+        return Approach::Nearer { tries };
+    }
+    match process.attempts.price(session.client(), tries, process.now_ns() / 1_000_000) {
+        Price::Free => Approach::Nearer { tries },
+        Price::Wait(wait) => {
+            rt::sleep(wait).await;
+            Approach::Nearer { tries: 0 }
+        }
+        Price::TooMany { retry_after_s } => {
+            let message = "too many wrong credentials came from this address, so that this one was not looked at; wait, or \
+                           use an API key, which never waits";
+            Approach::Refused(Refusal::new(429, "rate_limit_exceeded", message).header("Retry-After", retry_after_s))
+        }
+    }
+}
+
+/// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Nearer`] says.
+pub(crate) fn caller(
+    session: &Session,
+    presented: &Presented<'_>,
+    needed: Role,
+    now: Timestamp,
+    tries: u32,
+) -> Result<Caller, Denied> {
+    let process = &session.core.process;
+    let now_s = u32::try_from(now.micros() / 1_000_000).unwrap_or(0);
+    let caller = process.parts.guard.caller(&mut session.connection_caller.memory(), presented, needed, now_s);
+    if tries > 0 && caller == Err(Denied::Unknown) {
+        process.attempts.failed(session.client(), tries, process.now_ns() / 1_000_000);
+    }
+    caller
+}
+
+/// A credential in the request target would stand in every log on its way.
+pub(crate) fn refuse_exposed(core: &Core, head: &RequestHead) -> Result<(), Refusal> {
+    if core.process.parts.redaction.is_exposed(head.target()) {
+        let message = "the request target holds a credential of this gateway; send it in a header field, and replace it: \
+                       it may have been logged on its way here";
+        return Err(Refusal::new(400, "invalid_request", message));
+    }
+    Ok(())
+}
+
+/// Refuses a proxied request without a valid credential, or one from a web page that is not allowed to ask.
+pub(crate) async fn refuse_stranger(
+    session: &mut Session,
+    head: &RequestHead,
+    route: &Route,
+    refusal: &Refusal,
+    moments: Moments,
+) -> Next {
+    session.core.meter.request(
+        route.provider.label(),
+        None,
+        refusal.status,
+        0,
+        u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0),
+        None,
+        None,
+    );
+    let mut entry = LogEntry::of_ours(Some(head.line()));
+    entry.refused(refusal);
+    let body = refusal.body(route.dialect, TraceId::fresh());
+    entry.bytes = if head.method() == "HEAD" { 0 } else { body.len() as u64 };
+    let process = &session.core.process;
+    if let Some(access) = entry.end(process, Some(refusal.status), moments.started.elapsed(), Duration::ZERO) {
+        access.write(process, None);
+    }
+    say(session, head, refusal, body).await
+}
+
+/// Sends a refusal to a request whose body has not been read.
+pub(crate) async fn answer(session: &mut Session, head: &RequestHead, dialect: Dialect, refusal: &Refusal) -> Next {
+    let body = refusal.body(dialect, TraceId::fresh());
+    say(session, head, refusal, body).await
+}
+
+async fn say(session: &mut Session, head: &RequestHead, refusal: &Refusal, body: impl Into<Bytes>) -> Next {
+    session.said.reason = Some(refusal.error_type);
+    session.begin_body(head.body);
+    let close = session.ends_behind(head, Some(refusal));
+    let (fields, content_type, head_only) = (&refusal.headers, "application/json", head.method() == "HEAD");
+    let answer = OwnAnswer { status: refusal.status, fields, content_type, body: body.into(), head_only, close };
+    session.answer(answer, || ()).await
+}

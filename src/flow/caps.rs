@@ -1,0 +1,195 @@
+//! The stage that holds a request to its caps: tokens first, then money. It stands behind enforcement, so that what is
+//! blocked reserves nothing, and before anything is sent. What is reserved here is settled by the journal, whatever happens.
+//!
+//! Off, it costs one branch. On, every body is read before it is forwarded, because its model, its text and its own bound on
+//! the answer decide. Knows no prices of its own; decides with `money`.
+
+use std::rc::Rc;
+
+use weir_config::settings::CostCaps;
+use weir_config::vocab::{Operation, TenantId, Timestamp};
+
+use super::decide::Enforced;
+use super::exchange::Stopped;
+use super::parse::bills;
+use crate::exchange::{Payload, Refusal};
+use crate::money::{Ask, DEFAULT_AGENT, Exceeded, Holder, TokenExcess, dollars, estimate_nano_usd, excess_asked};
+use crate::observe::estimate_tokens;
+use crate::process::Core;
+use crate::record::CallIds;
+use crate::settle::journal::Journal;
+use crate::settle::text::RequestText;
+
+/// Text looked at to estimate its tokens; of a longer one the rest is taken to be like the beginning.
+const SAMPLE_BYTES: usize = 64 * 1024;
+/// Tokens that the frame of one message costs beside its text.
+const TOKENS_PER_PART: u64 = 4;
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// A request that its caps let through, with its estimate reserved.
+pub(super) struct Affordable(Enforced);
+
+impl Affordable {
+    pub(super) fn into_enforced(self) -> Enforced {
+        self.0
+    }
+}
+
+/// Lets the request through with its estimate reserved, or says which cap does not. What was refused keeps its text: who hit
+/// the cap, and with what, is the first question.
+pub(super) fn hold_to_caps(core: &Core, mut enforced: Enforced) -> Result<Affordable, Stopped> {
+    let held = hold(core, &mut enforced);
+    match held {
+        Ok(()) => Ok(Affordable(enforced)),
+        Err(refusal) => Err(Stopped { exchange: enforced.exchange, why: refusal.into() }),
+    }
+}
+
+fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
+    let Enforced { exchange, payload, .. } = enforced;
+    let settings = Rc::clone(&exchange.journal.settings);
+    let caps = &settings.cost_caps;
+    let head = &exchange.head;
+    if !caps.enabled {
+        Ok(())
+    } else if head.upgrade_websocket {
+        refuse_tunnel_over_budget(core, caps, &exchange.journal.ids)
+    } else if matches!(payload, Payload::Empty) || !bills(head, exchange.route.operation) {
+        Ok(())
+    } else {
+        reserve(core, caps, &mut exchange.journal)
+    }
+}
+
+fn reserve(core: &Core, caps: &CostCaps, journal: &mut Journal) -> Result<(), Refusal> {
+    let (ids, text) = (&journal.ids, &journal.inspection.text);
+    let agent = agent_of(ids);
+    let ask = ask(text);
+    let token_cap = caps.tokens(agent);
+    if let Some(excess) = token_cap.as_ref().and_then(|cap| excess_asked(cap, ask)) {
+        return Err(too_many_tokens(agent, &excess));
+    }
+    let model = match text {
+        RequestText::Read(view) => view.model.as_deref(),
+        RequestText::None | RequestText::Raw(_) => None,
+    };
+    let find = |model: Option<&str>| core.process.parts.prices.find(ids.priced_as().as_str(), model?);
+    // What a path names is what the provider runs, whatever stands in the body.
+    let price = find(ids.path_model.as_deref()).or_else(|| find(model));
+    let output_tokens =
+        if ids.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens.0) };
+    let estimate = price.map_or(0, |price| estimate_nano_usd(&price, ask, output_tokens));
+    let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
+    let spend = &core.process.parts.spend;
+    let reservation = spend
+        .reserve(ids.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, estimate, now_s)
+        .map_err(|exceeded| over_budget((ids.tenant_id, agent), &exceeded, Some(estimate), now_s))?;
+    journal.reserved(reservation, token_cap);
+    Ok(())
+}
+
+/// A tunnel's frames are not read, so what it costs is counted nowhere; but none is opened once a budget is used up.
+fn refuse_tunnel_over_budget(core: &Core, caps: &CostCaps, ids: &CallIds) -> Result<(), Refusal> {
+    let agent = agent_of(ids);
+    let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
+    let spend = &core.process.parts.spend;
+    // The smallest amount finds room in every budget that has any left.
+    let probe = spend.reserve(ids.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, 1, now_s);
+    match probe {
+        Ok(reservation) => {
+            reservation.settle(0);
+            Ok(())
+        }
+        Err(exceeded) => Err(over_budget((ids.tenant_id, agent), &exceeded, None, now_s)),
+    }
+}
+
+fn agent_of(ids: &CallIds) -> &str {
+    ids.agent_id.as_deref().filter(|agent| !agent.is_empty()).unwrap_or(DEFAULT_AGENT)
+}
+
+fn ask(text: &RequestText) -> Ask {
+    match text {
+        RequestText::Read(view) => {
+            let frames = TOKENS_PER_PART.saturating_mul(view.parts.len() as u64);
+            let tokens = estimate_long(&view.text).saturating_add(frames).saturating_add(view.token_ids);
+            Ask { prompt_tokens: tokens, max_tokens: view.max_tokens }
+        }
+        // What could not be read in time is taken to be text.
+        RequestText::Raw(raw) => Ask { prompt_tokens: raw.body.len() as u64 / 4, max_tokens: None },
+        RequestText::None => Ask { prompt_tokens: 0, max_tokens: None },
+    }
+}
+
+fn estimate_long(text: &str) -> u64 {
+    if text.len() <= SAMPLE_BYTES {
+        return estimate_tokens(text);
+    }
+    let mut end = SAMPLE_BYTES;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let sample = text.get(..end).unwrap_or_default();
+    estimate_tokens(sample).saturating_mul(text.len() as u64) / sample.len().max(1) as u64
+}
+
+fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
+    let TokenExcess { cap, limit, tokens } = excess;
+    let message = format!(
+        "this request of agent `{agent}` takes about {tokens} tokens, more than the {limit} of `cost_caps` \
+         `{cap}`; send less, lower its `max_tokens`, or raise the cap"
+    );
+    Refusal::new(429, "cost_cap_exceeded", message)
+        .header("x-should-retry", false)
+        .with("scope", "tokens")
+        .with("cap", *cap)
+        .with("window", serde_json::Value::Null)
+        .with("limit", *limit)
+        .with("current", *tokens)
+        .with("agent_id", agent)
+}
+
+/// The refusal of a request whose cost is expected to be `estimate` nanodollars; `None` where nobody can say.
+fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
+    let window = exceeded.window.as_str();
+    let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
+    let [limit, current, reserved] =
+        [exceeded.limit_nano_usd, exceeded.spent_nano_usd, exceeded.reserved_nano_usd].map(dollars);
+    let (who, setting) = match exceeded.holder {
+        Holder::Agent => (format!("agent `{agent}`"), "cost_caps"),
+        Holder::Tenant => (format!("tenant {tenant}, over all its agents,"), "cost_caps.tenant_budget_caps"),
+    };
+    // What alone is more than the whole budget fits into no later period either.
+    let never_fits = estimate.is_some_and(|estimate| estimate > exceeded.limit_nano_usd);
+    let message = if never_fits {
+        format!(
+            "this request may cost ${}, more than the whole {window} budget of ${limit} of {who}; waiting does not help: \
+             send less or set a lower `max_tokens` (a request without one counts with \
+             `cost_caps.reserve_completion_tokens`), or raise `{setting}`",
+            dollars(estimate.unwrap_or(0))
+        )
+    } else {
+        let cost = estimate.map_or_else(
+            || "nobody can say what a WebSocket costs".to_owned(),
+            |estimate| format!("this request may cost ${}", dollars(estimate)),
+        );
+        format!(
+            "{who} has spent ${current} of its {window} budget of ${limit} (${reserved} more is reserved by requests \
+             under way), and {cost}; wait until {resets_at}, or raise `{setting}`"
+        )
+    };
+    let refusal = Refusal::new(429, "cost_cap_exceeded", message);
+    let retry_after = (exceeded.resets_at_s - now_s).max(1);
+    let refusal = if never_fits { refusal } else { refusal.header("Retry-After", retry_after) };
+    refusal
+        .header("x-should-retry", false)
+        .with("scope", "budget")
+        .with("budget_of", exceeded.holder.as_str())
+        .with("window", window)
+        .with("limit", limit)
+        .with("current", current)
+        .with("reserved", reserved)
+        .with("agent_id", agent)
+        .with("tenant_id", tenant.to_string())
+        .with("resets_at", resets_at.to_string())
+}

@@ -1,0 +1,64 @@
+//! The stage that decides over what is known of a request. Does no I/O.
+
+use weir_config::vocab::Operation;
+
+use super::exchange::{Exchange, Stopped};
+use super::look::Inspected;
+use crate::enforce::{self, Decision, Unseen};
+use crate::exchange::{Analysis, Payload, Refusal, Skip};
+use crate::inspect::Takes;
+use crate::settle::text::RequestText;
+
+/// A request that enforcement lets through.
+pub(super) struct Enforced {
+    pub(super) exchange: Box<Exchange>,
+    pub(super) payload: Payload,
+    decision: Decision,
+}
+
+/// Decides over all that is known of the request.
+pub(super) fn enforce(inspected: Inspected) -> Result<Enforced, Stopped> {
+    let (mut exchange, payload) = inspected.into_parts();
+    let decided = decide(&mut exchange);
+    exchange.then(decided, |exchange, decision| Enforced { exchange, payload, decision })
+}
+
+fn decide(exchange: &mut Exchange) -> Result<Decision, Refusal> {
+    refuse_unseen(exchange)?;
+    let rules = &exchange.journal.settings.enforcement;
+    let findings = &exchange.journal.inspection.findings;
+    let decision = enforce::decide(findings, rules);
+    let refusal = (decision == Decision::Block).then(|| enforce::refusal(findings, rules));
+    exchange.journal.enforced(decision.as_str());
+    refusal.map_or(Ok(decision), Err)
+}
+
+/// Refuses what the settings do not let pass, whatever was found in it.
+fn refuse_unseen(exchange: &Exchange) -> Result<(), Refusal> {
+    let inspection = &exchange.journal.inspection;
+    let RequestText::Read(view) = &inspection.text else { return Ok(()) };
+    let operation = exchange.route.operation;
+    if !exchange.settings().enable_streaming && view.streams(exchange.route.dialect, operation) {
+        return Err(enforce::streaming_refusal());
+    }
+    // A request that does not wait for the analysis is not asked how much of the text the analysis saw. One that was begun and did not
+    // end (a model's queue was full) has seen what it has seen.
+    if !matches!(inspection.analysis, Analysis::Ran | Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error))
+    {
+        return Ok(());
+    }
+    let seen = Unseen {
+        unread: view.unread(),
+        unreadable: view.unreadable,
+        takes_files: exchange.takes() == Takes::Files,
+        is_embedding: operation == Operation::Embedding,
+    };
+    enforce::refuse_unread(&seen, &exchange.settings().enforcement)
+}
+
+impl Enforced {
+    /// What was decided.
+    pub(super) fn decision(&self) -> Decision {
+        self.decision
+    }
+}

@@ -1,0 +1,165 @@
+//! One request on its way through the stages: a value that owns everything they need of it. Each stage takes the former stage's
+//! type by value and returns its own, which only its file can make, so a stage can be neither skipped nor reordered:
+//!
+//! ```text
+//! Parsed -> Admitted -> Inspected -> Enforced -> Affordable -> Ready -> (relayed)
+//! ```
+//!
+//! A stage that ends the journey gives the exchange back in [`Stopped`]; its journal settles when it is dropped.
+
+use bytes::Bytes;
+use weir_config::Settings;
+use weir_config::vocab::{Operation, Unread};
+
+use crate::client::body::NoBody;
+use crate::codec::can_decode;
+use crate::enforce;
+use crate::exchange::{Analysis, Refusal, TraceContext};
+use crate::inspect::{Route, Takes, announces_binary};
+use crate::settle::journal::Journal;
+use crate::settle::text::{RawBody, RequestText};
+use crate::wire::RequestHead;
+
+/// A request whose head is well-formed. Boxed wherever it goes: a head is some hundred bytes.
+pub(super) struct Exchange {
+    /// The head.
+    pub(super) head: RequestHead,
+    /// Where it goes and what it is.
+    pub(super) route: Route,
+    /// The caller's trace context, to be continued.
+    pub(super) trace: Option<TraceContext>,
+    /// What happens to it, under which settings, and what is known of its text.
+    pub(super) journal: Journal,
+}
+
+/// What has to be known of a request's body before it may be forwarded; each takes in the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Needs {
+    /// Nothing: it is forwarded as it comes.
+    Nothing,
+    /// What it says: whether it asks for a stream, how much it may cost.
+    Text,
+    /// What the detectors find in it.
+    Findings,
+}
+
+/// Why an exchange ends before the provider's answer is relayed.
+pub(super) enum Stop {
+    /// Weir says no.
+    Refused(Refusal),
+    /// The client has gone; there is nobody to answer.
+    ClientLeft,
+}
+
+/// An exchange that ends before the provider's answer is relayed.
+pub(super) struct Stopped {
+    pub(super) exchange: Box<Exchange>,
+    pub(super) why: Stop,
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<NoBody> for Stop {
+    fn from(error: NoBody) -> Self {
+        match error {
+            NoBody::ClientLeft => Self::ClientLeft,
+            NoBody::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+impl Exchange {
+    /// Its settings.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.journal.settings
+    }
+
+    /// What has to be known of its body before it may be forwarded. The one place that says so; `asked` when somebody outside
+    /// is asked for a verdict.
+    pub(super) fn needs(&self, asked: bool) -> Needs {
+        let settings = self.settings();
+        let due = self.journal.inspection.analysis == Analysis::Due;
+        if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
+            Needs::Findings
+        } else if !settings.enable_streaming || settings.cost_caps.enabled {
+            Needs::Text
+        } else {
+            Needs::Nothing
+        }
+    }
+
+    /// Goes on with what `next` makes of it, or ends for the reason in `result`.
+    pub(super) fn then<T, S>(
+        self: Box<Self>,
+        result: Result<T, impl Into<Stop>>,
+        next: impl FnOnce(Box<Self>, T) -> S,
+    ) -> Result<S, Stopped> {
+        match result {
+            Ok(value) => Ok(next(self, value)),
+            Err(why) => Err(Stopped { exchange: self, why: why.into() }),
+        }
+    }
+
+    /// The advisory speaks to the model before it answers, so its findings have to be there first.
+    pub(super) fn advisory_applies(&self) -> bool {
+        self.settings().llm_advisory_injection_enabled
+            && self.route.operation == Operation::ChatCompletion
+            && self.head.method() == "POST"
+            && self.head.path().ends_with("/chat/completions")
+    }
+
+    /// What the operation takes.
+    pub(super) fn takes(&self) -> Takes {
+        Takes::of(self.route.operation, self.head.path())
+    }
+
+    /// What of a body that nobody reads before it is forwarded will not be read after that either, as far as its head says.
+    pub(super) fn unread_by_head(&self) -> Option<Unread> {
+        let raw = raw_body(&self.head, &self.route, Bytes::new(), false);
+        if raw.repeated.is_some() || !can_decode(raw.content_encoding.as_deref()) {
+            Some(Unread::UnreadableBody)
+        } else {
+            announces_binary(raw.takes, raw.content_type.as_deref()).then_some(Unread::MediaType)
+        }
+    }
+}
+
+/// A body to be read later, with what the head says about it.
+pub(super) fn raw_text(head: &RequestHead, route: &Route, body: Bytes, truncated: bool) -> RequestText {
+    RequestText::Raw(raw_body(head, route, body, truncated))
+}
+
+/// A body to be read, with what the head says about it.
+pub(super) fn raw_body(head: &RequestHead, route: &Route, body: Bytes, truncated: bool) -> RawBody {
+    let (mut types, mut codings, mut content_type, mut coding) = (0, 0, None, None);
+    for field in head.fields() {
+        if field.is("content-type") {
+            types += 1;
+            content_type = content_type.or(Some(field.value()));
+        } else if field.is("content-encoding") {
+            codings += 1;
+            coding = coding.or(Some(field.value()));
+        }
+    }
+    let content_encoding = match codings {
+        0 | 1 => coding.map(|value| head.share(value)),
+        _ => Some(Bytes::from(head.get_all("content-encoding").collect::<Vec<_>>().join(&b", "[..]))),
+    };
+    let repeated = match (types, codings) {
+        (2.., _) => Some("`Content-Type` is given more than once"),
+        (_, 2..) => Some("`Content-Encoding` is given more than once"),
+        _ => None,
+    };
+    RawBody {
+        body,
+        takes: Takes::of(route.operation, head.path()),
+        content_type: content_type.map(|value| head.share(value)),
+        content_encoding,
+        repeated,
+        truncated,
+    }
+}

@@ -1,0 +1,52 @@
+//! The one place where a request waits for what others say of it: between inspection and decision, on a timer, holding no core.
+//! What they find joins the findings, and the decision is taken over all of them; without an answer in time the first one
+//! stands. No verdict is asked for a request that is refused in any case.
+
+use std::time::Instant;
+
+use super::exchange::Exchange;
+use super::look::Inspected;
+use crate::enforce::{self, Decision};
+use crate::process::{Core, Question};
+use crate::rt;
+use crate::settle::text::{RequestText, request_parts};
+
+/// Lets others speak, where there are any.
+pub(super) async fn hear(core: &Core, mut inspected: Inspected) -> Inspected {
+    if !core.process.parts.outside.is_empty() {
+        ask(core, inspected.exchange_mut()).await;
+    }
+    inspected
+}
+
+async fn ask(core: &Core, exchange: &mut Exchange) {
+    let inspection = &exchange.journal.inspection;
+    let RequestText::Read(view) = &inspection.text else { return };
+    if enforce::decide(&inspection.findings, &exchange.settings().enforcement) == Decision::Block {
+        return;
+    }
+    let texts: Vec<_> = request_parts(view).map(|part| (part.kind, part.text)).collect();
+    let question = Question {
+        tenant: exchange.journal.ids.tenant_id,
+        trace: exchange.journal.trace_id(),
+        texts: &texts,
+        findings: &inspection.findings,
+    };
+    let begun = Instant::now();
+    let outside = core.process.parts.outside.iter();
+    // All of them work at once.
+    let asked: Vec<_> = outside.filter_map(|other| Some((other, other.ask(&question)?))).collect();
+    for (other, verdict) in asked {
+        let left = other.limit().saturating_sub(begun.elapsed());
+        let Some(findings) = rt::within(left, verdict).await else {
+            core.meter.dropped(other.name(), "timeout");
+            let said = format!("`{}` gave no verdict within {} ms", other.name(), other.limit().as_millis());
+            exchange.journal.event("verdict_timeout", &said);
+            continue;
+        };
+        core.meter.detector(other.name(), u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+        let inspection = &mut exchange.journal.inspection;
+        inspection.findings.extend(findings.iter().cloned());
+        inspection.outside.push((other.name(), findings));
+    }
+}

@@ -1,0 +1,243 @@
+//! Paths Weir answers itself: the request goes to the control thread's router and its answer comes back. Probes are answered
+//! here, on the core, whatever keeps the control thread busy.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use weir_config::vocab::{Dialect, Role, TenantId, Timestamp};
+
+use super::authenticate::{self, Approach};
+use super::{admit_request, preflight};
+use crate::admit::web::Path;
+
+use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
+use crate::client::page;
+use crate::client::session::{Next, OwnAnswer, Session};
+use crate::control::{Access, ApiError, ErrorKind, Terms, is_own_path, probe};
+use crate::exchange::{Caller, Refusal};
+use crate::process::{Core, HEALTH, Process};
+use crate::record::Permit;
+use crate::wire::{HeadWriter, RequestHead, canonical_reason};
+
+/// Fields with credentials; what they say is in [`Caller`].
+const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
+
+/// Paths that say whether the gateway works.
+const PROBES: [&str; 3] = [HEALTH, "/livez", "/readyz"];
+
+/// Longest body of a request that needs none, and of one that anybody may make.
+const MEANINGLESS_BODY_BYTES_MAX: u64 = 4 * 1024;
+
+/// Longest body that is copied behind its head, to leave in one write with it.
+const JOINED_BYTES_MAX: usize = 8 * 1024;
+
+/// Whether Weir answers this path itself. A moved health report leaves its path to the provider.
+pub(crate) fn is_ours(process: &Process, path: &str) -> bool {
+    match process.moved_health() {
+        None => is_own_path(path),
+        Some(moved) => path == moved || path != HEALTH && is_own_path(path),
+    }
+}
+
+/// The path as the router knows it.
+fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
+    if process.moved_health() == Some(path) { HEALTH } else { path }
+}
+
+/// Answers one request to our own API.
+pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
+    let close = !head.keep_alive || session.core.process.is_draining();
+    let head_only = head.method() == "HEAD";
+    let core = Rc::clone(&session.core);
+    let path = known_as(&core.process, head.path());
+    let terms = (core.process.parts.terms)(head.method(), path);
+    let presented = authenticate::presented(&head);
+    let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
+    let admitted = match authenticate::approach(session, &head, &presented, path, &core.settings()).await {
+        Approach::Nearer { tries } => admit(session, &head, terms, tries),
+        Approach::Preflight => return preflight::answer(session, &head).await,
+        Approach::Refused(refusal) => Err(refusal),
+    };
+    let admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(refusal) => return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await,
+    };
+    session.said.tenant_id = admitted.map(|caller| caller.tenant_id);
+    if let Err(refusal) = within_rate(&core, terms, admitted) {
+        return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await;
+    }
+    let at_hand = is_at_hand(session, head.body);
+    session.begin_body(head.body);
+    let bodies =
+        core.process.bodies.own(admitted.filter(|caller| caller.role != Role::Admin).map(|caller| caller.tenant_id));
+    let reads_body = admitted.is_some() && matches!(head.method(), "POST" | "PUT" | "PATCH");
+    let Whole { body, permit: _held } = match read_body(session, &head, reads_body, bodies.permit()).await {
+        Ok(whole) => whole,
+        Err(NoBody::ClientLeft) => return Next::Close,
+        Err(NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
+    };
+    // A body may take minutes to come, and the credential may have been taken away meanwhile.
+    let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms, 0) } {
+        Ok(admitted) => admitted,
+        Err(refusal) => return refuse(session, &refusal, close, head_only).await,
+    };
+    let path = known_as(&core.process, head.path());
+    if let Some(response) = probe(&core.process.parts.health, head.method(), path) {
+        let sent = write(session, response, close, head_only).await;
+        return Next::after(sent, close);
+    }
+    // A health report takes no query, so that the path is all of a moved target.
+    let target = if core.process.moved_health() == Some(head.path()) { HEALTH } else { head.target() };
+    let Some(request) = to_http(&head, target, body, admitted) else {
+        let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
+        return refuse(session, &refusal, close, head_only).await;
+    };
+    let response = match ask(&core, request, terms, admitted).await {
+        Ok(response) => response,
+        Err(error) => return refuse(session, &error.refusal(), close, head_only).await,
+    };
+    // Answers stay in memory for as long as the client takes to read them.
+    let mut permit = bodies.permit();
+    if !permit.grow(response.body().len()) {
+        return refuse(session, &out_of_room(), close, head_only).await;
+    }
+    let sent = write(session, response, close, head_only).await;
+    Next::after(sent, close)
+}
+
+/// Asks the router on the control thread, if the tenant's share of this core's calls has room. What takes a credential away
+/// needs none.
+async fn ask(
+    core: &Core,
+    request: http::Request<Bytes>,
+    terms: Terms,
+    caller: Option<Caller>,
+) -> Result<http::Response<Bytes>, ApiError> {
+    let api = &core.process.parts.api;
+    if terms.urgent {
+        return api.call_urgently(request).await;
+    }
+    match Underway::begin(core, caller.map(|caller| caller.tenant_id)) {
+        Some(_underway) => api.call(request).await,
+        None => Err(ApiError::Crowded),
+    }
+}
+
+/// A call that counts against its tenant's share until it is answered.
+struct Underway<'a> {
+    core: &'a Core,
+    tenant: Option<TenantId>,
+}
+
+impl<'a> Underway<'a> {
+    fn begin(core: &'a Core, tenant: Option<TenantId>) -> Option<Self> {
+        core.own_calls.borrow_mut().enter(tenant).then_some(Self { core, tenant })
+    }
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        self.core.own_calls.borrow_mut().leave(self.tenant);
+    }
+}
+
+/// Own paths have a bucket beside that of proxied requests: whoever has used up the one can still read what became of it.
+fn within_rate(core: &Core, terms: Terms, caller: Option<Caller>) -> Result<(), Refusal> {
+    match caller.filter(|_| terms.limited) {
+        Some(caller) => admit_request::within_rate(core, &core.settings(), &core.process.own_rates, caller.tenant_id),
+        None => Ok(()),
+    }
+}
+
+/// Reads the body. Strangers get no room in memory, and where a body means nothing it needs none.
+async fn read_body(
+    session: &mut Session,
+    head: &RequestHead,
+    reads_body: bool,
+    permit: Permit,
+) -> Result<Whole, NoBody> {
+    let bytes = session.core.settings().limits.max_api_request_bytes;
+    if reads_body {
+        let cap = BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" };
+        return read_whole(session, head, cap, Some(permit)).await;
+    }
+    let cap = BodyCap { bytes: MEANINGLESS_BODY_BYTES_MAX, setting: "" };
+    match read_whole(session, head, cap, Some(permit)).await {
+        Err(NoBody::Refused(refusal)) if refusal.status == 413 => {
+            let message = format!("{} {} takes no request body; send none", head.method(), head.path());
+            Err(NoBody::Refused(Refusal::new(413, "request_too_large", message).closing()))
+        }
+        other => other,
+    }
+}
+
+/// Refuses a request whose body has been read.
+async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only: bool) -> Next {
+    session.said.reason = Some(refusal.error_type);
+    let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh()).into();
+    let close = close || refusal.close || session.body_unread;
+    let (fields, content_type) = (&refusal.headers, "application/json");
+    let answer = OwnAnswer { status: refusal.status, fields, content_type, body, head_only, close };
+    session.answer(answer, || ()).await
+}
+
+/// The caller, or why it gets no further; `None` for what everybody may ask.
+fn admit(session: &Session, head: &RequestHead, terms: Terms, tries: u32) -> Result<Option<Caller>, Refusal> {
+    let core = Rc::clone(&session.core);
+    let Access::Role(needed) = terms.access else { return Ok(None) };
+    let caller = authenticate::caller(session, &authenticate::presented(head), needed, Timestamp::now(), tries)?;
+    authenticate::refuse_exposed(&core, head)?;
+    Ok(Some(caller))
+}
+
+/// The request as the router sees it: the caller in place of the credentials, which end here.
+fn to_http(head: &RequestHead, target: &str, body: Bytes, caller: Option<Caller>) -> Option<http::Request<Bytes>> {
+    let mut request = http::Request::builder().method(head.method()).uri(target);
+    for field in head.fields().filter(|field| !IDENTITY_FIELDS.iter().any(|name| field.is(name))) {
+        request = request.header(field.name_bytes(), field.value());
+    }
+    if let Some(caller) = caller {
+        request = request.extension(caller);
+    }
+    request.body(body).ok()
+}
+
+async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {
+    let (parts, mut body) = response.into_parts();
+    if parts.status.is_client_error()
+        && let Ok(text) = std::str::from_utf8(&body)
+    {
+        // A refusal may repeat what the client said, and that may be a credential in the wrong place.
+        let mut text = text.to_owned();
+        session.core.process.parts.redaction.mask_text(&mut text);
+        body = text.into();
+    }
+    // A long body goes out from where it lies, after its head: copying it would hold up every other call of this core.
+    let joined = if head_only || body.len() > JOINED_BYTES_MAX { 0 } else { body.len() };
+    let mut out = bytes::BytesMut::with_capacity(512 + joined);
+    let status = parts.status.as_u16();
+    session.said.status = status;
+    session.said.bytes = if head_only { 0 } else { body.len() as u64 };
+    session.said.reason = parts.extensions.get::<ErrorKind>().map(|kind| kind.0);
+    let mut writer = HeadWriter::new(&mut out);
+    writer.status_line(status, parts.status.canonical_reason().unwrap_or(canonical_reason(status)).as_bytes());
+    for (name, value) in &parts.headers {
+        if name != http::header::CONTENT_LENGTH && name != http::header::CONNECTION {
+            writer.field(name.as_str(), value.as_bytes());
+        }
+    }
+    if status != 204 && status != 304 {
+        writer.field("content-length", body.len().to_string().as_bytes());
+    }
+    writer.field("date", crate::client::date::http_date().as_bytes());
+    page::let_read(&mut writer, session.page.as_ref());
+    if close {
+        writer.field("connection", b"close");
+    }
+    writer.end();
+    out.extend_from_slice(body.get(..joined).unwrap_or_default());
+    if session.send(out.freeze()).await.is_err() {
+        return false;
+    }
+    head_only || joined == body.len() || session.send(body).await.is_ok()
+}

@@ -1,0 +1,145 @@
+//! The stage that names an exchange, from its head alone.
+
+use std::rc::Rc;
+
+use uuid::Uuid;
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
+
+use super::exchange::Exchange;
+use crate::enforce::can_block;
+use crate::exchange::{Moments, Skip, TraceContext};
+use crate::inspect;
+use crate::limits::INLINE_TEXT_BYTES_MAX;
+use crate::ops::exchanges::SHOWN_BYTES_MAX;
+use crate::process::{Core, InEffect};
+use crate::record::CallIds;
+use crate::settle::journal::{Journal, Opening};
+use crate::wire::{RequestBody, RequestHead};
+
+/// A request whose head is well-formed, and whose sender is known.
+pub(super) struct Parsed(Box<Exchange>);
+
+impl Parsed {
+    pub(super) fn into_exchange(self) -> Box<Exchange> {
+        self.0
+    }
+}
+
+/// What is known of a request beside its head.
+pub(super) struct Facts {
+    pub(super) tenant_id: TenantId,
+    pub(super) start_time: Timestamp,
+    pub(super) moments: Moments,
+}
+
+/// Names the exchange: where it goes, whose it is, under which ids.
+pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head: RequestHead) -> Parsed {
+    let Facts { tenant_id, start_time, moments } = facts;
+    let route = route(settings, &head);
+    let trace = head.get("traceparent").and_then(TraceContext::parse);
+    let mut agent_id = head.get("x-service-agent-id").map(|value| bounded_text(value, 256));
+    if let Some(agent) = &mut agent_id {
+        // Spend is kept by it.
+        core.process.parts.redaction.mask_text(agent);
+    }
+    let ids = CallIds {
+        tenant_id,
+        trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
+        // Inside a caller's trace the id has to survive the 8 bytes that W3C trace context carries.
+        span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh_at(start_time) },
+        parent_span_id: trace.map(|trace| trace.parent),
+        agent_id,
+        provider: route.provider.clone(),
+        priced_as: priced_as(settings, &head),
+        operation: route.operation,
+        path_model: path_model(&head),
+        start_time,
+    };
+    let (skip, storable) = admission(core, settings, &head);
+    let retrieval = inspect::retrieves_response(head.method(), head.path());
+    let billable = bills(&head, route.operation) && !retrieval;
+    let (dialect, line) = (route.dialect, head.line());
+    let opening = Opening { ids, dialect, moments, line, billable, retrieval, skip, storable };
+    let mut journal = Journal::open(core, settings, opening);
+    if route.operation == Operation::Proxy {
+        journal.tag("path", shown_path(core, &head));
+    }
+    Parsed(Box::new(Exchange { head, route, trace, journal }))
+}
+
+fn path_model(head: &RequestHead) -> Option<String> {
+    let path = head.path();
+    inspect::model_in_path(path).or_else(|| inspect::model_in_query(path, head.query()))
+}
+
+/// Where a request goes and what it is.
+pub(super) fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {
+    let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
+    let mut route = inspect::route(forced, head.path(), &settings.upstream.host);
+    // `/v1/models` and `/v1/files` are several providers' paths; only the clients of one say which version they speak.
+    if matches!(route.operation, Operation::ListModels | Operation::Proxy)
+        && route.provider == Provider::OPENAI
+        && forced.is_none()
+        && head.get("anthropic-version").is_some()
+    {
+        (route.provider, route.dialect) = (Provider::ANTHROPIC, Dialect::Messages);
+    }
+    route
+}
+
+/// The provider whose prices apply where that is not the route's: a client with a credential says who answers, not what it
+/// costs.
+fn priced_as(settings: &Settings, head: &RequestHead) -> Option<Provider> {
+    let trusted = !settings.auth.enabled || settings.cost_estimation.trust_provider_header;
+    (!trusted && head.get("x-service-provider").is_some())
+        .then(|| inspect::route(None, head.path(), &settings.upstream.host).provider)
+}
+
+/// What an operation that has no name of its own was, for its record: the path without the query.
+fn shown_path(core: &Core, head: &RequestHead) -> String {
+    let path = head.path();
+    if core.process.parts.redaction.is_exposed(path) {
+        return "(holds a credential)".to_owned();
+    }
+    bounded_text(path.as_bytes(), SHOWN_BYTES_MAX)
+}
+
+fn fresh_w3c_span() -> SpanId {
+    let (_, low) = Uuid::new_v4().as_u64_pair();
+    SpanId::from_w3c(low.max(1).to_be_bytes())
+}
+
+fn bounded_text(value: &[u8], bytes_max: usize) -> String {
+    String::from_utf8_lossy(value.get(..bytes_max).unwrap_or(value)).into_owned()
+}
+
+/// Why analysis will not take place at all, if so, and whether the breakers let the record be stored.
+fn admission(core: &Core, settings: &Settings, head: &RequestHead) -> (Option<Skip>, bool) {
+    let granted = core.process.parts.breakers.grant();
+    // What blocks goes on with short texts, which the core looks at by itself: the pool's trouble is none of theirs.
+    let goes_on = || {
+        let breakers = &core.process.parts.breakers;
+        let is_short = matches!(head.body, RequestBody::Length(length) if length <= INLINE_TEXT_BYTES_MAX as u64);
+        is_short
+            && can_block(&settings.enforcement)
+            && breakers.security.refuses()
+            && !breakers.storage.refuses()
+            && head.get_all("content-encoding").next().is_none()
+    };
+    let skip = if !granted.analysis && !goes_on() {
+        Some(Skip::BreakerOpen)
+    } else if !settings.enable_security_analysis {
+        Some(Skip::Disabled)
+    } else {
+        None
+    };
+    (skip, granted.storage)
+}
+
+/// Whether providers charge for a request like this one: what is posted, and whatever brings a body to where a model answers,
+/// under any method they may let pass for it.
+pub(super) fn bills(head: &RequestHead, operation: Operation) -> bool {
+    let answers = !matches!(operation, Operation::Proxy | Operation::ListModels);
+    head.method() == "POST" || answers && head.body != RequestBody::Empty || head.method().eq_ignore_ascii_case("POST")
+}

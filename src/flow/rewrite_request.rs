@@ -1,0 +1,89 @@
+//! The stage that brings a request into the form in which it goes on. Invariant: bytes that are not rewritten stay as they came.
+//! Does no I/O.
+
+use bytes::Bytes;
+use weir_config::settings::Enforcement;
+use weir_config::vocab::{Finding, Unread};
+
+use super::caps::Affordable;
+use super::exchange::Exchange;
+use crate::enforce::{self, Decision};
+use crate::exchange::{Analysis, Payload};
+use crate::process::Core;
+use crate::rewrite::{self, Edits};
+use crate::settle::text::RequestText;
+
+/// A request in the form the provider will see.
+pub(super) struct Ready {
+    exchange: Box<Exchange>,
+    payload: Payload,
+    /// Header fields the answer gets beside the provider's own.
+    marks: Marks,
+}
+
+/// Header fields that an answer gets beside the provider's own.
+pub(super) type Marks = Vec<(&'static str, Bytes)>;
+
+impl Ready {
+    pub(super) fn into_parts(self) -> (Box<Exchange>, Payload, Marks) {
+        (self.exchange, self.payload, self.marks)
+    }
+}
+
+/// Brings the request into the form the provider will see.
+pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
+    let enforced = affordable.into_enforced();
+    let decision = enforced.decision();
+    let (mut exchange, mut payload) = (enforced.exchange, enforced.payload);
+    if let Some(edits) = advisory(&exchange, &payload) {
+        let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
+        if edits.is_ok_and(|edits| rewrite::rewrite(&mut payload, edits, room)) {
+            let said = "a system message describing the findings was put before the conversation";
+            exchange.journal.event("advisory_injected", said);
+        } else {
+            core.meter.dropped("rewrite", "out_of_memory");
+            let said = "there was no memory left for the request with the advisory in it";
+            exchange.journal.event("advisory_left_out", said);
+        }
+    }
+    let mut marks = Vec::new();
+    if decision == Decision::Flag {
+        flag(&exchange.journal.inspection.findings, &exchange.settings().enforcement, &mut marks);
+    }
+    if let Some(notice) = notice(&exchange, &payload) {
+        marks.push(("X-Service-Analysis", Bytes::from_static(notice.as_bytes())));
+    }
+    Ready { exchange, payload, marks }
+}
+
+/// The edit that puts the advisory into the body, where one is due.
+fn advisory(exchange: &Exchange, payload: &Payload) -> Option<Result<Edits, rewrite::Refused>> {
+    let inspection = &exchange.journal.inspection;
+    let (RequestText::Read(view), Payload::Held { body, .. }) = (&inspection.text, payload) else { return None };
+    let may_speak =
+        exchange.advisory_applies() && view.stream != Some(true) && exchange.head.get("content-encoding").is_none();
+    let at = view.messages_open.filter(|_| may_speak)?;
+    let least = exchange.settings().llm_advisory_min_severity;
+    let message = rewrite::advisory_message(&inspection.findings, least, view.messages_empty)?;
+    let mut edits = Edits::of(body);
+    Some(edits.insert(at, message).map(|()| edits))
+}
+
+/// What the client is told when analysis did not see all of the request.
+fn notice(exchange: &Exchange, payload: &Payload) -> Option<&'static str> {
+    let inspection = &exchange.journal.inspection;
+    match (inspection.analysis, &inspection.text) {
+        (Analysis::Skipped(skip), _) => Some(skip.header()),
+        (Analysis::Ran, RequestText::Read(view)) => view.unread().worst().map(Unread::header),
+        (Analysis::Due, _) if !matches!(payload, Payload::Empty) => exchange.unread_by_head().map(Unread::header),
+        (Analysis::Ran | Analysis::Due, _) => None,
+    }
+}
+
+fn flag(findings: &[Finding], rules: &Enforcement, marks: &mut Marks) {
+    if let Some(worst) = enforce::worst(findings, rules) {
+        marks.push(("X-Service-Flagged", Bytes::from_static(b"true")));
+        marks.push(("X-Service-Finding-Type", Bytes::from(worst.finding_type.to_string())));
+        marks.push(("X-Service-Severity", Bytes::from_static(worst.severity.as_str().as_bytes())));
+    }
+}

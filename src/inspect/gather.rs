@@ -1,0 +1,307 @@
+//! Collects the texts of a request while its body is read, each with its place and its kind.
+//!
+//! Invariants: at most [`PARTS_MAX`] parts and `text_max` bytes of text are kept, whatever comes; what is over the bound of
+//! parts is looked at in the last one, which no kind makes milder.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use weir_config::vocab::part::PartForm;
+use weir_config::vocab::{Unread, UnreadSet};
+use weir_inference::PartKind;
+
+use super::expect;
+use super::part::{Label, Labels, TextPart};
+use super::place::Places;
+use super::request::RequestView;
+use crate::json::{Location, Text};
+
+/// Texts beyond this many share one last part, so that a body of tiny strings stays cheap.
+const PARTS_MAX: usize = 4096;
+
+/// A text as the body spells it.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// A JSON string.
+    Json(Text<'a>),
+    /// Bytes of the body as they stand there, from this one on.
+    Plain(&'a str, usize),
+    /// What was made of this JSON string.
+    Made(&'a str, Text<'a>),
+    /// What stands nowhere in the body as it is.
+    Put(&'a str),
+    /// All of a body that could not be read.
+    Unreadable(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// Where it stands in the body.
+    fn raw(self) -> Option<Range<u32>> {
+        let raw = match self {
+            Self::Json(text) | Self::Made(_, text) => text.start()..text.end(),
+            Self::Plain(text, at) => at..at + text.len(),
+            Self::Put(_) | Self::Unreadable(_) => return None,
+        };
+        Some(u32::try_from(raw.start).ok()?..u32::try_from(raw.end).ok()?)
+    }
+}
+
+/// What is known of a text when it is read.
+#[derive(Clone, Copy)]
+pub(super) struct About {
+    pub(super) kind: PartKind,
+    /// False while its kind waits for a `role` or `type` further on.
+    pub(super) settled: bool,
+    /// Position of its message.
+    pub(super) message: Option<u32>,
+}
+
+impl About {
+    /// Words of the user, of no message.
+    pub(super) const USER: Self = Self { kind: PartKind::User, settled: true, message: None };
+}
+
+/// Collects texts and their places.
+pub(super) struct Gather {
+    pub(super) view: RequestView,
+    text_max: usize,
+}
+
+impl Gather {
+    pub(super) fn new(text_max: usize, expected: usize) -> Self {
+        let view = RequestView {
+            model: None,
+            stream: None,
+            max_tokens: None,
+            text: String::with_capacity(expected.min(text_max)),
+            parts: Vec::with_capacity(4),
+            messages_open: None,
+            messages_empty: false,
+            unreadable: None,
+            token_ids: 0,
+            truncated: false,
+            unrecorded: Vec::new(),
+            passed_by: UnreadSet::default(),
+            places: Places::default(),
+            labels: Labels::default(),
+        };
+        Self { view, text_max }
+    }
+
+    /// Number of parts so far.
+    pub(super) fn len(&self) -> usize {
+        self.view.parts.len()
+    }
+
+    /// Adds one part.
+    pub(super) fn part(&mut self, about: About, location: impl FnOnce() -> Location, source: Source<'_>) {
+        if self.len() >= PARTS_MAX {
+            return self.extend(self.len() - 1, source);
+        }
+        let Some(range) = self.append(source) else { return };
+        // The last part takes all that follows, so nothing may exempt it from scanning.
+        let last = self.len() + 1 == PARTS_MAX;
+        let about = if last { About::USER } else { about };
+        self.view.parts.push(TextPart {
+            range,
+            raw: source.raw(),
+            kind: about.kind,
+            form: PartForm::Text,
+            message: about.message,
+            role: Label::default(),
+            tool_name: Label::default(),
+            tool_id: Label::default(),
+            location: if last { Location::root("request") } else { location() },
+            settled: about.settled,
+        });
+    }
+
+    /// Adds to the part `at`, on a new line, when it is the last one.
+    pub(super) fn extend(&mut self, at: usize, source: Source<'_>) {
+        if let Some(range) = self.append(source)
+            && let Some(part) = self.view.parts.get_mut(at)
+        {
+            part.range.end = range.end;
+            part.raw = match (part.raw.take(), source.raw()) {
+                (Some(first), Some(last)) => Some(first.start.min(last.start)..first.end.max(last.end)),
+                (known, None) | (None, known) => known,
+            };
+        }
+    }
+
+    /// Adds the content of a file that is text.
+    pub(super) fn file(&mut self, location: impl FnOnce() -> Location, source: Source<'_>) {
+        self.unrecorded(PartForm::File, About::USER, location, source);
+    }
+
+    /// Adds what goes to the provider, or to a server of its tools, as a credential.
+    pub(super) fn credential(&mut self, about: About, location: impl FnOnce() -> Location, source: Source<'_>) {
+        self.unrecorded(PartForm::Credential, about, location, source);
+    }
+
+    fn unrecorded(&mut self, form: PartForm, about: About, location: impl FnOnce() -> Location, source: Source<'_>) {
+        let (before, parts) = (self.view.text.len(), self.len());
+        self.part(about, location, source);
+        if let Some(part) = self.view.parts.get_mut(parts) {
+            part.form = form;
+        }
+        let end = self.view.text.len();
+        let start = before + usize::from(before > 0);
+        if end > start {
+            match self.view.unrecorded.last_mut().filter(|last| last.end + 1 == start) {
+                Some(last) => last.end = end,
+                None => self.view.unrecorded.push(start..end),
+            }
+        }
+    }
+
+    /// Says that something was not read.
+    pub(super) const fn pass_by(&mut self, reason: Unread) {
+        self.view.passed_by.insert(reason);
+    }
+
+    /// Adds text that is stored and not analysed.
+    pub(super) fn note(&mut self, text: &str) {
+        self.append(Source::Put(text));
+    }
+
+    /// Keeps a short name the body gives.
+    pub(super) fn label(&mut self, name: &str) -> Label {
+        self.view.labels.keep(name)
+    }
+
+    /// Gives `kind` to the parts from `start` on that still wait for theirs.
+    pub(super) fn settle(&mut self, start: usize, kind: PartKind) {
+        // A slice, because skipping would walk all parts for every object of a body.
+        for part in self.view.parts.get_mut(start..).unwrap_or_default() {
+            if !part.settled {
+                part.settled = true;
+                part.kind = kind;
+            }
+        }
+    }
+
+    /// Notes whose message the parts from `start` on belong to.
+    pub(super) fn spoken_by(&mut self, start: usize, role: Label) {
+        for part in self.view.parts.get_mut(start..).unwrap_or_default() {
+            part.role = role;
+        }
+    }
+
+    /// Notes which tool the parts from `start` on are about, those that are about one and do not say so themselves.
+    pub(super) fn about_tool(&mut self, start: usize, name: Label, id: Label) {
+        for part in self.view.parts.get_mut(start..).unwrap_or_default() {
+            if matches!(part.kind, PartKind::Tool | PartKind::ToolCall | PartKind::ToolDefinition) {
+                part.tool_name = if part.tool_name.is_empty() { name } else { part.tool_name };
+                part.tool_id = if part.tool_id.is_empty() { id } else { part.tool_id };
+            }
+        }
+    }
+
+    /// Takes back the milder kind `from` in the parts from `start` on.
+    pub(super) fn demote(&mut self, start: usize, from: PartKind, to: PartKind) {
+        let parts = self.view.parts.get_mut(start..).unwrap_or_default();
+        for part in parts.iter_mut().filter(|part| part.kind == from) {
+            part.kind = to;
+        }
+    }
+
+    fn append(&mut self, source: Source<'_>) -> Option<Range<usize>> {
+        let text = &mut self.view.text;
+        let before = text.len();
+        if self.view.truncated || before >= self.text_max {
+            self.view.truncated = true;
+            return None;
+        }
+        if before > 0 {
+            text.push('\n');
+        }
+        let start = text.len();
+        match source {
+            Source::Json(string) => string.decode_into(text),
+            Source::Plain(words, _) | Source::Made(words, _) | Source::Put(words) => text.push_str(words),
+            Source::Unreadable(body) => raw_text(body, self.text_max, text),
+        }
+        if text.len() > self.text_max {
+            let mut end = self.text_max;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            self.view.truncated = true;
+        }
+        if text.len() <= start {
+            text.truncate(before);
+            return None;
+        }
+        let end = text.len();
+        match source {
+            Source::Json(string) => self.view.places.json(start, &string),
+            Source::Plain(words, at) => self.view.places.plain(start, at..at + words.len()),
+            Source::Made(..) | Source::Put(_) | Source::Unreadable(_) => {}
+        }
+        Some(start..end)
+    }
+
+    /// Forgets the texts found so far and takes the whole body as one.
+    pub(super) fn raw(&mut self, body: &[u8], reason: Option<&'static str>) {
+        self.view.text.clear();
+        self.view.parts.clear();
+        self.view.unrecorded.clear();
+        self.view.token_ids = 0;
+        self.view.places.clear();
+        self.view.truncated = false;
+        self.view.passed_by = UnreadSet::default();
+        self.view.messages_open = None;
+        self.view.messages_empty = false;
+        self.view.unreadable = reason;
+        let words = match reason {
+            Some(_) => Cow::Borrowed(""),
+            None => expect::words(body).unwrap_or_else(|| String::from_utf8_lossy(body)),
+        };
+        let source = match &words {
+            _ if reason.is_some() => Source::Unreadable(body),
+            Cow::Borrowed(text) => Source::Plain(text, 0),
+            Cow::Owned(text) => Source::Put(text),
+        };
+        self.part(About::USER, || Location::root("request"), source);
+    }
+}
+
+/// The bytes of an unreadable body as text, for scanning: UTF-16 is recognised, other bytes are read as UTF-8 with replacement
+/// characters, and JSON escapes are undone so that they hide nothing.
+fn raw_text(body: &[u8], text_max: usize, out: &mut String) {
+    let body = body.get(..body.len().min(text_max.saturating_mul(6).saturating_add(6))).unwrap_or(body);
+    let wide = |big: bool| {
+        let units = body.chunks_exact(2).map(move |pair| match pair {
+            [a, b] if big => u16::from_be_bytes([*a, *b]),
+            [a, b] => u16::from_le_bytes([*a, *b]),
+            _ => 0,
+        });
+        char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect::<String>()
+    };
+    let text = match body {
+        [0xfe, 0xff, ..] | [0, 1..=u8::MAX, ..] => wide(true).into(),
+        [0xff, 0xfe, ..] | [1..=u8::MAX, 0, ..] => wide(false).into(),
+        _ => String::from_utf8_lossy(body),
+    };
+    let mut rest: &str = &text;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let (plain, tail) = rest.split_at(at);
+        out.push_str(plain);
+        let digits = tail.strip_prefix("\\u").and_then(|rest| rest.get(..4));
+        let unit = digits.filter(|four| four.bytes().all(|b| b.is_ascii_hexdigit()));
+        let decoded = unit.and_then(|four| u32::from_str_radix(four, 16).ok()).and_then(char::from_u32);
+        let (c, used) = match decoded {
+            Some(c) => (c, 6),
+            None if tail.starts_with("\\n") => ('\n', 2),
+            None if tail.starts_with("\\t") => ('\t', 2),
+            None if tail.starts_with("\\\"") => ('"', 2),
+            None if tail.starts_with("\\/") => ('/', 2),
+            None => ('\\', 1),
+        };
+        out.push(c);
+        rest = tail.get(used..).unwrap_or_default();
+    }
+    out.push_str(rest);
+}

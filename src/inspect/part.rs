@@ -1,0 +1,167 @@
+//! One text of a request: where it stands, whose words it is, and what the body says about it where it stands.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use weir_config::vocab::part::{PartForm, PartRecord, PartSide, PartTool};
+use weir_inference::PartKind;
+
+use super::RequestView;
+use crate::json::Location;
+
+/// One text of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextPart {
+    /// Where it stands in [`RequestView::text`].
+    pub range: Range<usize>,
+    /// Where it stands in the body without its content coding: from the first byte of its first JSON string to the last
+    /// of its last one, without their quotes. `None` where it is not spelled in the body as it is, as in a form.
+    /// [`RequestView::spots`] tells which bytes spell which of its characters.
+    pub raw: Option<Range<u32>>,
+    /// Who speaks.
+    pub kind: PartKind,
+    /// What kind of content it is.
+    pub form: PartForm,
+    /// Position of its message in the conversation.
+    pub message: Option<u32>,
+    /// The role of its message as the body spells it; see [`RequestView::label`].
+    pub role: Label,
+    /// Name of the tool it is about.
+    pub tool_name: Label,
+    /// Id of the tool call it is about.
+    pub tool_id: Label,
+    /// Where it stands in the body, as a person writes it.
+    pub location: Location,
+    /// False while its kind waits for a `role` or `type` further on.
+    pub(super) settled: bool,
+}
+
+impl TextPart {
+    /// Whether it is a credential: a secret is what belongs there.
+    pub fn is_credential(&self) -> bool {
+        self.form == PartForm::Credential
+    }
+}
+
+/// A short name that a body gives: a role, a tool, an id. Empty where it gives none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Label {
+    start: u32,
+    len: u8,
+}
+
+impl Label {
+    pub(super) const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The names of one body, one behind the other.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Labels(String);
+
+/// Bytes of names that are kept; later ones are left out.
+const LABEL_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that most bodies' names fit in.
+const LABEL_BYTES_USUAL: usize = 64;
+
+impl Labels {
+    /// Keeps a name, at most 255 bytes of it.
+    pub(super) fn keep(&mut self, name: &str) -> Label {
+        let mut len = name.len().min(255);
+        while !name.is_char_boundary(len) {
+            len -= 1;
+        }
+        if self.0.len() + len > LABEL_BYTES_MAX {
+            return Label::default();
+        }
+        if self.0.is_empty() {
+            self.0.reserve(LABEL_BYTES_USUAL);
+        }
+        let start = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
+        self.0.push_str(name.get(..len).unwrap_or_default());
+        Label { start, len: u8::try_from(len).unwrap_or(u8::MAX) }
+    }
+
+    fn get(&self, label: Label) -> Option<&str> {
+        let start = usize::try_from(label.start).ok()?;
+        self.0.get(start..start + usize::from(label.len)).filter(|name| !name.is_empty())
+    }
+}
+
+impl RequestView {
+    /// What a label says; `None` where the body says nothing.
+    pub fn label(&self, label: Label) -> Option<&str> {
+        self.labels.get(label)
+    }
+
+    /// The text as it is recorded, and the parts in it: of files that are text only their descriptions are kept, of
+    /// credentials nothing.
+    pub fn into_record(mut self) -> (String, Vec<PartRecord>) {
+        // Those of the answer follow.
+        let mut records = Vec::with_capacity(self.parts.len() + 2);
+        let mut left_out = self.unrecorded.iter().peekable();
+        // Bytes left out before the part, with the line break behind each stretch.
+        let mut shift = 0;
+        for part in &self.parts {
+            while let Some(range) = left_out.next_if(|range| range.end <= part.range.start) {
+                shift += range.len() + 1;
+            }
+            let kept = left_out.peek().is_none_or(|range| range.start > part.range.start);
+            // Only the part that takes all that is over the bound has such stretches in it.
+            let inside = left_out.clone().take_while(|range| range.end <= part.range.end);
+            let end = part.range.end.saturating_sub(inside.map(|range| range.len() + 1).sum::<usize>() + shift);
+            let text = part.range.start.saturating_sub(shift)..end;
+            records.push(self.record(part, short(text).filter(|_| kept)));
+        }
+        (self.take_recorded(), records)
+    }
+
+    fn record(&self, part: &TextPart, text: Option<Range<u32>>) -> PartRecord {
+        let (name, id) = (self.label(part.tool_name), self.label(part.tool_id));
+        let tool = PartTool { name: name.map(str::to_owned), id: id.map(str::to_owned) };
+        PartRecord {
+            side: PartSide::Request,
+            kind: part.kind,
+            form: part.form,
+            role: self.label(part.role).map(role_name),
+            message: part.message,
+            text,
+            raw: part.raw.clone(),
+            tool: (name.is_some() || id.is_some()).then(|| Box::new(tool)),
+        }
+    }
+
+    fn take_recorded(&mut self) -> String {
+        let text = std::mem::take(&mut self.text);
+        if self.unrecorded.is_empty() {
+            return text;
+        }
+        let mut kept = String::new();
+        let mut from = 0;
+        for range in &self.unrecorded {
+            kept.push_str(text.get(from..range.start).unwrap_or_default());
+            // The line break behind it goes with it.
+            from = range.end + 1;
+        }
+        match text.get(from..) {
+            Some(rest) => kept.push_str(rest),
+            // It was the last: so does the one before it.
+            None => drop(kept.pop()),
+        }
+        kept
+    }
+}
+
+fn short(range: Range<usize>) -> Option<Range<u32>> {
+    Some(u32::try_from(range.start).ok()?..u32::try_from(range.end).ok()?)
+}
+
+/// A role as it is recorded; the usual ones cost no memory.
+fn role_name(role: &str) -> Cow<'static, str> {
+    const USUAL: [&str; 7] = ["user", "assistant", "system", "tool", "developer", "model", "function"];
+    match USUAL.into_iter().find(|usual| *usual == role) {
+        Some(usual) => Cow::Borrowed(usual),
+        None => Cow::Owned(role.to_owned()),
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a text stands in the body: from offsets in the text to ranges of bytes of the body.
+//!
+//! While a body is read only the beginning of each string is noted, because most texts are never edited; which bytes
+//! spell which characters is found when somebody asks. Invariants: a range that is given back holds whole escapes, and
+//! never a quote or a byte outside of the strings the text was read from; what is not spelled in the body as it stands
+//! in the text (base64, a form's escapes, an address without its password) has no range at all.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::RequestView;
+use crate::json::{Text, spelled};
+
+/// One string of the body whose text stands in [`RequestView::text`] unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    /// Where its text begins.
+    text: u32,
+    /// Where its first byte stands in the body.
+    raw: u32,
+    /// Its bytes in the body.
+    len: u32,
+    spelling: Spelling,
+}
+
+/// How a string is spelled in the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// Inside of a JSON string; what replaces it has to be escaped.
+    Json {
+        /// Whether it contains escapes.
+        escaped: bool,
+    },
+    /// As it is: the body, or a field of it, is plain text.
+    Plain,
+}
+
+/// Bytes of the body that spell a stretch of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    /// The bytes.
+    pub raw: Range<usize>,
+    /// How they spell it.
+    pub spelling: Spelling,
+}
+
+/// Where the strings of a body stand, in the order of their texts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Places(Vec<Piece>);
+
+/// Strings whose place is noted, 1 MiB of memory; a large agent turn has some thousands.
+const PIECES_MAX: usize = 1 << 16;
+
+impl Places {
+    /// Notes that the text from `text` on is that of `string`.
+    pub(super) fn json(&mut self, text: usize, string: &Text<'_>) {
+        self.note(text, string.start()..string.end(), Spelling::Json { escaped: string.is_escaped() });
+    }
+
+    /// Notes that the text from `text` on stands at `raw` as it is.
+    pub(super) fn plain(&mut self, text: usize, raw: Range<usize>) {
+        self.note(text, raw, Spelling::Plain);
+    }
+
+    fn note(&mut self, text: usize, raw: Range<usize>, spelling: Spelling) {
+        if self.0.len() < PIECES_MAX
+            && let (Ok(text), Ok(len), Ok(raw)) =
+                (u32::try_from(text), u32::try_from(raw.len()), u32::try_from(raw.start))
+        {
+            self.0.push(Piece { text, raw, len, spelling });
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl RequestView {
+    /// The bytes of `body`, which is the body this was read from (without its content coding), that spell the bytes
+    /// `range` of [`RequestView::text`]. A range over several strings has several; the line breaks that join them in the
+    /// text have none. `None` where any of it is not spelled in the body as it is.
+    pub fn spots(&self, body: &[u8], range: Range<usize>) -> Option<SmallVec<[Spot; 1]>> {
+        let pieces = &self.places.0;
+        let begins = |piece: &Piece| usize::try_from(piece.text).unwrap_or(usize::MAX);
+        let first = pieces.partition_point(|piece| begins(piece) <= range.start).saturating_sub(1);
+        let mut spots = SmallVec::new();
+        let mut at = range.start;
+        for piece in pieces.get(first..).unwrap_or_default() {
+            let text = begins(piece);
+            if text >= range.end || at >= range.end {
+                break;
+            }
+            // What joins two parts is no part's.
+            if at < text && self.text.get(at..text) == Some("\n") {
+                at = text;
+            }
+            let raw = usize::try_from(piece.raw).ok()?;
+            let string = body.get(raw..raw + usize::try_from(piece.len).ok()?)?;
+            let string = std::str::from_utf8(string).ok()?;
+            let wanted = at.checked_sub(text)?..range.end - text;
+            let (bytes, read) = match piece.spelling {
+                Spelling::Json { escaped: true } => spelled(string, wanted.clone()),
+                Spelling::Json { escaped: false } | Spelling::Plain => {
+                    let end = wanted.end.min(string.len());
+                    (wanted.start.min(end)..end, end)
+                }
+            };
+            if read <= wanted.start {
+                // It ends before: what follows it is a line break, or nobody knows what.
+                continue;
+            }
+            spots.push(Spot { raw: raw + bytes.start..raw + bytes.end, spelling: piece.spelling });
+            at = text + read;
+        }
+        let rest = self.text.get(at.min(range.end)..range.end)?;
+        (rest.is_empty() || rest == "\n").then_some(spots)
+    }
+}

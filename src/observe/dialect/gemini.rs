@@ -1,0 +1,85 @@
+//! Gemini: candidates made of parts, and the steps of an interaction.
+
+use crate::json::{Fault, Walker};
+use crate::observe::answer::Collector;
+use crate::observe::blocks::{block, number_ahead};
+use crate::observe::head::{Root, Taken};
+use crate::observe::items;
+use crate::observe::value::{Value, next_key, next_value, position, skip, value};
+
+pub(super) fn member<'a>(
+    _: &mut Root<'a>,
+    collector: &mut Collector,
+    walker: &mut Walker<'a>,
+    key: &[u8],
+    value: Value<'a>,
+) -> Result<Taken, Fault> {
+    match (key, value) {
+        (b"candidates", Value::Array) => candidates(collector, walker)?,
+        (b"interaction", Value::Object) => return Ok(Taken::Nested),
+        (b"steps", Value::Array) => steps(collector, walker)?,
+        _ => return Ok(Taken::No),
+    }
+    Ok(Taken::Yes)
+}
+
+/// The array `candidates`: `{content: {parts: [...]}, finishReason, index}`.
+fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at = 0;
+    while let Some(entry) = next_value(walker)? {
+        match entry {
+            Value::Object => candidate(collector, walker, at)?,
+            other => skip(walker, other)?,
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+    let mut choice = number_ahead(walker.clone(), "index").unwrap_or(at);
+    while let Some(key) = next_key(walker)? {
+        let known = key.decode();
+        match (known.as_bytes(), value(walker)?) {
+            (b"index", Value::Number(spelled)) => choice = position(spelled).unwrap_or(choice),
+            (b"content", Value::Object) => {
+                while let Some(key) = next_key(walker)? {
+                    match (key.raw().as_bytes(), value(walker)?) {
+                        (b"parts", Value::Array) => parts(collector, walker, choice)?,
+                        (_, other) => skip(walker, other)?,
+                    }
+                }
+            }
+            (b"finishReason" | b"finish_reason", Value::Str(reason)) => {
+                collector.finished(choice, reason);
+                collector.answer.complete = true;
+            }
+            (_, other) => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+/// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel.
+fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), Fault> {
+    while let Some(part) = next_value(walker)? {
+        match part {
+            Value::Object => block(collector, walker, choice, 0, "candidates")?,
+            other => skip(walker, other)?,
+        }
+    }
+    Ok(())
+}
+
+/// `steps` of an interaction: thoughts, calls and `{type: model_output, content: [...]}`.
+fn steps(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+    let mut at: u32 = 0;
+    while let Some(step) = next_value(walker)? {
+        match step {
+            Value::Object => items::item(collector, walker, at)?,
+            other => skip(walker, other)?,
+        }
+        at = at.saturating_add(1);
+    }
+    Ok(())
+}

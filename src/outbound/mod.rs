@@ -1,0 +1,176 @@
+//! The one HTTP client for what is not forwarded: webhooks, alerts, a judge, shipping. It runs on the network runtime
+//! (`boot::network`), never on a core.
+//!
+//! It goes out under the rules of the data path: the proxy that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name, the roots
+//! that `SSL_CERT_FILE`, `SSL_CERT_DIR` and `upstream_ca_file` add, HTTP/1.1.
+//!
+//! Invariants: a redirect is an answer like any other and is never followed, so no credential reaches a host that was not
+//! asked for; one deadline covers the whole call, the answer's body included; an answer is bounded; a message names the host
+//! and never the path or the query, which may be secrets (chat webhooks). Knows nothing of what is sent.
+
+mod connect;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::PROXY_AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pooled;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use weir_config::egress::Egress;
+
+use crate::forward::{self, PeerError};
+use connect::{Connector, Destination};
+pub use error::OutboundError;
+
+/// Idle connections kept to one destination, and for how long.
+const IDLE_MAX: usize = 4;
+const IDLE_TIME: Duration = Duration::from_secs(30);
+/// Bounds the head of an answer.
+const ANSWER_HEAD_BYTES: usize = 64 * 1024;
+
+/// The bounds of one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// For the whole call, up to the last byte of the answer.
+    pub total: Duration,
+    /// Bytes of the answer's body.
+    pub answer_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { total: Duration::from_secs(30), answer_bytes: 64 * 1024 }
+    }
+}
+
+/// A request to send.
+#[derive(Debug, Clone)]
+pub struct Call {
+    method: Method,
+    uri: Uri,
+    fields: HeaderMap,
+    body: Bytes,
+}
+
+impl Call {
+    /// A request of `url`, which has to be a whole `http://` or `https://` URL.
+    ///
+    /// # Errors
+    /// [`OutboundError::Url`].
+    pub fn new(method: Method, url: &str) -> Result<Self, OutboundError> {
+        let uri: Uri = url.parse().map_err(|_| OutboundError::Url("it cannot be parsed"))?;
+        Destination::of(&uri)?;
+        Ok(Self { method, uri, fields: HeaderMap::new(), body: Bytes::new() })
+    }
+
+    /// A POST of `body`.
+    ///
+    /// # Errors
+    /// [`OutboundError::Url`].
+    pub fn post(url: &str, content_type: &'static str, body: impl Into<Bytes>) -> Result<Self, OutboundError> {
+        let call = Self::new(Method::POST, url)?;
+        let call = call.field(http::header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        Ok(Self { body: body.into(), ..call })
+    }
+
+    /// Adds a header field. Mark credentials with [`HeaderValue::set_sensitive`].
+    #[must_use]
+    pub fn field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.fields.append(name, value);
+        self
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The header fields.
+    pub fields: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// Sends calls. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    connector: Connector,
+    pooled: Pooled<Connector, Full<Bytes>>,
+}
+
+impl Client {
+    /// A client under the rules of `egress`, which trusts `extra_ca` (`upstream_ca_file`) beside the system's roots, and gives
+    /// a new connection (name lookup, TCP, the proxy's tunnel and TLS together) up after `connect_limit`. Reads files.
+    ///
+    /// # Errors
+    /// [`PeerError`], for certificates that cannot be used.
+    pub fn new(egress: &Egress, extra_ca: Option<&Path>, connect_limit: Duration) -> Result<Self, PeerError> {
+        let tls = forward::client_config(extra_ca, egress)?;
+        let connector = Connector::new(egress.rules.clone(), tls, connect_limit);
+        let pooled = Pooled::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE_TIME)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .pool_timer(TokioTimer::new())
+            .http1_max_buf_size(ANSWER_HEAD_BYTES)
+            .build(connector.clone());
+        Ok(Self { connector, pooled })
+    }
+
+    /// Sends `call` and reads the whole answer.
+    ///
+    /// # Errors
+    /// [`OutboundError`]; an answer of any status is none.
+    pub async fn send(&self, call: Call, limits: Limits) -> Result<Answer, OutboundError> {
+        let destination = Destination::of(&call.uri)?;
+        let request = self.request(call, &destination)?;
+        let (mut begun, to) = (false, destination.to_string());
+        let whole = async {
+            let answer = self.pooled.request(request).await.map_err(|error| OutboundError::of(&to, &error))?;
+            begun = true;
+            read(answer, limits.answer_bytes, &to).await
+        };
+        let outcome = tokio::time::timeout(limits.total, whole).await;
+        outcome.unwrap_or_else(|_| {
+            let waiting_for = if begun { "the rest of its answer" } else { "its answer" };
+            Err(OutboundError::Deadline { to, limit: limits.total, waiting_for })
+        })
+    }
+
+    /// A proxy is asked for a plain URL in full, with its own credential; through a tunnel it sees neither.
+    fn request(&self, call: Call, destination: &Destination) -> Result<Request<Full<Bytes>>, OutboundError> {
+        let Call { method, uri, fields, body } = call;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = fields;
+        let authorization = self.connector.authorization(destination)?;
+        if let Some(authorization) = authorization.filter(|_| !destination.is_tls()) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, authorization);
+        }
+        Ok(request)
+    }
+}
+
+/// Reads the body to its end, and no further than `bytes_max`.
+async fn read(answer: Response<Incoming>, bytes_max: usize, to: &str) -> Result<Answer, OutboundError> {
+    let (head, mut incoming) = answer.into_parts();
+    let mut body = BytesMut::new();
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| OutboundError::broken(to, &error))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        if body.len() + piece.len() > bytes_max {
+            // Dropped in the middle of a body, the connection is not used again.
+            return Err(OutboundError::TooLarge { to: to.to_owned(), bytes_max });
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Answer { status: head.status, fields: head.headers, body: body.freeze() })
+}

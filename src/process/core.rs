@@ -1,0 +1,306 @@
+//! What a core thread works with: the process-wide parts behind one `Arc`, and its own parts behind one `Rc`.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use weir_config::Settings;
+use weir_config::vocab::TenantId;
+use weir_inference::{Analyser, Plan, PlanSettings, PoolHandle, Scratch};
+use weir_storage::SpanSink;
+
+use super::background::Background;
+use super::bill::Bill;
+use super::outside::OutsideVerdict;
+use crate::admit::Guard;
+use crate::admit::attempts::Attempts;
+use crate::admit::connection_table::ConnectionTable;
+use crate::admit::connections::{ClientKey, Connections};
+use crate::admit::eviction::Evictions;
+use crate::admit::rate::RateTable;
+use crate::admit::web::Pages;
+use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
+use crate::feed;
+use crate::forward;
+use crate::meter::{CoreMeter, Registry};
+use crate::money::{Prices, Spend};
+use crate::ops::breaker::Breakers;
+use crate::ops::exchanges::ExchangeLog;
+use crate::ops::health::Health;
+use crate::record::Budget;
+use crate::redaction::Redaction;
+use crate::rewrite::MakeTap;
+use crate::rt::{self, DriverMode};
+
+/// Parts every core shares. Nothing in here takes a lock on a core thread.
+pub struct ProcessParts {
+    /// The current settings; a request reads one snapshot.
+    pub settings: Arc<ArcSwap<Settings>>,
+    /// The rules, compiled once.
+    pub analyser: Arc<Analyser>,
+    /// Threads for analysis that is not worth doing on a core.
+    pub inference: PoolHandle,
+    /// Outside verdicts that are asked for before a request is forwarded; mostly none.
+    pub outside: Vec<Arc<dyn OutsideVerdict>>,
+    /// What models cost.
+    pub prices: Arc<Prices>,
+    /// What has been spent.
+    pub spend: Arc<Spend>,
+    /// Where finished spans go.
+    pub sink: SpanSink,
+    /// What looks at answers before clients get them; empty where bytes go first.
+    pub taps: Vec<MakeTap>,
+    /// Takes the spans that the store does not take to the consumers; `None` where there are none.
+    pub feed: Option<Arc<feed::Inlet>>,
+    /// Storage and security breakers.
+    pub breakers: Arc<Breakers>,
+    /// Authenticates callers.
+    pub guard: Arc<Guard>,
+    /// Keeps the gateway's credentials out of what goes on.
+    pub redaction: Arc<Redaction>,
+    /// Which web pages may ask.
+    pub pages: Pages,
+    /// The provider.
+    pub peer: Arc<forward::Peer>,
+    /// The control thread's router.
+    pub api: ApiHandle,
+    /// On which terms a method on one of our own paths is let in.
+    pub terms: fn(&str, &str) -> Terms,
+    /// What the log is told of exchanges.
+    pub exchanges: ExchangeLog,
+    /// What probes are answered from.
+    pub health: Arc<Health>,
+    /// Metrics.
+    pub registry: Arc<Registry>,
+    /// How cores wait for the kernel.
+    pub mode: DriverMode,
+    /// Our pseudonym in `Via`.
+    pub instance: String,
+    /// Where clients are listened to.
+    pub listen: SocketAddr,
+    /// How many cores share `max_connections`.
+    pub cores: usize,
+    /// Bytes that bodies may take in memory, on all cores together.
+    pub body_bytes: usize,
+}
+
+/// The process.
+pub struct Process {
+    /// Its parts.
+    pub parts: ProcessParts,
+    /// Token buckets of proxied requests.
+    pub rates: RateTable,
+    /// Those of calls to the gateway's own API.
+    pub own_rates: RateTable,
+    /// Bounds the body bytes in memory.
+    pub bodies: Budget,
+    /// Answers whose end a later request fetches.
+    pub(crate) background: Background<Bill>,
+    /// `max_connections`, for all cores together.
+    pub permits: Arc<forward::Permits>,
+    /// Bounds the client connections.
+    pub clients: Connections,
+    /// Tries at the admin key.
+    pub attempts: Attempts,
+    /// Where cores ask each other to end idle connections.
+    pub evictions: Evictions,
+    /// `health_check.path`, where it is not `/health`. Fixed while the process runs.
+    moved_health: Option<String>,
+    draining: AtomicBool,
+    cut: AtomicUsize,
+    epoch: Instant,
+}
+
+/// Where the router has the health report.
+pub(crate) const HEALTH: &str = "/health";
+
+impl Process {
+    /// Puts the parts together.
+    pub fn new(parts: ProcessParts) -> Arc<Self> {
+        let health_path = parts.settings.load().health_check.path.clone();
+        let connections = parts.settings.load().limits.max_connections;
+        let several = parts.settings.load().auth.enabled;
+        Arc::new(Self {
+            permits: Arc::new(forward::Permits::new(connections, parts.cores)),
+            evictions: Evictions::new(parts.cores),
+            bodies: Budget::new(parts.body_bytes, several),
+            parts,
+            clients: Connections::new(),
+            attempts: Attempts::new(),
+            rates: RateTable::new(),
+            own_rates: RateTable::new(),
+            background: Background::new(),
+            moved_health: (health_path != HEALTH).then_some(health_path),
+            draining: AtomicBool::new(false),
+            cut: AtomicUsize::new(0),
+            epoch: Instant::now(),
+        })
+    }
+
+    /// Where the health report has been moved to, if so.
+    pub(crate) fn moved_health(&self) -> Option<&str> {
+        self.moved_health.as_deref()
+    }
+
+    /// Nanoseconds since the process began, the same on every core.
+    pub fn now_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whole seconds since the process began.
+    pub fn now_s(&self) -> u32 {
+        u32::try_from(self.epoch.elapsed().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// From now on answers carry `Connection: close`.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Notes connections that were cut because the time for stopping was up.
+    pub fn count_cut(&self, connections: usize) {
+        self.cut.fetch_add(connections, Ordering::Relaxed);
+    }
+
+    /// How many there were.
+    pub fn cut(&self) -> usize {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// No more answers are waited for: what they have reserved counts as spent.
+    pub fn give_up_background(&self) {
+        self.background.clear();
+    }
+
+    /// Whether the process is on its way out.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// The settings as a core uses them, with what follows from them.
+pub struct InEffect {
+    settings: Settings,
+    /// What analyses do.
+    pub plan: Arc<Plan>,
+}
+
+/// One core.
+pub struct Core {
+    /// The process.
+    pub process: Arc<Process>,
+    /// This core's metrics.
+    pub meter: CoreMeter,
+    /// This core's scratch memory for analysis.
+    pub scratch: RefCell<Scratch>,
+    /// This core's connections to the provider.
+    pub pool: Rc<forward::ConnPool>,
+    /// This core's copy of the settings: the count of references to a shared one would bounce between cores.
+    settings: RefCell<(Arc<Settings>, Rc<InEffect>)>,
+    /// Which core this is; the first is 0.
+    pub index: usize,
+    /// Client connections open on this core. The beginning of a drain ends the reading of those that wait for a request, its
+    /// end cuts the rest.
+    pub open_connections: RefCell<ConnectionTable>,
+    /// Calls to the gateway's own API that are under way on this core, by tenant; `None` is whoever needs no key.
+    pub own_calls: RefCell<Shares<Option<TenantId>>>,
+    /// Connections that are being told that there is no room.
+    pub turned_away: Cell<usize>,
+}
+
+impl InEffect {
+    fn of(settings: &Settings, analyser: &Analyser) -> Rc<Self> {
+        let plan = Arc::new(analyser.plan(&plan_settings(settings)));
+        Rc::new(Self { settings: settings.clone(), plan })
+    }
+}
+
+impl Deref for InEffect {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+/// What the settings say about analyses.
+pub(crate) fn plan_settings(settings: &Settings) -> PlanSettings<'static> {
+    let analysis = &settings.security_analysis;
+    PlanSettings {
+        off: if analysis.jailbreak_enabled { &[] } else { &["jailbreak"] },
+        model_text_max: analysis.max_analysis_text_bytes,
+        ..PlanSettings::default()
+    }
+}
+
+impl Core {
+    /// Core number `index` of `process`.
+    pub fn new(process: Arc<Process>, index: usize) -> Rc<Self> {
+        let settings = process.parts.settings.load_full();
+        let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+        let copy = InEffect::of(&settings, &process.parts.analyser);
+        Rc::new(Self {
+            settings: RefCell::new((settings, copy)),
+            meter: process.parts.registry.core(),
+            scratch: RefCell::new(process.parts.analyser.scratch()),
+            pool: forward::ConnPool::new(
+                forward::Dialer::new(Arc::clone(&process.parts.peer), connect_limit),
+                Arc::clone(&process.permits),
+            ),
+            index,
+            open_connections: RefCell::default(),
+            own_calls: RefCell::new(Shares::new(CALLS_PER_CORE)),
+            turned_away: Cell::new(0),
+            process,
+        })
+    }
+
+    /// The settings as they are now.
+    pub fn settings(&self) -> Rc<InEffect> {
+        let current = self.process.parts.settings.load();
+        let mut mine = self.settings.borrow_mut();
+        if !Arc::ptr_eq(&current, &mine.0) {
+            *mine = (Arc::clone(&current), InEffect::of(&current, &self.process.parts.analyser));
+        }
+        Rc::clone(&mine.1)
+    }
+
+    /// Ends the reading of the client connection that has waited for a request longest, of `client` if one is named; its place
+    /// is free at once. False when none waits.
+    pub fn end_longest_idle(&self, client: Option<ClientKey>) -> bool {
+        let mut open_connections = self.open_connections.borrow_mut();
+        let Some((fd, client)) = open_connections.end_longest(client) else { return false };
+        self.process.clients.leave(client);
+        self.process.evictions.show(self.index, open_connections.waiting());
+        rt::stop_reading(fd);
+        true
+    }
+
+    /// Cuts what is under way with a credential that has been taken away. `seen` is the directory's generation at the last
+    /// call; while that stands nothing has been.
+    pub fn end_revoked(&self, seen: &mut u64) {
+        let generation = self.process.parts.guard.directory().generation();
+        if std::mem::replace(seen, generation) == generation {
+            return;
+        }
+        for fd in self.open_connections.borrow().revoked() {
+            // An end in order could make an answer that only an end frames look whole.
+            rt::reset(fd);
+        }
+    }
+
+    /// Ends the reading of all client connections that wait for a request; not of those that are shaking hands.
+    pub fn end_idle(&self) {
+        let mut open_connections = self.open_connections.borrow_mut();
+        for (fd, client) in open_connections.end_idle() {
+            self.process.clients.leave(client);
+            rt::stop_reading(fd);
+        }
+        self.process.evictions.show(self.index, open_connections.waiting());
+    }
+}

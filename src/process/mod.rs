@@ -1,0 +1,12 @@
+//! What everybody on the data path works with: the process, its cores, and what the log is told of an exchange. Below every room
+//! that uses it.
+
+pub(crate) mod background;
+pub(crate) mod bill;
+mod core;
+pub(crate) mod log_entry;
+mod outside;
+
+pub use core::{Core, InEffect, Process, ProcessParts};
+pub(crate) use core::{HEALTH, plan_settings};
+pub use outside::{OutsideVerdict, Question, Verdict};

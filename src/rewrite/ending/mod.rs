@@ -1,0 +1,59 @@
+//! How an answer that is stopped in the middle ends legally: what the client has seen of it is followed, and its own dialect
+//! has a way to say that the rest was withheld.
+//!
+//! | stream | the end |
+//! |---|---|
+//! | chat completions | the warning as a chunk, `finish_reason: content_filter`, `[DONE]` |
+//! | messages | the warning as a text delta, `content_block_stop`, `message_delta` with `refusal`, `message_stop` |
+//! | responses | the warning as a text delta where a text is open, `response.incomplete` |
+//! | Gemini | the warning as a part, `finishReason: SAFETY` |
+//! | local server | a last line with the warning, `done: true` |
+//! | Bedrock | the events of its converse stream, or the model's own inside of `chunk` |
+//!
+//! A dialect is one file: what it must know of a stream, and its end. Pure: JSON in, JSON out; knows no framing.
+
+mod chat;
+mod converse;
+mod gemini;
+mod local;
+mod message;
+mod messages;
+mod responses;
+
+use serde_json::Value;
+
+use message::Stream;
+pub(super) use message::{Data, Message};
+
+/// Follows one stream.
+#[derive(Default)]
+pub(super) struct Ending {
+    stream: Option<Box<dyn Stream>>,
+}
+
+/// Tells a dialect from the first message that shows it.
+type Opens = fn(Option<&str>, &Value) -> Option<Box<dyn Stream>>;
+
+/// All dialects; what they are told by does not collide.
+const DIALECTS: [Opens; 6] =
+    [chat::opens, messages::opens, responses::opens, gemini::opens, local::opens, converse::opens];
+
+impl Ending {
+    /// Follows a message the client gets.
+    pub(super) fn note(&mut self, event: Option<&str>, message: &Value) {
+        if self.stream.is_none() {
+            self.stream = DIALECTS.iter().find_map(|opens| opens(event, message));
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.note(event, message);
+        }
+    }
+
+    /// The messages that end the stream here; `None` where nobody knows how.
+    pub(super) fn end(&self, warning: &str) -> Option<Vec<Message>> {
+        self.stream.as_ref().map(|stream| stream.end(warning))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! A tap looks at an answer before the client gets it, and may hold it back or stop it.
+//!
+//! Without a tap bytes go first and are looked at afterwards. With one the body goes frame by frame. Invariants: what is
+//! let through is the provider's own bytes in their order; at most [`HOLD_BYTES_MAX`] bytes wait; a stream that is stopped
+//! ends as its dialect ends streams, or does not look whole.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use weir_config::Settings;
+
+use super::ending::Ending;
+use super::frames::{Framed, Frames};
+
+/// Bytes that may wait for a tap's next verdict; beyond them the oldest frames go.
+const HOLD_BYTES_MAX: usize = 1 << 20;
+
+/// What becomes of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All that has come goes to the client.
+    Pass,
+    /// So many of the last frames wait, this one among them.
+    Hold(usize),
+    /// Nothing more of it goes to the client, what waits included.
+    Stop,
+}
+
+/// Looks at one answer. A verdict has to be quick: it is given on the core.
+pub trait Tap {
+    /// Looks at the next frame of the body: an event, a line, a message. Where the body has no frames that could be told, a piece
+    /// of it.
+    fn look(&mut self, frame: &[u8]) -> Verdict;
+
+    /// What the client is told where the answer was stopped.
+    fn warning(&self) -> &str;
+}
+
+/// Makes the tap for one answer, under the settings its request came in; `None` where nobody looks at it.
+pub type MakeTap = fn(&Settings) -> Option<Box<dyn Tap>>;
+
+/// An answer that a tap looks at.
+pub struct Tapped {
+    tap: Box<dyn Tap>,
+    frames: Frames,
+    ending: Ending,
+    held: VecDeque<Bytes>,
+    held_bytes: usize,
+    overheld: u64,
+    /// The client has got something of it.
+    begun: bool,
+}
+
+/// What to do with the answer after a piece of it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Onward {
+    /// These bytes go to the client, if any.
+    Send(Bytes),
+    /// These bytes are its end: it is whole for the client.
+    End(Bytes),
+    /// It is stopped, and the client has seen nothing of it: it gets another answer.
+    Replace,
+    /// It is stopped, and nobody knows a legal end: after these bytes it must not look whole.
+    Cut(Bytes),
+}
+
+impl Tapped {
+    /// An answer whose body is framed like this.
+    pub fn new(tap: Box<dyn Tap>, framed: Framed) -> Self {
+        let (frames, ending) = (Frames::new(framed), Ending::default());
+        Self { tap, frames, ending, held: VecDeque::new(), held_bytes: 0, overheld: 0, begun: false }
+    }
+
+    /// Takes the next bytes of the body.
+    pub fn feed(&mut self, content: &[u8]) -> Onward {
+        self.frames.put(content);
+        let mut out = BytesMut::new();
+        while let Some(frame) = self.frames.next() {
+            if !self.take(frame, &mut out) {
+                return self.stop(out);
+            }
+        }
+        Onward::Send(out.freeze())
+    }
+
+    /// The body is over: what waits goes.
+    pub fn finish(&mut self) -> Onward {
+        let mut out = BytesMut::new();
+        let rest = self.frames.rest();
+        if !rest.is_empty() && !self.take(rest, &mut out) {
+            return self.stop(out);
+        }
+        self.release(0, &mut out);
+        Onward::Send(out.freeze())
+    }
+
+    /// What the client is told where the answer was stopped.
+    pub fn warning(&self) -> &str {
+        self.tap.warning()
+    }
+
+    /// Frames that went although the tap would have held them.
+    pub const fn overheld(&self) -> u64 {
+        self.overheld
+    }
+
+    /// False where the answer is stopped.
+    fn take(&mut self, frame: Bytes, out: &mut BytesMut) -> bool {
+        let verdict = self.tap.look(&frame);
+        self.held_bytes += frame.len();
+        self.held.push_back(frame);
+        match verdict {
+            Verdict::Pass => self.release(0, out),
+            Verdict::Hold(frames) => {
+                self.release(frames, out);
+                while self.held_bytes > HOLD_BYTES_MAX {
+                    self.overheld += 1;
+                    self.release(self.held.len() - 1, out);
+                }
+            }
+            Verdict::Stop => return false,
+        }
+        true
+    }
+
+    /// Lets all but the last `kept` frames go.
+    fn release(&mut self, kept: usize, out: &mut BytesMut) {
+        while self.held.len() > kept {
+            let Some(frame) = self.held.pop_front() else { return };
+            self.held_bytes -= frame.len();
+            self.frames.follow(&frame, &mut self.ending);
+            out.extend_from_slice(&frame);
+            self.begun = true;
+        }
+    }
+
+    fn stop(&mut self, mut out: BytesMut) -> Onward {
+        self.held.clear();
+        self.held_bytes = 0;
+        if !self.begun {
+            return Onward::Replace;
+        }
+        match self.ending.end(self.tap.warning()).filter(|_| self.frames.are_told()) {
+            Some(messages) => {
+                out.extend_from_slice(&self.frames.encode(&messages));
+                Onward::End(out.freeze())
+            }
+            None => Onward::Cut(out.freeze()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Answers that are let through, held and stopped, however they were cut.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::codec::amazon;
+
+/// Stops at the frame that holds a word, and holds so many frames back.
+struct Word(&'static str, usize);
+
+impl Tap for Word {
+    fn look(&mut self, frame: &[u8]) -> Verdict {
+        match memchr::memmem::find(frame, self.0.as_bytes()) {
+            Some(_) => Verdict::Stop,
+            None => Verdict::Hold(self.1),
+        }
+    }
+
+    fn warning(&self) -> &str {
+        "Withheld."
+    }
+}
+
+/// What the client gets, and how it ended.
+fn tapped(tap: Word, framed: Framed, pieces: &[&[u8]]) -> (Vec<u8>, &'static str) {
+    let mut tapped = Tapped::new(Box::new(tap), framed);
+    let mut out = Vec::new();
+    let all = pieces.iter().map(Some).chain([None]);
+    for piece in all {
+        let onward = match piece {
+            Some(piece) => tapped.feed(piece),
+            None => tapped.finish(),
+        };
+        match onward {
+            Onward::Send(bytes) => out.extend_from_slice(&bytes),
+            Onward::End(bytes) => {
+                out.extend_from_slice(&bytes);
+                return (out, "end");
+            }
+            Onward::Replace => return (out, "replace"),
+            Onward::Cut(bytes) => {
+                out.extend_from_slice(&bytes);
+                return (out, "cut");
+            }
+        }
+    }
+    (out, "whole")
+}
+
+const CHAT: &str = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"one\"},\"finish_reason\":null}]}\n\ndata: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"two\"},\"finish_reason\":null}]}\r\n\r\ndata: [DONE]\n\n";
+
+#[test]
+fn a_stream_that_is_stopped_ends_legally() {
+    let (out, how) = tapped(Word("two", 0), Framed::Events, &[CHAT.as_bytes()]);
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(how, "end");
+    let first = CHAT.find("data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"two").unwrap();
+    assert_eq!(out[..first], CHAT[..first]);
+    assert!(
+        out[first..].contains("Withheld.")
+            && out.ends_with("\"object\":\"chat.completion.chunk\"}\n\ndata: [DONE]\n\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_is_held_back_is_not_sent_where_the_answer_is_stopped() {
+    let lines = "{\"model\":\"m\",\"response\":\"a\",\"done\":false}\n{\"response\":\"b\",\"done\":false}\n{\"response\":\"bad\",\"done\":false}\n";
+    let (out, how) = tapped(Word("bad", 1), Framed::Lines, &[lines.as_bytes()]);
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(how, "end");
+    assert!(out.contains("\"a\"") && !out.contains("\"b\"") && out.ends_with("\"response\":\"Withheld.\"}\n"), "{out}");
+}
+
+#[test]
+fn an_answer_of_which_nothing_was_seen_is_replaced_and_a_half_document_is_cut() {
+    let document = br#"{"choices":[{"message":{"content":"two"}}]}"#;
+    assert_eq!(tapped(Word("two", 0), Framed::Whole, &[document]), (Vec::new(), "replace"));
+    assert_eq!(tapped(Word("two", 9), Framed::Whole, &[&document[..20], &document[20..]]).1, "replace");
+    assert_eq!(
+        tapped(Word("two", 0), Framed::Whole, &[&document[..20], &document[20..]]),
+        (document[..20].to_vec(), "cut")
+    );
+    let unknown = b"data: {\"x\":1}\n\ndata: two\n\n";
+    assert_eq!(tapped(Word("two", 0), Framed::Events, &[unknown]).1, "cut");
+}
+
+#[test]
+fn messages_of_an_event_stream_end_with_right_checksums() {
+    let message = |event: &str, payload: &str| {
+        amazon::encode(&[(":event-type", event), (":message-type", "event")], payload.as_bytes())
+    };
+    let stream = [
+        message("messageStart", r#"{"role":"assistant"}"#),
+        message("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"one"}}"#),
+        message("contentBlockDelta", r#"{"contentBlockIndex":0,"delta":{"text":"two"}}"#),
+    ]
+    .concat();
+    let (out, how) = tapped(Word("two", 0), Framed::Amazon, &[&stream]);
+    let (mut reader, mut seen) = (amazon::MessageStream::default(), Vec::new());
+    reader.feed(&out, |message| seen.push(message.event.unwrap_or_default().to_owned()));
+    assert_eq!((how, reader.broken()), ("end", 0));
+    assert_eq!(seen, ["messageStart", "contentBlockDelta", "contentBlockDelta", "contentBlockStop", "messageStop"]);
+    // A model's own events stand inside of chunks.
+    let start = r#"{"bytes":"eyJ0eXBlIjoibWVzc2FnZV9zdGFydCIsIm1lc3NhZ2UiOnt9fQ=="}"#;
+    let stream = [message("chunk", start), message("chunk", r#"{"bytes":"dHdv"}"#)].concat();
+    let (out, how) = tapped(Word("dHdv", 0), Framed::Amazon, &[&stream]);
+    let (mut reader, mut seen) = (amazon::MessageStream::default(), Vec::new());
+    reader.feed(&out, |message| seen.push(message.event.unwrap_or_default().to_owned()));
+    assert_eq!((how, seen), ("end", vec!["chunk".to_owned(); 6]));
+}
+
+#[test]
+fn no_more_waits_than_the_bound() {
+    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Lines);
+    let line = [vec![b'x'; 300 * 1024], b"\n".to_vec()].concat();
+    let mut sent = 0;
+    for _ in 0..10 {
+        let Onward::Send(bytes) = tapped.feed(&line) else { panic!("it passes") };
+        sent += bytes.len();
+        assert!(tapped.held_bytes <= HOLD_BYTES_MAX);
+    }
+    assert_eq!((sent, tapped.overheld()), (7 * line.len(), 7));
+    // A frame without an end is no frame.
+    let mut tapped = Tapped::new(Box::new(Word("never", 0)), Framed::Events);
+    let mut sent = 0;
+    for _ in 0..20 {
+        let Onward::Send(bytes) = tapped.feed(&[b'x'; 100 * 1024]) else { panic!("it passes") };
+        sent += bytes.len();
+    }
+    assert_eq!(sent, 20 * 100 * 1024);
+}
+
+proptest! {
+    #[test]
+    fn cuts_do_not_matter_and_what_passes_is_what_came(
+        texts in proptest::collection::vec("[a-z]{0,8}", 0..6), ends in proptest::collection::vec(0usize..3, 6),
+        cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), single in any::<bool>(), hold in 0usize..3,
+        kind in 0usize..3,
+    ) {
+        let (framed, body) = match kind {
+            0 => {
+                let events = texts.iter().zip(&ends).map(|(text, end)| {
+                    format!("data: {{\"choices\":[],\"t\":\"{text}\"}}{}", ["\n\n", "\r\n\r\n", "\r\r"][*end])
+                });
+                (Framed::Events, events.collect::<String>().into_bytes())
+            }
+            1 => (Framed::Lines, texts.iter().map(|text| format!("{{\"done\":false,\"t\":\"{text}\"}}\n")).collect::<String>().into_bytes()),
+            _ => (Framed::Amazon, texts.iter().flat_map(|text| amazon::encode(&[(":event-type", "messageStart")], text.as_bytes())).collect()),
+        };
+        let pieces: Vec<&[u8]> = if single {
+            body.chunks(1).collect()
+        } else {
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
+            cuts.extend([0, body.len()]);
+            cuts.sort_unstable();
+            cuts.windows(2).map(|pair| &body[pair[0]..pair[1]]).collect()
+        };
+        prop_assert_eq!(tapped(Word("NEVER", hold), framed, &pieces), (body.clone(), "whole"));
+        prop_assert_eq!(tapped(Word("z", hold), framed, &pieces), tapped(Word("z", hold), framed, &[&body]));
+    }
+}

@@ -1,0 +1,181 @@
+//! The way of a record once its exchange is over: completed, looked at by models, counted with a vocabulary, published. What is
+//! too long for a core is a job of the pool ([`Closing`]), as data; what cannot be done in time is left out and said.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_inference::{Job, Lane, Later, Turn, Work};
+
+use super::charge::better_counter;
+use super::complete::{Finish, Finished, complete, complete_unanalysed};
+use super::inspection::{Rest, survive};
+use super::publish::{Publish, observe_detectors};
+use crate::meter::CoreMeter;
+use crate::process::Process;
+use crate::record::Permit;
+
+/// A record on its way.
+pub(super) struct Closing {
+    file: File,
+    step: Step,
+    deadline: Instant,
+    was_busy: bool,
+}
+
+/// What goes with a record from step to step.
+pub(super) struct File {
+    pub(super) process: Arc<Process>,
+    pub(super) publish: Publish,
+    pub(super) how: How,
+    /// What its texts took from the budget for bodies.
+    pub(super) _held: Option<(Option<Permit>, Permit)>,
+}
+
+/// What there is to do for all of it.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// How long each step may take.
+    pub(super) limit: Duration,
+    /// Whether tokens are counted with the family's vocabulary.
+    pub(super) vocabulary: bool,
+}
+
+/// What is done next.
+pub(super) enum Step {
+    /// Read and analyse what has not been.
+    Complete(Box<Finish>),
+    /// Let models look at it.
+    Models(Box<Finished>, Rest),
+    /// Count its tokens.
+    Count(Box<Finished>),
+}
+
+/// Publishes a record that was completed on a core, after what is left to the pool.
+pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
+    let step = match finished.rest.take() {
+        Some(rest) => Step::Models(Box::new(finished), rest),
+        None if how.vocabulary && better_counter(&finished.span).is_some() => Step::Count(Box::new(finished)),
+        None => return publish.run(process, meter, finished),
+    };
+    Closing::new(File { process: Arc::clone(process), publish, how, _held: None }, step).submit();
+}
+
+impl Closing {
+    pub(super) fn new(file: File, step: Step) -> Self {
+        let was_busy = file.process.parts.inference.is_busy();
+        let deadline = Instant::now() + file.how.limit;
+        Self { file, step, deadline, was_busy }
+    }
+
+    /// Gives it to the pool; what finds no room is done without here and now.
+    pub(super) fn submit(mut self) {
+        let deadline = self.deadline;
+        let (lane, tenant, bytes) = match &mut self.step {
+            Step::Complete(finish) => {
+                let bytes = finish.text_bytes();
+                (Lane::of(bytes), finish.span.tenant_id, bytes)
+            }
+            Step::Models(finished, rest) => {
+                rest.end_at(deadline);
+                (rest.lane(), finished.span.tenant_id, rest.later().bytes())
+            }
+            Step::Count(finished) => {
+                let texts = [&finished.span.prompt, &finished.span.response];
+                let bytes = texts.into_iter().flatten().map(String::len).sum();
+                (Lane::of(bytes), finished.span.tenant_id, bytes)
+            }
+        };
+        let process = Arc::clone(&self.file.process);
+        let job = Job { lane, tenant, bytes, deadline, work: Box::new(self) };
+        if let Err(job) = process.parts.inference.submit(job) {
+            job.work.run(Turn::Refused);
+        }
+    }
+}
+
+impl File {
+    /// Goes on with a completed record on the pool.
+    fn go_on(self, mut finished: Finished) {
+        if let Some(rest) = finished.rest.take() {
+            return Closing::new(self, Step::Models(Box::new(finished), rest)).submit();
+        }
+        if self.how.vocabulary && better_counter(&finished.span).is_some() {
+            survive(|| finished.recount(&self.process.parts.prices));
+        }
+        self.end(finished);
+    }
+
+    /// Ends here, with what there is.
+    fn end(self, finished: Finished) {
+        with_pool_meter(&self.process, |meter| self.publish.run(&self.process, meter, finished));
+    }
+}
+
+impl Work for Closing {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        let Self { file, step, deadline, was_busy } = *self;
+        let process = Arc::clone(&file.process);
+        let _lost = Lost(Arc::clone(&process));
+        match (step, turn) {
+            (Step::Complete(mut finish), Turn::Run(_, scratch)) => {
+                finish.deadline = Some(deadline);
+                let finished = complete(&process, scratch, *finish);
+                file.go_on(finished);
+            }
+            // This runs on the core: what would have to be read first is left out.
+            (Step::Complete(finish), Turn::Refused) => {
+                let finished = complete_unanalysed(&process, finish.without_unread_text(), "queue_full", true);
+                file.end(finished);
+            }
+            (Step::Complete(finish), _) => {
+                let finished = complete_unanalysed(&process, *finish, "analyzer_timeout", was_busy);
+                file.end(finished);
+            }
+            (Step::Models(mut finished, rest), Turn::Seen(seen)) => {
+                let (findings, ran) = rest.findings(seen);
+                with_pool_meter(&process, |meter| observe_detectors(&process, meter, &ran));
+                finished.join(&process.parts.analyser, findings, &ran);
+                file.go_on(*finished);
+            }
+            (Step::Models(mut finished, _), turn) => {
+                let (reason, by_content) = match turn {
+                    Turn::Refused => ("queue_full", true),
+                    Turn::Failed => ("analyzer_error", true),
+                    _ => ("analyzer_timeout", was_busy),
+                };
+                finished.miss(reason, by_content);
+                file.end(*finished);
+            }
+            (Step::Count(finished), Turn::Run(..)) => file.go_on(*finished),
+            // The estimate stands.
+            (Step::Count(finished), _) => file.end(*finished),
+        }
+    }
+
+    fn rest(&self) -> Option<&Later> {
+        match &self.step {
+            Step::Models(_, rest) => Some(rest.later()),
+            _ => None,
+        }
+    }
+}
+
+/// A record on its way through a job of the pool: one that a panic takes along is counted.
+struct Lost(Arc<Process>);
+
+impl Drop for Lost {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.parts.registry.shared().dropped("inference", "panicked", 1);
+        }
+    }
+}
+
+/// Pool threads have meters of their own: every cell has one writer.
+pub(crate) fn with_pool_meter(process: &Process, use_it: impl FnOnce(&CoreMeter)) {
+    thread_local! {
+        static METER: OnceCell<CoreMeter> = const { OnceCell::new() };
+    }
+    METER.with(|meter| use_it(meter.get_or_init(|| process.parts.registry.core())));
+}

@@ -1,0 +1,358 @@
+//! The end of an exchange, off the client's way: read what has not been read, analyse what has not been analysed, fill
+//! in the record. Runs on the core for short texts and on the inference pool for long ones; it does no I/O.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weir_config::vocab::{Dialect, Finding, Provider, Timestamp, Unread, UnreadSet, score};
+use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
+use weir_storage::record::{SpanEvent, SpanRecord};
+
+use super::charge::{Counter, charge};
+use super::inspection::{self, How, Inspection, Rest, Texts, survive};
+use super::text::{self, RequestText};
+use crate::inspect::RequestView;
+use crate::money::Prices;
+use crate::observe::{Answer, AnswerReader};
+use crate::process::Process;
+use crate::process::bill::Bill;
+
+/// Everything needed to complete a record.
+pub(crate) struct Finish {
+    pub(crate) span: Box<SpanRecord>,
+    pub(crate) dialect: Dialect,
+    pub(crate) text: RequestText,
+    /// Whether `span.security_findings` already covers the request's text.
+    pub(crate) request_analysed: bool,
+    pub(crate) answer: Option<AnswerReader>,
+    /// Bytes of text the answer holds, about.
+    pub(crate) answer_bytes: usize,
+    /// Bytes of it that were relayed.
+    pub(crate) answer_wire_bytes: u64,
+    /// Reading it has failed.
+    pub(crate) answer_lost: bool,
+    /// How to analyse; `None` leaves the score unset.
+    pub(crate) analyse: Option<Arc<Plan>>,
+    /// When the analysis is to end.
+    pub(crate) deadline: Option<Instant>,
+    /// Bound on what a compressed body may be decoded to.
+    pub(crate) decoded_bytes_max: usize,
+    /// `security_analysis.max_analysis_text_bytes`.
+    pub(crate) analysis_text_max: usize,
+    /// What is known already not to be read of the request.
+    pub(crate) unread: UnreadSet,
+    /// The model the request's path named.
+    pub(crate) path_model: Option<String>,
+    /// Whose prices hold, where that is not the span's provider.
+    pub(crate) priced_as: Option<Provider>,
+    /// Whether the call is to be priced.
+    pub(crate) priced: bool,
+}
+
+/// A completed record.
+pub(crate) struct Finished {
+    /// The record.
+    pub(crate) span: Box<SpanRecord>,
+    /// What the call cost, in nanodollars; `None` when nobody knows, or nothing was used.
+    pub(crate) cost_nano_usd: Option<u64>,
+    /// What the answer said beside its text.
+    pub(crate) bill: Bill,
+    /// Whether the call is priced.
+    pub(crate) priced: bool,
+    /// What was forwarded of the request without having been read.
+    pub(crate) unread_request: UnreadSet,
+    /// What was relayed of the answer without having been read.
+    pub(crate) unread_answer: UnreadSet,
+    /// What became of the analysis that was still to be done.
+    pub(crate) outcome: Outcome,
+    /// What the detectors did.
+    pub(crate) ran: Option<Ran>,
+    /// What is left to models.
+    pub(crate) rest: Option<Rest>,
+}
+
+/// What became of an analysis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There was nothing to analyse.
+    Nothing,
+    /// All of it was looked at.
+    Whole,
+    /// The record has no score.
+    Dropped {
+        /// The value of the tag `reason`.
+        reason: &'static str,
+        /// The text itself was the cause, and not the state of the service: it proves nothing against the analysers.
+        by_content: bool,
+    },
+}
+
+impl Finished {
+    /// Counts and charges once more with the family's vocabulary. Not for a core thread.
+    pub(crate) fn recount(&mut self, prices: &Prices) {
+        let prices = self.priced.then_some(prices);
+        self.cost_nano_usd = charge(&mut self.span, &self.bill, prices, Counter::Vocabulary);
+    }
+}
+
+impl Finished {
+    /// Takes over what models said.
+    pub(crate) fn join(&mut self, analyser: &Analyser, findings: Vec<Finding>, ran: &Ran) {
+        self.span.security_findings.extend(findings);
+        note_detectors(&mut self.span, analyser, ran);
+        if ran.cut || ran.failed {
+            return self.miss(if ran.cut { "analyzer_timeout" } else { "analyzer_error" }, true);
+        }
+        self.span.security_score = Some(score(&self.span.security_findings));
+    }
+
+    /// Models have not said anything: the analysis is not whole.
+    pub(crate) fn miss(&mut self, reason: &'static str, by_content: bool) {
+        self.outcome = dropped(&mut self.span, reason, by_content);
+    }
+}
+
+impl Finish {
+    /// Leaves out what is long and has not been read yet: there is no time to read it now.
+    pub(crate) fn without_unread_text(mut self) -> Self {
+        if let RequestText::Raw(_) = self.text {
+            self.text = RequestText::None;
+            self.span.tags.insert(Cow::Borrowed("prompt_truncated"), "true".to_owned());
+        }
+        if !self.span.streaming && self.answer_bytes > crate::limits::INLINE_TEXT_BYTES_MAX {
+            // What it cost stands at its end.
+            self.answer.iter_mut().for_each(AnswerReader::keep_end);
+        }
+        self
+    }
+
+    /// Bytes of text that are still to be looked at, about.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let request = match &self.text {
+            RequestText::None => 0,
+            RequestText::Read(view) => view.text.len(),
+            RequestText::Raw(raw) => raw.body.len(),
+        };
+        request + self.answer_bytes
+    }
+
+    /// Whether completing this takes longer than a core should be held up. A compressed body may be many times as long
+    /// as it looks.
+    pub(crate) fn is_long(&self) -> bool {
+        let compressed = matches!(&self.text, RequestText::Raw(raw) if raw.content_encoding.is_some());
+        !inspection::fits_core(self.text_bytes(), compressed)
+    }
+}
+
+/// Completes the record with analysis.
+pub(crate) fn complete(process: &Process, scratch: &mut Scratch, finish: Finish) -> Finished {
+    fill(process, finish, Some(scratch))
+}
+
+/// Completes the record without analysis, for `reason`.
+pub(crate) fn complete_unanalysed(
+    process: &Process,
+    mut finish: Finish,
+    reason: &'static str,
+    loaded: bool,
+) -> Finished {
+    let dropped = finish.analyse.take().is_some();
+    if dropped {
+        finish.span.security_score = None;
+        drop_tags(&mut finish.span, reason);
+    }
+    let mut finished = fill(process, finish, None);
+    if dropped {
+        finished.outcome = Outcome::Dropped { reason, by_content: loaded };
+    }
+    finished
+}
+
+/// Marks a record whose analysis was left out.
+pub(crate) fn drop_tags(span: &mut SpanRecord, reason: &str) {
+    span.tags.insert(Cow::Borrowed("pipeline_dropped"), "true".to_owned());
+    span.tags.insert(Cow::Borrowed("reason"), reason.to_owned());
+}
+
+fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Finished {
+    let Finish {
+        mut span,
+        dialect,
+        text: request_text,
+        request_analysed,
+        answer,
+        analyse: plan,
+        deadline,
+        decoded_bytes_max,
+        analysis_text_max,
+        unread: mut unread_request,
+        path_model,
+        priced_as,
+        priced,
+        answer_wire_bytes,
+        answer_lost,
+        ..
+    } = finish;
+    let mut unread_answer = UnreadSet::default();
+    // What a compressed body grew to counts as a body in memory until the record has been put together.
+    let mut _room = None;
+    let view = match request_text {
+        RequestText::None => None,
+        RequestText::Read(view) => Some(view),
+        RequestText::Raw(raw) => {
+            match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies.of(span.tenant_id))) {
+                Some(text::ReadRaw { view, room, .. }) => {
+                    _room = room;
+                    Some(Box::new(view))
+                }
+                None => {
+                    unread_request.insert(Unread::UnreadableBody);
+                    None
+                }
+            }
+        }
+    };
+    let answered = answer.is_some() || answer_lost;
+    let answer = answer.and_then(|reader| survive(|| reader.finish()));
+    match &answer {
+        Some(answer) => unread_answer.join(answer.unread),
+        None if answered => unread_answer.insert(Unread::UnreadableBody),
+        None => {}
+    }
+    if let Some(view) = &view {
+        unread_request.join(view.unread());
+    }
+    let (mut outcome, mut ran, mut rest) = (Outcome::Nothing, None, None);
+    if let Some((plan, scratch)) = plan.zip(scratch) {
+        let how = How { call: Call { plan: &plan, tenant: span.tenant_id, deadline }, text_max: analysis_text_max };
+        let request = view.as_deref().filter(|_| !request_analysed);
+        let texts =
+            Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.parts.len()) };
+        (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
+        if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
+            if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
+        }
+        // Nobody has looked at anything of it: that is no clean bill.
+        if span.detectors.is_empty() && !(unread_request.is_empty() && unread_answer.is_empty()) {
+            span.security_score = None;
+        }
+    }
+    for (tag, unread) in [("unscanned", unread_request), ("unscanned_response", unread_answer)] {
+        if !unread.is_empty() {
+            span.tags.insert(Cow::Borrowed(tag), unread.to_string());
+        }
+    }
+    let token_ids = view.as_ref().map_or(0, |view| view.token_ids);
+    // What a path names is what the provider runs, whatever stands in the body.
+    span.model = path_model.or_else(|| span.model.take());
+    if let Some(view) = view {
+        take_request(&mut span, *view);
+    }
+    let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
+    bill.priced_as = priced_as;
+    bill.prompt_token_ids = token_ids;
+    bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);
+    let prices = priced.then_some(&*process.parts.prices);
+    let cost_nano_usd = charge(&mut span, &bill, prices, Counter::Estimate);
+    Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
+}
+
+/// Inspects what has not been looked at and sets the score; an analysis that did not see all in time has none, whatever it
+/// found until then.
+fn find(
+    analyser: &Analyser,
+    scratch: &mut Scratch,
+    span: &mut SpanRecord,
+    texts: &Texts<'_>,
+    how: &How<'_>,
+) -> (Outcome, Option<Ran>, Option<Rest>) {
+    let Some(Inspection { findings, ran, rest, text_bytes }) = inspection::run(analyser, scratch, texts, how) else {
+        return (dropped(span, "analyzer_error", true), None, None);
+    };
+    span.security_findings.extend(findings);
+    note_detectors(span, analyser, &ran);
+    if ran.cut {
+        // A text over the bound that models are given may take longer than the limit by itself.
+        let by_content = text_bytes > how.text_max;
+        return (dropped(span, "analyzer_timeout", by_content), Some(ran), None);
+    }
+    if ran.failed {
+        return (dropped(span, "analyzer_error", true), Some(ran), None);
+    }
+    span.security_score = Some(score(&span.security_findings));
+    (if ran.detectors.is_empty() { Outcome::Nothing } else { Outcome::Whole }, Some(ran), rest)
+}
+
+/// Adds the detectors that ran to those the record names.
+fn note_detectors(span: &mut SpanRecord, analyser: &Analyser, ran: &Ran) {
+    for name in analyser.names(ran.detectors) {
+        if !span.detectors.iter().any(|known| known == name) {
+            span.detectors.push(Cow::Borrowed(name));
+        }
+    }
+}
+
+fn dropped(span: &mut SpanRecord, reason: &'static str, by_content: bool) -> Outcome {
+    span.security_score = None;
+    drop_tags(span, reason);
+    Outcome::Dropped { reason, by_content }
+}
+
+fn take_request(span: &mut SpanRecord, mut view: RequestView) {
+    if span.model.is_none() {
+        span.model = view.model.take();
+    }
+    span.streaming |= view.stream == Some(true);
+    let (text, parts) = view.into_record();
+    span.parts = parts;
+    if !text.is_empty() {
+        span.prompt = Some(text);
+    }
+}
+
+fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
+    span.parts.extend(answer.part_records());
+    let mut bill = Bill {
+        usage: answer.usage.unwrap_or_default(),
+        model: answer.model,
+        complete: answer.complete,
+        response_id: answer.response_id.filter(|_| answer.pending || answer.ended),
+        pending: answer.pending,
+        ended: answer.ended,
+        unseen_bytes: answer.left_out_bytes,
+        ..Bill::default()
+    };
+    if span.model.is_none() {
+        span.model = bill.model.take();
+    }
+    span.finish_reason = answer.finish_reason;
+    if span.error_type.is_none() {
+        span.error_type = answer.error_type;
+        span.error_message = answer.error_message;
+    }
+    if !answer.text.is_empty() {
+        span.response = Some(answer.text);
+    }
+    if answer.truncated {
+        span.tags.insert(Cow::Borrowed("response_truncated"), "true".to_owned());
+    }
+    if span.streaming && !answer.complete && span.error_type.is_none() {
+        span.tags.insert(Cow::Borrowed("response_incomplete"), "true".to_owned());
+    }
+    for call in answer.tool_calls {
+        let mut data = BTreeMap::new();
+        if let Some(id) = call.id {
+            data.insert("id".to_owned(), id);
+        }
+        data.insert("arguments".to_owned(), call.arguments);
+        span.events.push(SpanEvent {
+            timestamp: Timestamp::now(),
+            event_type: Cow::Borrowed("tool_call"),
+            description: format!("the model asked for tool `{}`", call.name),
+            data,
+        });
+    }
+    bill
+}

@@ -1,0 +1,10 @@
+//! The end of every exchange: what was seen of it becomes a record, a charge, metrics and lines of the log.
+
+mod answer_copy;
+pub(crate) mod charge;
+pub(crate) mod closing;
+pub(crate) mod complete;
+pub(crate) mod inspection;
+pub(crate) mod journal;
+pub(crate) mod publish;
+pub(crate) mod text;

@@ -1,0 +1,129 @@
+//! Between the readers of bodies and the detectors: which texts are looked at, and where a finding points.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_config::vocab::Dialect;
+use weir_inference::{Part, PartKind};
+
+use crate::codec::DecodeFault;
+use crate::inspect::{Declared, RequestView, Takes, decode_body, read_request};
+use crate::observe::Answer;
+use crate::record::{Budget, Permit};
+
+/// What is known of the request's text.
+pub(crate) enum RequestText {
+    /// Nothing to read, or nothing is to be recorded.
+    None,
+    /// Read already; `Inspected::findings` holds what was found if it was also analysed.
+    Read(Box<RequestView>),
+    /// Still to be read: after the answer, off the client's way.
+    Raw(RawBody),
+}
+
+/// A body as it was received, and what its head says about it.
+pub(crate) struct RawBody {
+    /// The bytes.
+    pub body: Bytes,
+    /// What the operation takes.
+    pub takes: Takes,
+    /// `Content-Type` of the request.
+    pub content_type: Option<Bytes>,
+    /// `Content-Encoding` of the request; of several, all of them.
+    pub content_encoding: Option<Bytes>,
+    /// A field that was given twice: servers differ in which one they believe.
+    pub repeated: Option<&'static str>,
+    /// True when only the beginning was kept.
+    pub truncated: bool,
+}
+
+/// A compressed body may grow at most this many times when it is decoded for analysis.
+pub(crate) const DECODE_RATIO_MAX: u32 = 100;
+
+/// A request body that has been read.
+pub(crate) struct ReadRaw {
+    pub(crate) view: RequestView,
+    /// What its text takes from the body budget.
+    pub(crate) room: Option<Permit>,
+    /// It was cut because there was no more room at this moment.
+    pub(crate) out_of_room: bool,
+}
+
+/// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
+/// body is decoded to counts as a body in memory: the permit stands for its text.
+pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize, bodies: &Budget) -> ReadRaw {
+    let coding = raw.content_encoding.as_deref();
+    let free = bodies.free();
+    let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(free), DECODE_RATIO_MAX);
+    let mut out_of_room = decoded.fault == Some(DecodeFault::TooLarge) && free < decoded_bytes_max;
+    let (cut, fault) = match decoded.fault {
+        Some(DecodeFault::TooLarge) => (true, None),
+        Some(DecodeFault::Truncated) if raw.truncated => (true, None),
+        fault => (raw.truncated, fault),
+    };
+    let declared = Declared { takes: raw.takes, content_type: raw.content_type.as_deref(), cut };
+    let mut view = read_request(dialect, declared, &decoded.bytes, usize::MAX);
+    view.unreadable = raw.repeated.or(fault.map(DecodeFault::as_str)).or(view.unreadable);
+    view.truncated |= cut;
+    let mut permit = None;
+    if matches!(decoded.bytes, Cow::Owned(_)) {
+        let mut room = bodies.permit();
+        if !room.grow(view.text.len()) {
+            view.text = String::new();
+            view.parts.clear();
+            view.unrecorded.clear();
+            view.truncated = true;
+            out_of_room = true;
+        }
+        permit = Some(room);
+    }
+    ReadRaw { view, room: permit, out_of_room }
+}
+
+fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {
+    Part { text: text.get(range.clone()).unwrap_or_default(), kind }
+}
+
+/// The request's texts, in the order of `RequestView::parts`.
+pub(crate) fn request_parts(view: &RequestView) -> impl Iterator<Item = Part<'_>> {
+    view.parts.iter().map(|it| part(&view.text, &it.range, it.kind))
+}
+
+/// The answer's texts, in the order of `Answer::parts`.
+pub(crate) fn answer_parts(answer: &Answer) -> impl Iterator<Item = Part<'_>> {
+    answer.parts.iter().map(|it| part(&answer.text, &it.range, it.kind))
+}
+
+/// Where the answer's `index`-th text stands in its body.
+pub(crate) fn answer_location(answer: &Answer, index: usize) -> String {
+    answer.parts.get(index).map(|it| it.location.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_body_without_room_at_this_moment_is_told_from_one_too_long() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(format!("{{\"prompt\":\"{}\"}}", "a b ".repeat(1000)).as_bytes()).unwrap();
+        let raw = RawBody {
+            body: Bytes::from(encoder.finish().unwrap()),
+            takes: Takes::Json,
+            content_type: None,
+            content_encoding: Some(Bytes::from_static(b"gzip")),
+            repeated: None,
+            truncated: false,
+        };
+        let read = |decoded_max, room| {
+            let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room, false));
+            (read.view.truncated, read.out_of_room)
+        };
+        assert_eq!(read(10_000, 100_000), (false, false));
+        assert_eq!(read(1000, 100_000), (true, false));
+        assert_eq!(read(10_000, 1000), (true, true));
+    }
+}

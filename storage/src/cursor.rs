@@ -1,0 +1,54 @@
+//! Places in the log of spans, for those who read all of it in order and go on where they ended.
+
+use crate::record::SpanRecord;
+
+/// How far somebody has read: everything that was committed up to here. Cursors of one store can be saved in it and taken to
+/// another process on it; in another store one says nothing, and reading begins with the first span there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Which database.
+    pub(crate) file: i64,
+    /// The integer of the last row.
+    pub(crate) place: i64,
+}
+
+impl Cursor {
+    /// Before the first span.
+    pub const START: Self = Self { file: 0, place: 0 };
+
+    /// A place of an implementation's own: behind that many spans, in a store of this number.
+    pub const fn new(file: i64, place: i64) -> Self {
+        Self { file, place }
+    }
+
+    /// Which store, 0 at the start.
+    pub const fn file(self) -> i64 {
+        self.file
+    }
+
+    /// How far in it, 0 at the start.
+    pub const fn place(self) -> i64 {
+        self.place
+    }
+}
+
+/// Spans in the order of their commits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpanBatch {
+    /// The spans, of all tenants. Empty when there is none behind the cursor.
+    pub spans: Vec<SpanRecord>,
+    /// Where to go on: to be saved once these spans are dealt with.
+    pub next: Cursor,
+    /// Spans between the two cursors that nobody can read any more: retention or their tenant's deletion was faster, or their
+    /// rows are damaged.
+    pub lost: u64,
+}
+
+/// What became of spans that were put in with an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Inserted {
+    /// They are there now; some may have been before.
+    pub stored: usize,
+    /// Left out, because their tenant was deleted after they began.
+    pub tenant_deleted: usize,
+}

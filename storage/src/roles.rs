@@ -1,0 +1,352 @@
+//! What a store is asked for, by role. One value may play all of them, as [`Store`](crate::Store) does; whoever asks names the
+//! role it needs.
+//!
+//! Invariants: every question about records names its tenant, and a foreign record looks exactly like one that does not
+//! exist. A write that has returned is durable, one that failed was not made. All of it blocks and is called off the core
+//! threads, except [`SpanLog::append`].
+//! `tests/it/contract` says in tests what each role has to keep; every implementation runs it.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
+
+use crate::actions::ActionsSummary;
+use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
+use crate::cursor::{Cursor, Inserted, SpanBatch};
+use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::query::{Page, Paged, SpanFilter, TraceFilter};
+use crate::record::{AgentAction, SpanRecord, TraceRecord};
+use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
+use crate::spend::SpendRow;
+use crate::stats::Stats;
+use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+
+/// The spans: in by pushing or with an answer, out in the order of commits or by questions.
+pub trait SpanLog: Send + Sync + 'static {
+    /// Takes a span to be written soon. Lock-free, never blocks.
+    ///
+    /// # Errors
+    /// The span is counted and given back when there is no room or the store is closed.
+    fn append(&self, span: Box<SpanRecord>) -> Result<(), NotTaken>;
+
+    /// Waits until everything appended before is durable; false when that takes longer, or spans were lost meanwhile.
+    fn flush(&self, within: Duration) -> bool;
+
+    /// Puts spans in, all or none, and waits until they are durable. One that is there already, by its tenant and id, stays
+    /// as it is.
+    ///
+    /// # Errors
+    /// [`NotWritten`]; none of them was put in.
+    fn insert(&self, spans: Vec<SpanRecord>) -> Result<Inserted, NotWritten>;
+
+    /// Spans of all tenants in the order of their commits, from behind `after` on: at most `limit` (1 to 1000), and no more
+    /// once they take `bytes_max` bytes. A span that is committed later never stands before one that was read.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError>;
+
+    /// Behind everything that is committed now: for a consumer that begins here.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn end(&self) -> Result<Cursor, ReadError>;
+
+    /// How far a consumer has read; `None` when it never said.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn cursor(&self, consumer: &str) -> Result<Option<Cursor>, ReadError>;
+
+    /// Keeps how far a consumer has read; never goes back.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn save_cursor(&self, consumer: &str, at: Cursor) -> Result<(), NotWritten>;
+
+    /// Traces, newest first, each with its spans.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError>;
+
+    /// One trace with all its spans; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError>;
+
+    /// Spans, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError>;
+
+    /// One span; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError>;
+
+    /// Spans with a score above 0, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError>;
+
+    /// The tenant's records in sum; all zero when it has none.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError>;
+
+    /// Stores an action a client reported, with what was found in it, in a span of the trace: the named one, or the
+    /// latest. `None` when the tenant has no such trace or span.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten>;
+
+    /// Reported actions of the spans that match, in sum.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError>;
+
+    /// Deletes a tenant's traces, actions, reports and spend. None of it can be found when this returns; what takes time to remove
+    /// is removed soon after. The audit log stays.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten>;
+}
+
+/// The log of administrative events, whose lines are chained.
+pub trait AuditLog: Send + Sync + 'static {
+    /// Writes an event down; gives its position in the log.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn audit(&self, event: AuditEvent) -> Result<u64, NotWritten>;
+
+    /// Lines of the log, newest first: those of one tenant, or all.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError>;
+
+    /// Goes through the whole log and says whether a line was altered, removed or put in.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn check_audit(&self) -> Result<AuditCheck, ReadError>;
+
+    /// The same, relying on the last check of the whole log where that is no older than ten minutes: what is younger than
+    /// it is checked, that it still ends where it ended, that no line was taken out, and the lines of `shown`, which somebody
+    /// is about to see, with those around them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError>;
+
+    /// The same, for a reader that is in no hurry: nobody waits for this check.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn check_audit_aside(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError>;
+}
+
+/// Tenants, their tokens and keys. Every change is in the audit log by the same commit, as `by` says it.
+pub trait Registry: AuditLog {
+    /// Puts a tenant in.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten>;
+
+    /// Tenants, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError>;
+
+    /// One tenant.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError>;
+
+    /// Changes a tenant; `None` when there is none of this id.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn update_tenant(
+        &self,
+        id: TenantId,
+        change: TenantChange,
+        by: AuditEvent,
+    ) -> Result<Option<TenantRecord>, NotWritten>;
+
+    /// Deletes a tenant with everything it has; false when there is none of this id. None of it can be found when this
+    /// returns, what takes time to remove is removed soon after. The audit log stays.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn delete_tenant(&self, id: TenantId, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// The number a tenant's token is derived from, `fresh` if none has been issued before; `None` when there is no
+    /// such tenant and `create` is false. `issued` is written down where it is the first, `shown` where it is not: of one
+    /// actor once an hour, and again when the token is another one.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn issue_token(
+        &self,
+        id: TenantId,
+        fresh: i64,
+        create: bool,
+        issued: AuditEvent,
+        shown: Option<AuditEvent>,
+    ) -> Result<Option<i64>, NotWritten>;
+
+    /// The number a tenant's token is derived from; `Some(None)` when none has been issued, `None` when there is no such
+    /// tenant.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError>;
+
+    /// From now on a tenant's token is derived from `fresh`; false when there is no such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn reset_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// Writes down which key file tokens are derived with.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn note_token_key(&self, sha256: [u8; 32]) -> Result<(), NotWritten>;
+
+    /// Puts a key in; false when there is no such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// A tenant's keys, newest first, revoked ones among them.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_keys(&self, tenant: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError>;
+
+    /// Revokes a key; false when there is none of this id, or it is revoked already. `by` gets the key's tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// Writes down when keys were last used.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten>;
+
+    /// Everything that lets somebody in, for the start.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn load_credentials(&self) -> Result<Credentials, ReadError>;
+
+    /// The keys that still hold and were made by `actor`, and the tenants whose token has been shown to it and not been replaced
+    /// by anybody else since. Reads the whole audit log.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError>;
+}
+
+/// Compliance reports as records, and what whoever builds them reads.
+pub trait ReportBook: Send + Sync + 'static {
+    /// Asks for a report over `start..end`, which is `pending` from now on. A tenant nobody has heard of begins with it if
+    /// `begin`; else `None`.
+    ///
+    /// # Errors
+    /// [`NotWritten`]; `TooMany` while ten reports of the tenant wait.
+    fn ask_report(
+        &self,
+        begin: bool,
+        tenant: TenantId,
+        report_type: ReportType,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Result<Option<ReportRecord>, NotWritten>;
+
+    /// Reports, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError>;
+
+    /// One report; `None` when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError>;
+
+    /// The report that has waited longest.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError>;
+
+    /// Writes down a report's JSON text, or why it failed. It may have gone with its tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn complete_report(&self, tenant: TenantId, id: Uuid, built: Result<String, String>) -> Result<(), NotWritten>;
+
+    /// Gives `take` the tenant's spans from behind `place`, which moves on with them, to before `end`, in order of start and
+    /// arrival, for about so long; false when there is none left.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn read_period(
+        &self,
+        tenant: TenantId,
+        place: &mut SpanPlace,
+        end: Timestamp,
+        slice: Duration,
+        take: &mut dyn FnMut(SpanRecord),
+    ) -> Result<bool, ReadError>;
+
+    /// Reads further administrative events of a period, for about so long; false when there is none left.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn read_events(&self, events: &mut EventsOfPeriod, slice: Duration) -> Result<bool, ReadError>;
+}
+
+/// Spend per agent and calendar window, kept so that a restart does not hand out budgets again.
+pub trait SpendBook: Send + Sync + 'static {
+    /// Keeps these rows. Those that count since before their tenant's deletion are left out: who counts may not have heard of it
+    /// yet. Gives these tenants, each with the second of its deletion.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten>;
+
+    /// The rows of periods that may still run at `now_s`.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError>;
+}

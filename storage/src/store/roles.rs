@@ -1,0 +1,276 @@
+//! The store in each of its roles: a write is a change handed to the writer, a read a question to the readers.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
+
+use super::Store;
+use crate::actions::ActionsSummary;
+use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
+use crate::change::{Answer, Change, ReportedAction, TokenWanted};
+use crate::cursor::{Cursor, Inserted, SpanBatch};
+use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::order::{ORDER_WAIT, Order};
+use crate::query::{PAGE_MAX, Page, Paged, SpanFilter, TraceFilter};
+use crate::queue::weigh;
+use crate::record::{AgentAction, SpanRecord, TraceRecord};
+use crate::reports::{EventsOfPeriod, PENDING_MAX, ReportRecord, ReportType, SpanPlace};
+use crate::roles::{AuditLog, Registry, ReportBook, SpanLog, SpendBook};
+use crate::spend::SpendRow;
+use crate::sqlite::Reads;
+use crate::stats::Stats;
+use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+
+impl Store {
+    /// Has the writer make a change and waits until it is durable.
+    fn write<T: TryFrom<Answer, Error = NotWritten>>(&self, change: Change) -> Result<T, NotWritten> {
+        let (order, receipt) = Order::new(change);
+        self.inner.queue.order(order)?;
+        receipt.wait(ORDER_WAIT)?.try_into()
+    }
+
+    fn reads(&self) -> Reads<'_> {
+        let inner = &*self.inner;
+        Reads { readers: &inner.readers, observer: &*inner.observer, auditor: &inner.auditor }
+    }
+}
+
+impl SpanLog for Store {
+    fn append(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
+        self.inner.queue.push(span)
+    }
+
+    fn flush(&self, within: Duration) -> bool {
+        let lost = self.inner.lost();
+        self.inner.queue.flush(within) && self.inner.lost() == lost
+    }
+
+    fn insert(&self, spans: Vec<SpanRecord>) -> Result<Inserted, NotWritten> {
+        let queue = &self.inner.queue;
+        let room = queue.hold(spans.iter().map(weigh).sum());
+        let room = room.ok_or(NotWritten::Full { bytes_max: queue.bytes_max() })?;
+        let count = spans.len();
+        let tenant_deleted: usize = self.write(Change::InsertSpans { spans, room })?;
+        let inserted = Inserted { stored: count - tenant_deleted, tenant_deleted };
+        self.inner.tally.inserted(inserted);
+        Ok(inserted)
+    }
+
+    fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        self.reads().read_after(after, limit.clamp(1, PAGE_MAX), bytes_max)
+    }
+
+    fn end(&self) -> Result<Cursor, ReadError> {
+        self.reads().end()
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Option<Cursor>, ReadError> {
+        self.reads().cursor(consumer)
+    }
+
+    fn save_cursor(&self, consumer: &str, at: Cursor) -> Result<(), NotWritten> {
+        self.write(Change::SaveCursor { consumer: consumer.to_owned(), at })
+    }
+
+    fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError> {
+        self.reads().list_traces(tenant, filter, page.within_bounds())
+    }
+
+    fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
+        self.reads().trace(tenant, id)
+    }
+
+    fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        self.reads().list_spans(tenant, filter, page.within_bounds())
+    }
+
+    fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        self.reads().span(tenant, id)
+    }
+
+    fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        self.reads().list_findings(tenant, page.within_bounds())
+    }
+
+    fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError> {
+        self.reads().stats(tenant)
+    }
+
+    fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten> {
+        let reported = ReportedAction { tenant, trace, span, action, findings };
+        self.write(Change::AddAction(Box::new(reported)))
+    }
+
+    fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+        self.reads().actions_summary(tenant, filter)
+    }
+
+    fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {
+        self.write(Change::EraseTenant(tenant))
+    }
+}
+
+impl AuditLog for Store {
+    fn audit(&self, event: AuditEvent) -> Result<u64, NotWritten> {
+        self.write(Change::Audit(event))
+    }
+
+    fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
+        self.reads().list_audit(tenant, page.within_bounds())
+    }
+
+    fn check_audit(&self) -> Result<AuditCheck, ReadError> {
+        self.reads().check_audit()
+    }
+
+    fn check_audit_since(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        self.reads().check_audit_since(shown)
+    }
+
+    fn check_audit_aside(&self, shown: &[AuditEntry]) -> Result<AuditCheck, ReadError> {
+        self.reads().check_audit_aside(shown)
+    }
+}
+
+impl Registry for Store {
+    fn create_tenant(&self, new: NewTenant, by: AuditEvent) -> Result<TenantRecord, NotWritten> {
+        let created: Option<TenantRecord> = self.write(Change::CreateTenant { new, by })?;
+        created.ok_or_else(|| NotWritten::Refused { reason: "the tenant vanished".to_owned() })
+    }
+
+    fn list_tenants(&self, page: Page) -> Result<Paged<TenantRecord>, ReadError> {
+        self.reads().list_tenants(page.within_bounds())
+    }
+
+    fn tenant(&self, id: TenantId) -> Result<Option<TenantRecord>, ReadError> {
+        self.reads().tenant(id)
+    }
+
+    fn update_tenant(
+        &self,
+        id: TenantId,
+        change: TenantChange,
+        by: AuditEvent,
+    ) -> Result<Option<TenantRecord>, NotWritten> {
+        self.write(Change::UpdateTenant { id, change, by })
+    }
+
+    fn delete_tenant(&self, id: TenantId, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::DeleteTenant { id, by })
+    }
+
+    fn issue_token(
+        &self,
+        id: TenantId,
+        fresh: i64,
+        create: bool,
+        issued: AuditEvent,
+        shown: Option<AuditEvent>,
+    ) -> Result<Option<i64>, NotWritten> {
+        self.write(Change::IssueToken(Box::new(TokenWanted { id, fresh, create, issued, shown })))
+    }
+
+    fn token_nonce(&self, id: TenantId) -> Result<Option<Option<i64>>, ReadError> {
+        self.reads().token_nonce(id)
+    }
+
+    fn reset_token(&self, id: TenantId, fresh: i64, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::ResetToken { id, fresh, by })
+    }
+
+    fn note_token_key(&self, sha256: [u8; 32]) -> Result<(), NotWritten> {
+        self.write(Change::NoteTokenKey(sha256))
+    }
+
+    fn create_key(&self, key: KeyRecord, sha256: [u8; 32], by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::CreateKey { key, sha256, by })
+    }
+
+    fn list_keys(&self, tenant: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
+        self.reads().list_keys(tenant, page.within_bounds())
+    }
+
+    fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::RevokeKey { id, by })
+    }
+
+    fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {
+        self.write(Change::TouchKeys(used))
+    }
+
+    fn load_credentials(&self) -> Result<Credentials, ReadError> {
+        self.reads().load_credentials()
+    }
+
+    fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError> {
+        self.reads().credentials_known_to(actor)
+    }
+}
+
+impl ReportBook for Store {
+    fn ask_report(
+        &self,
+        begin: bool,
+        tenant: TenantId,
+        report_type: ReportType,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Result<Option<ReportRecord>, NotWritten> {
+        let report = ReportRecord::pending(tenant, report_type, start, end);
+        let waiting: Option<u64> = self.write(Change::AskReport { report: Box::new(report.clone()), begin })?;
+        match waiting {
+            Some(waiting) if waiting >= PENDING_MAX => Err(NotWritten::TooMany { waiting }),
+            Some(_) => Ok(Some(report)),
+            None => Ok(None),
+        }
+    }
+
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
+        self.reads().list_reports(tenant, page.within_bounds())
+    }
+
+    fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
+        self.reads().report(tenant, id)
+    }
+
+    fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        self.reads().pending_report()
+    }
+
+    fn complete_report(&self, tenant: TenantId, id: Uuid, built: Result<String, String>) -> Result<(), NotWritten> {
+        self.write(Change::CompleteReport { tenant, id, built })
+    }
+
+    fn read_period(
+        &self,
+        tenant: TenantId,
+        place: &mut SpanPlace,
+        end: Timestamp,
+        slice: Duration,
+        take: &mut dyn FnMut(SpanRecord),
+    ) -> Result<bool, ReadError> {
+        self.reads().read_period(tenant, place, end, slice, take)
+    }
+
+    fn read_events(&self, events: &mut EventsOfPeriod, slice: Duration) -> Result<bool, ReadError> {
+        self.reads().read_events(events, slice)
+    }
+}
+
+impl SpendBook for Store {
+    fn save_spend(&self, rows: Vec<SpendRow>) -> Result<Vec<(TenantId, i64)>, NotWritten> {
+        self.write(Change::SaveSpend(rows))
+    }
+
+    fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
+        self.reads().load_spend(now_s)
+    }
+}

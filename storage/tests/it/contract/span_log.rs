@@ -1,0 +1,189 @@
+//! The contract of [`SpanLog`].
+
+use std::collections::HashSet;
+
+use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::query::{SpanFilter, TraceFilter};
+use weir_storage::record::SpanRecord;
+use weir_storage::{Cursor, SpanLog};
+
+use super::checks;
+use crate::ledger::action;
+use crate::support::{PATIENCE, page, span, tenant};
+
+const ROOM: usize = 1 << 20;
+
+checks! { dyn SpanLog:
+    what_goes_in_comes_out_as_it_was,
+    a_span_that_is_there_stays_as_it_is,
+    spans_are_read_in_the_order_of_their_commits,
+    consumers_go_on_where_they_said,
+    lists_are_newest_first_and_the_tenants_own,
+    a_trace_is_its_spans_together,
+    findings_and_sums_follow_the_spans,
+    a_reported_action_belongs_to_a_span,
+    a_deleted_tenant_is_gone_for_everybody,
+}
+
+fn put(log: &dyn SpanLog, spans: &[SpanRecord]) {
+    spans.iter().for_each(|span| log.append(Box::new(span.clone())).unwrap());
+    assert!(log.flush(PATIENCE));
+}
+
+fn ids(spans: &[SpanRecord]) -> Vec<SpanId> {
+    spans.iter().map(|span| span.span_id).collect()
+}
+
+fn of(who: u8, start: i64) -> SpanRecord {
+    SpanRecord { tenant_id: tenant(who), ..span(start) }
+}
+
+/// Everything behind a cursor, and how many were lost.
+fn rest(log: &dyn SpanLog, mut after: Cursor) -> (Vec<SpanId>, u64) {
+    let (mut found, mut lost) = (Vec::new(), 0);
+    loop {
+        let batch = log.read_after(after, 7, ROOM).unwrap();
+        lost += batch.lost;
+        found.extend(ids(&batch.spans));
+        if batch.next == after {
+            return (found, lost);
+        }
+        after = batch.next;
+    }
+}
+
+fn what_goes_in_comes_out_as_it_was(log: &dyn SpanLog) {
+    let mut full = SpanRecord { parent_span_id: Some(SpanId::fresh()), agent_id: Some("a".to_owned()), ..of(1, 5) };
+    full.attributes.insert("gen_ai.system".to_owned(), "openai".into()).unwrap();
+    let answered = of(1, 6);
+    put(log, std::slice::from_ref(&full));
+    let inserted = log.insert(vec![answered.clone()]).unwrap();
+    assert_eq!((inserted.stored, inserted.tenant_deleted), (1, 0));
+    for written in [full, answered] {
+        assert_eq!(log.span(tenant(1), written.span_id).unwrap().as_ref(), Some(&written));
+        assert_eq!(log.span(tenant(2), written.span_id).unwrap(), None, "nobody else's");
+        assert_eq!(log.trace(tenant(1), written.trace_id).unwrap().unwrap().spans, std::slice::from_ref(&written));
+        assert_eq!(log.trace(tenant(2), written.trace_id).unwrap(), None);
+    }
+    assert_eq!(log.span(tenant(1), SpanId::fresh()).unwrap(), None);
+}
+
+fn a_span_that_is_there_stays_as_it_is(log: &dyn SpanLog) {
+    let first = of(1, 5);
+    let again = SpanRecord { prompt: Some("changed".to_owned()), ..first.clone() };
+    let theirs = SpanRecord { tenant_id: tenant(2), ..again.clone() };
+    put(log, &[first.clone(), again.clone()]);
+    assert_eq!(log.insert(vec![again.clone(), again, theirs.clone()]).unwrap().stored, 3);
+    assert_eq!(log.span(tenant(1), first.span_id).unwrap(), Some(first.clone()));
+    assert_eq!(log.span(tenant(2), first.span_id).unwrap(), Some(theirs), "ids are a tenant's own");
+    assert_eq!(rest(log, Cursor::START), (vec![first.span_id; 2], 0));
+}
+
+fn spans_are_read_in_the_order_of_their_commits(log: &dyn SpanLog) {
+    assert_eq!(rest(log, Cursor::START), (vec![], 0));
+    let spans: Vec<_> = (0..20).map(|at| of(at as u8 % 3, 100 - at)).collect();
+    put(log, &spans[..15]);
+    let end = log.end().unwrap();
+    log.insert(spans[15..].to_vec()).unwrap();
+    assert_eq!(rest(log, Cursor::START), (ids(&spans), 0));
+    assert_eq!(rest(log, end), (ids(&spans[15..]), 0), "who begins at the end misses nothing later");
+    let batch = log.read_after(Cursor::START, 1_000, 0).unwrap();
+    assert_eq!(batch.spans, spans[..1], "one at least, however little room");
+    assert_eq!(log.read_after(batch.next, 4, ROOM).unwrap().spans, spans[1..5]);
+}
+
+fn consumers_go_on_where_they_said(log: &dyn SpanLog) {
+    put(log, &(0..10).map(span).collect::<Vec<_>>());
+    let early = log.read_after(Cursor::START, 3, ROOM).unwrap().next;
+    let late = log.read_after(early, 3, ROOM).unwrap().next;
+    assert_eq!(log.cursor("one").unwrap(), None);
+    log.save_cursor("one", late).unwrap();
+    log.save_cursor("two", early).unwrap();
+    log.save_cursor("one", early).unwrap();
+    assert_eq!(log.cursor("one").unwrap(), Some(late), "never back");
+    assert_eq!(log.cursor("two").unwrap(), Some(early));
+    assert_eq!(rest(log, late).0.len(), 4);
+}
+
+fn lists_are_newest_first_and_the_tenants_own(log: &dyn SpanLog) {
+    let model = |model: &str, span| SpanRecord { model: Some(model.to_owned()), ..span };
+    let spans: Vec<_> = (0..10).map(|at| model(if at % 2 == 0 { "a" } else { "b" }, of(1, at))).collect();
+    put(log, &spans);
+    put(log, &[model("a", of(2, 5))]);
+    let newest: Vec<_> = spans.iter().rev().cloned().collect();
+    let all = log.list_spans(tenant(1), &SpanFilter::default(), page(4, 3)).unwrap();
+    assert_eq!((all.data.as_slice(), all.total, all.limit, all.offset), (&newest[3..7], 10, 4, 3));
+    let only = SpanFilter { model: Some("a".to_owned()), ..SpanFilter::default() };
+    assert_eq!(log.list_spans(tenant(1), &only, page(100, 0)).unwrap().total, 5);
+    let nothing = SpanFilter { operation_name: Some("never".to_owned()), ..SpanFilter::default() };
+    assert_eq!(log.list_spans(tenant(1), &nothing, page(100, 0)).unwrap().total, 0);
+    let within = TraceFilter { start_time: Some(Timestamp::from_micros(3)), ..TraceFilter::default() };
+    let within = TraceFilter { end_time: Some(Timestamp::from_micros(6)), ..within };
+    let traces = log.list_traces(tenant(1), &within, page(2, 0)).unwrap();
+    let starts: Vec<_> = traces.data.iter().map(|trace| trace.created_at.micros()).collect();
+    assert_eq!((starts, traces.total), (vec![6, 5], 4), "both ends count");
+    assert_eq!(log.list_traces(tenant(3), &TraceFilter::default(), page(9, 0)).unwrap().total, 0);
+}
+
+fn a_trace_is_its_spans_together(log: &dyn SpanLog) {
+    let trace_id = TraceId::fresh();
+    let at = |start, score| SpanRecord { trace_id, security_score: score, ..of(1, start) };
+    let spans = [at(20, None), at(10, Some(30)), at(30, Some(80))];
+    put(log, &spans);
+    put(log, &[SpanRecord { trace_id, ..of(2, 1) }]);
+    let trace = log.trace(tenant(1), trace_id).unwrap().unwrap();
+    assert_eq!(ids(&trace.spans), [1, 0, 2].map(|at: usize| spans[at].span_id));
+    assert_eq!((trace.span_count, trace.security_score, trace.created_at.micros()), (3, Some(80), 10));
+    let listed = log.list_traces(tenant(1), &TraceFilter::default(), page(9, 0)).unwrap();
+    assert_eq!((listed.data, listed.total), (vec![trace], 1));
+}
+
+fn findings_and_sums_follow_the_spans(log: &dyn SpanLog) {
+    let found = Finding::new("prompt_injection", Severity::High, 0.9, "rules", "made up");
+    let bad = SpanRecord { security_score: Some(80), security_findings: vec![found], ..of(1, 7) };
+    put(log, &[of(1, 5), bad.clone(), of(2, 6)]);
+    let findings = log.list_findings(tenant(1), page(9, 0)).unwrap();
+    assert_eq!((findings.data, findings.total), (vec![bad], 1));
+    let stats = log.stats(tenant(1)).unwrap();
+    assert_eq!((stats.total_traces, stats.total_spans, stats.total_findings, stats.total_tokens), (2, 2, 1, 26));
+    assert_eq!([stats.oldest_trace, stats.newest_trace], [5, 7].map(|at| Some(Timestamp::from_micros(at))));
+    let none = log.stats(tenant(9)).unwrap();
+    assert_eq!((none.total_spans, none.oldest_trace), (0, None));
+}
+
+fn a_reported_action_belongs_to_a_span(log: &dyn SpanLog) {
+    let (early, late) = (of(1, 5), SpanRecord { trace_id: TraceId::fresh(), ..of(1, 6) });
+    put(log, &[early.clone(), SpanRecord { trace_id: early.trace_id, ..late.clone() }]);
+    let add = |who, trace, span, name: &str, findings| {
+        log.add_action(tenant(who), trace, span, action(name, true), findings).unwrap()
+    };
+    let trace = early.trace_id;
+    assert_eq!(add(1, trace, None, "ls", vec![]), Some(late.span_id), "its latest span");
+    let found = Finding::new("dangerous_command", Severity::High, 0.9, "actions", "made up");
+    assert_eq!(add(1, trace, Some(early.span_id), "rm", vec![found.clone()]), Some(early.span_id));
+    assert_eq!(add(2, trace, None, "ls", vec![]), None, "nobody else's trace");
+    assert_eq!(add(1, trace, Some(SpanId::fresh()), "ls", vec![]), None);
+    let shown = log.span(tenant(1), early.span_id).unwrap().unwrap();
+    assert_eq!((shown.security_findings.len(), shown.agent_actions.len()), (1, 1));
+    assert_eq!(log.list_findings(tenant(1), page(9, 0)).unwrap().total, 1, "its score is raised");
+    let summary = log.actions_summary(tenant(1), &SpanFilter::default()).unwrap();
+    assert_eq!((summary.total_spans, summary.spans_with_actions, summary.total_actions), (2, 2, 2));
+}
+
+fn a_deleted_tenant_is_gone_for_everybody(log: &dyn SpanLog) {
+    let spans: Vec<_> = (0..30).map(|at| of(1 + at as u8 % 2, at)).collect();
+    put(log, &spans);
+    let seen = log.read_after(Cursor::START, 10, ROOM).unwrap().next;
+    log.delete_tenant_data(tenant(1)).unwrap();
+    assert_eq!(log.list_spans(tenant(1), &SpanFilter::default(), page(9, 0)).unwrap().total, 0);
+    assert_eq!((log.span(tenant(1), spans[0].span_id).unwrap(), log.stats(tenant(1)).unwrap().total_spans), (None, 0));
+    let theirs: HashSet<_> =
+        spans[10..].iter().filter(|span| span.tenant_id == tenant(2)).map(|span| span.span_id).collect();
+    let (found, lost) = rest(log, seen);
+    assert_eq!((found.into_iter().collect::<HashSet<_>>(), lost), (theirs, 10));
+    // What began before comes too late; what begins now is the same tenant's new record.
+    let inserted = log.insert(vec![of(1, 40), of(1, Timestamp::now().micros() + 1_000)]).unwrap();
+    assert_eq!((inserted.stored, inserted.tenant_deleted), (1, 1));
+    assert_eq!(log.stats(tenant(1)).unwrap().total_spans, 1);
+    assert_eq!(log.stats(TenantId::from_bytes([2; 16])).unwrap().total_spans, 15);
+}

@@ -1,0 +1,214 @@
+//! A span log that is a list in memory: it shows what another implementation of the role takes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId, score};
+use weir_storage::actions::ActionsSummary;
+use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
+use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
+use weir_storage::stats::Stats;
+use weir_storage::{Cursor, Inserted, NotTaken, NotWritten, ReadError, SpanBatch, SpanLog};
+
+#[derive(Default)]
+pub(crate) struct ToyLog(Mutex<Rows>);
+
+#[derive(Default)]
+struct Rows {
+    /// In the order of their commits; `None` where a tenant was deleted.
+    spans: Vec<Option<SpanRecord>>,
+    cursors: HashMap<String, Cursor>,
+    deleted: HashMap<TenantId, Timestamp>,
+}
+
+impl Rows {
+    fn put(&mut self, span: SpanRecord) -> bool {
+        if self.deleted.get(&span.tenant_id).is_some_and(|at| span.start_time <= *at) {
+            return false;
+        }
+        if !self.of(span.tenant_id).any(|known| known.span_id == span.span_id) {
+            self.spans.push(Some(span));
+        }
+        true
+    }
+
+    fn of(&self, tenant: TenantId) -> impl Iterator<Item = &SpanRecord> {
+        self.spans.iter().flatten().filter(move |span| span.tenant_id == tenant)
+    }
+
+    /// Newest first.
+    fn that(&self, tenant: TenantId, matches: impl Fn(&SpanRecord) -> bool) -> Vec<SpanRecord> {
+        let mut found: Vec<_> = self.of(tenant).filter(|span| matches(span)).cloned().collect();
+        found.reverse();
+        found.sort_by_key(|span| std::cmp::Reverse(span.start_time));
+        found
+    }
+
+    fn traces(&self, tenant: TenantId) -> Vec<TraceRecord> {
+        let mut seen = HashSet::new();
+        let first = self.of(tenant).filter(|span| seen.insert(span.trace_id));
+        let mut traces: Vec<_> = first.filter_map(|span| self.trace(tenant, span.trace_id)).collect();
+        traces.sort_by_key(|trace| std::cmp::Reverse(trace.created_at));
+        traces
+    }
+
+    fn trace(&self, tenant: TenantId, id: TraceId) -> Option<TraceRecord> {
+        TraceRecord::of(self.of(tenant).filter(|span| span.trace_id == id).cloned().collect())
+    }
+}
+
+fn paged<T>(all: Vec<T>, page: Page) -> Paged<T> {
+    let total = all.len() as u64;
+    let data = all.into_iter().skip(page.offset as usize).take(page.limit as usize).collect();
+    Paged { data, total, limit: page.limit, offset: page.offset }
+}
+
+fn fits(asked: &SpanFilter, span: &SpanRecord) -> bool {
+    let named = |asked: &Option<String>, name: Option<&str>| asked.as_deref().is_none_or(|asked| name == Some(asked));
+    let bounded = |bound: Option<u8>, holds: fn(u8, u8) -> bool| {
+        bound.is_none_or(|bound| span.security_score.is_some_and(|score| holds(score, bound)))
+    };
+    named(&asked.model, span.model.as_deref())
+        && named(&asked.operation_name, Some(&span.operation_name))
+        && bounded(asked.security_score_min, |score, min| score >= min)
+        && bounded(asked.security_score_max, |score, max| score <= max)
+}
+
+impl SpanLog for ToyLog {
+    fn append(&self, span: Box<SpanRecord>) -> Result<(), NotTaken> {
+        self.0.lock().put(*span);
+        Ok(())
+    }
+
+    fn flush(&self, _within: Duration) -> bool {
+        true
+    }
+
+    fn insert(&self, spans: Vec<SpanRecord>) -> Result<Inserted, NotWritten> {
+        let mut rows = self.0.lock();
+        let count = spans.len();
+        let stored = spans.into_iter().filter(|span| rows.put(span.clone())).count();
+        Ok(Inserted { stored, tenant_deleted: count - stored })
+    }
+
+    fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        let rows = self.0.lock();
+        let mut batch = SpanBatch { spans: Vec::new(), next: after, lost: 0 };
+        let mut bytes = 0;
+        for (at, row) in rows.spans.iter().enumerate().skip(after.place() as usize).take(limit as usize) {
+            match row {
+                Some(span) => {
+                    bytes += span.prompt.as_ref().map_or(0, String::len) + 1;
+                    if !batch.spans.is_empty() && bytes > bytes_max {
+                        break;
+                    }
+                    batch.spans.push(span.clone());
+                }
+                None => batch.lost += 1,
+            }
+            batch.next = Cursor::new(1, at as i64 + 1);
+        }
+        Ok(batch)
+    }
+
+    fn end(&self) -> Result<Cursor, ReadError> {
+        Ok(Cursor::new(1, self.0.lock().spans.len() as i64))
+    }
+
+    fn cursor(&self, consumer: &str) -> Result<Option<Cursor>, ReadError> {
+        Ok(self.0.lock().cursors.get(consumer).copied())
+    }
+
+    fn save_cursor(&self, consumer: &str, at: Cursor) -> Result<(), NotWritten> {
+        let mut rows = self.0.lock();
+        let saved = rows.cursors.entry(consumer.to_owned()).or_insert(at);
+        if at.place() > saved.place() {
+            *saved = at;
+        }
+        Ok(())
+    }
+
+    fn list_traces(&self, tenant: TenantId, asked: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError> {
+        let mut traces = self.0.lock().traces(tenant);
+        traces.retain(|trace| {
+            asked.start_time.is_none_or(|start| trace.created_at >= start)
+                && asked.end_time.is_none_or(|end| trace.created_at <= end)
+                && asked.provider.as_ref().is_none_or(|provider| *provider == trace.provider)
+                && asked.model.as_ref().is_none_or(|model| Some(model) == trace.model.as_ref())
+        });
+        Ok(paged(traces, page))
+    }
+
+    fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
+        Ok(self.0.lock().trace(tenant, id))
+    }
+
+    fn list_spans(&self, tenant: TenantId, asked: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        Ok(paged(self.0.lock().that(tenant, |span| fits(asked, span)), page))
+    }
+
+    fn span(&self, tenant: TenantId, id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
+        Ok(self.0.lock().of(tenant).find(|span| span.span_id == id).cloned())
+    }
+
+    fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
+        Ok(paged(self.0.lock().that(tenant, |span| span.security_score > Some(0)), page))
+    }
+
+    fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadError> {
+        let rows = self.0.lock();
+        let sum = |of: fn(&SpanRecord) -> u64| rows.of(tenant_id).map(of).sum();
+        let traces = rows.traces(tenant_id);
+        Ok(Stats {
+            tenant_id,
+            total_traces: traces.len() as u64,
+            total_spans: sum(|_| 1),
+            total_findings: sum(|span| span.security_findings.len() as u64),
+            total_tokens: sum(|span| span.total_tokens.unwrap_or(0)),
+            total_cost_usd: rows.of(tenant_id).filter_map(|span| span.estimated_cost_usd).sum(),
+            storage_bytes: 0,
+            oldest_trace: traces.last().map(|trace| trace.created_at),
+            newest_trace: traces.first().map(|trace| trace.created_at),
+        })
+    }
+
+    fn add_action(
+        &self,
+        tenant: TenantId,
+        trace: TraceId,
+        span: Option<SpanId>,
+        action: AgentAction,
+        findings: Vec<Finding>,
+    ) -> Result<Option<SpanId>, NotWritten> {
+        let mut rows = self.0.lock();
+        let theirs = rows.spans.iter_mut().flatten().filter(|it| it.tenant_id == tenant && it.trace_id == trace);
+        let owner = theirs.filter(|it| span.is_none_or(|span| it.span_id == span)).max_by_key(|it| it.start_time);
+        Ok(owner.map(|owner| {
+            owner.security_score = owner.security_score.max((!findings.is_empty()).then(|| score(&findings)));
+            owner.security_findings.extend(findings);
+            owner.agent_actions.push(action);
+            owner.span_id
+        }))
+    }
+
+    fn actions_summary(&self, tenant: TenantId, asked: &SpanFilter) -> Result<ActionsSummary, ReadError> {
+        let spans = self.0.lock().that(tenant, |span| fits(asked, span));
+        Ok(ActionsSummary {
+            total_spans: spans.len() as u64,
+            spans_with_actions: spans.iter().filter(|span| !span.agent_actions.is_empty()).count() as u64,
+            total_actions: spans.iter().map(|span| span.agent_actions.len() as u64).sum(),
+            success_rate: None,
+            action_counts: BTreeMap::new(),
+            top_actions: Vec::new(),
+        })
+    }
+
+    fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {
+        let mut rows = self.0.lock();
+        rows.deleted.insert(tenant, Timestamp::now());
+        let theirs = rows.spans.iter_mut().filter(|row| row.as_ref().is_some_and(|span| span.tenant_id == tenant));
+        theirs.for_each(|row| *row = None);
+        Ok(())
+    }
+}

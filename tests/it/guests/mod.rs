@@ -1,0 +1,37 @@
+//! Parts that only tests have, in the real gateway: `Setup::guest` starts this test binary again, as a gateway with one of them.
+
+mod toy_model;
+mod toy_tap;
+mod toy_verdict;
+mod webhook;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub(crate) use toy_tap::{LONGEST, WARNING};
+pub(crate) use webhook::RECEIVER;
+use weir::boot::Extensions;
+
+use crate::support::{GUEST, GUEST_ARGS};
+
+/// The parts by the names that tests give.
+fn extensions(guest: &str) -> Extensions {
+    let mut extensions = Extensions::default();
+    match guest {
+        "toy_model" => extensions.detectors.push(Arc::new(toy_model::ToyModel)),
+        "toy_tap" => extensions.taps.push(toy_tap::make),
+        "toy_verdict" => extensions.outside.push(Arc::new(toy_verdict::ToyVerdict)),
+        "webhook" => extensions.consumers.push(Box::new(webhook::add)),
+        other => panic!("no guest is called `{other}`"),
+    }
+    extensions
+}
+
+/// The gateway's process. Run by hand it does nothing.
+#[test]
+#[ignore = "other tests start it as a gateway"]
+fn gateway() -> ExitCode {
+    let (Ok(guest), Ok(args)) = (std::env::var(GUEST), std::env::var(GUEST_ARGS)) else { return ExitCode::SUCCESS };
+    let args: Vec<String> = serde_json::from_str(&args).unwrap();
+    weir::cli::run_with(["weir".to_owned()].into_iter().chain(args).map(Into::into), extensions(&guest))
+}

@@ -1,0 +1,101 @@
+//! Promise: models and verdicts from outside count like any detector, run on no core, and hold nobody up for longer than they
+//! may.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{Client, Setup, call, chat_call, eventually, on_both_drivers, provider};
+
+const ANIMAL: &str = "Please write a long and friendly story about the platypus who lived beside the river.";
+
+on_both_drivers! {
+    fn a_model_is_heard_before_a_request_is_forwarded(driver) {
+        let provider = provider();
+        let block = "enforcement: {mode: block}";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(block).guest("toy_model").start();
+        let harmless = call(gateway.addr, chat_call("What is the capital of France, and how old is that town?").bytes());
+        assert_eq!(harmless.status, 200);
+        assert_eq!(gateway.span_of(&harmless)["security_score"], 0);
+        let long = format!("{ANIMAL} {}", "The river was long. ".repeat(4_000));
+        for (seen, text) in (1..).zip([ANIMAL, &long, ANIMAL]) {
+            let blocked = call(gateway.addr, chat_call(text).bytes());
+            assert_eq!(blocked.status, 403, "{}", blocked.text());
+            let span = gateway.span_of(&blocked);
+            let findings = span["security_findings"].as_array().unwrap();
+            assert!(findings.iter().all(|finding| finding["finding_type"] != "ran_on_a_core"), "{span}");
+            let found = findings.iter().find(|finding| finding["detector"] == "classifier").unwrap();
+            assert_eq!((&found["evidence"], &found["location"]), (&"platypus".into(), &"request.messages[0].content".into()));
+            assert!(span["detectors"].as_array().unwrap().contains(&"classifier".into()), "{span}");
+            let series = "service_security_detector_latency_seconds_count";
+            let timed = || gateway.metric(series, r#"detector="classifier""#) >= f64::from(seen);
+            eventually("each look is timed", || timed().then_some(()));
+        }
+        assert_eq!(provider.requests_seen(), 1);
+    }
+
+    fn a_model_looks_at_what_was_forwarded_before_it_is_recorded(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).guest("toy_model").start();
+        for text in [ANIMAL.to_owned(), format!("{ANIMAL} {}", "The river was long. ".repeat(4_000))] {
+            let answer = call(gateway.addr, chat_call(&text).bytes());
+            assert_eq!(answer.status, 200);
+            let span = gateway.span_of(&answer);
+            assert!(span["security_score"].as_u64() >= Some(60), "{span}");
+            assert!(span["security_findings"].to_string().contains("platypus"), "{span}");
+            assert!(!span["security_findings"].to_string().contains("ran_on_a_core"), "{span}");
+        }
+    }
+
+    fn what_a_model_cannot_say_in_time_is_said_and_the_request_goes_on(driver) {
+        let provider = provider();
+        let block = "enforcement: {mode: block, timeout_ms: 500}";
+        let one = "core_threads: 1";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(block).server(one).guest("toy_model").start();
+        let mut waiting = Client::connect(gateway.addr);
+        waiting.say(chat_call("Dear model, think for long about this text and about nothing else.").bytes());
+        std::thread::sleep(Duration::from_millis(100));
+        let begun = Instant::now();
+        let path = crate::support::Call::get("/livez").bytes();
+        assert_eq!(call(gateway.addr, path).status, 200);
+        assert!(begun.elapsed() < Duration::from_millis(300), "no core is held: {:?}", begun.elapsed());
+        let answer = waiting.answer();
+        assert_eq!((answer.status, answer.header("x-service-analysis").as_deref()), (200, Some("skipped;reason=analyzer_timeout")));
+    }
+
+    fn a_verdict_from_outside_is_awaited_and_joins_the_decision(driver) {
+        let provider = provider();
+        let block = "enforcement: {mode: block}";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(block).guest("toy_verdict").start();
+        let innocent = call(gateway.addr, chat_call("A case for the judge: somebody walks by the river.").bytes());
+        assert_eq!(innocent.status, 200);
+        assert!(gateway.span_of(&innocent)["detectors"].as_array().unwrap().contains(&"judge".into()));
+        let guilty = call(gateway.addr, chat_call("A case for the judge: somebody is guilty.").bytes());
+        assert_eq!(guilty.status, 403, "{}", guilty.text());
+        let span = gateway.span_of(&guilty);
+        assert!(span["security_findings"].to_string().contains("The toy judge finds it guilty"), "{span}");
+        assert_eq!((&span["enforcement"], span["security_score"].as_u64() >= Some(60)), (&"blocked".into(), true));
+        let unasked = call(gateway.addr, chat_call("Nothing for anybody else to look at.").bytes());
+        assert!(!gateway.span_of(&unasked)["detectors"].as_array().unwrap().contains(&"judge".into()));
+        assert_eq!(provider.requests_seen(), 2);
+    }
+
+    fn a_slow_verdict_keeps_the_first_decision_and_holds_no_core(driver) {
+        let provider = provider();
+        let block = "enforcement: {mode: block}";
+        let one = "core_threads: 1";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(block).server(one).guest("toy_verdict").start();
+        let begun = Instant::now();
+        let mut waiting = Client::connect(gateway.addr);
+        waiting.say(chat_call("A case for the slow judge: somebody is guilty.").bytes());
+        std::thread::sleep(Duration::from_millis(100));
+        let other = call(gateway.addr, chat_call("Nothing for anybody else to look at.").bytes());
+        assert_eq!(other.status, 200);
+        assert!(begun.elapsed() < Duration::from_millis(1_400), "it is served meanwhile: {:?}", begun.elapsed());
+        let answer = waiting.answer();
+        let took = begun.elapsed();
+        assert_eq!(answer.status, 200);
+        assert!(took >= Duration::from_millis(1_500) && took < Duration::from_secs(8), "{took:?}");
+        let span = gateway.span_of(&answer);
+        assert!(span["events"].to_string().contains("verdict_timeout"), "{span}");
+        assert_eq!(span["enforcement"], "none");
+    }
+}
