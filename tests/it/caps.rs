@@ -476,13 +476,20 @@ on_both_drivers! {
             let body = json!({ "model": "gpt-4o", "max_tokens": 1, "messages": [{ "role": "user", "content": "hi" }] });
             let asked = Call::post("/v1/chat/completions", body.to_string());
             let asked = if provider.is_empty() { asked } else { asked.field("X-Service-Provider", provider) };
-            let answers: Vec<Answer> = (0..4).map(|_| gateway.admin(asked.clone())).collect();
-            let path = format!("/api/v1/traces/{}", answers[0].trace_id());
-            let span = eventually("the call is recorded", || {
-                let answer = gateway.admin(Call::get(&path));
-                (answer.status == 200).then(|| answer.json()["spans"][0].clone())
-            });
-            (answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), span["provider"].clone(), span["estimated_cost_usd"].clone())
+            // A call settles when its answer has left, which is a moment after the client has it: what is recorded has settled.
+            let recorded = |answer: &Answer| {
+                let path = format!("/api/v1/traces/{}", answer.trace_id());
+                eventually("the call is recorded", || {
+                    let answer = gateway.admin(Call::get(&path));
+                    (answer.status == 200).then(|| answer.json()["spans"][0].clone())
+                })
+            };
+            let calls: Vec<(u16, Value)> = (0..4)
+                .map(|_| gateway.admin(asked.clone()))
+                .map(|answer| (answer.status, recorded(&answer)))
+                .collect();
+            let span = &calls[0].1;
+            (calls.iter().map(|(status, _)| *status).collect::<Vec<_>>(), span["provider"].clone(), span["estimated_cost_usd"].clone())
         };
         let held = vec![200, 200, 429, 429];
         for (provider, label) in [("", "openai"), ("ollama", "ollama"), ("vllm", "vllm"), ("my-own", "my-own")] {
