@@ -29,7 +29,7 @@ pub(super) struct File {
     pub(super) publish: Publish,
     pub(super) how: How,
     /// What its texts took from the budget for bodies.
-    pub(super) _held: Option<(Option<Permit>, Permit)>,
+    pub(super) held: Option<(Option<Permit>, Permit)>,
 }
 
 /// What there is to do for all of it.
@@ -58,7 +58,7 @@ pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut fin
         None if how.vocabulary && better_counter(&finished.span).is_some() => Step::Count(Box::new(finished)),
         None => return publish.run(process, meter, finished),
     };
-    Closing::new(File { process: Arc::clone(process), publish, how, _held: None }, step).submit();
+    Closing::new(File { process: Arc::clone(process), publish, how, held: None }, step).submit();
 }
 
 impl Closing {
@@ -106,9 +106,11 @@ impl File {
         self.end(finished);
     }
 
-    /// Ends here, with what there is.
+    /// Ends here, with what there is. Whoever finds the call recorded finds its memory given back.
     fn end(self, finished: Finished) {
-        with_pool_meter(&self.process, |meter| self.publish.run(&self.process, meter, finished));
+        let Self { process, publish, held, .. } = self;
+        drop(held);
+        with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
     }
 }
 

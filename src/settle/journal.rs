@@ -314,11 +314,13 @@ impl Journal {
             let process = &self.core.process;
             let finished = complete(process, &mut scratch, finish);
             drop(scratch);
+            // Whoever finds the call recorded finds its memory given back.
+            drop((self.permit.take(), self.answer.take_permit(&process.bodies)));
             close(process, &self.core.meter, how, finished, publish);
         } else {
             let process = &self.core.process;
             let held = (self.permit.take(), self.answer.take_permit(&process.bodies));
-            let file = File { process: Arc::clone(process), publish, how, _held: Some(held) };
+            let file = File { process: Arc::clone(process), publish, how, held: Some(held) };
             Closing::new(file, Step::Complete(Box::new(finish))).submit();
         }
     }

@@ -36,9 +36,17 @@ fn answer_using(completion_tokens: u32) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// How many of `calls` calls in a row are served.
+/// One call that has settled: it does so when its answer has left, which is a moment after the client has it, and what is recorded
+/// has settled.
+fn settled(gateway: &Gateway, request: impl AsRef<[u8]>) -> Answer {
+    let answer = call(gateway.addr, request);
+    gateway.trace_of(&answer);
+    answer
+}
+
+/// How many of `calls` calls in a row are served, each after the one before has settled.
 fn served(gateway: &Gateway, agent: &str, calls: usize) -> usize {
-    (0..calls).filter(|_| call(gateway.addr, ask(agent)).status == 200).count()
+    (0..calls).filter(|_| settled(gateway, ask(agent)).status == 200).count()
 }
 
 fn refused(answer: &Answer) -> Value {
@@ -53,13 +61,7 @@ on_both_drivers! {
     fn a_budget_is_spent_to_the_cent_and_then_refused_per_agent(driver) {
         let upstream = Upstream::always(answer_using(1));
         let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.03, 0.02)).start();
-        let mut answers: Vec<Answer> = (0..3).map(|_| call(gateway.addr, ask(""))).collect();
-        // A call settles when its answer has left, which is a moment after the client has it.
-        eventually("all three have settled", || {
-            let windows = gateway.json("/api/v1/costs/current")["windows"].clone();
-            (windows[0]["current_spend_usd"] == json!(0.03)).then_some(())
-        });
-        answers.push(call(gateway.addr, ask("")));
+        let answers: Vec<Answer> = (0..4).map(|_| settled(&gateway, ask(""))).collect();
         assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 200, 429]);
         let error = refused(&answers[3]);
         assert_eq!(
@@ -102,7 +104,7 @@ on_both_drivers! {
             let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps).start();
             let ask = |max_tokens: u32| {
                 let body = json!({ "model": "cent", "max_tokens": max_tokens, "messages": [{ "role": "user", "content": "hi" }] });
-                call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes())
+                settled(&gateway, Call::post("/v1/chat/completions", body.to_string()).bytes())
             };
             let answer = ask(3);
             let error = refused(&answer);
@@ -203,12 +205,12 @@ on_both_drivers! {
         let fated = |fate: &str| String::from_utf8(ask("a")).unwrap().replacen("Host:", &format!("X-Fate: {fate}\r\nHost:"), 1);
         for (fate, status) in [("error", 500), ("cut", 502)] {
             for _ in 0..5 {
-                assert_eq!(call(gateway.addr, fated(fate)).status, status);
+                assert_eq!(settled(&gateway, fated(fate)).status, status);
             }
         }
         assert_eq!(served(&gateway, "a", 5), 2);
         let nobody = Setup::new(driver).upstream(format!("http://{}", closed.addr)).with(PRICES).with(&caps(0.02, 1.0)).start();
-        let statuses: Vec<u16> = (0..5).map(|_| call(nobody.addr, ask("a")).status).collect();
+        let statuses: Vec<u16> = (0..5).map(|_| settled(&nobody, ask("a")).status).collect();
         assert_eq!(statuses, [502; 5]);
     }
 
@@ -219,7 +221,7 @@ on_both_drivers! {
         });
         let setup = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0));
         let gateway = setup.with("timeout_ms: 100").start();
-        let statuses: Vec<u16> = (0..4).map(|_| call(gateway.addr, ask("a")).status).collect();
+        let statuses: Vec<u16> = (0..4).map(|_| settled(&gateway, ask("a")).status).collect();
         assert_eq!(statuses, [504, 504, 429, 429], "two estimates fit the budget");
         let mut client = Client::connect(gateway.addr);
         // Another agent, whose client leaves.
@@ -280,7 +282,7 @@ on_both_drivers! {
         ];
         for (at, (path, body)) in calls.into_iter().enumerate() {
             let agent = format!("agent-{at}");
-            let call = |bytes: Vec<u8>| call(gateway.addr, bytes).status;
+            let call = |bytes: Vec<u8>| settled(&gateway, bytes).status;
             let asked = Call::post(path, body.as_bytes()).field("X-Service-Agent-ID", &agent);
             let statuses = [call(asked.bytes()), call(asked.chunked(7)), call(asked.bytes())];
             assert_eq!(statuses, [200, 200, 429], "{path}");
@@ -323,7 +325,7 @@ on_both_drivers! {
         for (at, (method, path, model)) in calls.into_iter().enumerate() {
             let agent = format!("agent-{at}");
             let asked = Call::with_method(method, path, asking_for(model)).field("X-Service-Agent-ID", &agent).bytes();
-            let statuses = [(); 3].map(|()| call(gateway.addr, asked.clone()).status);
+            let statuses = [(); 3].map(|()| settled(&gateway, &asked).status);
             assert_eq!(statuses, [200, 200, 429], "{method} {path}");
         }
     }
@@ -392,7 +394,9 @@ on_both_drivers! {
         assert_eq!(upstream.requests().len(), 100);
         assert!(served + capped <= 500 + refilled, "{served} + {capped} passed the rate limit in {refilled} s");
         assert_eq!(served + capped + limited, 640);
-        assert_eq!(gateway.metric("service_cost_usd_total", "model=\"cent\""), 1e6);
+        let counted = || gateway.metric("service_cost_usd_total", "model=\"cent\"");
+        eventually("all of them are counted", || (counted() >= 1e6).then_some(()));
+        assert_eq!(counted(), 1e6);
     }
 
     fn a_restart_in_the_middle_of_the_rush_costs_no_cent_of_the_budget(driver) {
@@ -436,7 +440,7 @@ on_both_drivers! {
                     - {window: monthly, hard_limit_usd: 0.03, soft_limit_usd: 0.02}\n";
         let mut gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(caps).start();
         let fresh = |gateway: &Gateway, from: usize, to: usize| -> Vec<Answer> {
-            (from..to).map(|at| call(gateway.addr, ask(&format!("agent-{at}")))).collect()
+            (from..to).map(|at| settled(gateway, ask(&format!("agent-{at}")))).collect()
         };
         let first = fresh(&gateway, 0, 2);
         assert_eq!(first.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200]);

@@ -40,26 +40,48 @@ fn watch(addr: std::net::SocketAddr, stop: &AtomicBool, shows: &AtomicBool) -> H
 }
 
 /// What the commit window may be late by without the gateway's doing: the longest this machine takes for one small synced
-/// write beside the gateway's, and the longest that the writing thread, ready to run, waited for a CPU within 100 ms.
-fn delays(folder: &Path, writer: &Path, stop: &AtomicBool) -> (Duration, Duration) {
+/// write beside the gateway's, and the longest that the threads a record passes through (a core, then the writing one), ready to
+/// run, waited for a CPU within 100 ms.
+fn delays(folder: &Path, threads: &Threads, stop: &AtomicBool) -> (Duration, Duration) {
     const LATELY: usize = 20;
     let mut file = std::fs::File::create(folder.join("witness")).unwrap();
-    let (mut slowest, mut longest) = (Duration::ZERO, Duration::ZERO);
-    let mut waited = VecDeque::new();
+    let mut slowest = Duration::ZERO;
+    let Threads { cores, writer } = threads;
+    let mut waits: Vec<Waits> = cores.iter().chain([writer]).map(|thread| Waits::of(thread, LATELY)).collect();
     while !stop.load(Ordering::SeqCst) {
         let start = Instant::now();
         file.write_all(&[0; 512]).unwrap();
         file.sync_data().unwrap();
         std::thread::sleep(Duration::from_millis(5));
         slowest = slowest.max(start.elapsed());
-        let now = waited_for_cpu(writer);
-        waited.push_back(now);
-        if waited.len() > LATELY {
-            waited.pop_front();
-        }
-        longest = longest.max(now.saturating_sub(waited[0]));
+        waits.iter_mut().for_each(Waits::look);
     }
-    (slowest, longest)
+    let writer = waits.pop().map(|waits| waits.longest).unwrap_or_default();
+    let core = waits.iter().map(|waits| waits.longest).max().unwrap_or_default();
+    (slowest, core + writer)
+}
+
+/// The longest one thread has waited for a CPU within some looks.
+struct Waits {
+    thread: PathBuf,
+    looks: usize,
+    lately: VecDeque<Duration>,
+    longest: Duration,
+}
+
+impl Waits {
+    fn of(thread: &Path, looks: usize) -> Self {
+        Self { thread: thread.to_owned(), looks, lately: VecDeque::new(), longest: Duration::ZERO }
+    }
+
+    fn look(&mut self) {
+        let now = waited_for_cpu(&self.thread);
+        self.lately.push_back(now);
+        if self.lately.len() > self.looks {
+            self.lately.pop_front();
+        }
+        self.longest = self.longest.max(now.saturating_sub(self.lately[0]));
+    }
 }
 
 /// How long a thread has been ready to run without a CPU (proc_pid_schedstat: the second field, nanoseconds).
@@ -69,13 +91,26 @@ fn waited_for_cpu(thread: &Path) -> Duration {
     Duration::from_nanos(waited.unwrap_or_default())
 }
 
-/// The storage thread of a process, in `/proc`.
-fn writing_thread(pid: u32) -> PathBuf {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let mut threads = threads.filter_map(|thread| thread.ok().map(|thread| thread.path()));
-    let is_writer =
-        |thread: &PathBuf| std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "weir-store\n");
-    threads.find(is_writer).expect("the storage thread has a name")
+/// The threads of a process that a record passes through, in `/proc`.
+struct Threads {
+    cores: Vec<PathBuf>,
+    writer: PathBuf,
+}
+
+impl Threads {
+    fn of(pid: u32) -> Self {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let threads: Vec<PathBuf> = threads.filter_map(|thread| thread.ok().map(|thread| thread.path())).collect();
+        let called = |name: &str| -> Vec<PathBuf> {
+            let is = |thread: &&PathBuf| {
+                std::fs::read_to_string(thread.join("comm")).is_ok_and(|own| own.trim_end().starts_with(name))
+            };
+            threads.iter().filter(is).cloned().collect()
+        };
+        let (cores, writer) = (called("weir-core"), called("weir-store").pop());
+        assert!(!cores.is_empty(), "core threads have names");
+        Self { cores, writer: writer.expect("the storage thread has a name") }
+    }
 }
 
 fn has_trace(gateway: &Gateway, trace_id: &str) -> bool {
@@ -87,13 +122,13 @@ fn survives_kill_nine(driver: Driver, cycles: u32) {
     let mut gateway = Setup::new(driver).upstream(provider.url()).unlimited().off_disk().start();
     for cycle in 0..cycles {
         let (stop, shows) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (addr, folder, writer) = (gateway.addr, gateway.folder().to_owned(), writing_thread(gateway.id()));
+        let (addr, folder, threads) = (gateway.addr, gateway.folder().to_owned(), Threads::of(gateway.id()));
         let before = provider.requests_seen();
         let (answered, seen, killed_at, (slowest, waited)) = std::thread::scope(|scope| {
             let loaders: Vec<_> = (0..8).map(|_| scope.spawn(move || load(addr))).collect();
             let watcher = scope.spawn(|| watch(addr, &stop, &shows));
             eventually("a trace is shown", || shows.load(Ordering::SeqCst).then_some(()));
-            let witness = scope.spawn(|| delays(&folder, &writer, &stop));
+            let witness = scope.spawn(|| delays(&folder, &threads, &stop));
             let enough = 300 + u64::from(cycle) * 97;
             eventually("the load flows", || (provider.requests_seen() >= before + enough).then_some(()));
             let killed_at = Instant::now();

@@ -179,7 +179,11 @@ on_both_drivers! {
         };
         let read = |gateway: &Gateway, path: &str| gateway.admin(acting(Call::get(path))).json();
         let spent = |gateway: &Gateway| read(gateway, "/api/v1/costs/current")["windows"][0]["current_spend_usd"].clone();
-        assert_eq!((spend(&gateway), spent(&gateway)), (vec![200, 200, 429], json!(0.02)));
+        let settled = |gateway: &Gateway| {
+            eventually("both have settled", || (spent(gateway) == 0.02).then_some(()));
+        };
+        assert_eq!(spend(&gateway), [200, 200, 429]);
+        settled(&gateway);
         let recorded = |gateway: &Gateway| {
             eventually("the calls are recorded", || (read(gateway, "/api/v1/stats")["total_spans"] == 3).then_some(()));
         };
@@ -201,7 +205,8 @@ on_both_drivers! {
         assert_eq!(read(&gateway, "/api/v1/actions/summary")["total_actions"], 0);
 
         // Whoever begins anew under the same id has the whole budget, and keeps what it spends of it.
-        assert_eq!((spend(&gateway), spent(&gateway)), (vec![200, 200, 429], json!(0.02)));
+        assert_eq!(spend(&gateway), [200, 200, 429]);
+        settled(&gateway);
         recorded(&gateway);
         gateway.terminate();
         assert!(gateway.wait().success());
@@ -324,17 +329,13 @@ on_both_drivers! {
         let wrong = "x".repeat(BOOTSTRAP.len());
         let guess = Call::get("/api/v1/tenants").key(&wrong).bytes();
         let mut client = Client::connect(gateway.addr);
-        for _ in 0..21 {
-            client.say(&guess);
-            assert_eq!(client.answer().status, 401);
-        }
         let start = std::time::Instant::now();
-        for _ in 0..4 {
+        for _ in 0..25 {
             client.say(&guess);
             assert_eq!(client.answer().status, 401);
         }
-        // Four a second from here on.
-        assert!(start.elapsed() >= std::time::Duration::from_millis(900), "{:?}", start.elapsed());
+        // Twenty-one at once and four a second from there on, counted from the first: how long the others took does not matter.
+        assert!(start.elapsed() >= std::time::Duration::from_millis(990), "{:?}", start.elapsed());
         let refused = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..40 {

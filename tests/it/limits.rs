@@ -55,7 +55,7 @@ on_both_drivers! {
         let limit = "rate_limiting: {enabled: true, requests_per_second: 1, burst_size: 3}";
         let gateway = Setup::new(driver).upstream(provider.url()).with(limit).start();
         let mut client = Client::connect(gateway.addr);
-        let mut refused = None;
+        let (mut refused, begun) = (None, Instant::now());
         for _ in 0..20 {
             client.say(chat_call("hello").bytes());
             let answer = client.answer();
@@ -66,8 +66,9 @@ on_both_drivers! {
             assert_eq!(answer.status, 200);
         }
         let answer = refused.expect("a refusal within 20 requests");
-        let seen = provider.requests_seen();
-        assert!((3..=5).contains(&seen), "{seen} requests passed a burst of 3");
+        // A slow machine earns more requests while it asks.
+        let (seen, earned) = (provider.requests_seen(), begun.elapsed().as_secs() + 1);
+        assert!((3..=3 + earned).contains(&seen), "{seen} requests passed a burst of 3");
         let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
         assert!(wait >= 1);
         assert_eq!(answer.header("x-ratelimit-limit").as_deref(), Some("1"));
@@ -92,16 +93,19 @@ on_both_drivers! {
             tenant_overrides: {{{favoured}: {{requests_per_second: 1, burst_size: 8}}}}}}"
         );
         let gateway = Setup::new(driver).upstream(upstream.url()).with(&limit).start();
+        // How many were admitted, and how many it earned beside the burst while it asked.
         let admitted = |field: &str, value: &str| {
+            let begun = Instant::now();
             let statuses = (0..14).map(|_| call(gateway.addr, chat_call("hello").field(field, value).bytes()).status);
-            statuses.filter(|status| *status == 200).count()
+            let admitted = statuses.filter(|status| *status == 200).count();
+            (admitted, usize::try_from(begun.elapsed().as_secs()).unwrap() + 1)
         };
         let one = admitted("Authorization", "Bearer sk-one");
         let two = admitted("x-api-key", "sk-two");
         let three = admitted("X-Service-Tenant-ID", favoured);
-        // A slow machine may earn a token or two while it asks.
-        assert!((2..=5).contains(&one) && (2..=5).contains(&two), "{one} and {two} of 14 with a burst of 2");
-        assert!((8..=11).contains(&three), "{three} of 14 with a burst of 8");
+        for ((admitted, earned), burst) in [(one, 2), (two, 2), (three, 8)] {
+            assert!((burst..=burst + earned).contains(&admitted), "{admitted} of 14 with a burst of {burst}");
+        }
     }
 
     fn a_head_over_its_bounds_is_refused(driver) {
