@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -23,8 +23,11 @@ use crate::boot::{self, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
 
-/// How long the record of the last call may take to become visible.
+/// How long the records of the calls may take to become visible. A call is recorded when its answer has left, which is a moment
+/// after its client has it.
 const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
+/// How often they are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Runs the demonstration.
 ///
@@ -45,8 +48,16 @@ pub(super) fn run(options: &DemoOptions) -> Result<ExitCode, StartError> {
     say(&format!("database       {}", place.database.display()));
     say("");
     let made: Vec<_> = calls::all().into_iter().map(|call| calls::make(addr, call)).collect();
-    gateway.store().flush(VISIBLE_WITHIN);
-    let complete = table::print(&made, |trace| gateway.store().trace(TenantId::DEFAULT, trace).ok().flatten());
+    let until = Instant::now() + VISIBLE_WITHIN;
+    let complete = table::print(&made, |trace| {
+        loop {
+            let recorded = gateway.store().trace(TenantId::DEFAULT, trace).ok().flatten();
+            if recorded.is_some() || Instant::now() >= until {
+                return recorded;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    });
     if options.once {
         let clean = gateway.stop();
         provider.stop();
