@@ -180,22 +180,27 @@ async fn tunnel(mut tcp: TcpStream, to: &Destination, proxy: &Proxy) -> io::Resu
     ask.extend_from_slice(b"\r\n");
     tcp.write_all(&ask).await?;
     let mut head = Vec::with_capacity(256);
+    // Interim answers count, too: they must not go on for ever.
+    let mut room = TUNNEL_HEAD_BYTES;
     loop {
-        if tcp.read_buf(&mut head).await? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the proxy closed the connection"));
-        }
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut answer = httparse::Response::new(&mut fields);
         let parsed = answer.parse(&head);
         let parsed = parsed.map_err(|error| io::Error::other(format!("the proxy's answer is not usable: {error}")))?;
         let httparse::Status::Complete(length) = parsed else {
-            if head.len() > TUNNEL_HEAD_BYTES {
+            if room == 0 {
                 return Err(io::Error::other("the proxy's answer is too long"));
             }
+            let read = (&mut tcp).take(room as u64).read_buf(&mut head).await?;
+            if read == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the proxy closed the connection"));
+            }
+            room -= read;
             continue;
         };
         let (status, reason) = (answer.code.unwrap_or(0), answer.reason.unwrap_or_default().to_owned());
         match status {
+            // The final answer may have come with it.
             100..200 => drop(head.drain(..length)),
             200..300 if head.len() == length => return Ok(tcp),
             // In TLS the client speaks first: whoever sends these bytes is not the destination.

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use weir_config::egress::UnusableProxy;
 
 /// A call without an answer. No message shows more of the URL than its host.
@@ -38,10 +40,12 @@ pub enum OutboundError {
         waiting_for: &'static str,
     },
     /// The answer's body is too large.
-    #[error("the answer of {to} is larger than {bytes_max} bytes")]
+    #[error("the answer of {to} ({status}) is larger than {bytes_max} bytes")]
     TooLarge {
         /// Where to.
         to: String,
+        /// What it said before that.
+        status: StatusCode,
         /// The bound.
         bytes_max: usize,
     },
@@ -59,7 +63,9 @@ impl OutboundError {
     /// Whether the same call may succeed later without anybody changing a setting.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Url(_) | Self::Proxy { .. } | Self::TooLarge { .. } => false,
+            Self::Url(_) | Self::Proxy { .. } => false,
+            // The page of a proxy that finds nobody behind it may be of any size.
+            Self::TooLarge { status, .. } => status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429),
             Self::Connect { .. } | Self::Deadline { .. } | Self::Broken { .. } => true,
         }
     }

@@ -42,11 +42,13 @@ pub struct Limits {
     pub total: Duration,
     /// Bytes of the answer's body.
     pub answer_bytes: usize,
+    /// A larger body is cut there instead of being an error: for calls of which only the answer's status is asked.
+    pub cut: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { total: Duration::from_secs(30), answer_bytes: 64 * 1024 }
+        Self { total: Duration::from_secs(30), answer_bytes: 64 * 1024, cut: false }
     }
 }
 
@@ -95,7 +97,7 @@ pub struct Answer {
     pub status: StatusCode,
     /// The header fields.
     pub fields: HeaderMap,
-    /// The whole body.
+    /// The body: whole, or as much of it as [`Limits::cut`] leaves.
     pub body: Bytes,
 }
 
@@ -135,7 +137,7 @@ impl Client {
         let whole = async {
             let answer = self.pooled.request(request).await.map_err(|error| OutboundError::of(&to, &error))?;
             begun = true;
-            read(answer, limits.answer_bytes, &to).await
+            read(answer, limits, &to).await
         };
         let outcome = tokio::time::timeout(limits.total, whole).await;
         outcome.unwrap_or_else(|_| {
@@ -159,16 +161,22 @@ impl Client {
     }
 }
 
-/// Reads the body to its end, and no further than `bytes_max`.
-async fn read(answer: Response<Incoming>, bytes_max: usize, to: &str) -> Result<Answer, OutboundError> {
+/// Reads the body to its end, and no further than the bound.
+async fn read(answer: Response<Incoming>, limits: Limits, to: &str) -> Result<Answer, OutboundError> {
+    let bytes_max = limits.answer_bytes;
     let (head, mut incoming) = answer.into_parts();
     let mut body = BytesMut::new();
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| OutboundError::broken(to, &error))?;
         let Ok(piece) = frame.into_data() else { continue };
-        if body.len() + piece.len() > bytes_max {
+        let room = bytes_max - body.len();
+        if piece.len() > room {
             // Dropped in the middle of a body, the connection is not used again.
-            return Err(OutboundError::TooLarge { to: to.to_owned(), bytes_max });
+            if limits.cut {
+                body.extend_from_slice(piece.get(..room).unwrap_or_default());
+                break;
+            }
+            return Err(OutboundError::TooLarge { to: to.to_owned(), status: head.status, bytes_max });
         }
         body.extend_from_slice(&piece);
     }

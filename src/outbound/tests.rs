@@ -13,7 +13,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
 
-const LIMITS: Limits = Limits { total: Duration::from_secs(10), answer_bytes: 1_000 };
+const LIMITS: Limits = Limits { total: Duration::from_secs(10), answer_bytes: 1_000, cut: false };
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 fn data(name: &str) -> String {
@@ -97,10 +97,15 @@ fn secure_receiver() -> (SocketAddr, Seen) {
 
 /// A proxy that tunnels to `to`, whatever it is asked for.
 fn tunnelling_proxy(to: SocketAddr) -> (SocketAddr, Seen) {
+    proxy_saying("HTTP/1.1 200 Connection established\r\n\r\n", to)
+}
+
+/// The same with this answer.
+fn proxy_saying(answer: &'static str, to: SocketAddr) -> (SocketAddr, Seen) {
     listen(move |mut client, note| {
         note(head(&mut client).unwrap());
         let mut server = TcpStream::connect(to).unwrap();
-        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").unwrap();
+        client.write_all(answer.as_bytes()).unwrap();
         let (mut from, mut back) = (client.try_clone().unwrap(), server.try_clone().unwrap());
         std::thread::spawn(move || drop(std::io::copy(&mut from, &mut back)));
         drop(std::io::copy(&mut server, &mut client));
@@ -176,6 +181,18 @@ fn an_answer_beyond_the_bound_is_given_up() {
         let error = send(&client(&[]), get(&format!("http://{addr}/")), LIMITS).unwrap_err();
         assert!(matches!(error, OutboundError::TooLarge { bytes_max: 1_000, .. }), "{error}");
         assert!(!error.is_transient());
+        let answer = send(&client(&[]), get(&format!("http://{addr}/")), Limits { cut: true, ..LIMITS }).unwrap();
+        assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 1_000), "the status is all that was asked for");
+    }
+}
+
+#[test]
+fn a_page_that_says_at_length_that_nobody_is_there_may_be_another_one_later() {
+    for (status, transient) in [("503 Nobody", true), ("429 Slowly", true), ("404 No", false), ("200 OK", false)] {
+        let page = format!("HTTP/1.1 {status}\r\nContent-Length: 2000\r\n\r\n{}", "x".repeat(2_000));
+        let (addr, _) = receiver(page.leak());
+        let error = send(&client(&[]), get(&format!("http://{addr}/")), LIMITS).unwrap_err();
+        assert_eq!(error.is_transient(), transient, "{error}");
     }
 }
 
@@ -192,6 +209,21 @@ fn the_proxy_tunnels_to_https_and_its_credential_stays_with_it() {
     assert_eq!(*asked.lock().unwrap(), [[connect]]);
     let head = seen.lock().unwrap()[0][0].to_ascii_lowercase();
     assert!(head.starts_with("get /x http/1.1\r\n") && !head.contains("proxy-authorization"), "{head}");
+}
+
+#[test]
+fn interim_answers_of_a_proxy_are_passed_over_and_bounded() {
+    let (addr, _) = secure_receiver();
+    let url = format!("https://localhost:{}/x", addr.port());
+    let asked = |answer: &'static str| {
+        let (proxy, _) = proxy_saying(answer, addr);
+        let client = client(&[("HTTPS_PROXY", &format!("http://{proxy}")), ("SSL_CERT_FILE", &data("ca.pem"))]);
+        send(&client, get(&url), LIMITS)
+    };
+    let answer = asked("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
+    assert_eq!(answer.unwrap().status.as_u16(), 200);
+    let error = asked("HTTP/1.1 100 Continue\r\n\r\n".repeat(1_000).leak()).unwrap_err();
+    assert!(error.to_string().contains("the proxy's answer is too long"), "{error}");
 }
 
 #[test]

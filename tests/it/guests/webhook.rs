@@ -26,7 +26,7 @@ impl Consumer for Webhook {
 
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
         let ids: Vec<String> = batch.iter().map(|span| span.trace_id.to_string()).collect();
-        let limits = Limits { total: Duration::from_secs(20), ..Limits::default() };
+        let limits = Limits { total: Duration::from_secs(20), cut: true, ..Limits::default() };
         let answer = self.client.send(Call::post(&self.url, "text/plain", ids.join("\n"))?, limits).await?;
         let reason = format!("the receiver answered {}", answer.status);
         match answer.status.as_u16() {
