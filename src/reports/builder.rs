@@ -2,8 +2,10 @@
 //!
 //! The spans of the period are read in short reads one after another, so that a report neither holds a snapshot for
 //! long nor takes more memory than one span at a time. No lock is held while the store is read. A report that was pending when
-//! the process ended is built after the next start.
+//! the process ended is built after the next start. One whose building panics has failed and says so: it would be the next one
+//! again, and the others would wait behind it for ever.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -43,7 +45,10 @@ impl ReportBuilder {
     /// Over this store. `on_thread` is called first on each thread that builds: the work can wait, and how a thread is made to give
     /// way is not decided here.
     pub fn new<S: ReportBook + AuditLog>(store: Arc<S>, on_thread: fn()) -> Arc<Self> {
-        let (reports, audit) = (Arc::clone(&store) as Arc<dyn ReportBook>, store as Arc<dyn AuditLog>);
+        Self::over(Arc::clone(&store) as Arc<dyn ReportBook>, store, on_thread)
+    }
+
+    pub(super) fn over(reports: Arc<dyn ReportBook>, audit: Arc<dyn AuditLog>, on_thread: fn()) -> Arc<Self> {
         let (thread, closing) = (Mutex::default(), AtomicBool::new(false));
         Arc::new(Self { reports, audit, thread, closing, on_thread })
     }
@@ -64,6 +69,7 @@ impl ReportBuilder {
         }
         let (builder, on_thread) = (Arc::downgrade(self), self.on_thread);
         let started = std::thread::Builder::new().name("weir-reports".to_owned()).spawn(move || {
+            let _ends = Ends(&builder);
             on_thread();
             build_all(&builder);
         });
@@ -77,6 +83,11 @@ impl ReportBuilder {
     /// Begins no further report; the one that is being built is built after the next start.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_running(&self) -> bool {
+        self.thread.lock().running
     }
 
     fn is_closing(&self) -> bool {
@@ -157,6 +168,19 @@ fn is_transient<T>(result: &Result<T, ReadError>) -> bool {
     matches!(result, Err(ReadError::Busy { .. } | ReadError::TimedOut { .. }))
 }
 
+/// The thread that builds. One that a panic ends must not count as running: no report would ever be built again.
+struct Ends<'a>(&'a Weak<ReportBuilder>);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(builder) = self.0.upgrade()
+        {
+            builder.give_up("its thread panicked");
+        }
+    }
+}
+
 /// Builds what is pending, one after another.
 fn build_all(builder: &Weak<ReportBuilder>) {
     loop {
@@ -167,12 +191,18 @@ fn build_all(builder: &Weak<ReportBuilder>) {
             Ok(None) => return,
             Err(error) => return builder.give_up(&error.to_string()),
         };
-        let built = builder.build(&report).transpose();
-        // What the store was too busy for while it was being closed is built after the next start.
-        let Some(built) = built.filter(|built| !is_transient(built) || !builder.is_closing()) else {
-            return builder.give_up("the store is being closed");
+        let built = match catch_unwind(AssertUnwindSafe(|| builder.build(&report))) {
+            Ok(built) => {
+                // What the store was too busy for while it was being closed is built after the next start.
+                let built = built.transpose().filter(|built| !is_transient(built) || !builder.is_closing());
+                let Some(built) = built else { return builder.give_up("the store is being closed") };
+                built.map(|content| content.to_string()).map_err(|error| error.to_string())
+            }
+            Err(_) => {
+                tracing::error!(report = %report.id, "building a compliance report panicked; the report has failed");
+                Err("a bug in Weir ended the building of this report; see the log".to_owned())
+            }
         };
-        let built = built.map(|content| content.to_string()).map_err(|error| error.to_string());
         if let Err(error) = builder.reports.complete_report(report.tenant_id, report.id, built) {
             return builder.give_up(&error.to_string());
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,10 +11,12 @@ use tempfile::TempDir;
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Operation, Provider, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::audit::AuditEvent;
+use weir_storage::query::{Page, Paged};
 use weir_storage::record::SpanRecord;
-use weir_storage::reports::{ReportRecord, ReportStatus, ReportType};
+use weir_storage::reports::{EventsOfPeriod, ReportRecord, ReportStatus, ReportType, SpanPlace};
 use weir_storage::{
-    AuditLog as _, Backend, BatchOutcome, ReportBook as _, SpanLog as _, Store, StoreObserver, StoreOptions,
+    AuditLog as _, Backend, BatchOutcome, NotWritten, ReadError, ReportBook, SpanLog as _, Store, StoreObserver,
+    StoreOptions,
 };
 
 use super::ReportBuilder;
@@ -263,4 +266,81 @@ fn a_report_can_be_asked_for_at_the_last_looks_for_another_one_and_none_is_misse
     });
     assert!(is_complete(&store, tenant(2), another));
     *observer.deed.lock() = None;
+}
+
+/// A store of which one tenant's spans cannot be read without a panic, and neither can the next report while `broken`.
+struct Breaking {
+    store: Store,
+    tenant: TenantId,
+    broken: AtomicBool,
+}
+
+impl ReportBook for Breaking {
+    fn ask_report(
+        &self,
+        begin: bool,
+        tenant: TenantId,
+        report_type: ReportType,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Result<Option<ReportRecord>, NotWritten> {
+        self.store.ask_report(begin, tenant, report_type, start, end)
+    }
+
+    fn list_reports(&self, tenant: TenantId, page: Page) -> Result<Paged<ReportRecord>, ReadError> {
+        self.store.list_reports(tenant, page)
+    }
+
+    fn report(&self, tenant: TenantId, id: Uuid) -> Result<Option<ReportRecord>, ReadError> {
+        self.store.report(tenant, id)
+    }
+
+    fn pending_report(&self) -> Result<Option<(TenantId, Uuid)>, ReadError> {
+        assert!(!self.broken.swap(false, Ordering::SeqCst), "the whole store breaks");
+        self.store.pending_report()
+    }
+
+    fn complete_report(&self, tenant: TenantId, id: Uuid, built: Result<String, String>) -> Result<(), NotWritten> {
+        self.store.complete_report(tenant, id, built)
+    }
+
+    fn read_period(
+        &self,
+        tenant: TenantId,
+        place: &mut SpanPlace,
+        end: Timestamp,
+        slice: Duration,
+        take: &mut dyn FnMut(SpanRecord),
+    ) -> Result<bool, ReadError> {
+        assert_ne!(tenant, self.tenant, "this tenant's spans break the reader");
+        self.store.read_period(tenant, place, end, slice, take)
+    }
+
+    fn read_events(&self, events: &mut EventsOfPeriod, slice: Duration) -> Result<bool, ReadError> {
+        self.store.read_events(events, slice)
+    }
+}
+
+#[test]
+fn a_panic_costs_the_report_it_is_about_and_no_other() {
+    let store = memory();
+    let broken = AtomicBool::new(false);
+    let book = Arc::new(Breaking { store: store.clone(), tenant: tenant(1), broken });
+    let builder = ReportBuilder::over(Arc::clone(&book) as Arc<dyn ReportBook>, Arc::new(store.clone()), || {});
+    let ask = |whose| ask(&store, &builder, whose, ReportType::Soc2, at(0), at(10)).id;
+    let failed = built(&store, tenant(1), ask(tenant(1)));
+    assert_eq!(failed.status, ReportStatus::Failed);
+    assert!(failed.error.unwrap().contains("a bug in Weir"), "it says so");
+    assert_eq!(built(&store, tenant(2), ask(tenant(2))).status, ReportStatus::Complete);
+
+    // A thread that ends so leaves its place to another one.
+    wait_for("the thread's end", || !builder.is_running());
+    book.broken.store(true, Ordering::SeqCst);
+    let left = ask(tenant(2));
+    wait_for("its thread's end", || !book.broken.load(Ordering::SeqCst) && !builder.is_running());
+    assert_eq!(store.report(tenant(2), left).unwrap().unwrap().status, ReportStatus::Pending);
+    let next = ask(tenant(2));
+    for id in [left, next] {
+        assert_eq!(built(&store, tenant(2), id).status, ReportStatus::Complete);
+    }
 }
