@@ -113,6 +113,8 @@ pub struct Storage {
     pub auto_migrate: bool,
     /// `storage.retention_days` (ours): spans that started longer ago are removed; 0 keeps them.
     pub retention_days: u32,
+    /// `storage.text_retention_days` (ours): texts of spans that started longer ago are removed; 0 keeps them with their spans.
+    pub text_retention_days: u32,
     /// `storage.max_bytes` (ours): the oldest spans are removed while the database holds more; 0 is no bound, `None` is a
     /// bound taken from the free space at the start.
     pub max_bytes: Option<u64>,
@@ -378,6 +380,7 @@ impl Default for Settings {
                 database_path: PathBuf::from("service.db"),
                 auto_migrate: true,
                 retention_days: 0,
+                text_retention_days: 0,
                 max_bytes: None,
                 tenant_max_bytes: 0,
             },

@@ -84,6 +84,9 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
             .says("Records", "get_trace", "One trace with all its spans")
             .answers::<TraceRecord>(200, "The trace"),
+        Route::delete("/api/v1/traces/{trace_id}", ADMIN, traces::delete)
+            .says("Records", "delete_trace", "Delete a trace with its spans, actions and texts")
+            .content(204, "It is gone", None),
         Route::get("/api/v1/spans", VIEWER, spans::list)
             .says("Records", "list_spans", "Spans, newest first")
             .query(query::SPANS)

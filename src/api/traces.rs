@@ -1,11 +1,16 @@
-//! `/api/v1/traces`: the list and one trace.
+//! `/api/v1/traces`: the list, one trace, and its end.
 
+use std::collections::BTreeMap;
+
+use http::StatusCode;
 use weir_config::vocab::{Timestamp, TraceId};
+use weir_storage::audit::AuditEvent;
 
 use super::ask::Ask;
+use super::error::ErrorAnswer;
 use super::query;
 use super::route::Answer;
-use super::state::{Api, found, patiently, to_json};
+use super::state::{Api, found, nothing, patiently, to_json};
 
 /// A client that asks for a trace whose id is no older than this, in seconds, gets it as soon as it is committed.
 const FRESH_S: u64 = 2;
@@ -21,6 +26,27 @@ pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let tenant = ask.tenant()?;
     let read = || api.read(move |store| found("trace", store.spans.trace(tenant, trace)?));
     if is_fresh(trace, Timestamp::now()) { patiently(read).await } else { read().await }
+}
+
+pub(super) async fn delete(api: Api, ask: Ask) -> Answer {
+    let trace: TraceId = ask.id("trace_id")?;
+    let (tenant, actor) = (ask.tenant()?, ask.caller()?.actor().into_owned());
+    let by = AuditEvent {
+        tenant: Some(tenant),
+        actor,
+        action: "trace.delete".to_owned(),
+        target: Some(trace.to_string()),
+        detail: BTreeMap::new(),
+    };
+    api.write(move |store| {
+        if store.spans.delete_trace(tenant, trace, by)? {
+            Ok((StatusCode::NO_CONTENT, Vec::new()))
+        } else {
+            Err(ErrorAnswer::not_found("no trace with this id"))
+        }
+    })
+    .await
+    .map(|_| nothing())
 }
 
 /// Whether the id says that its trace began a moment ago (UUID v7).

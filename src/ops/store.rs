@@ -64,14 +64,15 @@ const PART_OF_FREE: (u64, u64) = (4, 5);
 /// How long records are kept, and how much room they may take. Without a word about it the database may grow into four fifths
 /// of what is free now: a disk that is full stops more than records.
 pub fn retention(storage: &Storage) -> Retention {
-    let days = u64::from(storage.retention_days);
+    let age = |days: u32| (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 60 * 60));
     let from_room = || {
         let room = room_beside(&storage.database_path).filter(|_| storage.profile == StorageProfile::Lite)?;
         Some(room.held.saturating_add(room.free / PART_OF_FREE.1 * PART_OF_FREE.0))
     };
     let max_bytes = storage.max_bytes.map_or_else(from_room, Some);
     Retention {
-        max_age: (days > 0).then(|| Duration::from_secs(days * 24 * 60 * 60)),
+        max_age: age(storage.retention_days),
+        text_max_age: age(storage.text_retention_days),
         max_bytes: max_bytes.filter(|bytes| *bytes > 0),
         tenant_max_bytes: Some(storage.tenant_max_bytes).filter(|bytes| *bytes > 0),
     }
@@ -156,7 +157,7 @@ mod tests {
         storage.max_bytes = Some(0);
         assert_eq!(retention(&storage), Retention::default());
         (storage.max_bytes, storage.tenant_max_bytes) = (Some(5), 7);
-        let set = Retention { max_age: None, max_bytes: Some(5), tenant_max_bytes: Some(7) };
+        let set = Retention { max_bytes: Some(5), tenant_max_bytes: Some(7), ..Retention::default() };
         assert_eq!(retention(&storage), set);
         (storage.max_bytes, storage.profile) = (None, StorageProfile::Memory);
         assert_eq!(retention(&storage).max_bytes, None, "the memory profile has a bound of its own");

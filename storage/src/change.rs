@@ -26,6 +26,12 @@ pub(crate) enum Change {
     },
     /// An action a client reported.
     AddAction(Box<ReportedAction>),
+    /// A piece of a trace; the first one writes `by`, and only where there is such a trace.
+    EraseTrace {
+        tenant: TenantId,
+        trace: TraceId,
+        by: Option<AuditEvent>,
+    },
     /// A tenant's records, not the tenant.
     EraseTenant(TenantId),
     CreateTenant {
@@ -103,6 +109,7 @@ impl Change {
             Self::InsertSpans { .. } => "insert_trace",
             Self::SaveCursor { .. } => "write_cursor",
             Self::AddAction(_) => "write_action",
+            Self::EraseTrace { .. } => "delete_trace",
             Self::EraseTenant(_) | Self::DeleteTenant { .. } => "delete_tenant",
             Self::CreateTenant { .. } | Self::UpdateTenant { .. } => "write_tenant",
             Self::IssueToken(_) | Self::ResetToken { .. } | Self::NoteTokenKey(_) => "write_token",
@@ -122,9 +129,9 @@ impl Change {
         )
     }
 
-    /// Whether it removes a tenant's records, whose texts are then to leave the log, too.
+    /// Whether it removes a trace or a tenant's records, whose texts are then to leave the log, too.
     pub(crate) fn removes_records(&self) -> bool {
-        matches!(self, Self::EraseTenant(_) | Self::DeleteTenant { .. })
+        matches!(self, Self::EraseTrace { .. } | Self::EraseTenant(_) | Self::DeleteTenant { .. })
     }
 
     /// About what it weighs, so that not too much is written in one transaction.

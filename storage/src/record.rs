@@ -98,6 +98,42 @@ pub struct SpanRecord {
     pub attributes: Attributes,
 }
 
+/// The tag of a span whose texts were removed before it, and its value.
+pub const TEXTS_REMOVED: (&str, &str) = ("texts_removed", "retention");
+
+impl SpanRecord {
+    /// Takes out whatever somebody said, or a tool: what is left tells who called what and when, what it cost, and what kind of
+    /// thing was found.
+    pub(crate) fn remove_texts(&mut self) {
+        (self.prompt, self.response) = (None, None);
+        self.parts = Vec::new();
+        self.attributes = Attributes::default();
+        self.security_findings.iter_mut().for_each(remove_quote);
+        self.events.iter_mut().for_each(|event| drop(event.data.remove("arguments")));
+        self.agent_actions.iter_mut().for_each(AgentAction::remove_texts);
+        self.tags.insert(Cow::Borrowed(TEXTS_REMOVED.0), TEXTS_REMOVED.1.to_owned());
+    }
+
+    /// Whether they were taken out.
+    pub(crate) fn has_lost_texts(&self) -> bool {
+        self.tags.get(TEXTS_REMOVED.0).is_some_and(|value| value == TEXTS_REMOVED.1)
+    }
+}
+
+impl AgentAction {
+    /// Takes out what it was done with and what came of it.
+    pub(crate) fn remove_texts(&mut self) {
+        (self.arguments, self.result) = (None, None);
+        self.metadata.clear();
+    }
+}
+
+/// A finding without the words it was found by.
+pub(crate) fn remove_quote(finding: &mut Finding) {
+    finding.evidence.clear();
+    (finding.part, finding.span) = (None, None);
+}
+
 /// Something that happened during a span.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpanEvent {

@@ -13,6 +13,8 @@ use weir_config::vocab::Timestamp;
 pub struct Retention {
     /// Spans that started longer ago are removed (`storage.retention_days`).
     pub max_age: Option<Duration>,
+    /// Texts of spans that started longer ago are removed, and their spans stay (`storage.text_retention_days`).
+    pub text_max_age: Option<Duration>,
     /// The oldest arrivals are removed while the database's pages in use hold more (`storage.max_bytes`).
     pub max_bytes: Option<u64>,
     /// A tenant's oldest spans are removed while its records take more (`storage.tenant_max_bytes`).
@@ -47,6 +49,7 @@ pub struct Space {
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
     max_age_us: AtomicU64,
+    text_max_age_us: AtomicU64,
     max_bytes: AtomicU64,
     tenant_max_bytes: AtomicU64,
     removed_for_database: AtomicU64,
@@ -65,8 +68,10 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 
 impl Policy {
     pub(crate) fn set(&self, retention: Retention) {
-        let micros = retention.max_age.map_or(0, |age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX).max(1));
-        self.max_age_us.store(micros, Ordering::Relaxed);
+        let micros =
+            |age: Option<Duration>| age.map_or(0, |age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX).max(1));
+        self.max_age_us.store(micros(retention.max_age), Ordering::Relaxed);
+        self.text_max_age_us.store(micros(retention.text_max_age), Ordering::Relaxed);
         self.max_bytes.store(retention.max_bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
         self.tenant_max_bytes.store(retention.tenant_max_bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
     }
@@ -114,6 +119,12 @@ impl Policy {
     /// Oldest start that is kept.
     pub(crate) fn keep_from_us(&self, now_us: i64) -> Option<i64> {
         let age = self.max_age_us.load(Ordering::Relaxed);
+        (age > 0).then(|| now_us.saturating_sub_unsigned(age))
+    }
+
+    /// Oldest start of a span that keeps its texts.
+    pub(crate) fn texts_from_us(&self, now_us: i64) -> Option<i64> {
+        let age = self.text_max_age_us.load(Ordering::Relaxed);
         (age > 0).then(|| now_us.saturating_sub_unsigned(age))
     }
 

@@ -121,6 +121,14 @@ pub trait SpanLog: Send + Sync + 'static {
     /// See [`ReadError`].
     fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError>;
 
+    /// Deletes a trace with its spans, actions and the texts that nothing else names; false when the tenant has none of that id.
+    /// None of it can be found when this returns; what lies in the log of the database leaves it soon after. A long trace goes in
+    /// pieces: where this fails, some of it may be gone. `by` is in the audit log by the commit of the first.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn delete_trace(&self, tenant: TenantId, trace: TraceId, by: AuditEvent) -> Result<bool, NotWritten>;
+
     /// Deletes a tenant's traces, actions, reports and spend. None of it can be found when this returns; what takes time to remove
     /// is removed soon after. The audit log stays.
     ///

@@ -225,6 +225,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(storage.retention_days, int),
     ),
     Setting::built(
+        "storage.text_retention_days",
+        Kind::Int { min: 0, max: 36_500 },
+        Literal::Int(0),
+        "Days the texts of a trace are kept after its start: what was said, asked of tools and quoted in findings. The rest of the \
+         trace stays as long as the other bounds let it; 0 keeps texts as long as their traces. Ours.",
+        set!(storage.text_retention_days, int),
+    ),
+    Setting::built(
         "storage.max_bytes",
         Kind::at_least(0),
         Literal::Null,

@@ -61,6 +61,7 @@ fn samples() -> Vec<Sample> {
         sample("storage.database_path", "/var/lib/x.db", |s| s.storage.database_path = "/var/lib/x.db".into()),
         sample("storage.auto_migrate", "false", |s| s.storage.auto_migrate = false),
         sample("storage.retention_days", "30", |s| s.storage.retention_days = 30),
+        sample("storage.text_retention_days", "7", |s| s.storage.text_retention_days = 7),
         sample("storage.max_bytes", "1073741824", |s| s.storage.max_bytes = Some(1_073_741_824)),
         sample("storage.tenant_max_bytes", "1048576", |s| s.storage.tenant_max_bytes = 1_048_576),
         sample("logging.level", "debug", |s| s.logging.filter = "debug".into()),

@@ -183,6 +183,15 @@ impl SpanLog for Fake {
         Err(self.refusal())
     }
 
+    fn delete_trace(
+        &self,
+        _tenant: TenantId,
+        _trace: TraceId,
+        _by: weir_storage::audit::AuditEvent,
+    ) -> Result<bool, NotWritten> {
+        Err(self.refusal())
+    }
+
     fn delete_tenant_data(&self, _tenant: TenantId) -> Result<(), NotWritten> {
         Err(self.refusal())
     }

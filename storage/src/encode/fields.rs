@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use weir_config::vocab::{ByteSpan, Finding, Severity, SpanId, Timestamp};
 
 use super::bytes::{Packer, Unpacker};
+use super::layout::{self, Laid, Layout};
 use super::{Columns, Damaged};
 use crate::record::{AgentAction, Attributes, SpanEvent, SpanRecord};
 
@@ -17,14 +18,17 @@ const TOKENS_ESTIMATED: u8 = 2;
 const MODEL_WITHIN: u8 = 4;
 /// Attributes stand behind all of that, each as its name and its JSON text.
 const ATTRIBUTES: u8 = 8;
+/// Where the texts lie stands behind even those, and the fields `prompt` and `response` are empty.
+const LAYOUT: u8 = 16;
 
-pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
+pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid: &Laid<'_>) {
     let model = span.model.as_ref().filter(|_| model_within);
     let flags = [
         (span.streaming, STREAMING),
         (span.tokens_estimated, TOKENS_ESTIMATED),
         (model.is_some(), MODEL_WITHIN),
         (!span.attributes.is_empty(), ATTRIBUTES),
+        (!laid.is_empty(), LAYOUT),
     ];
     to.byte(flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag));
     to.zigzag(span.end_time.micros() - span.start_time.micros());
@@ -37,8 +41,8 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
     to.optional(span.overhead_us, Packer::varint);
     to.optional(span.status_code, |to, status| to.varint(u64::from(status)));
     to.optional(span.estimated_cost_usd, Packer::float);
-    to.optional_text(span.prompt.as_deref());
-    to.optional_text(span.response.as_deref());
+    to.optional_text(None);
+    to.optional_text(None);
     to.optional_text(span.agent_id.as_deref());
     to.optional_text(span.error_type.as_deref());
     to.optional_text(span.error_message.as_deref());
@@ -74,6 +78,9 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool) {
             to.text(name);
             to.text(&value.to_string());
         }
+    }
+    if !laid.is_empty() {
+        layout::pack(to, laid, &span.security_findings);
     }
 }
 
@@ -138,11 +145,11 @@ pub(super) fn unpack_reported(from: &mut Unpacker<'_>) -> Result<(AgentAction, V
     Ok((unpack_action(from, start)?, from.list(|from| unpack_finding(from, start))?))
 }
 
-pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRecord, Damaged> {
+pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanRecord, Layout), Damaged> {
     let start = columns.start_time;
     let flags = from.byte()?;
     // Fields are evaluated in the order written, which is the order they were packed in.
-    Ok(SpanRecord {
+    let mut span = SpanRecord {
         streaming: flags & STREAMING != 0,
         tokens_estimated: flags & TOKENS_ESTIMATED != 0,
         end_time: after(start, from)?,
@@ -186,7 +193,10 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<SpanRe
         start_time: start,
         provider: columns.provider.into(),
         security_score: columns.score,
-    })
+    };
+    let layout =
+        if flags & LAYOUT == 0 { Layout::default() } else { layout::unpack(from, &mut span.security_findings)? };
+    Ok((span, layout))
 }
 
 fn attributes(from: &mut Unpacker<'_>) -> Result<Attributes, Damaged> {

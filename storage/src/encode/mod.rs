@@ -6,6 +6,11 @@
 mod bytes;
 mod fields;
 mod huffman;
+mod layout;
+mod pieces;
+
+pub(crate) use layout::{Entry, Laid, Layout, Lying, Stored};
+pub(crate) use pieces::{Joining, Piece, Read as ReadPiece, Side, divide, last_message};
 
 use bytes::{Packer, Unpacker, put_varint, take_varint};
 
@@ -19,6 +24,9 @@ const RAW: u8 = 0;
 const ZSTD: u8 = 1;
 /// Text in the fixed Huffman code.
 const HUFFMAN: u8 = 2;
+
+/// A shared text that is made of others, whose integers follow.
+const BRANCH: u8 = 3;
 
 /// Below this many bytes of text the fixed code is cheaper than zstd and nearly as small.
 const ZSTD_FROM: usize = 8 * 1024;
@@ -43,6 +51,32 @@ pub(crate) struct Encoder {
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
+/// Pieces of a text in the form they are compressed from.
+#[derive(Default)]
+pub(crate) struct Packed(Packer);
+
+impl Packed {
+    /// Packs these pieces in place of what was packed before; see [`Laid`] for `last`.
+    pub(crate) fn put(&mut self, pieces: &[Piece<'_>], last: &mut i64) {
+        self.0.clear();
+        pieces::pack(&mut self.0, pieces, last);
+    }
+
+    /// The packed form in two strings of bytes.
+    pub(crate) fn bytes(&self) -> (&[u8], &[u8]) {
+        (&self.0.head, &self.0.text)
+    }
+}
+
+/// What a text is compressed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    /// It is one of many that are written once and seldom read.
+    Cheap,
+    /// It is written once for many.
+    Small,
+}
+
 /// What a row's columns hold besides its body.
 pub(crate) struct Columns {
     pub(crate) trace_id: weir_config::vocab::TraceId,
@@ -55,18 +89,44 @@ pub(crate) struct Columns {
     pub(crate) score: Option<u8>,
 }
 
+impl Columns {
+    /// Those of a row of which only the body matters.
+    pub(crate) fn unknown() -> Self {
+        use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
+        Self {
+            trace_id: TraceId::from_bytes([0; 16]),
+            span_id: SpanId::from_bytes([0; 16]),
+            tenant_id: TenantId::DEFAULT,
+            start_time: Timestamp::from_micros(0),
+            provider: String::new(),
+            model: None,
+            operation: String::new(),
+            score: None,
+        }
+    }
+}
+
 impl Encoder {
-    /// The body of `span`, valid until the next call; the model is in it where its column cannot say it.
-    pub(crate) fn encode(&mut self, span: &SpanRecord, model_within: bool) -> Result<&[u8], TooLarge> {
-        self.body_of(|packer| fields::pack(packer, span, model_within))
+    /// The body of `span`, valid until the next call; the model is in it where its column cannot say it, its texts as `laid`
+    /// says.
+    pub(crate) fn encode(&mut self, span: &SpanRecord, model_within: bool, laid: &Laid<'_>) -> Result<&[u8], TooLarge> {
+        self.body_of(Code::Cheap, |packer| fields::pack(packer, span, model_within, laid))
+    }
+
+    /// A body that holds what has been packed by somebody else, valid until the next call.
+    pub(crate) fn encode_packed(&mut self, packed: &Packed) -> Result<&[u8], TooLarge> {
+        self.body_of(Code::Small, |packer| {
+            packer.head.extend_from_slice(&packed.0.head);
+            packer.text.extend_from_slice(&packed.0.text);
+        })
     }
 
     /// The body of an agent action and of what was found in it, valid until the next call.
     pub(crate) fn encode_action(&mut self, action: &AgentAction, findings: &[Finding]) -> Result<&[u8], TooLarge> {
-        self.body_of(|packer| fields::pack_reported(packer, action, findings))
+        self.body_of(Code::Cheap, |packer| fields::pack_reported(packer, action, findings))
     }
 
-    fn body_of(&mut self, pack: impl FnOnce(&mut Packer)) -> Result<&[u8], TooLarge> {
+    fn body_of(&mut self, code: Code, pack: impl FnOnce(&mut Packer)) -> Result<&[u8], TooLarge> {
         self.packer.clear();
         pack(&mut self.packer);
         let Self { packer: Packer { head, text }, body, zstd } = self;
@@ -81,7 +141,7 @@ impl Encoder {
         let text_at = body.len();
 
         let mut format = RAW;
-        if text.len() < ZSTD_FROM {
+        if code == Code::Cheap && text.len() < ZSTD_FROM {
             huffman::encode(text, body);
             format = HUFFMAN;
         }
@@ -115,9 +175,22 @@ fn deflate(zstd: &mut Option<zstd::bulk::Compressor<'static>>, text: &[u8]) -> O
     zstd.as_mut()?.compress(text).ok()
 }
 
-/// Puts a record together again.
-pub(crate) fn decode(columns: Columns, body: &[u8]) -> Result<SpanRecord, Damaged> {
+/// Puts a record together again, but for the texts that its layout names.
+pub(crate) fn decode(columns: Columns, body: &[u8]) -> Result<(SpanRecord, Layout), Damaged> {
     open(body, |unpacker| fields::unpack(unpacker, columns))
+}
+
+/// Reads a shared text.
+pub(crate) fn decode_stored(body: &[u8]) -> Result<Stored, Damaged> {
+    match body.split_first() {
+        Some((&BRANCH, rest)) => layout::branch(rest).map(Stored::Branch),
+        _ => open(body, pieces::unpack).map(Stored::Leaf),
+    }
+}
+
+/// The body of a shared text that is made of others.
+pub(crate) fn encode_branch(children: &[i64]) -> Vec<u8> {
+    layout::put_branch(vec![BRANCH], children)
 }
 
 /// Puts an agent action together again.

@@ -20,7 +20,7 @@ use crate::encode;
 use crate::error::ReadError;
 use crate::query::SpanFilter;
 use crate::queue::{weigh_action, weigh_finding};
-use crate::record::SpanRecord;
+use crate::record::{SpanRecord, remove_quote};
 use crate::writer::WriteError;
 
 /// Actions a span takes: they are shown with it, so their number bounds what reading one span costs.
@@ -81,6 +81,15 @@ impl Tx<'_> {
 
     fn add_action(&mut self, owner: &Owner, reported: &ReportedAction) -> Result<(), WriteError> {
         let ReportedAction { action, findings, .. } = reported;
+        let (mut bare, mut unquoted);
+        let (action, findings) = if self.texts_from_us.is_some_and(|from_us| owner.start_us < from_us) {
+            (bare, unquoted) = (action.clone(), findings.clone());
+            bare.remove_texts();
+            unquoted.iter_mut().for_each(remove_quote);
+            (&bare, &unquoted)
+        } else {
+            (action, findings)
+        };
         let present: i64 = self
             .conn
             .prepare_cached("SELECT count(*) FROM actions WHERE span = ?1")?
@@ -128,7 +137,7 @@ impl Tx<'_> {
 
     /// The span counts under another score from now on.
     fn raise(&mut self, owner: &Owner, score: i64) -> Result<(), WriteError> {
-        let weight = with_actions(self.conn, owner.row, read::weight_of_row(self.conn, owner.row)?)?;
+        let weight = with_actions(self.conn, owner.row, read::weight_of_row(self.conn, owner.row)?.0)?;
         let traces = i64::from(owner.is_first);
         self.conn.prepare_cached("UPDATE spans SET score = ?2 WHERE id = ?1")?.execute((owner.row, score))?;
         let raised = Key { score, ..owner.key };

@@ -12,6 +12,7 @@ impl Tx<'_> {
             Change::InsertSpans { spans, .. } => rows::put_all(self, spans.iter())?.into(),
             Change::SaveCursor { consumer, at } => self.save_cursor(consumer, *at)?.into(),
             Change::AddAction(reported) => self.add_reported(reported)?.into(),
+            Change::EraseTrace { tenant, trace, by } => self.erase_trace(*tenant, *trace, by.as_ref())?.into(),
             Change::EraseTenant(tenant) => self.forget_tenant(*tenant)?.into(),
             Change::CreateTenant { new, by } => self.create_tenant(new, by)?.into(),
             Change::UpdateTenant { id, change, by } => self.update_tenant(*id, change, by)?.into(),

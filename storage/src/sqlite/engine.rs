@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ffi};
+use weir_config::vocab::Timestamp;
 
 use super::eviction::Eviction;
 use super::file_id::{self, FileId};
@@ -11,6 +12,7 @@ use super::home::Home;
 use super::intern::Interner;
 use super::reserve::Reserve;
 use super::tallies::Tallies;
+use super::texts::Texts;
 use super::tx::Tx;
 use super::{migrate, open, rows};
 use crate::encode::Encoder;
@@ -47,6 +49,7 @@ pub(crate) struct SqliteEngine {
     encoder: Encoder,
     interner: Interner,
     tallies: Tallies,
+    texts: Texts,
     pub(super) page_bytes: i64,
     batches: u32,
     /// The file `conn` was opened on.
@@ -64,6 +67,8 @@ pub(crate) struct SqliteEngine {
     pub(super) reserve: Reserve,
     /// When rows past their age were last looked for, and none was found.
     pub(super) aged_looked: Option<Instant>,
+    /// The same for texts past theirs.
+    pub(super) texts_looked: Option<Instant>,
     /// Bytes that may still be written before the bound is looked at again; nothing when other things than spans were written.
     pub(super) headroom: i64,
     /// Bytes of spans written since the log's size was last looked at.
@@ -102,6 +107,7 @@ impl SqliteEngine {
             encoder: Encoder::default(),
             interner: Interner::default(),
             tallies: Tallies::default(),
+            texts: Texts::default(),
             page_bytes,
             batches: 0,
             file: file_id::now(home),
@@ -112,6 +118,7 @@ impl SqliteEngine {
             policy,
             reserve: Reserve::beside(path),
             aged_looked: None,
+            texts_looked: None,
             headroom: 0,
             written_since_look: 0,
             beyond_told: false,
@@ -134,12 +141,13 @@ impl SqliteEngine {
             self.suspect = true;
             return Err(WriteError::Store("the database file was removed or replaced".to_owned()));
         }
-        let Self { home, conn, encoder, interner, tallies, .. } = self;
+        let Self { home, conn, encoder, interner, tallies, texts, policy, .. } = self;
         let _alone = home.alone();
         let Some(open) = conn.as_ref() else {
             return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CANTOPEN), None).into());
         };
-        let mut tx = Tx { conn: open, encoder, interner, tallies };
+        let texts_from_us = policy.texts_from_us(Timestamp::now().micros());
+        let mut tx = Tx { conn: open, encoder, interner, tallies, texts, texts_from_us };
         let result =
             begin(open).and_then(|()| Ok(tx.interner.catch_up(open)?)).and_then(|()| change(&mut tx)).and_then(|()| {
                 tx.tallies.store(open)?;
@@ -149,6 +157,7 @@ impl SqliteEngine {
         let Err(error) = result else { return Ok(()) };
         // A name may have been added by the transaction that is now undone.
         self.interner.forget();
+        self.texts.forget();
         if let Some(open) = conn.as_ref()
             && !open.is_autocommit()
             && open.execute_batch("ROLLBACK").is_err()
@@ -300,6 +309,7 @@ impl Engine for SqliteEngine {
                     Err(WriteError::Row(_)) => {
                         tx.conn.prepare_cached("ROLLBACK TO change")?.execute([])?;
                         tx.interner.forget();
+                        tx.texts.forget();
                     }
                     Err(error) => return Err(error),
                 }
@@ -320,6 +330,7 @@ impl Engine for SqliteEngine {
         self.conn = None;
         self.headroom = 0;
         self.interner.forget();
+        self.texts.forget();
         self.tallies.forget();
         let failed = |error: OpenError| WriteError::Store(error.to_string());
         let moved = file_id::now(&self.home) != self.file;

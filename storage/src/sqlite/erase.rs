@@ -6,15 +6,17 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
-use weir_config::vocab::{TenantId, Timestamp};
+use rusqlite::{Connection, OptionalExtension, ToSql};
+use weir_config::vocab::{TenantId, Timestamp, TraceId};
 
 use super::action_sums::{self, Removed};
 use super::actions;
 use super::intern::find_tenant;
 use super::read;
 use super::tallies::{Key, Weight};
+use super::texts;
 use super::tx::Tx;
+use crate::audit::AuditEvent;
 use crate::writer::WriteError;
 
 /// Spans taken out in one transaction.
@@ -100,27 +102,42 @@ fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Resu
 impl Tx<'_> {
     /// Takes out some of the oldest arrivals, or of their actions, of about so many bytes.
     pub(super) fn erase_oldest(&mut self, bytes: i64) -> Result<Erased, WriteError> {
-        self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
+        self.erase("SELECT id FROM spans ORDER BY id LIMIT ?1", &[&BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
     }
 
     /// Takes out some of a tenant's oldest spans, or of their actions, of about so many bytes.
     pub(super) fn erase_oldest_of(&mut self, tenant: i64, bytes: i64) -> Result<Erased, WriteError> {
-        self.erase(OLDEST_OF_TENANT, &[tenant, i64::MAX, BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
+        self.erase(OLDEST_OF_TENANT, &[&tenant, &i64::MAX, &BATCH_ROWS], Room::of(bytes.min(BATCH_BYTES)))
     }
 
     /// Takes out some of a tenant's spans that started before `start_us`.
     pub(super) fn erase_before(&mut self, tenant: i64, start_us: i64) -> Result<Erased, WriteError> {
-        self.erase(OLDEST_OF_TENANT, &[tenant, start_us, BATCH_ROWS], Room::of_a_piece())
+        self.erase(OLDEST_OF_TENANT, &[&tenant, &start_us, &BATCH_ROWS], Room::of_a_piece())
     }
 
-    fn erase(&mut self, select: &str, values: &[i64], mut room: Room) -> Result<Erased, WriteError> {
+    /// Takes out some spans of a trace; false when there was none. What is erased is written down with the first of them.
+    pub(super) fn erase_trace(
+        &mut self,
+        tenant: TenantId,
+        trace: TraceId,
+        by: Option<&AuditEvent>,
+    ) -> Result<bool, WriteError> {
+        let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(false) };
+        let select = "SELECT id FROM spans INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 LIMIT ?3";
+        let values: [&dyn ToSql; 3] = [&tenant, &trace.as_bytes().as_slice(), &BATCH_ROWS];
+        let found = self.erase(select, &values, Room::of_a_piece())?.looked > 0;
+        if let Some(by) = by.filter(|_| found) {
+            self.audit(by)?;
+        }
+        Ok(found)
+    }
+
+    fn erase(&mut self, select: &str, values: &[&dyn ToSql], mut room: Room) -> Result<Erased, WriteError> {
         let bytes = room.bytes;
         let mut spans = 0;
         let conn = self.conn;
-        let ids: Vec<i64> = conn
-            .prepare_cached(select)?
-            .query_map(params_from_iter(values), |row| row.get(0))?
-            .collect::<Result<_, _>>()?;
+        let ids: Vec<i64> =
+            conn.prepare_cached(select)?.query_map(values, |row| row.get(0))?.collect::<Result<_, _>>()?;
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
         let mut gone = None;
         for id in &ids {
@@ -138,7 +155,8 @@ impl Tx<'_> {
                 self.tallies.take_weight(key, start_us, &taken.weight);
                 break;
             }
-            let mut weight = read::weight_of_row(conn, *id)?;
+            let (mut weight, nodes) = read::weight_of_row(conn, *id)?;
+            texts::release(conn, &nodes)?;
             room.bytes -= weight.bytes;
             weight.findings += taken.weight.findings;
             weight.bytes += taken.weight.bytes;
@@ -146,6 +164,8 @@ impl Tx<'_> {
             gone = gone.max(Some(*id));
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
             spans += 1;
+            // What it was the last one to name goes with it, so that a piece is as large as it is meant to be.
+            room.bytes -= texts::sweep_all(conn, room.bytes)?;
             if ord == 0 {
                 beheaded.insert((key.tenant, trace_id));
             }
@@ -191,7 +211,9 @@ impl Tx<'_> {
         if let Some(found) = found {
             // No longer 16 bytes, so no tenant's; the number keeps it unique however often a tenant is deleted.
             let tombstone = [tenant.as_bytes().as_slice(), &found.to_be_bytes()].concat();
-            self.conn.prepare_cached("UPDATE tenants SET uuid = ?2 WHERE id = ?1")?.execute((found, tombstone))?;
+            self.conn
+                .prepare_cached("UPDATE tenants SET uuid = ?2, text_key = NULL WHERE id = ?1")?
+                .execute((found, tombstone))?;
             self.conn.prepare_cached("INSERT INTO erasures (tenant) VALUES (?1)")?.execute([found])?;
         }
         self.interner.forget();
@@ -210,13 +232,20 @@ impl Tx<'_> {
             if room.bytes <= 0 || !take_actions(conn, *id, &mut room)?.all {
                 break;
             }
-            let sql = "DELETE FROM spans WHERE id = ?1 RETURNING length(body)";
-            let bytes: i64 = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0))?;
-            room.bytes -= bytes;
+            let (weight, nodes) = read::weight_of_row(conn, *id)?;
+            texts::release(conn, &nodes)?;
+            conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
+            room.bytes -= weight.bytes;
+            room.bytes -= texts::sweep_all(conn, room.bytes)?;
             gone = gone.max(Some(*id));
         }
         self.note_gone(gone)?;
         Ok(!ids.is_empty())
+    }
+
+    /// Takes out some shared texts that nobody names; how many bytes they took.
+    pub(super) fn erase_texts(&mut self) -> Result<i64, WriteError> {
+        texts::sweep(self.conn, BATCH_BYTES)
     }
 
     /// Takes out some names that nothing refers to; how many.
@@ -255,7 +284,7 @@ impl Tx<'_> {
             return Ok(true);
         }
         // Its actions went with the spans they belong to.
-        for table in ["reports", "tallies", "erasures"] {
+        for table in ["reports", "tallies", "text_sums", "text_ages", "erasures"] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
         }
         Ok(true)

@@ -25,6 +25,7 @@ const LINE_BYTES: i64 = 512;
 const OVERHEADS: [i64; 3] = [SPAN_OVERHEAD_BYTES, SUM_BYTES, LINE_BYTES];
 /// What each tenant that has spans holds, given [`OVERHEADS`]. A tenant's last place in the audit log is how many lines it has.
 const HELD: &str = "SELECT y.tenant, sum(y.bytes) + ?1 * sum(y.spans) + ?2 * count(*) \
+    + ifnull((SELECT bytes FROM text_sums WHERE tenant = y.tenant), 0) \
     + ?3 * (SELECT ifnull(max(nth), 0) FROM audit WHERE tenant = t.uuid) AS held \
     FROM tallies y JOIN tenants t ON t.id = y.tenant WHERE length(t.uuid) = 16 GROUP BY y.tenant HAVING sum(y.spans) > 0";
 /// Between looks for a tenant over its bound, when the last found none.
@@ -33,6 +34,8 @@ const SHARES_EVERY: Duration = Duration::from_millis(250);
 const PIECES_MAX: u32 = 8;
 /// A piece is at most this part of the free room, because removing writes to the log first.
 const ROOM_PART: i64 = 4;
+/// In memory it is at most this part of the bound.
+const MEMORY_PART: usize = 16;
 /// A piece is never smaller than this.
 const PIECE_BYTES_MIN: i64 = 64 * 1024;
 
@@ -56,7 +59,7 @@ impl SqliteEngine {
             if !self.is_over() {
                 break;
             }
-            match self.erase_deleted().and_then(|erased| Ok(erased || self.erase_excess()?)) {
+            match self.erase_deleted().and_then(|erased| Ok(erased || self.erase_texts()? || self.erase_excess()?)) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -190,8 +193,9 @@ impl SqliteEngine {
 
     /// Bytes one piece removes at most.
     fn piece_bytes(&self) -> i64 {
-        if !self.home.is_file() {
-            return i64::MAX;
+        if let Home::Memory(shared) = &self.home {
+            // A store that is small is not to lose all it has in one piece.
+            return i64::try_from(shared.bytes_max / MEMORY_PART).unwrap_or(i64::MAX).max(PIECE_BYTES_MIN);
         }
         let room = i64::try_from(self.reserve.room()).unwrap_or(i64::MAX);
         (room / ROOM_PART).max(PIECE_BYTES_MIN)
@@ -200,7 +204,8 @@ impl SqliteEngine {
     /// What spans and their actions take, indexes included; rather too much than too little.
     fn span_bytes(&self) -> Result<i64, WriteError> {
         let Some(conn) = self.conn.as_ref() else { return Ok(0) };
-        let sql = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) + ?2 * count(*) FROM tallies";
+        let sql = "SELECT ifnull(sum(bytes), 0) + ?1 * ifnull(sum(spans), 0) + ?2 * count(*) \
+            + (SELECT ifnull(sum(bytes), 0) FROM text_sums) FROM tallies";
         Ok(conn.prepare_cached(sql)?.query_row([SPAN_OVERHEAD_BYTES, SUM_BYTES], |row| row.get(0))?)
     }
 }

@@ -8,6 +8,7 @@ use weir_config::vocab::Timestamp;
 
 use super::engine::SqliteEngine;
 use super::erase::{self, BATCH_ROWS};
+use super::texts;
 use crate::writer::WriteError;
 
 /// Between looks for rows past their age.
@@ -26,9 +27,11 @@ impl SqliteEngine {
             self.reserve.restore();
         }
         Ok(self.erase_deleted()?
+            || self.erase_texts()?
             || self.erase_names()?
             || self.purge_log()
             || self.erase_aged()?
+            || self.remove_aged_texts()?
             || self.erase_excess()?
             || self.erase_over_share()?
             || self.give_back()?)
@@ -46,6 +49,16 @@ impl SqliteEngine {
         })?;
         self.purge_due = true;
         Ok(more)
+    }
+
+    /// Takes out shared texts that nobody names any more.
+    pub(super) fn erase_texts(&mut self) -> Result<bool, WriteError> {
+        let Some(conn) = self.conn.as_ref() else { return Ok(false) };
+        if !texts::any_idle(conn)? {
+            return Ok(false);
+        }
+        self.transact(|tx| tx.erase_texts().map(|_| ()))?;
+        Ok(true)
     }
 
     /// Takes out names that nothing refers to any more; their texts leave the log, too.
@@ -99,6 +112,7 @@ impl SqliteEngine {
             return Ok(reports > 0);
         };
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;
+        self.purge_due = true;
         Ok(true)
     }
 

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 12] = [
+const MIGRATIONS: [Migration; 13] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -34,6 +34,7 @@ const MIGRATIONS: [Migration; 12] = [
     Migration { name: "audit_count", sql: include_str!("../schema/0010_audit_count.sql") },
     Migration { name: "names_gone", sql: include_str!("../schema/0011_names_gone.sql") },
     Migration { name: "cursors", sql: include_str!("../schema/0012_cursors.sql") },
+    Migration { name: "texts", sql: include_str!("../schema/0013_texts.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

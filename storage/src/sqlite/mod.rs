@@ -33,6 +33,8 @@ mod spend;
 mod stats;
 mod tallies;
 mod tenants;
+mod text_ages;
+mod texts;
 mod tx;
 
 pub(crate) use chain::Auditor;

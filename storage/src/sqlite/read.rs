@@ -13,7 +13,7 @@ use super::paging::List;
 use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
 use super::tallies::Weight;
-use super::{action_sums, actions};
+use super::{action_sums, actions, texts};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
@@ -90,17 +90,20 @@ pub(super) struct Reading<'a> {
     of: Option<i64>,
     pub(super) bytes: usize,
     bytes_max: usize,
+    /// Whether the texts are wanted, too.
+    pub(super) texts: bool,
 }
 
 impl<'a> Reading<'a> {
     fn of(conn: &'a Snapshot<'_>, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
         let has_actions = action_sums::any(conn, tenant_int)?;
-        Ok(Self { conn, tenant, has_actions, of: Some(tenant_int), bytes: 0, bytes_max: ANSWER_BYTES_MAX })
+        Ok(Self { conn, tenant, has_actions, of: Some(tenant_int), bytes: 0, bytes_max: ANSWER_BYTES_MAX, texts: true })
     }
 
     /// For rows of any tenant, each weighed alone; see [`Reading::of_tenant`].
     pub(super) fn of_all(conn: &'a Snapshot<'_>) -> Self {
-        Self { conn, tenant: TenantId::DEFAULT, has_actions: false, of: None, bytes: 0, bytes_max: REPORTED_BYTES_MAX }
+        let (bytes_max, texts) = (REPORTED_BYTES_MAX, true);
+        Self { conn, tenant: TenantId::DEFAULT, has_actions: false, of: None, bytes: 0, bytes_max, texts }
     }
 
     /// The next row is this tenant's.
@@ -128,8 +131,11 @@ impl<'a> Reading<'a> {
             score: row.get(7)?,
         };
         let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
-        let mut span = encode::decode(columns, body).map_err(|_| damaged())?;
+        let (mut span, layout) = encode::decode(columns, body).map_err(|_| damaged())?;
         self.charge(weigh(&span))?;
+        if self.texts {
+            texts::fill(self.conn, id, layout, &mut span, &mut |bytes| self.charge(bytes))?;
+        }
         if self.has_actions {
             actions::join(self.conn, id, &mut span, |bytes| self.charge(bytes))?;
         }
@@ -200,24 +206,15 @@ pub(super) fn unless_full<T>(read: Result<T, Stop>, at: usize, page: &mut Page) 
     }
 }
 
-/// What a row counts for in the running sums, its actions left out.
-pub(super) fn weight_of_row(conn: &Connection, id: i64) -> Result<Weight, WriteError> {
+/// What a row counts for in the running sums, its actions left out, and the shared texts it names.
+pub(super) fn weight_of_row(conn: &Connection, id: i64) -> Result<(Weight, Vec<i64>), WriteError> {
     let mut statement = conn.prepare_cached("SELECT body FROM spans WHERE id = ?1")?;
     let mut rows = statement.query([id])?;
-    let Some(row) = rows.next()? else { return Ok(Weight::default()) };
+    let Some(row) = rows.next()? else { return Ok(Default::default()) };
     let body = row.get_ref(0)?.as_blob().unwrap_or_default();
-    let columns = Columns {
-        trace_id: TraceId::from_bytes([0; 16]),
-        span_id: SpanId::from_bytes([0; 16]),
-        tenant_id: TenantId::DEFAULT,
-        start_time: Timestamp::from_micros(0),
-        provider: String::new(),
-        model: None,
-        operation: String::new(),
-        score: None,
-    };
     // A damaged body has no weight: what cannot be read must not stop it from being taken out.
-    Ok(encode::decode(columns, body).map_or_else(|_| Weight::default(), |span| Weight::of(&span, body.len())))
+    let Ok((span, layout)) = encode::decode(Columns::unknown(), body) else { return Ok(Default::default()) };
+    Ok((Weight::of(&span, body.len()), layout.nodes()))
 }
 
 /// A number of rows, which SQLite keeps signed.

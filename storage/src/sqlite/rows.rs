@@ -8,10 +8,12 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, ffi};
+use weir_config::vocab::part::PartSide;
 
 use super::tallies::{Key, Tallies, Weight};
+use super::texts;
 use super::tx::Tx;
-use crate::encode::Encoder;
+use crate::encode::divide;
 use crate::record::SpanRecord;
 use crate::writer::WriteError;
 
@@ -40,6 +42,8 @@ struct Row<'a> {
     model_within: bool,
     /// Where its body lies among the bodies of its group.
     body: Range<usize>,
+    /// The shared texts it names.
+    nodes: Vec<i64>,
 }
 
 /// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
@@ -55,7 +59,7 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
         match tx.interner.tenant_since(tx.conn, span.tenant_id, span.start_time)? {
             Some(tenant) => {
                 let (key, model_within) = key_of(tx, tenant, span, rows.last())?;
-                rows.push(Row { span, key, model_within, body: 0..0 });
+                rows.push(Row { span, key, model_within, body: 0..0, nodes: Vec::new() });
             }
             None => left_out += 1,
         }
@@ -71,7 +75,7 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
         waiting = rest;
         bodies.clear();
         for row in group.iter_mut() {
-            row.body = append_body(tx.encoder, row, &mut bodies)?;
+            append_body(tx, row, &mut bodies)?;
         }
         all_new &= put_group(tx.conn, tx.tallies, at, group, &bodies)?;
     }
@@ -95,13 +99,26 @@ fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'
     Ok((Key { tenant, provider, model, operation, score }, model_within))
 }
 
-fn append_body(encoder: &mut Encoder, row: &Row<'_>, bodies: &mut Vec<u8>) -> Result<Range<usize>, WriteError> {
-    let body = encoder.encode(row.span, row.model_within).map_err(|too_large| {
+fn append_body(tx: &mut Tx<'_>, row: &mut Row<'_>, bodies: &mut Vec<u8>) -> Result<(), WriteError> {
+    let bare;
+    let span = if tx.texts_from_us.is_some_and(|from_us| row.span.start_time.micros() < from_us) {
+        let mut without = row.span.clone();
+        without.remove_texts();
+        bare = without;
+        &bare
+    } else {
+        row.span
+    };
+    let (request, response) = (divide(span, PartSide::Request), divide(span, PartSide::Response));
+    let laid = texts::lay(tx, row.key.tenant, &request, &response)?;
+    row.nodes = laid.nodes();
+    let body = tx.encoder.encode(span, row.model_within, &laid).map_err(|too_large| {
         WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
     })?;
     let from = bodies.len();
     bodies.extend_from_slice(body);
-    Ok(from..bodies.len())
+    row.body = from..bodies.len();
+    Ok(())
 }
 
 /// Puts rows in by the statement for as many; false when not all of them were the first of their traces.
@@ -157,7 +174,7 @@ fn put_further(conn: &Connection, tallies: &mut Tallies, row: &Row<'_>, body: &[
         .prepare_cached("SELECT 1 FROM spans WHERE tenant = ?1 AND span_id = ?2")?
         .exists((key.tenant, span.span_id.as_bytes().as_slice()))?;
     if known {
-        return Ok(());
+        return texts::release(conn, &row.nodes);
     }
     let trace = (key.tenant, span.trace_id.as_bytes().as_slice());
     let next: i64 = conn

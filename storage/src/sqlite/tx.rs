@@ -7,6 +7,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::intern::Interner;
 use super::tallies::Tallies;
+use super::texts::Texts;
 use crate::encode::Encoder;
 use crate::writer::WriteError;
 
@@ -17,6 +18,9 @@ pub(super) struct Tx<'a> {
     pub(super) encoder: &'a mut Encoder,
     pub(super) interner: &'a mut Interner,
     pub(super) tallies: &'a mut Tallies,
+    pub(super) texts: &'a mut Texts,
+    /// Spans that began before this keep no texts.
+    pub(super) texts_from_us: Option<i64>,
 }
 
 impl From<rusqlite::Error> for WriteError {

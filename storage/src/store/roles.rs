@@ -113,6 +113,15 @@ impl SpanLog for Store {
         self.reads().actions_summary(tenant, filter)
     }
 
+    fn delete_trace(&self, tenant: TenantId, trace: TraceId, by: AuditEvent) -> Result<bool, NotWritten> {
+        let mut by = Some(by);
+        let mut any = false;
+        while self.write(Change::EraseTrace { tenant, trace, by: by.take() })? {
+            any = true;
+        }
+        Ok(any)
+    }
+
     fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {
         self.write(Change::EraseTenant(tenant))
     }

@@ -198,6 +198,8 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX names_idle; ALTER TABLE names DROP COLUMN refs;
          DROP TABLE burials; DROP TABLE tenant_blocks; DROP TRIGGER tenant_begins; DROP TRIGGER tenant_ends;
          DROP INDEX tenants_there; DROP INDEX audit_counted; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
+         DROP TABLE texts; DROP TABLE text_bodies; DROP TABLE text_sums; DROP TABLE text_ages;
+         ALTER TABLE tenants DROP COLUMN text_key;
          DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();

@@ -20,3 +20,4 @@ mod reports;
 mod retention;
 mod shim;
 mod support;
+mod texts;

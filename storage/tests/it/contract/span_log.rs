@@ -8,8 +8,9 @@ use weir_storage::record::SpanRecord;
 use weir_storage::{Cursor, SpanLog};
 
 use super::checks;
-use crate::ledger::action;
+use crate::ledger::{action, event};
 use crate::support::{PATIENCE, page, span, tenant};
+use crate::texts::turn;
 
 const ROOM: usize = 1 << 20;
 
@@ -22,6 +23,8 @@ checks! { dyn SpanLog:
     a_trace_is_its_spans_together,
     findings_and_sums_follow_the_spans,
     a_reported_action_belongs_to_a_span,
+    a_conversation_reads_as_it_was_told,
+    a_deleted_trace_takes_nothing_with_it,
     a_deleted_tenant_is_gone_for_everybody,
 }
 
@@ -168,6 +171,37 @@ fn a_reported_action_belongs_to_a_span(log: &dyn SpanLog) {
     assert_eq!(log.list_findings(tenant(1), page(9, 0)).unwrap().total, 1, "its score is raised");
     let summary = log.actions_summary(tenant(1), &SpanFilter::default()).unwrap();
     assert_eq!((summary.total_spans, summary.spans_with_actions, summary.total_actions), (2, 2, 2));
+}
+
+fn a_conversation_reads_as_it_was_told(log: &dyn SpanLog) {
+    let turns: Vec<_> = (0..8).flat_map(|at| [turn(1, at), turn(2, at)]).collect();
+    put(log, &turns);
+    for told in &turns {
+        assert_eq!(log.span(told.tenant_id, told.span_id).unwrap().as_ref(), Some(told));
+    }
+    assert_eq!(log.read_after(Cursor::START, 100, ROOM).unwrap().spans, turns);
+    // A tenant that says the same keeps it.
+    log.delete_tenant_data(tenant(1)).unwrap();
+    for told in turns.iter().filter(|told| told.tenant_id == tenant(2)) {
+        assert_eq!(log.span(told.tenant_id, told.span_id).unwrap().as_ref(), Some(told));
+    }
+}
+
+fn a_deleted_trace_takes_nothing_with_it(log: &dyn SpanLog) {
+    let turns: Vec<_> = (0..6).map(|at| turn(1, at)).collect();
+    put(log, &turns);
+    let by = || event("trace.delete", Some(tenant(1)));
+    assert!(!log.delete_trace(tenant(2), turns[0].trace_id, by()).unwrap());
+    for gone in [0, 5, 3] {
+        assert!(log.delete_trace(tenant(1), turns[gone].trace_id, by()).unwrap());
+        assert!(!log.delete_trace(tenant(1), turns[gone].trace_id, by()).unwrap());
+        assert_eq!(log.span(tenant(1), turns[gone].span_id).unwrap(), None);
+    }
+    for told in [1, 2, 4].map(|at: usize| &turns[at]) {
+        assert_eq!(log.span(tenant(1), told.span_id).unwrap().as_ref(), Some(told));
+    }
+    let stats = log.stats(tenant(1)).unwrap();
+    assert_eq!((stats.total_spans, stats.total_traces, stats.total_findings), (3, 3, 3));
 }
 
 fn a_deleted_tenant_is_gone_for_everybody(log: &dyn SpanLog) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId, score};
 use weir_storage::actions::ActionsSummary;
+use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::stats::Stats;
@@ -202,6 +203,14 @@ impl SpanLog for ToyLog {
             action_counts: BTreeMap::new(),
             top_actions: Vec::new(),
         })
+    }
+
+    fn delete_trace(&self, tenant: TenantId, trace: TraceId, _by: AuditEvent) -> Result<bool, NotWritten> {
+        let mut rows = self.0.lock();
+        let theirs = |row: &&mut Option<SpanRecord>| {
+            row.as_ref().is_some_and(|span| span.tenant_id == tenant && span.trace_id == trace)
+        };
+        Ok(rows.spans.iter_mut().filter(theirs).map(|row| *row = None).count() > 0)
     }
 
     fn delete_tenant_data(&self, tenant: TenantId) -> Result<(), NotWritten> {

@@ -1,0 +1,153 @@
+//! Where a record's texts lie: in its own body, or among those that records share.
+//!
+//! In the body the layout stands behind all fields: its version, the entries of the request and of the answer, and which part
+//! each finding is about. An entry is a run of pieces, or the integer of a shared text, which is a leaf (pieces) or a branch
+//! (other shared texts, in order).
+
+use weir_config::vocab::Finding;
+
+use super::bytes::{Packer, Unpacker, put_varint, take_varint};
+use super::pieces::{self, Piece, Read};
+use super::{Damaged, TEXT_MAX};
+
+/// Version of the layout.
+const VERSION: u8 = 1;
+/// What an entry is.
+const PIECES: u8 = 0;
+const NODE: u8 = 1;
+
+/// Where a text on its way into the store is to lie. The messages of the pieces are told from those of the pieces before them, across
+/// entries.
+#[derive(Debug)]
+pub(crate) enum Entry<'a> {
+    /// In the body; `last` is the message of the last part before these.
+    Pieces { pieces: &'a [Piece<'a>], last: i64 },
+    /// Among the shared ones.
+    Node(i64),
+}
+
+/// Where a record's texts are to lie.
+#[derive(Debug, Default)]
+pub(crate) struct Laid<'a> {
+    pub(crate) request: Vec<Entry<'a>>,
+    pub(crate) response: Vec<Entry<'a>>,
+    /// Indexes of the span's parts in the order in which they are stored.
+    pub(crate) order: Vec<usize>,
+}
+
+/// Where a record's texts lie.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Layout {
+    pub(crate) request: Vec<Lying>,
+    pub(crate) response: Vec<Lying>,
+    /// Whether there is one: a record of an earlier version has its texts in its fields.
+    pub(crate) is_there: bool,
+}
+
+/// An entry that was read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Lying {
+    Pieces(Vec<Read>),
+    Node(i64),
+}
+
+/// A shared text that was read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Stored {
+    Leaf(Vec<Read>),
+    Branch(Vec<i64>),
+}
+
+impl Laid<'_> {
+    /// The shared texts it names, in order.
+    pub(crate) fn nodes(&self) -> Vec<i64> {
+        let node = |entry: &Entry<'_>| if let Entry::Node(id) = entry { Some(*id) } else { None };
+        self.request.iter().chain(&self.response).filter_map(node).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.request.is_empty() && self.response.is_empty()
+    }
+}
+
+impl Layout {
+    /// The shared texts it names, in order.
+    pub(crate) fn nodes(&self) -> Vec<i64> {
+        let node = |entry: &Lying| if let Lying::Node(id) = entry { Some(*id) } else { None };
+        self.request.iter().chain(&self.response).filter_map(node).collect()
+    }
+}
+
+pub(super) fn pack(to: &mut Packer, laid: &Laid<'_>, findings: &[Finding]) {
+    to.byte(VERSION);
+    for side in [&laid.request, &laid.response] {
+        to.varint(side.len() as u64);
+        for entry in side {
+            match entry {
+                Entry::Pieces { pieces, last } => {
+                    to.byte(PIECES);
+                    let mut last = *last;
+                    pieces::pack(to, pieces, &mut last);
+                }
+                Entry::Node(id) => {
+                    to.byte(NODE);
+                    to.varint(id.cast_unsigned());
+                }
+            }
+        }
+    }
+    let stored_at = |part: u32| laid.order.iter().position(|at| usize::try_from(part) == Ok(*at));
+    let places: Vec<u64> =
+        findings.iter().map(|finding| finding.part.and_then(stored_at).map_or(0, |at| at as u64 + 1)).collect();
+    let placed = places.iter().any(|place| *place > 0);
+    to.varint(if placed { places.len() as u64 } else { 0 });
+    for place in places.into_iter().filter(|_| placed) {
+        to.varint(place);
+    }
+}
+
+/// Reads the layout, and says in `findings` which part each is about.
+pub(super) fn unpack(from: &mut Unpacker<'_>, findings: &mut [Finding]) -> Result<Layout, Damaged> {
+    if from.byte()? != VERSION {
+        return Err(Damaged);
+    }
+    let side = |from: &mut Unpacker<'_>| from.list(entry);
+    let layout = Layout { request: side(from)?, response: side(from)?, is_there: true };
+    let places = from.list(Unpacker::varint)?;
+    for (finding, place) in findings.iter_mut().zip(places) {
+        finding.part = place.checked_sub(1).map(u32::try_from).transpose().map_err(|_| Damaged)?;
+    }
+    Ok(layout)
+}
+
+fn entry(from: &mut Unpacker<'_>) -> Result<Lying, Damaged> {
+    match from.byte()? {
+        PIECES => pieces::unpack(from).map(Lying::Pieces),
+        NODE => Ok(Lying::Node(from.varint()?.cast_signed())),
+        _ => Err(Damaged),
+    }
+}
+
+/// Each integer after the first as its distance from the one before: a branch's children mostly came one after another.
+pub(super) fn put_branch(mut body: Vec<u8>, children: &[i64]) -> Vec<u8> {
+    let mut former = 0;
+    for child in children {
+        let step = child.wrapping_sub(former);
+        put_varint(&mut body, ((step << 1) ^ (step >> 63)).cast_unsigned());
+        former = *child;
+    }
+    body
+}
+
+pub(super) fn branch(mut body: &[u8]) -> Result<Vec<i64>, Damaged> {
+    let (mut children, mut former) = (Vec::new(), 0i64);
+    while !body.is_empty() {
+        let step = take_varint(&mut body)?;
+        former = former.wrapping_add((step >> 1).cast_signed() ^ -((step & 1).cast_signed()));
+        children.push(former);
+    }
+    Ok(children)
+}
+
+// A node's text counts toward the same bound as a body's.
+const _: () = assert!(TEXT_MAX < i32::MAX as usize);

@@ -1,0 +1,444 @@
+//! Texts that spans share, so that what comes again with every turn of a conversation is stored once.
+//!
+//! A request's pieces are gathered from the front into leaves of at least [`LEAF_BYTES_MIN`] bytes, and leaves that follow each
+//! other into branches; both are cut where their own content says so, so that two requests that have something in common
+//! have the same leaves there, whatever stands before. A span then names a dozen branches and leaves, and holds what is new and short
+//! itself. Each text counts who names it. What nobody names is taken out in pieces (`sweep`).
+//!
+//! Invariants: the transaction that writes a span writes or counts its texts, so no span ever names a text that is not there; a
+//! name found in memory counts only if the row agrees; names of two tenants have different keys.
+
+use std::collections::HashMap;
+use std::hash::Hasher as _;
+use std::ops::Range;
+
+use rusqlite::{Connection, OptionalExtension};
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use weir_config::vocab::part::{PartKind, PartSide};
+
+use super::readers::Stop;
+use super::tx::Tx;
+use crate::encode::{self, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Side, Stored};
+use crate::error::ReadError;
+use crate::record::SpanRecord;
+use crate::writer::WriteError;
+
+/// Shorter runs of pieces stay in their span: naming them would take about as much.
+const LEAF_BYTES_MIN: usize = 1024;
+/// Children of a branch: it ends behind one whose name says so, which one in four does.
+const BRANCH_MIN: usize = 2;
+const BRANCH_MAX: usize = 16;
+const BRANCH_ENDS: u128 = 0b11;
+/// Texts made of texts, at most; a file that says otherwise is damaged.
+const DEPTH_MAX: usize = 24;
+/// What a shared text takes besides its body: its counts, the index and two rows.
+const OVERHEAD_BYTES: i64 = 96;
+/// Names remembered with their integers. The tables know all.
+const KNOWN_MAX: usize = 1 << 16;
+/// Tenants whose keys are remembered.
+const KEYS_MAX: usize = 4_096;
+/// Names of single texts that may come again, as a power of two; the first sight of one is kept in its span.
+const SEEN_BITS: u32 = 15;
+/// Shared texts taken out in one transaction.
+const BATCH_TEXTS: i64 = 512;
+
+/// What the writer remembers of shared texts. It may be forgotten at any time.
+#[derive(Default)]
+pub(super) struct Texts {
+    known: HashMap<u128, i64>,
+    keys: HashMap<i64, (u64, u64)>,
+    seen: Vec<u64>,
+    packed: Packed,
+}
+
+/// A text that may be shared, and what it is made of.
+struct Tree {
+    name: u128,
+    of: Of,
+}
+
+enum Of {
+    /// Pieces, and the message of the last part before them.
+    Pieces(Range<usize>, i64),
+    Texts(Vec<Tree>),
+}
+
+/// Where a run of pieces is to lie.
+enum Place {
+    Span(Range<usize>, i64),
+    Shared(Tree),
+}
+
+impl Texts {
+    pub(super) fn forget(&mut self) {
+        self.known.clear();
+        self.keys.clear();
+    }
+
+    /// Whether a text of this name came before, as far as is remembered; it has now.
+    fn has_come(&mut self, name: u128) -> bool {
+        if self.seen.is_empty() {
+            self.seen = vec![0; 1 << SEEN_BITS];
+        }
+        let at = (name & ((1 << SEEN_BITS) - 1)) as usize;
+        let rest = (name >> 64) as u64;
+        self.seen.get_mut(at).is_some_and(|slot| std::mem::replace(slot, rest) == rest)
+    }
+
+    fn remember(&mut self, name: u128, id: i64) {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(name, id);
+    }
+}
+
+// === putting in ===
+
+/// Decides where the texts of a span are to lie, and puts in those that are shared.
+pub(super) fn lay<'s>(
+    tx: &mut Tx<'_>,
+    tenant: i64,
+    request: &'s Side<'_>,
+    response: &'s Side<'_>,
+) -> Result<Laid<'s>, WriteError> {
+    let order = request.order.iter().chain(&response.order).copied().collect();
+    Ok(Laid { request: lay_request(tx, tenant, &request.pieces)?, response: whole(&response.pieces), order })
+}
+
+fn whole<'s>(pieces: &'s [Piece<'s>]) -> Vec<Entry<'s>> {
+    if pieces.is_empty() { Vec::new() } else { vec![Entry::Pieces { pieces, last: -1 }] }
+}
+
+fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
+    let bytes: usize = pieces.iter().map(Piece::bytes).sum();
+    if bytes < LEAF_BYTES_MIN {
+        return Ok(whole(pieces));
+    }
+    let key = key_of(tx, tenant)?;
+    // What is part of a conversation comes again with its next turn; what stands alone seldom does.
+    let comes_again = pieces.iter().any(Piece::is_of_conversation);
+    let mut places: Vec<Place> = Vec::new();
+    let mut last = -1;
+    for chunk in chunks(pieces) {
+        let own = pieces.get(chunk.clone()).unwrap_or_default();
+        let before = last;
+        last = encode::last_message(own, last);
+        if own.iter().map(Piece::bytes).sum::<usize>() >= LEAF_BYTES_MIN {
+            let Texts { packed, .. } = &mut *tx.texts;
+            packed.put(own, &mut before.clone());
+            let name = name_of(key, packed);
+            if comes_again || class(own.first()) == Some(Class::System) || tx.texts.has_come(name) {
+                places.push(Place::Shared(Tree { name, of: Of::Pieces(chunk, before) }));
+                continue;
+            }
+        }
+        match places.last_mut() {
+            Some(Place::Span(range, _)) => range.end = chunk.end,
+            _ => places.push(Place::Span(chunk, before)),
+        }
+    }
+    let mut entries = Vec::new();
+    let mut shared: Vec<Tree> = Vec::new();
+    for place in places {
+        match place {
+            Place::Shared(tree) => shared.push(tree),
+            Place::Span(range, last) => {
+                refer_all(tx, tenant, key, pieces, std::mem::take(&mut shared), &mut entries)?;
+                entries.push(Entry::Pieces { pieces: pieces.get(range).unwrap_or_default(), last });
+            }
+        }
+    }
+    refer_all(tx, tenant, key, pieces, shared, &mut entries)?;
+    Ok(entries)
+}
+
+/// Names these texts, gathered into branches.
+fn refer_all<'s>(
+    tx: &mut Tx<'_>,
+    tenant: i64,
+    key: (u64, u64),
+    pieces: &'s [Piece<'s>],
+    shared: Vec<Tree>,
+    entries: &mut Vec<Entry<'s>>,
+) -> Result<(), WriteError> {
+    for tree in branches(key, shared) {
+        entries.push(Entry::Node(refer(tx, tenant, pieces, &tree)?));
+    }
+    Ok(())
+}
+
+/// Whose words pieces are, as far as they come and go together.
+#[derive(PartialEq, Eq, Clone, Copy)]
+enum Class {
+    System,
+    Tools,
+    Messages,
+}
+
+fn class(piece: Option<&Piece<'_>>) -> Option<Class> {
+    let part = piece?.part?;
+    Some(match part.kind {
+        PartKind::System => Class::System,
+        PartKind::ToolDefinition => Class::Tools,
+        _ => Class::Messages,
+    })
+}
+
+/// Runs of pieces: each ends where it has enough, and where others begin to speak.
+fn chunks(pieces: &[Piece<'_>]) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    let (mut start, mut bytes, mut speaking) = (0, 0, None);
+    for (at, piece) in pieces.iter().enumerate() {
+        let speaks = class(Some(piece));
+        if at > start && speaks.is_some() && speaking.is_some() && speaks != speaking {
+            chunks.push(start..at);
+            (start, bytes) = (at, 0);
+        }
+        speaking = speaks.or(speaking);
+        bytes += piece.bytes();
+        if bytes >= LEAF_BYTES_MIN {
+            chunks.push(start..at + 1);
+            (start, bytes) = (at + 1, 0);
+        }
+    }
+    if start < pieces.len() {
+        chunks.push(start..pieces.len());
+    }
+    chunks
+}
+
+/// Gathers texts into branches, these into further ones, and so on; what fills no branch yet stays as it is.
+fn branches(key: (u64, u64), mut level: Vec<Tree>) -> Vec<Tree> {
+    let mut tail: Vec<Tree> = Vec::new();
+    loop {
+        let (mut closed, mut open) = (Vec::new(), Vec::new());
+        for tree in level {
+            let ends = tree.name & BRANCH_ENDS == 0;
+            open.push(tree);
+            if open.len() >= BRANCH_MAX || (ends && open.len() >= BRANCH_MIN) {
+                closed.push(branch(key, std::mem::take(&mut open)));
+            }
+        }
+        open.append(&mut tail);
+        if closed.is_empty() {
+            return open;
+        }
+        tail = open;
+        level = closed;
+    }
+}
+
+fn branch(key: (u64, u64), texts: Vec<Tree>) -> Tree {
+    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
+    hasher.write_u8(1);
+    for text in &texts {
+        hasher.write_u128(text.name);
+    }
+    Tree { name: hasher.finish128().as_u128(), of: Of::Texts(texts) }
+}
+
+fn name_of(key: (u64, u64), packed: &Packed) -> u128 {
+    let (head, text) = packed.bytes();
+    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
+    hasher.write_u8(0);
+    hasher.write_usize(head.len());
+    hasher.write(head);
+    hasher.write(text);
+    hasher.finish128().as_u128()
+}
+
+/// The key of the tenant's names; made when it is first needed.
+fn key_of(tx: &mut Tx<'_>, tenant: i64) -> Result<(u64, u64), WriteError> {
+    if let Some(key) = tx.texts.keys.get(&tenant) {
+        return Ok(*key);
+    }
+    let sql = "UPDATE tenants SET text_key = ifnull(text_key, randomblob(16)) WHERE id = ?1 RETURNING text_key";
+    let key: [u8; 16] = tx.conn.prepare_cached(sql)?.query_row([tenant], |row| row.get(0))?;
+    let key = u128::from_le_bytes(key);
+    let key = (key as u64, (key >> 64) as u64);
+    if tx.texts.keys.len() >= KEYS_MAX {
+        tx.texts.keys.clear();
+    }
+    tx.texts.keys.insert(tenant, key);
+    Ok(key)
+}
+
+/// The two halves of a name as columns.
+const fn halves(name: u128) -> (i64, i64) {
+    ((name as u64).cast_signed(), ((name >> 64) as u64).cast_signed())
+}
+
+/// Names a text once more; puts it in where it is not there.
+fn refer(tx: &mut Tx<'_>, tenant: i64, pieces: &[Piece<'_>], tree: &Tree) -> Result<i64, WriteError> {
+    let (a, b) = halves(tree.name);
+    let mut found = tx.texts.known.get(&tree.name).copied();
+    if let Some(id) = found {
+        let sql = "UPDATE texts SET refs = refs + 1 WHERE id = ?1 AND name_a = ?2 AND name_b = ?3 AND tenant = ?4";
+        if tx.conn.prepare_cached(sql)?.execute((id, a, b, tenant))? > 0 {
+            return Ok(id);
+        }
+        // It has gone meanwhile.
+        found = None;
+    }
+    if found.is_none() {
+        let sql = "UPDATE texts SET refs = refs + 1 WHERE name_a = ?1 AND name_b = ?2 AND tenant = ?3 RETURNING id";
+        found = tx.conn.prepare_cached(sql)?.query_row((a, b, tenant), |row| row.get(0)).optional()?;
+    }
+    let id = match found {
+        Some(id) => id,
+        None => put(tx, tenant, pieces, tree)?,
+    };
+    tx.texts.remember(tree.name, id);
+    Ok(id)
+}
+
+fn put(tx: &mut Tx<'_>, tenant: i64, pieces: &[Piece<'_>], tree: &Tree) -> Result<i64, WriteError> {
+    let branch;
+    let body = match &tree.of {
+        Of::Pieces(range, last) => {
+            let packed = &mut tx.texts.packed;
+            packed.put(pieces.get(range.clone()).unwrap_or_default(), &mut last.clone());
+            tx.encoder.encode_packed(packed).map_err(|too_large| {
+                WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
+            })?
+        }
+        Of::Texts(texts) => {
+            let children = texts.iter().map(|text| refer(tx, tenant, pieces, text)).collect::<Result<Vec<_>, _>>()?;
+            branch = encode::encode_branch(&children);
+            &branch
+        }
+    };
+    let bytes = body.len() as i64 + OVERHEAD_BYTES;
+    let (a, b) = halves(tree.name);
+    let sql = "INSERT INTO texts (tenant, name_a, name_b, refs, bytes) VALUES (?1, ?2, ?3, 1, ?4)";
+    tx.conn.prepare_cached(sql)?.execute((tenant, a, b, bytes))?;
+    let id = tx.conn.last_insert_rowid();
+    tx.conn.prepare_cached("INSERT INTO text_bodies (id, body) VALUES (?1, ?2)")?.execute((id, body))?;
+    let sql = "INSERT INTO text_sums (tenant, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = bytes + ?2";
+    tx.conn.prepare_cached(sql)?.execute((tenant, bytes))?;
+    Ok(id)
+}
+
+// === taking out ===
+
+/// What names these texts has gone.
+pub(super) fn release(conn: &Connection, nodes: &[i64]) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare_cached("UPDATE texts SET refs = refs - 1 WHERE id = ?1")?;
+    for id in nodes {
+        statement.execute([id])?;
+    }
+    Ok(())
+}
+
+/// Whether there are texts that nobody names.
+pub(super) fn any_idle(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM texts INDEXED BY texts_idle WHERE refs <= 0 LIMIT 1")?.exists([])
+}
+
+/// The same again and again, because what a text is made of may go with it.
+pub(super) fn sweep_all(conn: &Connection, bytes_max: i64) -> Result<i64, WriteError> {
+    let mut gone = 0;
+    while gone < bytes_max {
+        match sweep(conn, bytes_max - gone)? {
+            0 => break,
+            bytes => gone += bytes,
+        }
+    }
+    Ok(gone)
+}
+
+/// Takes out some texts that nobody names, of about so many bytes; how many bytes they took.
+pub(super) fn sweep(conn: &Connection, bytes_max: i64) -> Result<i64, WriteError> {
+    let sql = "SELECT id, tenant, bytes FROM texts INDEXED BY texts_idle WHERE refs <= 0 ORDER BY id LIMIT ?1";
+    let idle: Vec<(i64, i64, i64)> = conn
+        .prepare_cached(sql)?
+        .query_map([BATCH_TEXTS], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<Result<_, _>>()?;
+    let mut gone = 0;
+    for (id, tenant, bytes) in idle {
+        if gone >= bytes_max {
+            break;
+        }
+        let sql = "DELETE FROM text_bodies WHERE id = ?1 RETURNING body";
+        let body: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
+        // What cannot be read must not stop it from being taken out.
+        if let Some(Ok(Stored::Branch(children))) = body.as_deref().map(encode::decode_stored) {
+            release(conn, &children)?;
+        }
+        conn.prepare_cached("DELETE FROM texts WHERE id = ?1")?.execute([id])?;
+        conn.prepare_cached("UPDATE text_sums SET bytes = bytes - ?2 WHERE tenant = ?1")?.execute((tenant, bytes))?;
+        gone += bytes;
+    }
+    Ok(gone)
+}
+
+// === reading ===
+
+/// Puts a span's texts in their places; `charge` hears of each before it is kept, and may end it.
+pub(super) fn fill(
+    conn: &Connection,
+    row: i64,
+    layout: Layout,
+    span: &mut SpanRecord,
+    charge: &mut dyn FnMut(usize) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    if !layout.is_there {
+        return Ok(());
+    }
+    let Layout { request, response, .. } = layout;
+    let mut filling = Filling { conn, row, charge };
+    let (prompt, mut parts) = filling.side(PartSide::Request, request)?;
+    let (answer, further) = filling.side(PartSide::Response, response)?;
+    parts.extend(further);
+    (span.prompt, span.response, span.parts) = (prompt, answer, parts);
+    Ok(())
+}
+
+struct Filling<'a> {
+    conn: &'a Connection,
+    row: i64,
+    charge: &'a mut dyn FnMut(usize) -> Result<(), Stop>,
+}
+
+type SideRead = (Option<String>, Vec<weir_config::vocab::part::PartRecord>);
+
+impl Filling<'_> {
+    fn side(&mut self, side: PartSide, entries: Vec<Lying>) -> Result<SideRead, Stop> {
+        let mut joining = Joining::of(side);
+        for entry in entries {
+            match entry {
+                Lying::Pieces(pieces) => self.add(&mut joining, pieces)?,
+                Lying::Node(id) => self.text(&mut joining, id, 0)?,
+            }
+        }
+        Ok(joining.end())
+    }
+
+    fn add(&mut self, joining: &mut Joining, pieces: Vec<encode::ReadPiece>) -> Result<(), Stop> {
+        for piece in pieces {
+            (self.charge)(piece.weight())?;
+            joining.add(piece).map_err(|_| self.damaged())?;
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, joining: &mut Joining, id: i64, depth: usize) -> Result<(), Stop> {
+        let mut statement = self.conn.prepare_cached("SELECT body FROM text_bodies WHERE id = ?1")?;
+        let mut rows = statement.query([id])?;
+        let Some(row) = rows.next()? else { return Err(self.damaged()) };
+        let body = row.get_ref(0)?.as_blob().map_err(|_| self.damaged())?;
+        let stored = encode::decode_stored(body).map_err(|_| self.damaged())?;
+        drop(rows);
+        drop(statement);
+        match stored {
+            Stored::Leaf(pieces) => self.add(joining, pieces),
+            Stored::Branch(_) if depth >= DEPTH_MAX => Err(self.damaged()),
+            Stored::Branch(children) => children.into_iter().try_for_each(|id| self.text(joining, id, depth + 1)),
+        }
+    }
+
+    fn damaged(&self) -> Stop {
+        Stop::Refused(ReadError::Damaged { row: self.row })
+    }
+}
