@@ -100,12 +100,9 @@ impl Analyser {
 
     /// How long each detector took, in microseconds; nothing where all was known already. The detectors share a pass over
     /// the text; its time is that of `rules`.
-    pub fn latencies_us(&self, ran: &Ran) -> impl Iterator<Item = (&'static str, u64)> + use<'_> {
-        let took = ran.took_ns;
-        let scanned = took != [0; DETECTORS_MAX];
-        let timed = if scanned { ran.timed } else { DetectorSet::default() };
-        timed.indices().filter_map(move |index| {
-            Some((self.detectors.get(index)?.name(), took.get(index).copied().unwrap_or_default() / 1_000))
+    pub fn latencies_us<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'static str, u64)> + use<'a> {
+        ran.timed.indices().filter_map(|index| {
+            Some((self.detectors.get(index)?.name(), ran.took_ns.get(index).copied().unwrap_or_default() / 1_000))
         })
     }
 

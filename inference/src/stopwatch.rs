@@ -20,6 +20,8 @@ pub(crate) struct Shares {
     ns: [u64; DETECTORS_MAX],
     /// All of them together.
     sum: u64,
+    /// Behind the last detector that has a share.
+    used: usize,
     turn: u32,
 }
 
@@ -44,6 +46,7 @@ impl Shares {
             self.ns.iter_mut().for_each(|share| *share /= 2);
         }
         self.sum = sum(&self.ns);
+        self.used = self.ns.iter().rposition(|share| *share > 0).map_or(0, |last| last + 1);
     }
 }
 
@@ -83,7 +86,7 @@ impl Stopwatch {
         }
         let sum = shares.sum.max(1);
         let (mut took, mut shared) = (self.measured, 0);
-        for (ns, share) in took.iter_mut().zip(&shares.ns) {
+        for (ns, share) in took.iter_mut().zip(&shares.ns).take(shares.used) {
             if *share > 0 {
                 *ns += match rest.checked_mul(*share) {
                     Some(product) => product / sum,

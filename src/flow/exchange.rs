@@ -23,7 +23,7 @@ use crate::wire::RequestHead;
 /// A request whose head is well-formed. Boxed wherever it goes: a head is some hundred bytes.
 pub(super) struct Exchange {
     /// The head.
-    pub(super) head: RequestHead,
+    pub(super) head: Box<RequestHead>,
     /// Where it goes and what it is.
     pub(super) route: Route,
     /// The caller's trace context, to be continued.
@@ -161,5 +161,26 @@ pub(super) fn raw_body(head: &RequestHead, route: &Route, body: Bytes, truncated
         content_encoding,
         repeated,
         truncated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::AnswerReader;
+
+    /// What malloc of the GNU C library hands out from its per-thread cache; beyond that it searches and splits (malloc/malloc.c,
+    /// `MAX_TCACHE_SIZE`). Each call has one of each of these.
+    const CACHED_BYTES_MAX: usize = 1032;
+
+    #[test]
+    fn what_each_call_allocates_comes_from_the_allocator_s_cache() {
+        for (name, bytes) in [
+            ("Exchange", size_of::<Exchange>()),
+            ("RequestHead", size_of::<RequestHead>()),
+            ("AnswerReader", size_of::<AnswerReader>()),
+        ] {
+            assert!(bytes <= CACHED_BYTES_MAX, "{name}: {bytes} bytes");
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Facts {
 }
 
 /// Names the exchange: where it goes, whose it is, under which ids.
-pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head: RequestHead) -> Parsed {
+pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head: Box<RequestHead>) -> Parsed {
     let Facts { tenant_id, start_time, moments } = facts;
     let route = route(settings, &head);
     let trace = head.get("traceparent").and_then(TraceContext::parse);

@@ -132,7 +132,7 @@ fn begin_record(exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) 
     if journal.wants_text() {
         let text_max = usize::try_from(journal.settings.limits.max_response_size_bytes).unwrap_or(usize::MAX);
         let coding = head.get("content-encoding");
-        journal.read_answer(AnswerReader::new(kind, coding, text_max));
+        journal.read_answer(Box::new(AnswerReader::new(kind, coding, text_max)));
     }
 }
 

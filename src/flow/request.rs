@@ -23,7 +23,7 @@ use crate::exchange::{ALLOW, Moments, Refusal};
 use crate::wire::RequestHead;
 
 /// Serves one proxied request.
-pub(crate) async fn exchange(session: &mut Session, head: RequestHead) -> Next {
+pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> Next {
     let core = Rc::clone(&session.core);
     let settings = core.settings();
     let moments = Moments::now();

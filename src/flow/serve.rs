@@ -56,7 +56,7 @@ async fn serve_requests(session: &mut Session) -> Served {
                     session.tell_of_own(Some(line), started);
                     next
                 } else {
-                    request::exchange(session, head).await
+                    request::exchange(session, Box::new(head)).await
                 };
                 match next {
                     Next::Keep => continue,

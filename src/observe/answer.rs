@@ -236,7 +236,7 @@ pub(super) enum Piece<'a> {
 pub(super) struct Collector {
     pub(super) answer: Answer,
     pub(super) counters: Counters,
-    held: SmallVec<[Held; 2]>,
+    held: SmallVec<[Held; 1]>,
     calls: Vec<Call>,
     last: usize,
     used_bytes: usize,
@@ -511,8 +511,8 @@ impl Collector {
         }
     }
 
-    /// The answer.
-    pub(super) fn finish(mut self) -> Answer {
+    /// The answer, once. Taken out rather than handed over: a collector is large to move.
+    pub(super) fn finish(&mut self) -> Answer {
         let mut answer = std::mem::take(&mut self.answer);
         answer.usage = self.counters.usage();
         // In the order of the parts, which is not that of arrival when several choices stream at once.
@@ -533,7 +533,7 @@ impl Collector {
         self.held.sort_by_key(|held| held.slot);
         // Calls are in this order, too.
         let mut calls = 0;
-        for held in self.held {
+        for held in self.held.drain(..) {
             let call = held.call.map(|_| calls);
             calls += usize::from(call.is_some());
             if held.text.is_empty() {

@@ -91,7 +91,8 @@ enum Frames {
 /// Reads one answer as it arrives.
 pub struct AnswerReader {
     frames: Frames,
-    decoder: ContentDecoder,
+    /// `None` where there is no content coding. In a box: decoders are large, and most answers need none.
+    decoder: Option<Box<ContentDecoder>>,
     decoded: Vec<u8>,
     decoded_bytes: usize,
     messages: Messages,
@@ -189,7 +190,9 @@ impl AnswerReader {
         };
         Self {
             frames,
-            decoder: ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX),
+            decoder: Some(ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX))
+                .filter(|decoder| !decoder.is_identity())
+                .map(Box::new),
             decoded: Vec::new(),
             decoded_bytes: 0,
             messages: Messages { collector: Collector::new(text_max), read: 0, broken: 0, fault: None },
@@ -204,13 +207,13 @@ impl AnswerReader {
         if self.failed || body_bytes.is_empty() {
             return;
         }
-        if self.decoder.is_identity() {
+        let Some(decoder) = &mut self.decoder else {
             self.decoded_bytes += body_bytes.len();
             return self.take(body_bytes);
-        }
+        };
         let mut decoded = std::mem::take(&mut self.decoded);
         decoded.clear();
-        let outcome = self.decoder.feed(body_bytes, &mut decoded);
+        let outcome = decoder.feed(body_bytes, &mut decoded);
         self.take(&decoded);
         self.decoded_bytes += decoded.len();
         self.decoded = decoded;
@@ -259,11 +262,11 @@ impl AnswerReader {
         self.messages.collector.answer.complete
     }
 
-    /// Ends the answer.
-    pub fn finish(mut self) -> Answer {
-        if !self.failed && !self.decoder.is_identity() {
+    /// Ends the answer and takes it out of the reader, which is done with.
+    pub fn finish(&mut self) -> Answer {
+        if let Some(decoder) = self.decoder.as_mut().filter(|_| !self.failed) {
             let mut rest = Vec::new();
-            let outcome = self.decoder.finish(&mut rest);
+            let outcome = decoder.finish(&mut rest);
             self.take(&rest);
             if let Err(fault) = outcome {
                 self.messages.collector.undecodable(fault);

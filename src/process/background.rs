@@ -27,7 +27,7 @@ const EARLY_MAX: usize = 256;
 /// What the call that began an answer leaves behind for its end.
 #[derive(Default)]
 pub(crate) struct Open {
-    pub(crate) reservation: Option<Reservation>,
+    pub(crate) reservation: Option<Box<Reservation>>,
     pub(crate) token_cap: Option<TokenCap>,
 }
 

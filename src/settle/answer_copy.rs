@@ -10,7 +10,7 @@ const STREAM_BYTES_PER_TEXT: usize = 8;
 /// One answer's copy for the record, with the permit for the memory it takes.
 pub(super) struct AnswerCopy {
     /// `None` where nobody reads it, or reading it has failed.
-    pub(super) reader: Option<AnswerReader>,
+    pub(super) reader: Option<Box<AnswerReader>>,
     /// Bytes of text it holds, about.
     pub(super) bytes: usize,
     /// Reading it has failed.
@@ -26,7 +26,7 @@ impl AnswerCopy {
     }
 
     /// From now on `reader` reads it.
-    pub(super) fn begin(&mut self, reader: AnswerReader) {
+    pub(super) fn begin(&mut self, reader: Box<AnswerReader>) {
         self.reader = Some(reader);
     }
 
@@ -58,7 +58,7 @@ impl AnswerCopy {
 
     /// Whether the last message of a stream has been read.
     pub(super) fn is_complete(&self) -> bool {
-        self.reader.as_ref().is_some_and(AnswerReader::is_complete)
+        self.reader.as_ref().is_some_and(|reader| reader.is_complete())
     }
 
     /// What it took, to be given back when the record is done.

@@ -84,7 +84,9 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
     };
     let quote = |model: Option<&str>| prices.quote(provider, model?);
     let asked = quote(span.model.as_deref());
-    let said = if asked.is_some_and(|asked| asked.is_own) { None } else { quote(bill.model.as_deref()) };
+    // Mostly the same name, and then the same price.
+    let other = bill.model.as_deref().filter(|model| Some(*model) != span.model.as_deref());
+    let said = if asked.is_some_and(|asked| asked.is_own) { None } else { quote(other) };
     let costs = [asked, said].into_iter().flatten().map(|quote| cost_nano_usd(&quote.price, &counted));
     let Some(nano_usd) = costs.max() else {
         span.tags.insert(Cow::Borrowed(UNPRICED), "true".to_owned());

@@ -26,7 +26,7 @@ pub(crate) struct Finish {
     pub(crate) text: RequestText,
     /// Whether `span.security_findings` already covers the request's text.
     pub(crate) request_analysed: bool,
-    pub(crate) answer: Option<AnswerReader>,
+    pub(crate) answer: Option<Box<AnswerReader>>,
     /// Bytes of text the answer holds, about.
     pub(crate) answer_bytes: usize,
     /// Bytes of it that were relayed.
@@ -123,7 +123,7 @@ impl Finish {
         }
         if !self.span.streaming && self.answer_bytes > crate::limits::INLINE_TEXT_BYTES_MAX {
             // What it cost stands at its end.
-            self.answer.iter_mut().for_each(AnswerReader::keep_end);
+            self.answer.iter_mut().for_each(|answer| answer.keep_end());
         }
         self
     }
@@ -215,7 +215,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         }
     };
     let answered = answer.is_some() || answer_lost;
-    let answer = answer.and_then(|reader| survive(|| reader.finish()));
+    let answer = answer.and_then(|mut reader| survive(|| reader.finish()));
     match &answer {
         Some(answer) => unread_answer.join(answer.unread),
         None if answered => unread_answer.insert(Unread::UnreadableBody),

@@ -78,7 +78,7 @@ pub(crate) struct Journal {
     permit: Option<Permit>,
     billable: bool,
     retrieval: bool,
-    reservation: Option<Reservation>,
+    reservation: Option<Box<Reservation>>,
     token_cap: Option<TokenCap>,
     status: Option<u16>,
     /// For the log.
@@ -159,7 +159,7 @@ impl Journal {
     }
 
     /// From now on the answer is read.
-    pub(crate) fn read_answer(&mut self, reader: AnswerReader) {
+    pub(crate) fn read_answer(&mut self, reader: Box<AnswerReader>) {
         self.answer.begin(reader);
     }
 
@@ -246,7 +246,7 @@ impl Journal {
 
     /// The request has reserved an estimate, which settling replaces by the real cost, and its usage is held to `token_cap`, too.
     pub(crate) fn reserved(&mut self, reservation: Reservation, token_cap: Option<TokenCap>) {
-        (self.reservation, self.token_cap) = (Some(reservation), token_cap);
+        (self.reservation, self.token_cap) = (Some(Box::new(reservation)), token_cap);
     }
 
     /// The provider has the whole request, and nobody will learn what it makes of it: it may bill it, so the estimate stands.

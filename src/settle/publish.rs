@@ -27,7 +27,7 @@ pub(crate) struct Publish {
     /// Whether the record says what the call cost.
     pub(crate) show_cost: bool,
     /// What the request has reserved. Lost on the way (a job that never ran), it settles with its estimate.
-    pub(crate) reservation: Option<Reservation>,
+    pub(crate) reservation: Option<Box<Reservation>>,
     /// The cap its usage is held to.
     pub(crate) token_cap: Option<TokenCap>,
     /// What the access log is owed.
