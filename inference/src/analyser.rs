@@ -40,7 +40,7 @@ pub struct Analyser {
 pub struct Scratch {
     pub(crate) folded: Folded,
     pub(crate) memory: MatcherScratch,
-    inner: MatcherScratch,
+    pub(crate) inner: MatcherScratch,
     candidates: Vec<Candidate>,
     said: Vec<(Range<usize>, Finding)>,
     pub(crate) plain: Vec<Vec<u8>>,
@@ -124,7 +124,7 @@ impl Analyser {
     }
 
     fn fresh_scratch() -> Scratch {
-        Scratch { plain: vec![Vec::new(); DEPTH_MAX + 1], ..Scratch::default() }
+        Scratch { plain: vec![Vec::new(); DEPTH_MAX], ..Scratch::default() }
     }
 
     /// Looks at every part with the detectors that may run on any thread, and appends what they find to `out`, part by part

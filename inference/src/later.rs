@@ -196,7 +196,7 @@ impl Analyser {
 
     /// What encoded words of a text say.
     fn decoded(&self, scratch: &mut Scratch, text: &Prepared<'_>) -> Vec<Decoded> {
-        let Scratch { memory, plain, runs, .. } = scratch;
+        let Scratch { memory, inner, plain, runs, .. } = scratch;
         let bytes = text.folded.bytes(&text.kept.text);
         let limits = Limits { scope: text.kept.kind.bit(), jailbreak: true, deadline: None };
         let outcome = self.kit.matcher.scan(bytes, limits, memory);
@@ -206,7 +206,7 @@ impl Analyser {
         self.kit.decode(bytes, runs, &outcome, plain, &mut |words, (start, end), encoding| {
             let (start, end) = text.folded.original(&text.kept.text, start, end);
             out.push(Decoded { text: words.to_vec(), encoding, range: start..end });
-            out.len() < HITS_MAX
+            (out.len() < HITS_MAX).then(|| self.kit.matcher.scan(words, limits, inner).ciphers)
         });
         out
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use regex_automata::meta::Cache;
 use regex_automata::{Anchored, Input};
 
-use crate::decode::Cipher;
+use crate::decode::{Cipher, Ciphers};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
 use crate::rules::{Group, LoadError, Rule};
@@ -58,8 +58,7 @@ pub(crate) struct Outcome {
     pub(crate) cap_reached: bool,
     /// A detector could not judge the text.
     pub(crate) failed: bool,
-    /// Where the first marker word of each cipher was seen, in the order of [`Cipher::ALL`].
-    pub(crate) ciphers: [Option<usize>; Cipher::ALL.len()],
+    pub(crate) ciphers: Ciphers,
 }
 
 impl Outcome {

@@ -48,12 +48,13 @@ impl Jailbreak {
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
         let limits = Limits { scope, ..*limits };
         let seen = **outcome;
-        self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
+        let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
             let scanned = self.0.matcher.scan(plain, limits, inner);
             candidates.extend(self.evasion(plain, span, encoding, inner));
             outcome.join(&scanned);
-            !outcome.cut
+            (!outcome.cut).then_some(scanned.ciphers)
         });
+        outcome.cap_reached |= !whole;
     }
 
     /// An order in deciphered text is an evasion, harmless text is nothing.

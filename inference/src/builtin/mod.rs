@@ -8,7 +8,12 @@ mod secrets;
 
 use std::sync::Arc;
 
-use crate::decode::{Cipher, DEPTH_MAX, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run};
+use memchr::memmem;
+
+use crate::decode::{
+    Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run,
+    end_of_lines, unscramble,
+};
 use crate::definition::Guards;
 use crate::detector::Detector;
 use crate::frame::Frame;
@@ -53,50 +58,112 @@ impl Kit {
         ]
     }
 
-    /// Decodes what is encoded in a text, encodings inside it included, and shows each result with its place and the name
-    /// of the encoding, until `each` says that it is enough.
+    /// Decodes what is encoded in a text, encodings inside it included. `each` is shown each result with its place and the
+    /// name of the encoding; it says which ciphers give themselves away in there, or that it is enough. False when there was
+    /// more to decode than may be.
     pub(crate) fn decode(
         &self,
         text: &[u8],
         runs: &[Run],
         outcome: &Outcome,
         plain: &mut [Vec<u8>],
-        each: &mut impl FnMut(&[u8], (usize, usize), &'static str) -> bool,
-    ) {
-        for run in runs {
-            let window = text.get(run.start..run.end).unwrap_or_default();
-            if !decode_deep(window, (run.start, run.end), 0, plain, each) {
-                return;
-            }
+        each: &mut impl FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>,
+    ) -> bool {
+        let left = (BYTES_FREE + BYTES_PER_BYTE * text.len()).min(BYTES_MAX + 2 * text.len());
+        let mut decoding = Decoding { vocabulary: &self.vocabulary, left, exhausted: false, each };
+        let mut ciphers = outcome.ciphers;
+        if let Some(slot) = ciphers.get_mut(Cipher::Ascii85 as usize) {
+            *slot = slot.or_else(|| memmem::find(text, b"<~"));
         }
-        let Some(buffer) = plain.first_mut() else { return };
-        for (cipher, seen) in Cipher::ALL.into_iter().zip(outcome.ciphers) {
-            let Some(at) = seen else { continue };
-            let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
-            cipher.decipher(text.get(from..to).unwrap_or_default(), &self.vocabulary, buffer);
-            if !each(buffer, (from, to), cipher.name()) {
-                return;
-            }
-        }
+        decoding.inside(text, runs.iter().copied(), (&ciphers, &Ciphers::default()), None, plain);
+        !decoding.exhausted
     }
 }
 
-/// Decodes one run, and what is encoded in it. False when that was enough.
-fn decode_deep(
-    run: &[u8],
-    span: (usize, usize),
-    depth: usize,
-    plain: &mut [Vec<u8>],
-    each: &mut impl FnMut(&[u8], (usize, usize), &'static str) -> bool,
-) -> bool {
-    let Some((buffer, deeper)) = plain.split_first_mut() else { return true };
-    let Some(encoding) = decode_run(run, buffer) else { return true };
-    if !each(buffer, span, encoding) {
-        return false;
+/// Bytes that may be decoded of any text, however short.
+const BYTES_FREE: usize = 8 << 10;
+/// The same for each byte of a short text.
+const BYTES_PER_BYTE: usize = 16;
+/// Bytes that may be decoded of a long text, beside twice its length.
+const BYTES_MAX: usize = 64 << 10;
+
+/// The decoding of one text.
+struct Decoding<'a, F> {
+    vocabulary: &'a Vocabulary,
+    /// Bytes that may still be decoded.
+    left: usize,
+    exhausted: bool,
+    each: &'a mut F,
+}
+
+impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<'_, F> {
+    /// Decodes what is encoded in `text`, which stands at `outer` of the whole text, or is it. Ciphers that `known` has were
+    /// undone where `text` comes from. False when it was enough.
+    fn inside(
+        &mut self,
+        text: &[u8],
+        runs: impl Iterator<Item = Run>,
+        (ciphers, known): (&Ciphers, &Ciphers),
+        outer: Option<(usize, usize)>,
+        plain: &mut [Vec<u8>],
+    ) -> bool {
+        let fresh = *known == Ciphers::default();
+        let Some((buffer, deeper)) = plain.split_first_mut() else { return true };
+        let mut joined = 0;
+        for run in runs.filter(|run| run.end - run.start >= DECODE_MIN) {
+            if run.start < joined {
+                continue;
+            }
+            let end = end_of_lines(text, run);
+            joined = end;
+            if !self.may_take(end - run.start) {
+                return true;
+            }
+            let Some(encoding) = decode_run(text.get(run.start..end).unwrap_or_default(), buffer) else { continue };
+            if !self.show(buffer, outer.unwrap_or((run.start, end)), encoding, &Ciphers::default(), deeper) {
+                return false;
+            }
+        }
+        for ((cipher, seen), known) in Cipher::ALL.into_iter().zip(ciphers).zip(known) {
+            let Some(at) = seen.filter(|_| cipher != Cipher::Announced && known.is_none()) else { continue };
+            let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
+            if !self.may_take(to - from) {
+                return true;
+            }
+            cipher.decipher(text.get(from..to).unwrap_or_default(), self.vocabulary, buffer);
+            if !self.show(buffer, outer.unwrap_or((from, to)), cipher.name(), ciphers, deeper) {
+                return false;
+            }
+        }
+        // Where something is announced, and at the beginning in any case.
+        if !fresh {
+            return true;
+        }
+        let announced = ciphers.get(Cipher::Announced as usize).copied().flatten();
+        let (from, to) = match announced {
+            Some(at) => (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())),
+            None => (0, text.len().min(HEAD_BYTES)),
+        };
+        let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { return true };
+        !self.may_take(to - from) || self.show(buffer, outer.unwrap_or((from + at, to)), encoding, ciphers, deeper)
     }
-    depth + 1 >= DEPTH_MAX
-        || Runs::new(buffer).all(|run| {
-            let window = buffer.get(run.start..run.end).unwrap_or_default();
-            decode_deep(window, span, depth + 1, deeper, each)
-        })
+
+    /// Shows what was decoded, and what is encoded in that.
+    fn show(
+        &mut self,
+        decoded: &[u8],
+        span: (usize, usize),
+        encoding: &'static str,
+        known: &Ciphers,
+        deeper: &mut [Vec<u8>],
+    ) -> bool {
+        let Some(ciphers) = (self.each)(decoded, span, encoding) else { return false };
+        self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(span), deeper)
+    }
+
+    fn may_take(&mut self, bytes: usize) -> bool {
+        self.exhausted |= self.left < bytes;
+        self.left = self.left.saturating_sub(bytes);
+        !self.exhausted
+    }
 }

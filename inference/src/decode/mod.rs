@@ -1,17 +1,27 @@
 //! Undoing encodings, so that an order hidden in base64 or written backwards is read like any other.
 //!
-//! Two ways in: long unbroken runs (base64, base32, hex) and marker words, which are the enciphered forms of words that
-//! orders are made of ("vafgehpgvba" is "instruction" in ROT13). Invariants: every decoder is linear in its input, its
+//! Three ways in: long unbroken runs (base64, base58, base32, hex); markers, which are the enciphered forms of words that
+//! orders are made of ("vafgehpgvba" is "instruction" in ROT13) and shapes that only codes have; and letters that make no
+//! words, at the beginning of a text or where it says that something is to be decoded. Invariants: every decoder is linear in its input, its
 //! output is at most as long as its input plus a constant, and nothing is decoded more than [`DEPTH_MAX`] deep.
 
+use std::collections::BTreeSet;
+
 mod cipher;
+mod codes;
+mod letters;
 mod run;
+mod unscramble;
 
-pub(crate) use cipher::{Cipher, Vocabulary};
-pub(crate) use run::{Run, Runs, decode as decode_run};
+pub(crate) use cipher::{Cipher, Ciphers};
+pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
+pub(crate) use unscramble::{HEAD_BYTES, unscramble};
 
-/// Encodings inside encodings that are followed.
-pub(crate) const DEPTH_MAX: usize = 2;
+/// Words that settle ambiguous letters.
+pub(crate) type Vocabulary = BTreeSet<String>;
+
+/// Encodings inside encodings that are followed, the outermost counted.
+pub(crate) const DEPTH_MAX: usize = 3;
 /// Bytes before a marker word that are decoded with it.
 pub(crate) const WINDOW_BEFORE: usize = 512;
 /// Bytes after a marker word that are decoded with it.

@@ -6,11 +6,12 @@
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use memchr::memchr2;
 
 /// Shortest run that is reported, in bytes.
 pub(crate) const RUN_MIN: usize = 20;
 /// Shortest run that is decoded, in bytes.
-const DECODE_MIN: usize = 24;
+pub(crate) const DECODE_MIN: usize = 24;
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
@@ -72,10 +73,17 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Decodes a run into `out` (cleared first) and names the encoding; `None` when it is not text in any of them.
+/// Decodes a run, in which lines may be broken, into `out` (cleared first) and names the encoding; `None` when it is not text in any of them.
 pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
     let run = run.trim_ascii_end();
     let body = run.strip_suffix(b".").unwrap_or(run);
+    let joined: Vec<u8>;
+    let body = if memchr2(b'\n', b'\r', body).is_some() {
+        joined = body.iter().copied().filter(|byte| !matches!(byte, b'\n' | b'\r')).collect();
+        &joined
+    } else {
+        body
+    };
     if body.len() < DECODE_MIN {
         return None;
     }
@@ -99,7 +107,68 @@ pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
             return Some("base64");
         }
     }
-    None
+    out.clear();
+    (unbase58(body, out) && super::is_readable(out)).then_some("base58")
+}
+
+/// Longest run that is read as base58, in bytes: its digits are those of one large number.
+const BASE58_MAX: usize = 1024;
+
+/// False when it holds anything but the digits of base58, or too many of them.
+fn unbase58(text: &[u8], out: &mut Vec<u8>) -> bool {
+    const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    let mixed = text.iter().any(u8::is_ascii_uppercase) && text.iter().any(u8::is_ascii_lowercase);
+    if text.len() > BASE58_MAX || !mixed {
+        return false;
+    }
+    // Limbs of the number, the least significant first; ten digits at a time fit 64 bits.
+    let mut limbs: Vec<u32> = Vec::with_capacity(text.len() / 5 + 1);
+    for digits in text.chunks(10) {
+        let (mut scale, mut carry) = (1u64, 0u64);
+        for byte in digits {
+            let Some(digit) = DIGITS.iter().position(|known| known == byte) else { return false };
+            carry = carry * 58 + digit as u64;
+            scale *= 58;
+        }
+        let mut carry = u128::from(carry);
+        for limb in &mut limbs {
+            carry += u128::from(*limb) * u128::from(scale);
+            *limb = carry as u32;
+            carry >>= 32;
+        }
+        while carry > 0 {
+            limbs.push(carry as u32);
+            carry >>= 32;
+        }
+    }
+    let bytes = limbs.iter().rev().flat_map(|limb| limb.to_be_bytes());
+    out.extend(bytes.skip_while(|byte| *byte == 0));
+    true
+}
+
+/// Shortest line of base64 that may go on in the next one, in bytes.
+const LINE_MIN: usize = 40;
+
+/// The end of the base64 that begins with this run and goes on over line breaks; its own end where it does not.
+pub(crate) fn end_of_lines(text: &[u8], run: Run) -> usize {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
+    let (mut end, mut line) = (run.end, run.end - run.start);
+    loop {
+        let rest = text.get(end..).unwrap_or_default();
+        let gap = match rest {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return end,
+        };
+        let next = rest.iter().skip(gap).take_while(|byte| is_digit(byte)).count();
+        let closes = matches!(rest.get(gap + next), None | Some(b'\n' | b'\r' | b' ' | b'"'));
+        // All lines but the last one are as long as the first.
+        if line < LINE_MIN || next == 0 || next > line || !closes {
+            return end;
+        }
+        end += gap + next;
+        line = if next == line { line } else { 0 };
+    }
 }
 
 fn unhex(text: &[u8], out: &mut Vec<u8>) {
@@ -149,8 +218,19 @@ mod tests {
         ] {
             assert_eq!(read(run), Some((name, plain.clone())));
         }
+        assert_eq!(read("2w5p1mQ9g3Yv5Lr6Hh8Rk7uZxCw4bNd"), None);
         assert_eq!(read("src/main/java/com/example/service"), None);
         assert_eq!(read("da39a3ee5e6b4b0d3255bfef95601890afd80709"), None);
+    }
+
+    #[test]
+    fn base64_goes_on_over_line_breaks() {
+        let text = format!("{0}\n{0}\r\nAAAA= and more", "A".repeat(40));
+        let run = Runs::new(text.as_bytes()).next().unwrap();
+        assert_eq!(end_of_lines(text.as_bytes(), run), 40 + 1 + 40 + 2 + 5);
+        let text = format!("{}\nshort words", "A".repeat(24));
+        let run = Runs::new(text.as_bytes()).next().unwrap();
+        assert_eq!(end_of_lines(text.as_bytes(), run), 24);
     }
 
     #[test]

@@ -185,6 +185,14 @@ impl Folded {
     }
 }
 
+/// The ASCII letter that a character is or looks like.
+pub(crate) fn to_latin(c: char) -> Option<u8> {
+    match u8::try_from(c) {
+        Ok(byte) if byte.is_ascii() => Some(byte),
+        _ => latin::accented(c as u32).or_else(|| latin::lettered(c)).or_else(|| latin::lookalike(c)),
+    }
+}
+
 /// The word around the character at hand: look-alikes of other scripts are folded only in words that also hold Latin
 /// letters, so that honest Cyrillic and Greek stay what they are.
 #[derive(Default)]

@@ -1,0 +1,212 @@
+//! Characters written as numbers or signs: escapes, character codes, Morse, quoted-printable, international labels.
+//!
+//! Every function copies what it cannot read. What is appended is at most a constant longer than what is read.
+
+use crate::fold::to_latin;
+
+/// What stands between two pieces of one string.
+const JOINTS: [&[u8]; 4] = [b"\" + \"", b"' + '", b"\"+\"", b"'+'"];
+
+/// `"ig" + "nore"` to `ignore`.
+pub(super) fn join_split(text: &[u8], out: &mut Vec<u8>) {
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        let rest = text.get(at..).unwrap_or_default();
+        let joint = JOINTS.iter().find(|joint| rest.starts_with(joint));
+        match joint {
+            Some(joint) => at += joint.len(),
+            None => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Replaces what `read` understands: it says for which byte a piece stands, if for any, and how long the piece is.
+pub(super) fn escapes(text: &[u8], out: &mut Vec<u8>, read: impl Fn(&[u8]) -> Option<(Option<u8>, usize)>) {
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        match read(text.get(at..).unwrap_or_default()) {
+            Some((decoded, used)) => {
+                out.extend(decoded);
+                at += used;
+            }
+            None => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+}
+
+pub(super) fn hex_after(rest: &[u8], prefix: &[u8], digits: usize) -> Option<(u8, usize)> {
+    let hex = rest.strip_prefix(prefix)?.get(..digits)?;
+    let byte = u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?;
+    Some((byte, prefix.len() + digits))
+}
+
+pub(super) fn entity(rest: &[u8]) -> Option<(u8, usize)> {
+    let body = rest.strip_prefix(b"&#")?;
+    let end = body.iter().take(6).position(|byte| *byte == b';')?;
+    let number = std::str::from_utf8(body.get(..end)?).ok()?;
+    let byte = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => u8::from_str_radix(hex, 16).ok()?,
+        None => number.parse().ok()?,
+    };
+    Some((byte, end + 3))
+}
+
+/// Character codes with white space, commas, colons or backslashes between them; all that is no code in range is copied.
+pub(super) fn codes(text: &[u8], out: &mut Vec<u8>, radix: u32, digits_max: usize) {
+    let parts = |byte: &u8| byte.is_ascii_whitespace() || b",:;\\".contains(byte);
+    for token in text.split(parts).filter(|token| !token.is_empty()) {
+        let token = token.strip_prefix(b"0x").unwrap_or(token);
+        let code = (token.len() <= digits_max)
+            .then(|| std::str::from_utf8(token).ok().and_then(|token| u8::from_str_radix(token, radix).ok()))
+            .flatten()
+            .filter(|code| (b' '..=b'~').contains(code) || *code == b'\n');
+        match code {
+            Some(code) => out.push(code),
+            None => {
+                out.extend_from_slice(token);
+                out.push(b' ');
+            }
+        }
+    }
+}
+
+/// `=69=67` to `ig`; a soft line break goes.
+pub(super) fn quoted_printable(rest: &[u8]) -> Option<(Option<u8>, usize)> {
+    match rest {
+        [b'=', b'\r', b'\n', ..] => Some((None, 3)),
+        [b'=', b'\n', ..] => Some((None, 2)),
+        _ => hex_after(rest, b"=", 2).map(|(byte, used)| (Some(byte), used)),
+    }
+}
+
+/// Letters and digits in the order of [`PLAIN`].
+const MORSE: [&[u8]; 36] = [
+    b".-", b"-...", b"-.-.", b"-..", b".", b"..-.", b"--.", b"....", b"..", b".---", b"-.-", b".-..", b"--", b"-.",
+    b"---", b".--.", b"--.-", b".-.", b"...", b"-", b"..-", b"...-", b".--", b"-..-", b"-.--", b"--..", b"-----",
+    b".----", b"..---", b"...--", b"....-", b".....", b"-....", b"--...", b"---..", b"----.",
+];
+/// What they stand for.
+const PLAIN: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+/// Signs with a blank between letters, and a slash, a bar or several blanks between words.
+pub(super) fn from_morse(text: &[u8], out: &mut Vec<u8>) {
+    let signs = text.chunk_by(|a, b| !a.is_ascii_whitespace() && !b.is_ascii_whitespace() && *a != b'/' && *b != b'/');
+    let mut blanks = 0;
+    for sign in signs {
+        let letter = MORSE.iter().position(|code| *code == sign).and_then(|at| PLAIN.get(at));
+        match (letter, sign) {
+            (Some(letter), _) => out.push(*letter),
+            (None, [b' ' | b'\t']) => {
+                blanks += 1;
+                // One blank ends a letter; a second one ends a word.
+                if blanks == 2 {
+                    out.push(b' ');
+                }
+                continue;
+            }
+            (None, [b'/' | b'|']) => out.push(b' '),
+            // A mark that has no sign belongs to its word.
+            (None, [mark]) => out.push(*mark),
+            (None, other) => {
+                out.extend_from_slice(other);
+                out.push(b' ');
+            }
+        }
+        blanks = 0;
+    }
+}
+
+/// Longest label that is decoded, in bytes; what people type is shorter.
+const LABEL_MAX: usize = 63;
+
+/// Every `xn--` label as the letters that it looks like.
+pub(super) fn from_punycode(text: &[u8], out: &mut Vec<u8>) {
+    let is_label = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    for piece in text.chunk_by(|a, b| is_label(a) == is_label(b)) {
+        let label = piece.get(4..).filter(|_| piece.get(..4).is_some_and(|head| head.eq_ignore_ascii_case(b"xn--")));
+        match label.filter(|label| label.len() <= LABEL_MAX).and_then(read_label) {
+            Some(letters) => out.extend(letters.into_iter().filter_map(to_latin)),
+            None => out.extend_from_slice(piece),
+        }
+    }
+}
+
+/// RFC 3492, section 6.2. `None` for what is no such label.
+fn read_label(label: &[u8]) -> Option<Vec<char>> {
+    let (plain, coded) = match label.iter().rposition(|byte| *byte == b'-') {
+        Some(at) => (label.get(..at)?, label.get(at + 1..)?),
+        None => (&label[..0], label),
+    };
+    let mut letters: Vec<char> = plain.iter().map(|byte| char::from(*byte)).collect();
+    let (mut code, mut place, mut bias) = (128u32, 0u32, 72u32);
+    let mut digits = coded.iter();
+    while digits.len() > 0 {
+        let before = place;
+        let (mut weight, mut base) = (1u32, 36u32);
+        loop {
+            let digit = match digits.next()? {
+                letter @ (b'a'..=b'z' | b'A'..=b'Z') => u32::from(letter.to_ascii_lowercase() - b'a'),
+                number @ b'0'..=b'9' => u32::from(number - b'0') + 26,
+                _ => return None,
+            };
+            place = place.checked_add(digit.checked_mul(weight)?)?;
+            let threshold = base.saturating_sub(bias).clamp(1, 26);
+            if digit < threshold {
+                break;
+            }
+            weight = weight.checked_mul(36 - threshold)?;
+            base += 36;
+        }
+        let count = letters.len() as u32 + 1;
+        let mut share = if before == 0 { (place - before) / 700 } else { (place - before) / 2 };
+        share += share / count;
+        bias = 0;
+        while share > 455 {
+            share /= 35;
+            bias += 36;
+        }
+        bias += 36 * share / (share + 38);
+        code = code.checked_add(place / count)?;
+        place %= count;
+        letters.insert(place as usize, char::from_u32(code)?);
+        place += 1;
+    }
+    Some(letters)
+}
+
+/// Ascii85 between its marks, or each long token of it.
+pub(super) fn from_ascii85(text: &[u8], out: &mut Vec<u8>) {
+    for token in text.split(u8::is_ascii_whitespace) {
+        let body = token.strip_prefix(b"<~").unwrap_or(token);
+        let body = body.iter().position(|byte| *byte == b'~').and_then(|end| body.get(..end)).unwrap_or(body);
+        let start = out.len();
+        if body.len() < 10 || !read_ascii85(body, out) || !super::is_readable(out.get(start..).unwrap_or_default()) {
+            out.truncate(start);
+            out.extend_from_slice(token);
+        }
+        out.push(b' ');
+    }
+}
+
+fn read_ascii85(body: &[u8], out: &mut Vec<u8>) -> bool {
+    for group in body.chunks(5) {
+        let mut value = 0u64;
+        for at in 0..5 {
+            let digit = match group.get(at) {
+                Some(byte @ b'!'..=b'u') => u64::from(byte - b'!'),
+                Some(_) => return false,
+                None => 84,
+            };
+            value = value * 85 + digit;
+        }
+        let Ok(value) = u32::try_from(value) else { return false };
+        out.extend(value.to_be_bytes().iter().take(group.len() - 1));
+    }
+    true
+}

@@ -1,0 +1,280 @@
+//! Letters that make no words: found by what ordinary words they become when they are shifted, mirrored or turned round.
+//!
+//! Looks at a few lines only, so its cost is bounded however long the text is. What it takes for plain text it leaves
+//! alone: most texts are settled by their first few words.
+
+use super::letters::{each_word, from_pig_latin, mirror, reverse_words, rotate};
+
+/// Bytes at the beginning of a text that are looked at though nothing announces a cipher.
+pub(crate) const HEAD_BYTES: usize = 512;
+/// Lines that are tried in one window.
+const LINES_MAX: usize = 6;
+/// Shortest line that is tried, in bytes.
+const LINE_MIN: usize = 16;
+/// Bytes of a line by which it is judged.
+const SAMPLE_BYTES: usize = 192;
+/// Words of a line by which it is judged.
+const SAMPLE_WORDS: usize = 24;
+
+/// Common words of languages in Latin letters, sorted. None becomes another one when it is turned round or shifted by 13.
+const COMMON: [&str; 84] = [
+    "about",
+    "above",
+    "all",
+    "and",
+    "answer",
+    "any",
+    "are",
+    "before",
+    "but",
+    "can",
+    "con",
+    "das",
+    "del",
+    "der",
+    "des",
+    "die",
+    "dit",
+    "do",
+    "een",
+    "ein",
+    "est",
+    "everything",
+    "for",
+    "forget",
+    "from",
+    "give",
+    "have",
+    "here",
+    "het",
+    "how",
+    "ignore",
+    "in",
+    "instructions",
+    "is",
+    "ist",
+    "it",
+    "les",
+    "like",
+    "los",
+    "me",
+    "message",
+    "mit",
+    "must",
+    "my",
+    "new",
+    "nicht",
+    "not",
+    "of",
+    "one",
+    "original",
+    "para",
+    "pas",
+    "password",
+    "please",
+    "por",
+    "previous",
+    "print",
+    "prompt",
+    "que",
+    "qui",
+    "reveal",
+    "rules",
+    "say",
+    "secret",
+    "show",
+    "system",
+    "tell",
+    "that",
+    "the",
+    "their",
+    "these",
+    "this",
+    "to",
+    "und",
+    "van",
+    "what",
+    "which",
+    "will",
+    "with",
+    "without",
+    "would",
+    "write",
+    "you",
+    "your",
+];
+
+/// How often each letter stands in a thousand of English.
+const FREQUENCY: [u32; 26] =
+    [82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1];
+
+/// Decodes the first line of `text` that is scrambled, with all that follows it. Says how, and where it begins.
+pub(crate) fn unscramble(text: &[u8], out: &mut Vec<u8>) -> Option<(&'static str, usize)> {
+    let mut tried = 0;
+    let mut start = 0;
+    let ends = |byte: &u8| matches!(byte, b'\n' | b':' | b'"' | b'`' | b'(' | b'[' | b'<' | b'>');
+    for line in text.split(ends) {
+        let at = start;
+        start += line.len() + 1;
+        if line.len() < LINE_MIN || !is_lettered(line) || is_plain(line) {
+            continue;
+        }
+        tried += 1;
+        if let Some(method) = find_method(line) {
+            out.clear();
+            method.write(text.get(at..).unwrap_or_default(), out);
+            return Some((method.name(), at));
+        }
+        if tried == LINES_MAX {
+            break;
+        }
+    }
+    None
+}
+
+/// How a line was scrambled.
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    Shift(u8),
+    Atbash,
+    Reversed,
+    WordsReversed,
+    PigLatin,
+}
+
+impl Method {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Shift(13) => "rot13",
+            Self::Shift(_) => "caesar",
+            Self::Atbash => "atbash",
+            Self::Reversed | Self::WordsReversed => "reversed",
+            Self::PigLatin => "pig_latin",
+        }
+    }
+
+    /// Appends what `text` says.
+    fn write(self, text: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Shift(by) => out.extend(text.iter().map(|byte| rotate(*byte, by))),
+            Self::Atbash => out.extend(text.iter().map(|byte| mirror(*byte))),
+            Self::Reversed => out.extend(text.iter().rev()),
+            Self::WordsReversed => reverse_words(text, out),
+            Self::PigLatin => each_word(text, out, from_pig_latin),
+        }
+    }
+}
+
+/// Whether a line is made of letters and blanks for the most part.
+fn is_lettered(line: &[u8]) -> bool {
+    let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
+    let letters = sample.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte == b' ').count();
+    letters * 5 >= sample.len() * 4
+}
+
+/// Words of a sample, and how many of them are common.
+fn words(line: &[u8]) -> (usize, usize) {
+    let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
+    let tokens = sample.split(|byte| !byte.is_ascii_alphabetic()).filter(|token| !token.is_empty());
+    tokens.take(SAMPLE_WORDS).fold((0, 0), |(all, common), token| (all + 1, common + usize::from(is_common(token))))
+}
+
+fn is_common(token: &[u8]) -> bool {
+    let mut lower = [0; 12];
+    let Some(slot) = lower.get_mut(..token.len()) else { return false };
+    slot.copy_from_slice(token);
+    slot.make_ascii_lowercase();
+    COMMON.binary_search_by(|word| word.as_bytes().cmp(slot)).is_ok()
+}
+
+/// Whether a line is ordinary text: one in eight of its words is common.
+fn is_plain(line: &[u8]) -> bool {
+    let (all, common) = words(line);
+    all < 3 || common * 8 >= all
+}
+
+/// Whether a line has become ordinary text.
+fn is_solved(line: &[u8]) -> bool {
+    let (all, common) = words(line);
+    common >= 2 && common * 5 >= all
+}
+
+fn find_method(line: &[u8]) -> Option<Method> {
+    let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
+    let mut counts = [0u32; 26];
+    for byte in sample.iter().filter(|byte| byte.is_ascii_alphabetic()) {
+        if let Some(count) = counts.get_mut(usize::from(byte.to_ascii_lowercase() - b'a')) {
+            *count += 1;
+        }
+    }
+    // How English the letters would be after each shift.
+    let fit = |by: usize| -> u32 {
+        FREQUENCY.iter().enumerate().map(|(letter, often)| often * counts[(letter + 26 - by) % 26]).sum()
+    };
+    let mut shifts: Vec<usize> = (1..26).collect();
+    shifts.sort_by_key(|by| std::cmp::Reverse(fit(*by)));
+    let likely = shifts.into_iter().take(3).map(|by| Method::Shift(by as u8));
+    let others = [Method::Atbash, Method::Reversed, Method::WordsReversed, Method::PigLatin];
+    let mut plain = Vec::with_capacity(sample.len());
+    likely.chain(others).find(|method| {
+        plain.clear();
+        method.write(sample, &mut plain);
+        is_solved(&plain)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(text: &str) -> Option<(&'static str, String)> {
+        let mut out = Vec::new();
+        unscramble(text.as_bytes(), &mut out).map(|(name, _)| (name, String::from_utf8_lossy(&out).into_owned()))
+    }
+
+    #[test]
+    fn common_words_are_sorted_and_stay_apart() {
+        assert!(COMMON.is_sorted());
+        for word in COMMON {
+            let turned: String = word.chars().rev().collect();
+            let shifted: Vec<u8> = word.bytes().map(|byte| rotate(byte, 13)).collect();
+            assert!(!is_common(turned.as_bytes()) && !is_common(&shifted), "{word}");
+        }
+    }
+
+    #[test]
+    fn reads_letters_that_make_no_words() {
+        let plain = "you must tell me the secret of this house";
+        for by in 1..26 {
+            let text: String = plain.bytes().map(|byte| char::from(rotate(byte, 26 - by))).collect();
+            assert_eq!(read(&text).map(|(_, text)| text).as_deref(), Some(plain), "by {by}");
+        }
+        let turned: String = plain.chars().rev().collect();
+        assert_eq!(read(&turned), Some(("reversed", plain.to_owned())));
+        assert_eq!(read(&format!("Decode this: {turned}")).map(|(name, _)| name), Some("reversed"));
+    }
+
+    #[test]
+    fn leaves_plain_text_alone() {
+        for text in [
+            "The quick brown fox jumps over the lazy dog and sleeps",
+            "Der schnelle Fuchs springt und der Hund liegt da",
+            "fn main() { let mut total = 0; for n in 0..10 { total += n; } }",
+            "Lorem ipsum dolor sit amet consectetur adipiscing elit sed eiusmod",
+            "ls -la grep awk sed cut sort uniq head tail tee xargs find",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_never_grows(text in "\\PC{0,300}") {
+            let mut out = Vec::new();
+            unscramble(text.as_bytes(), &mut out);
+            prop_assert!(out.len() <= text.len());
+        }
+    }
+}
