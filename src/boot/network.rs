@@ -32,6 +32,16 @@ impl Consumers {
         Ok(Self { running, runtime })
     }
 
+    /// See [`Running::go`].
+    pub(super) fn go(&self) {
+        self.running.go();
+    }
+
+    /// See [`Running::hand_over`].
+    pub(super) fn hand_over(&self) -> impl Fn() + Send + 'static {
+        self.running.hand_over()
+    }
+
     /// See [`Running::stop`].
     pub(super) fn stop(self, within: Duration) {
         self.running.stop(within);

@@ -221,6 +221,10 @@ pub fn start_with(
     let hand_over = Arc::new(HandOver::new(sockets.is_lent()));
     drop(starting);
     let listeners = sockets.open(cores, mode)?;
+    if let Some(consumers) = &consumers {
+        // Whoever served the address before reads no more for them.
+        consumers.go();
+    }
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
     if let Some(listener) = metrics {
@@ -300,13 +304,22 @@ impl Gateway {
             // A successor could not know that they are not ours to shut down; the service manager starts it with them.
             return;
         }
-        let folder = takeover::folder(&self.live.snapshot().load());
+        let settings = self.live.snapshot().load();
+        let folder = takeover::folder(&settings);
+        // What lies in memory is nobody else's.
+        let shared = settings.storage.profile != StorageProfile::Memory;
+        let hand_over = self.consumers.as_ref().filter(|_| shared).map(Consumers::hand_over);
         let offered = takeover::offer(
             (self.addr, folder.as_deref()),
             sockets,
             self.cores.len(),
             Arc::clone(&self.hand_over),
-            stop,
+            move || {
+                if let Some(hand_over) = &hand_over {
+                    hand_over();
+                }
+                stop();
+            },
         );
         if let Err(error) = offered {
             tracing::warn!(%error, "no other process will be able to take over the port");

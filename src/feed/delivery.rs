@@ -23,14 +23,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-pub(super) struct Delivery<C> {
+/// What those who run the consumers want of their tasks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Orders {
+    /// Not to begin with what is stored: another process that has the store may still be at it.
+    pub(super) held: bool,
+    /// Another process reads what is stored from now on.
+    pub(super) handed_over: bool,
+    /// To deal with what there is, and end.
+    pub(super) stopping: bool,
+}
+
+pub(super) struct Delivery<C: Consumer> {
     consumer: C,
     limits: Limits,
     waiting: Arc<Waiting>,
     store: Arc<dyn SpanLog>,
     /// `None` while the store cannot say.
     cursor: Option<Cursor>,
-    stop: watch::Receiver<bool>,
+    /// Another process may have moved the saved cursor on.
+    adrift: bool,
+    /// What was stored when it was told to stop; what comes later is for the next start.
+    until: Option<Cursor>,
+    /// Spans of the batch under way that are nowhere else.
+    in_hand: usize,
+    orders: watch::Receiver<Orders>,
     /// Told in the log, until it works again.
     failing: bool,
 }
@@ -58,7 +75,7 @@ impl<C: Consumer> Delivery<C> {
         consumer: C,
         waiting: Arc<Waiting>,
         store: Arc<dyn SpanLog>,
-        stop: watch::Receiver<bool>,
+        orders: watch::Receiver<Orders>,
     ) -> Self {
         let limits = consumer.limits();
         let cursor = match begin(&*store, waiting.name) {
@@ -69,7 +86,8 @@ impl<C: Consumer> Delivery<C> {
                 None
             }
         };
-        Self { consumer, limits, waiting, store, cursor, stop, failing: false }
+        let (adrift, until, in_hand, failing) = (false, None, 0, false);
+        Self { consumer, limits, waiting, store, cursor, adrift, until, in_hand, orders, failing }
     }
 
     /// Runs until it is stopped and has dealt with what there is, or may no longer try.
@@ -81,27 +99,32 @@ impl<C: Consumer> Delivery<C> {
                 (Some(Fate::Stopped), _) | (_, Some(Fate::Stopped)) => break,
                 (None, None) if self.is_stopping() => break,
                 (None, None) => {
-                    let Self { waiting, stop, .. } = &mut self;
+                    let Self { waiting, orders, .. } = &mut self;
                     tokio::select! {
                         () = waiting.news() => {}
                         () = tokio::time::sleep(LOOK_EVERY) => {}
-                        _ = stop.changed() => {}
+                        _ = orders.changed() => {}
                     }
                 }
                 (Some(Fate::Full), _) | (_, Some(Fate::Full)) => {}
                 _ => self.pause(PAUSE).await,
             }
         }
-        let lost = self.waiting.take(usize::MAX).len();
-        self.waiting.tally.shutdown.add(lost);
-        if lost > 0 {
-            tracing::warn!(consumer = self.waiting.name, lost, "spans that were not stored were not delivered either");
-        }
     }
 
     fn is_stopping(&self) -> bool {
         // Nobody left to say so is an end, too.
-        *self.stop.borrow() || self.stop.has_changed().is_err()
+        self.orders.borrow().stopping || self.orders.has_changed().is_err()
+    }
+
+    /// Whether what is stored is this process's to read: where another one has it, only what that has left at the end.
+    fn may_read(&mut self) -> bool {
+        let Orders { held, handed_over, .. } = *self.orders.borrow();
+        let others = held || (handed_over && !self.is_stopping());
+        self.adrift |= others;
+        let is_over =
+            |until: Cursor| self.cursor.is_some_and(|at| at.file() == until.file() && at.place() >= until.place());
+        !others && !self.until.is_some_and(is_over)
     }
 
     /// Brings what waits in memory; `None` when nothing does.
@@ -111,15 +134,19 @@ impl<C: Consumer> Delivery<C> {
             return None;
         }
         let batch: Vec<&SpanRecord> = spans.iter().map(|span| &**span).collect();
+        self.in_hand = batch.len();
         let fate = self.bring(&batch).await;
-        if fate == Fate::Stopped {
-            self.waiting.tally.shutdown.add(batch.len());
+        if fate == Fate::Done {
+            self.in_hand = 0;
         }
         Some(fate.of(batch.len()))
     }
 
     /// Brings what has been stored behind the cursor; `None` when there is nothing, or it cannot be read now.
     async fn bring_stored(&mut self) -> Option<Fate> {
+        if !self.may_read() {
+            return None;
+        }
         let batch = match self.read().await {
             Ok(batch) => batch,
             Err(error) => {
@@ -145,13 +172,21 @@ impl<C: Consumer> Delivery<C> {
     }
 
     async fn read(&mut self) -> Result<SpanBatch, String> {
-        let (store, name, cursor) = (Arc::clone(&self.store), self.waiting.name, self.cursor);
+        let (store, name, cursor, adrift) = (Arc::clone(&self.store), self.waiting.name, self.cursor, self.adrift);
+        let end_is_due = self.is_stopping() && self.until.is_none();
         let read = tokio::task::spawn_blocking(move || {
-            let cursor = cursor.map_or_else(|| begin(&*store, name), Ok)?;
+            let saved = if adrift { store.cursor(name).map_err(|error| error.to_string())? } else { None };
+            let is_further =
+                |saved: &Cursor| cursor.is_none_or(|own| saved.file() != own.file() || saved.place() > own.place());
+            let cursor = saved.filter(is_further).or(cursor).map_or_else(|| begin(&*store, name), Ok)?;
+            let until = end_is_due.then(|| store.end()).transpose().map_err(|error| error.to_string())?;
             let limit = u32::try_from(BATCH_SPANS).unwrap_or(u32::MAX);
-            store.read_after(cursor, limit, BATCH_BYTES).map_err(|error| error.to_string())
+            let batch = store.read_after(cursor, limit, BATCH_BYTES).map_err(|error| error.to_string())?;
+            Ok((cursor, until, batch))
         });
-        read.await.unwrap_or_else(|error| Err(error.to_string()))
+        let (cursor, until, batch) = read.await.unwrap_or_else(|error| Err(error.to_string()))?;
+        (self.cursor, self.until, self.adrift) = (Some(cursor), self.until.or(until), false);
+        Ok(batch)
     }
 
     /// Writes down how far the consumer has come. Where that fails, a crash repeats more.
@@ -221,7 +256,18 @@ impl<C: Consumer> Delivery<C> {
     /// Waits, unless the process is to end.
     async fn pause(&mut self, time: Duration) {
         if !self.is_stopping() {
-            let _waited = tokio::time::timeout(time, self.stop.changed()).await;
+            let _waited = tokio::time::timeout(time, self.orders.changed()).await;
+        }
+    }
+}
+
+/// However the task ends, also when it is not waited for any longer: what only lies in memory is lost with it.
+impl<C: Consumer> Drop for Delivery<C> {
+    fn drop(&mut self) {
+        let lost = self.in_hand + self.waiting.take(usize::MAX).len();
+        self.waiting.tally.shutdown.add(lost);
+        if lost > 0 {
+            tracing::warn!(consumer = self.waiting.name, lost, "spans that were not stored were not delivered either");
         }
     }
 }

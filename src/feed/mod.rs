@@ -32,11 +32,14 @@ use weir_storage::{BatchOutcome, SpanLog, StoreObserver};
 use crate::meter::{Exposition, Registry, Source, names};
 use crate::outbound::Client;
 pub use consumer::{Consumer, Failure, Limits};
-use delivery::Delivery;
+use delivery::{Delivery, Orders};
 use queue::Waiting;
 
+/// How long consumers that are given up may take to count what is lost with them.
+const ABORT_LIMIT: Duration = Duration::from_secs(1);
+
 /// Starts the task of one consumer.
-type Begin = Box<dyn FnOnce(Arc<dyn SpanLog>, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send>;
+type Begin = Box<dyn FnOnce(Arc<dyn SpanLog>, watch::Receiver<Orders>) -> BoxFuture<'static, ()> + Send>;
 
 /// The consumers of a gateway that is being built.
 pub struct Feed {
@@ -66,9 +69,9 @@ impl Feed {
             waiting.name
         );
         self.waiting.push(Arc::clone(&waiting));
-        self.begin.push(Box::new(move |store, stop| {
+        self.begin.push(Box::new(move |store, orders| {
             // Found out now, before the first span can be stored: from here on nothing is skipped.
-            Box::pin(Delivery::new(consumer, waiting, store, stop).run())
+            Box::pin(Delivery::new(consumer, waiting, store, orders).run())
         }));
     }
 
@@ -77,38 +80,53 @@ impl Feed {
         Arc::new(Inlet { consumers: self.waiting.clone() })
     }
 
-    /// Starts the consumers on `runtime`, each with its counters in `registry`.
+    /// Starts the consumers on `runtime`, each with its counters in `registry`. What is stored waits for [`Running::go`].
     pub fn start(self, store: &Arc<dyn SpanLog>, runtime: Handle, registry: &Registry) -> Running {
         registry.add_source(Box::new(Tallies(self.waiting)));
-        let (stop, stopped) = watch::channel(false);
-        let begin = |begin: Begin| runtime.spawn(begin(Arc::clone(store), stopped.clone()));
+        let (orders, given) = watch::channel(Orders { held: true, ..Orders::default() });
+        let begin = |begin: Begin| runtime.spawn(begin(Arc::clone(store), given.clone()));
         let tasks = self.begin.into_iter().map(begin).collect();
-        Running { tasks, stop, runtime }
+        Running { tasks, orders: Arc::new(orders), runtime }
     }
 }
 
 /// The running consumers.
 pub struct Running {
     tasks: Vec<tokio::task::JoinHandle<()>>,
-    stop: watch::Sender<bool>,
+    orders: Arc<watch::Sender<Orders>>,
     runtime: Handle,
 }
 
 impl Running {
+    /// What is stored is this process's to bring from now on, behind what a former one has brought.
+    pub fn go(&self) {
+        self.orders.send_modify(|orders| orders.held = false);
+    }
+
+    /// To be called when another process on the same store goes on with what is stored. What only waits in memory is still
+    /// brought, and at the end what the other one has left.
+    pub fn hand_over(&self) -> impl Fn() + Send + 'static {
+        let orders = Arc::clone(&self.orders);
+        move || orders.send_modify(|orders| orders.handed_over = true)
+    }
+
     /// Lets the consumers deal with what there is, for no longer than `within`. What is stored and not dealt with comes after
     /// the next start; what only waits in memory is lost and counted. Blocks.
     pub fn stop(self, within: Duration) {
-        let Self { tasks, stop, runtime } = self;
-        // They may have ended already.
-        let _gone = stop.send(true).is_err();
+        let Self { tasks, orders, runtime } = self;
+        orders.send_modify(|orders| orders.stopping = true);
         let stopping: Vec<_> = tasks.iter().map(tokio::task::JoinHandle::abort_handle).collect();
-        let ended = runtime.block_on(async { tokio::time::timeout(within, join_all(tasks)).await });
-        if ended.is_err() {
-            tracing::warn!(
-                "not all consumers of finished spans ended in time; they continue where they stopped after the restart"
-            );
-            stopping.iter().for_each(tokio::task::AbortHandle::abort);
-        }
+        let mut all = join_all(tasks);
+        runtime.block_on(async {
+            if tokio::time::timeout(within, &mut all).await.is_err() {
+                tracing::warn!(
+                    "not all consumers of finished spans ended in time; they continue where they stopped after the restart"
+                );
+                stopping.iter().for_each(tokio::task::AbortHandle::abort);
+                // They count what they lose. One that blocks its thread cannot be ended.
+                let _blocked = tokio::time::timeout(ABORT_LIMIT, &mut all).await.is_err();
+            }
+        });
     }
 }
 

@@ -127,7 +127,9 @@ impl World {
         .unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let registry = Registry::new();
-        let running = Some(feed.start(&log(&store), runtime.handle().clone(), &registry));
+        let running = feed.start(&log(&store), runtime.handle().clone(), &registry);
+        running.go();
+        let running = Some(running);
         Self { runtime, store, registry, inlet, running }
     }
 
@@ -178,6 +180,7 @@ fn stored_spans_come_once_and_in_order_and_a_restart_goes_on_behind_them() {
     world.stop(PATIENCE);
     all.extend(world.store(20));
     let again = feed(&[&toy]).start(&log(&world.store), world.runtime.handle().clone(), &Registry::new());
+    again.go();
     eventually(|| toy.taken().len() >= 720);
     assert_eq!(toy.taken(), all);
     again.stop(PATIENCE);
@@ -243,8 +246,66 @@ fn a_stop_waits_for_what_is_there_and_leaves_the_rest_to_the_next_start() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     stuck.becomes(TAKE);
     let again = feed(&[&ready, &stuck]).start(&log(&world.store), world.runtime.handle().clone(), &Registry::new());
+    again.go();
     eventually(|| stuck.taken().len() >= 600 && ready.taken().len() >= 600);
     assert_eq!(stuck.taken(), ids, "it begins with what it never took");
     assert_eq!(ready.taken().into_iter().collect::<HashSet<_>>().len(), 600);
     again.stop(PATIENCE);
+}
+
+#[test]
+fn what_is_lost_with_a_consumer_that_is_given_up_is_counted() {
+    let stuck = Toy::new("stuck", HANG);
+    let mut world = World::new(&[&stuck]);
+    for _ in 0..300 {
+        world.inlet.offer(span());
+    }
+    eventually(|| stuck.attempts.load(Ordering::SeqCst) == 1);
+    world.stop(Duration::from_millis(50));
+    assert_eq!(world.lost("stuck", "shutdown"), 300, "those of the batch under way, and those that wait");
+}
+
+/// Two processes over one store: each with a toy of its own under the same name.
+#[test]
+fn one_process_at_a_time_brings_what_is_stored() {
+    let (former, latter) = (Toy::new("toy", TAKE), Toy::new("toy", TAKE));
+    let mut world = World::new(&[&former]);
+    let mut all = world.store(10);
+    eventually(|| former.taken() == all);
+    let successor = feed(&[&latter]);
+    let inlet = successor.inlet();
+    let successor = successor.start(&log(&world.store), world.runtime.handle().clone(), &Registry::new());
+    // While it builds, the other one goes on.
+    all.extend(world.store(10));
+    eventually(|| former.taken() == all);
+    world.running.as_ref().unwrap().hand_over()();
+    successor.go();
+    let next = world.store(10);
+    inlet.committed();
+    eventually(|| latter.taken() == next);
+    // What waits in memory is nobody else's.
+    let own = span();
+    all.push(own.span_id);
+    world.inlet.offer(own);
+    eventually(|| former.taken() == all);
+    // At the end there is nothing left to do, although what is stored goes on.
+    let storing = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while storing.load(Ordering::SeqCst) {
+                world.store.sink().push(span()).unwrap();
+                world.store.flush(PATIENCE);
+                inlet.committed();
+            }
+        });
+        let running = world.running.take().unwrap();
+        let begun = Instant::now();
+        running.stop(PATIENCE);
+        let took = begun.elapsed();
+        storing.store(false, Ordering::SeqCst);
+        assert!(took < PATIENCE, "{took:?}");
+    });
+    successor.stop(PATIENCE);
+    let twice = former.taken().into_iter().filter(|id| latter.taken().contains(id)).count();
+    assert!(twice <= 2 * delivery::BATCH_SPANS, "{twice}");
 }
