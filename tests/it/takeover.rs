@@ -1,7 +1,7 @@
 //! Promise: a new process takes the place of a running one on the same port, and no connection is refused or reset.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::{
     Call, Client, Driver, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
@@ -161,7 +161,7 @@ fn the_listener_for_metrics_is_handed_over_and_no_scrape_is_refused() {
     let addr = free_addr();
     let setup = Setup::new(Driver::Auto).storage("{profile: memory}");
     let mut old = setup.server(&format!("metrics_addr: '{addr}'")).start();
-    let stop = AtomicBool::new(false);
+    let (stop, scrapes) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let scraper = scope.spawn(|| {
             let mut statuses = Vec::new();
@@ -169,6 +169,7 @@ fn the_listener_for_metrics_is_handed_over_and_no_scrape_is_refused() {
                 let mut client = Client::try_connect(addr).expect("the metrics port is never closed");
                 client.say(SCRAPE);
                 statuses.push(client.answer().status);
+                scrapes.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
             statuses
@@ -178,6 +179,7 @@ fn the_listener_for_metrics_is_handed_over_and_no_scrape_is_refused() {
         assert_eq!(old.wait().code(), Some(0));
         assert_eq!(call(addr, SCRAPE).status, 200, "the new one answers");
         assert_eq!(call(new.addr, "GET /livez HTTP/1.1\r\nHost: weir\r\n\r\n").status, 200);
+        eventually("it scrapes on", || (scrapes.load(Ordering::SeqCst) > 10).then_some(()));
         drop(ending);
         let statuses = scraper.join().unwrap();
         assert!(statuses.len() > 10 && statuses.iter().all(|status| *status == 200), "{statuses:?}");
