@@ -50,7 +50,7 @@ pub(super) async fn answer(
     let Answered { head, rest, unsent: missing } = answered;
     let core = Rc::clone(&session.core);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
-    let tapped = tapped::tap(&core, &exchange, &head, kind);
+    let tapped = tapped::tap(&core, &mut exchange, &head, kind);
     let framing = framing(&head, exchange.head.version, tapped.is_some());
     let keep = exchange.head.keep_alive
         && framing != Framing::Bare
@@ -75,6 +75,7 @@ pub(super) async fn answer(
     };
     let ended = relay.run(&mut lease, rest, watch, &mut exchange.journal).await;
     let keep = keep && !relay.client_gone;
+    let complete = relay.has_all(&exchange.journal);
     let tapped = relay.tapped.take();
     // While a tap holds all of an answer back, its client has been told nothing.
     let untold = relay.head_is_due && tapped.is_some();
@@ -99,7 +100,7 @@ pub(super) async fn answer(
         // What the provider still has to say goes with its connection.
         Body::Halted(Halt::Ended) => (false, BytesMut::new()),
         ended => {
-            record_cut(&mut exchange.journal, ended, session);
+            record_cut(&mut exchange.journal, ended, complete, session);
             return Ok(Next::Cut);
         }
     };
@@ -138,8 +139,7 @@ fn begin_record(exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) 
 
 /// Notes that the client has a part of the answer at most. What it has must not look whole, even where nothing is missing from it
 /// but the end of its framing.
-fn record_cut(journal: &mut Journal, ended: Body, session: &Session) {
-    let complete = journal.answer_is_complete();
+fn record_cut(journal: &mut Journal, ended: Body, complete: bool, session: &Session) {
     let (error_type, what) = match ended {
         Body::Complete { .. } | Body::Halted(_) => return,
         Body::ClientLeft => {
@@ -303,7 +303,7 @@ impl Relay<'_> {
             let fd = conn.tcp().fd();
             let stop = StopUpstream(fd);
             let waiting = Instant::now();
-            let complete = journal.answer_is_complete();
+            let complete = self.has_all(journal);
             if self.client_gone {
                 tail_ends.get_or_insert(waiting + TAIL_LIMIT);
             }
@@ -339,6 +339,11 @@ impl Relay<'_> {
         }
     }
 
+    /// Whether the client has the last message: it has been relayed, and no tap holds anything back.
+    fn has_all(&self, journal: &Journal) -> bool {
+        journal.answer_is_complete() && !self.tapped.as_ref().is_some_and(|tapped| tapped.holds())
+    }
+
     /// Relays what is in `buf`; true when the body is complete.
     async fn step(&mut self, buf: &mut BytesMut, journal: &mut Journal) -> Result<bool, Body> {
         self.ranges.clear();
@@ -360,7 +365,7 @@ impl Relay<'_> {
             && halt != Some(Halt::Replaced)
             && let Err(left) = self.write(piece).await
         {
-            if !journal.answer_is_complete() {
+            if !self.has_all(journal) {
                 return Err(left);
             }
             self.client_gone = true;

@@ -22,15 +22,21 @@ pub(super) enum Halt {
     Cut,
 }
 
-/// The tap for this answer, where there is one: the first that wants to look at it.
-pub(super) fn tap(core: &Core, exchange: &Exchange, head: &ResponseHead, kind: AnswerKind) -> Option<Box<Tapped>> {
+/// The tap for this answer, where there is one: the first that wants to look at it. Of one with a content coding it sees what stands
+/// on the wire, which says little: that is tagged and counted.
+pub(super) fn tap(core: &Core, exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) -> Option<Box<Tapped>> {
     let taps = &core.process.parts.taps;
     if taps.is_empty() || head.body == ResponseBody::Empty {
         return None;
     }
     let tap = taps.iter().find_map(|make| make(exchange.settings()))?;
+    let encoded = !is_identity(head.get("content-encoding"));
+    if encoded {
+        core.meter.dropped("tap", "content_encoding");
+        exchange.journal.tag("untapped_response", "content_encoding".to_owned());
+    }
     let framed = match kind {
-        _ if !is_identity(head.get("content-encoding")) => Framed::Whole,
+        _ if encoded => Framed::Whole,
         AnswerKind::EventStream => Framed::Events,
         AnswerKind::JsonLines => Framed::Lines,
         AnswerKind::AmazonEvents => Framed::Amazon,

@@ -47,6 +47,11 @@ impl Frames {
         self.framed != Framed::Whole
     }
 
+    /// Whether the beginning of a frame waits for its end.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     pub(super) fn put(&mut self, content: &[u8]) {
         self.held.extend_from_slice(content);
     }
@@ -87,7 +92,9 @@ impl Frames {
             let at = self.searched + at;
             match (bytes.get(at)?, bytes.get(at + 1)?, bytes.get(at + 2)) {
                 (b'\n', b'\r', Some(b'\n')) => Some(at + 3),
-                (b'\n', b'\n', _) | (b'\r', b'\r', _) => Some(at + 2),
+                // What follows says whether the CR is a line's end of its own.
+                (b'\n', b'\r', None) => None,
+                (b'\n', b'\n' | b'\r', _) | (b'\r', b'\r', _) => Some(at + 2),
                 _ => None,
             }
         });

@@ -99,6 +99,11 @@ impl Tapped {
         self.tap.warning()
     }
 
+    /// Whether something that has come waits, so that the client has not seen it.
+    pub fn holds(&self) -> bool {
+        self.held_bytes > 0 || self.frames.holds()
+    }
+
     /// Frames that went although the tap would have held them.
     pub const fn overheld(&self) -> u64 {
         self.overheld

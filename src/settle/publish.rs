@@ -151,7 +151,10 @@ impl Publish {
         if let Some((open, bill)) = both {
             (self.reservation, self.token_cap) = (open.reservation, open.token_cap);
             let prices = (self.show_cost || self.reservation.is_some()).then_some(&*process.parts.prices);
+            // The provider has brought the end and bills it, whatever the client was told instead.
+            let told = finished.span.status_code.replace(200);
             finished.cost_nano_usd = charge(&mut finished.span, &bill, prices, Counter::Estimate);
+            finished.span.status_code = told;
             finished.bill = bill;
         } else if pending {
             finished.span.tags.insert(Cow::Borrowed("background"), "pending".to_owned());

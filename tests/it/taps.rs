@@ -198,6 +198,41 @@ on_both_drivers! {
         }
     }
 
+    // What the provider did in the background is billed, whatever the client gets of it.
+    fn an_answer_fetched_later_is_charged_although_it_is_replaced(driver) {
+        let text = "word ".repeat(1_000);
+        let upstream = Upstream::play(move |peer| {
+            while let Some(request) = peer.request() {
+                let (status, output) = if request.method == "POST" { ("queued", "") } else { ("completed", &*text) };
+                let usage = if output.is_empty() { Value::Null } else { json!({"input_tokens": 1, "output_tokens": 3, "total_tokens": 4}) };
+                let content = json!([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": output}]}]);
+                let body = json!({"id": "resp_1", "object": "response", "background": true, "status": status, "model": "cent",
+                    "output": content, "usage": usage}).to_string();
+                peer.say(format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+            }
+        });
+        let prices = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
+        let caps = "cost_caps: {enabled: true, default_budget_caps: [{window: monthly, hard_limit_usd: 1}]}";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(prices).with(caps).guest("toy_tap").start();
+        let asked = json!({"model": "cent", "input": "hi", "background": true, "max_output_tokens": 5});
+        assert_eq!(call(gateway.addr, Call::post("/v1/responses", asked.to_string()).bytes()).status, 200);
+        let fetched = call(gateway.addr, Call::get("/v1/responses/resp_1").bytes());
+        assert_eq!(fetched.status, 403, "{}", fetched.text());
+        eventually("it is charged", || {
+            let window = gateway.json("/api/v1/costs/current")["windows"][0].clone();
+            (window["reserved_usd"] == 0.0 && window["current_spend_usd"] == 0.03).then_some(())
+        });
+    }
+
+    fn an_answer_that_the_tap_cannot_read_is_tagged_and_counted(driver) {
+        let upstream = Upstream::always("HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 4\r\n\r\ndddd");
+        let gateway = tapped(driver, &upstream);
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", chat_body("Hello.").to_string()).bytes());
+        assert_eq!((answer.status, &*answer.body), (200, b"dddd".as_slice()));
+        assert_eq!(gateway.span_of(&answer)["tags"]["untapped_response"], "content_encoding");
+        assert_eq!(gateway.metric("service_dropped_total", "queue=\"tap\",reason=\"content_encoding\""), 1.0);
+    }
+
     fn a_provider_that_breaks_off_what_waits_is_told_as_any_other_failure(driver) {
         let upstream = Upstream::play(|peer| {
             peer.request();

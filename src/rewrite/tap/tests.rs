@@ -111,6 +111,15 @@ fn messages_of_an_event_stream_end_with_right_checksums() {
 }
 
 #[test]
+fn events_end_with_an_empty_line_whatever_ends_its_lines() {
+    for end in ["\n\n", "\r\r", "\r\n\r\n", "\n\r", "\n\r\n", "\r\n\n", "\r\n\r"] {
+        let body = format!("data: one{end}data: two{end}data: three{end}");
+        let (out, _) = tapped(Word("two", 0), Framed::Events, &[body.as_bytes()]);
+        assert_eq!(out, format!("data: one{end}").into_bytes(), "{end:?}");
+    }
+}
+
+#[test]
 fn no_more_waits_than_the_bound() {
     let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Lines);
     let line = [vec![b'x'; 300 * 1024], b"\n".to_vec()].concat();
@@ -134,14 +143,14 @@ fn no_more_waits_than_the_bound() {
 proptest! {
     #[test]
     fn cuts_do_not_matter_and_what_passes_is_what_came(
-        texts in proptest::collection::vec("[a-z]{0,8}", 0..6), ends in proptest::collection::vec(0usize..3, 6),
+        texts in proptest::collection::vec("[a-z]{0,8}", 0..6), ends in proptest::collection::vec(0usize..4, 6),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), single in any::<bool>(), hold in 0usize..3,
         kind in 0usize..3,
     ) {
         let (framed, body) = match kind {
             0 => {
                 let events = texts.iter().zip(&ends).map(|(text, end)| {
-                    format!("data: {{\"choices\":[],\"t\":\"{text}\"}}{}", ["\n\n", "\r\n\r\n", "\r\r"][*end])
+                    format!("data: {{\"choices\":[],\"t\":\"{text}\"}}{}", ["\n\n", "\r\n\r\n", "\r\r", "\n\r"][*end])
                 });
                 (Framed::Events, events.collect::<String>().into_bytes())
             }
