@@ -15,12 +15,14 @@ use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
 /// The embedded files; macros and literal sets of one file are known to all.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 11] = [
     ("words.yaml", include_str!("../../rules/words.yaml")),
     ("injection.yaml", include_str!("../../rules/injection.yaml")),
     ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
+    ("techniques.yaml", include_str!("../../rules/techniques.yaml")),
     ("tools.yaml", include_str!("../../rules/tools.yaml")),
     ("multilingual.yaml", include_str!("../../rules/multilingual.yaml")),
+    ("languages.yaml", include_str!("../../rules/languages.yaml")),
     ("jailbreak.yaml", include_str!("../../rules/jailbreak.yaml")),
     ("payloads.yaml", include_str!("../../rules/payloads.yaml")),
     ("manipulation.yaml", include_str!("../../rules/manipulation.yaml")),
