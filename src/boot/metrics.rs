@@ -14,6 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use super::answer::Answering;
 use super::takeover::HandOver;
@@ -24,21 +25,22 @@ use crate::meter::{self, Registry};
 /// How often it is looked whether another process accepts now.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Accepts from `listener` on `runtime`, until that ends or another process does.
+/// Accepts from `listener` on `runtime`, until that ends or another process does. The task ends when whoever it has accepted until
+/// then has an answer.
 pub(super) fn start(
     runtime: &Handle,
     listener: TcpListener,
     registry: Arc<Registry>,
     pages: Pages,
     hand_over: Arc<HandOver>,
-) -> io::Result<()> {
+) -> io::Result<JoinHandle<()>> {
     listener.set_nonblocking(true)?;
     let _entered = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let shared = Arc::new(Scraped { registry, pages, rendering: Semaphore::new(1) });
     let scrapers = Answering::new(None, move |request| reply(request.map(drop), Arc::clone(&shared)));
     let spawner = runtime.clone();
-    drop(runtime.spawn(async move {
+    Ok(runtime.spawn(async move {
         while !hand_over.is_given() {
             match tokio::time::timeout(LOOK_EVERY, listener.accept()).await {
                 Ok(Ok((stream, _))) => scrapers.serve(&spawner, stream),
@@ -47,8 +49,9 @@ pub(super) fn start(
                 Err(_) => {}
             }
         }
-    }));
-    Ok(())
+        drop(listener);
+        scrapers.finished().await;
+    }))
 }
 
 struct Scraped {

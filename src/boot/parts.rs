@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::Role;
@@ -94,14 +95,14 @@ pub(super) fn start_metrics(
     process: &Process,
     web: &Web,
     hand_over: &Arc<HandOver>,
-) -> Result<(), StartError> {
+) -> Result<JoinHandle<()>, StartError> {
     let fail = |source| StartError::Thread { what: "the listener for metrics", source };
     let addr = listener.local_addr().map_err(fail)?;
     let pages = Pages::of_open_listener(web);
     let registry = Arc::clone(&process.parts.registry);
-    metrics::start(runtime, listener, registry, pages, Arc::clone(hand_over)).map_err(fail)?;
+    let scraping = metrics::start(runtime, listener, registry, pages, Arc::clone(hand_over)).map_err(fail)?;
     tracing::info!(metrics = %addr, "metrics are served without a key");
-    Ok(())
+    Ok(scraping)
 }
 
 pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use tokio::task::JoinHandle;
 use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::Timestamp;
@@ -50,6 +51,8 @@ use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
 
+/// How long the last scrapers may take after a takeover; each has two seconds.
+const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
 /// How long consumers of finished spans may take to deal with what there is at the end.
 const CONSUMERS_LIMIT: Duration = Duration::from_secs(5);
 
@@ -63,6 +66,8 @@ pub struct Gateway {
     reports: Arc<ReportBuilder>,
     identities: Arc<Identities>,
     consumers: Option<Consumers>,
+    /// The task of the listener for metrics.
+    scraping: Option<JoinHandle<()>>,
     inference: InferencePool,
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
@@ -227,9 +232,9 @@ pub fn start_with(
     }
     let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
-    if let Some(listener) = metrics {
-        start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over)?;
-    }
+    let scraping = metrics
+        .map(|listener| start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over))
+        .transpose()?;
     let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
     health.ready();
@@ -243,6 +248,7 @@ pub fn start_with(
         consumers,
         identities,
         inference,
+        scraping,
         control,
         cores,
         shutdown_limit,
@@ -375,6 +381,11 @@ impl Gateway {
             consumers.stop(left().min(CONSUMERS_LIMIT));
         }
         clean &= store.close(left());
+        if let Some(scraping) = self.scraping.filter(|_| hand_over.is_given()) {
+            // Whoever was accepted here and not by the other process has nobody else to answer.
+            let answered = async { tokio::time::timeout(SCRAPES_LIMIT, scraping).await };
+            let _late = control.runtime().block_on(answered).is_err();
+        }
         control.stop();
         process.parts.exchanges.sum_up(u32::MAX);
         drop(access_log);
