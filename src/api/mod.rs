@@ -29,6 +29,7 @@ mod route;
 mod router;
 mod routes;
 mod serve;
+mod shown;
 mod spans;
 mod state;
 mod stats;

@@ -13,6 +13,7 @@ use weir_storage::tenants::{KeyRecord, TenantRecord};
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
 use super::route::Route;
+use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
     actions, audit, config, costs, keys, openapi, operations, query, reports, spans, stats, swagger, tenants, traces,
@@ -83,7 +84,7 @@ fn records() -> Vec<Route> {
             .answers::<Paged<TraceRecord>>(200, "One page of traces"),
         Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
             .says("Records", "get_trace", "One trace with all its spans")
-            .answers::<TraceRecord>(200, "The trace"),
+            .answers::<TraceShown<'_>>(200, "The trace"),
         Route::delete("/api/v1/traces/{trace_id}", ADMIN, traces::delete)
             .says("Records", "delete_trace", "Delete a trace with its spans, actions and texts")
             .content(204, "It is gone", None),
@@ -93,7 +94,7 @@ fn records() -> Vec<Route> {
             .answers::<Paged<SpanRecord>>(200, "One page of spans"),
         Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
             .says("Records", "get_span", "One span")
-            .answers::<SpanRecord>(200, "The span"),
+            .answers::<SpanShown<'_>>(200, "The span"),
         Route::get("/api/v1/security/findings", VIEWER, spans::findings)
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
             .query(query::PAGE)

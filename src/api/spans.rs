@@ -5,6 +5,7 @@ use weir_config::vocab::SpanId;
 use super::ask::Ask;
 use super::query;
 use super::route::Answer;
+use super::shown::SpanShown;
 use super::state::{Api, found, to_json};
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
@@ -16,7 +17,7 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let span: SpanId = ask.id("span_id")?;
     let tenant = ask.tenant()?;
-    api.read(move |store| found("span", store.spans.span(tenant, span)?)).await
+    api.read(move |store| found("span", store.spans.span(tenant, span)?.as_ref().map(SpanShown::of))).await
 }
 
 pub(super) async fn findings(api: Api, ask: Ask) -> Answer {

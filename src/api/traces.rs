@@ -10,6 +10,7 @@ use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::query;
 use super::route::Answer;
+use super::shown::TraceShown;
 use super::state::{Api, found, nothing, patiently, to_json};
 
 /// A client that asks for a trace whose id is no older than this, in seconds, gets it as soon as it is committed.
@@ -24,7 +25,7 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let trace: TraceId = ask.id("trace_id")?;
     let tenant = ask.tenant()?;
-    let read = || api.read(move |store| found("trace", store.spans.trace(tenant, trace)?));
+    let read = || api.read(move |store| found("trace", store.spans.trace(tenant, trace)?.as_ref().map(TraceShown::of)));
     if is_fresh(trace, Timestamp::now()) { patiently(read).await } else { read().await }
 }
 

@@ -11,7 +11,7 @@ use weir_config::vocab::{Unread, UnreadSet};
 use weir_inference::PartKind;
 
 use super::expect;
-use super::part::{Label, Labels, TextPart};
+use super::part::{FileNote, Label, Labels, TextPart};
 use super::place::Places;
 use super::request::RequestView;
 use crate::json::{Location, Text};
@@ -81,6 +81,7 @@ impl Gather {
             token_ids: 0,
             truncated: false,
             unrecorded: Vec::new(),
+            files: Vec::new(),
             passed_by: UnreadSet::default(),
             places: Places::default(),
             labels: Labels::default(),
@@ -160,9 +161,13 @@ impl Gather {
         self.view.passed_by.insert(reason);
     }
 
-    /// Adds text that is stored and not analysed.
-    pub(super) fn note(&mut self, text: &str) {
-        self.append(Source::Put(text));
+    /// Adds the description of a file, which is stored and not analysed.
+    pub(super) fn note(&mut self, message: Option<u32>, description: &str) {
+        if let Some(range) = self.append(Source::Put(description))
+            && self.view.files.len() < PARTS_MAX
+        {
+            self.view.files.push(FileNote { range, message });
+        }
     }
 
     /// Keeps a short name the body gives.
@@ -248,6 +253,7 @@ impl Gather {
         self.view.text.clear();
         self.view.parts.clear();
         self.view.unrecorded.clear();
+        self.view.files.clear();
         self.view.token_ids = 0;
         self.view.places.clear();
         self.view.truncated = false;

@@ -95,25 +95,22 @@ impl RequestView {
         self.labels.get(label)
     }
 
+    /// How many parts the record gets of it.
+    pub fn records(&self) -> usize {
+        self.parts.len() + self.files.len()
+    }
+
     /// The text as it is recorded, and the parts in it: of files that are text only their descriptions are kept, of
-    /// credentials nothing.
+    /// credentials nothing. The descriptions stand behind the parts that are analysed, whose numbers findings know.
     pub fn into_record(mut self) -> (String, Vec<PartRecord>) {
         // Those of the answer follow.
-        let mut records = Vec::with_capacity(self.parts.len() + 2);
-        let mut left_out = self.unrecorded.iter().peekable();
-        // Bytes left out before the part, with the line break behind each stretch.
-        let mut shift = 0;
+        let mut records = Vec::with_capacity(self.parts.len() + self.files.len() + 2);
+        let mut kept = Kept::of(&self.unrecorded);
         for part in &self.parts {
-            while let Some(range) = left_out.next_if(|range| range.end <= part.range.start) {
-                shift += range.len() + 1;
-            }
-            let kept = left_out.peek().is_none_or(|range| range.start > part.range.start);
-            // Only the part that takes all that is over the bound has such stretches in it.
-            let inside = left_out.clone().take_while(|range| range.end <= part.range.end);
-            let end = part.range.end.saturating_sub(inside.map(|range| range.len() + 1).sum::<usize>() + shift);
-            let text = part.range.start.saturating_sub(shift)..end;
-            records.push(self.record(part, short(text).filter(|_| kept)));
+            records.push(self.record(part, kept.place(&part.range)));
         }
+        let mut kept = Kept::of(&self.unrecorded);
+        records.extend(self.files.iter().map(|file| file.record(kept.place(&file.range))));
         (self.take_recorded(), records)
     }
 
@@ -150,6 +147,54 @@ impl RequestView {
             None => drop(kept.pop()),
         }
         kept
+    }
+}
+
+/// Where texts stand once the stretches that are not recorded have been taken out. To be asked in order.
+struct Kept<'a> {
+    left_out: std::iter::Peekable<std::slice::Iter<'a, Range<usize>>>,
+    /// Bytes left out before, with the line break behind each stretch.
+    shift: usize,
+}
+
+impl<'a> Kept<'a> {
+    fn of(unrecorded: &'a [Range<usize>]) -> Self {
+        Self { left_out: unrecorded.iter().peekable(), shift: 0 }
+    }
+
+    fn place(&mut self, text: &Range<usize>) -> Option<Range<u32>> {
+        while let Some(range) = self.left_out.next_if(|range| range.end <= text.start) {
+            self.shift += range.len() + 1;
+        }
+        let is_kept = self.left_out.peek().is_none_or(|range| range.start > text.start);
+        // Only the part that takes all that is over the bound has such stretches in it.
+        let inside = self.left_out.clone().take_while(|range| range.end <= text.end);
+        let end = text.end.saturating_sub(inside.map(|range| range.len() + 1).sum::<usize>() + self.shift);
+        short(text.start.saturating_sub(self.shift)..end).filter(|_| is_kept)
+    }
+}
+
+/// The description of a file in a request's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileNote {
+    /// Where it stands in [`RequestView::text`].
+    pub range: Range<usize>,
+    /// Position of its message in the conversation.
+    pub message: Option<u32>,
+}
+
+impl FileNote {
+    fn record(&self, text: Option<Range<u32>>) -> PartRecord {
+        PartRecord {
+            side: PartSide::Request,
+            kind: PartKind::User,
+            form: PartForm::File,
+            role: None,
+            message: self.message,
+            text,
+            raw: None,
+            tool: None,
+        }
     }
 }
 

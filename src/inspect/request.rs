@@ -8,7 +8,7 @@ use weir_config::vocab::{Dialect, Operation, Unread, UnreadSet};
 
 use super::expect::{self, Declared, Media, Takes};
 use super::gather::Gather;
-use super::part::{Labels, TextPart};
+use super::part::{FileNote, Labels, TextPart};
 use super::place::Places;
 use super::{form, walk};
 use crate::json::FaultKind;
@@ -39,6 +39,8 @@ pub struct RequestView {
     pub truncated: bool,
     /// Ranges of `text` that are looked at and not recorded, in order: the content of files, and credentials.
     pub unrecorded: Vec<Range<usize>>,
+    /// The descriptions of files, in order: text of no part that is analysed.
+    pub files: Vec<FileNote>,
     /// What was passed by: files, and bodies that are none we read.
     pub passed_by: UnreadSet,
     pub(super) places: Places,

@@ -420,7 +420,7 @@ impl<'a> Walk<'a, '_> {
     fn file(&mut self, text: &Text<'_>, media_type: Option<&str>) {
         match binary::look(&text.decode(), media_type) {
             Found::File(description) => {
-                self.gather.note(&description);
+                self.gather.note(self.about().message, &description);
                 self.gather.pass_by(Unread::BinaryPart);
             }
             Found::Words(words) => self.add(Source::Made(&words, *text)),

@@ -228,8 +228,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     if let Some((plan, scratch)) = plan.zip(scratch) {
         let how = How { call: Call { plan: &plan, tenant: span.tenant_id, deadline }, text_max: analysis_text_max };
         let request = view.as_deref().filter(|_| !request_analysed);
-        let texts =
-            Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.parts.len()) };
+        let texts = Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.records()) };
         (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
         if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);

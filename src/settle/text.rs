@@ -73,6 +73,7 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
             view.text = String::new();
             view.parts.clear();
             view.unrecorded.clear();
+            view.files.clear();
             view.truncated = true;
             out_of_room = true;
         }

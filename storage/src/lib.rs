@@ -15,6 +15,7 @@ mod change;
 mod cursor;
 mod encode;
 mod error;
+pub mod messages;
 mod order;
 pub mod query;
 mod queue;

@@ -15,6 +15,7 @@ mod caps;
 mod clients;
 mod coding_agents;
 mod connections;
+mod conversations;
 mod costs;
 mod crash;
 mod credentials;

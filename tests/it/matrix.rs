@@ -32,6 +32,7 @@ const ROWS: &[Row] = &[
     ("GET", "/metrics", "", Admin, 200),
     ("GET", "/api/v1/traces", "", Viewer, 200),
     ("GET", "/api/v1/traces/{}", "", Viewer, 404),
+    ("DELETE", "/api/v1/traces/{}", "", Admin, 404),
     ("GET", "/api/v1/spans", "", Viewer, 200),
     ("GET", "/api/v1/spans/{}", "", Viewer, 404),
     ("GET", "/api/v1/security/findings", "", Viewer, 200),

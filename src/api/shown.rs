@@ -1,0 +1,61 @@
+//! Records as one call shows them: with the conversation beside the texts.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_storage::messages::{self, Message};
+use weir_storage::record::{SpanRecord, TraceRecord};
+
+/// One span with its conversation.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SpanShown<'a> {
+    #[serde(flatten)]
+    span: &'a SpanRecord,
+    /// Who said what, in the order of the wire; empty where only the texts are known.
+    messages: Vec<Message<'a>>,
+}
+
+/// One trace whose spans have their conversations.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TraceShown<'a> {
+    /// Identifies the trace within its tenant.
+    trace_id: TraceId,
+    /// Whose trace it is.
+    tenant_id: TenantId,
+    /// Provider of its first span.
+    provider: &'a str,
+    /// Model of its first span.
+    model: Option<&'a str>,
+    /// Agent of its first span.
+    agent_id: Option<&'a str>,
+    /// Start of its earliest span.
+    created_at: Timestamp,
+    /// Number of spans.
+    span_count: u64,
+    /// Worst score of its spans; `None` when none was analysed.
+    security_score: Option<u8>,
+    /// Spans, earliest first.
+    spans: Vec<SpanShown<'a>>,
+}
+
+impl<'a> SpanShown<'a> {
+    pub(super) fn of(span: &'a SpanRecord) -> Self {
+        Self { span, messages: messages::of(span) }
+    }
+}
+
+impl<'a> TraceShown<'a> {
+    pub(super) fn of(trace: &'a TraceRecord) -> Self {
+        Self {
+            trace_id: trace.trace_id,
+            tenant_id: trace.tenant_id,
+            provider: &trace.provider,
+            model: trace.model.as_deref(),
+            agent_id: trace.agent_id.as_deref(),
+            created_at: trace.created_at,
+            span_count: trace.span_count,
+            security_score: trace.security_score,
+            spans: trace.spans.iter().map(SpanShown::of).collect(),
+        }
+    }
+}
