@@ -12,7 +12,7 @@ use memchr::memmem;
 
 use crate::decode::{
     Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run,
-    end_of_lines, unscramble,
+    end_of_lines, is_plain, unscramble,
 };
 use crate::definition::Guards;
 use crate::detector::Detector;
@@ -142,6 +142,8 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         let announced = ciphers.get(Cipher::Announced as usize).copied().flatten();
         let (from, to) = match announced {
             Some(at) => (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())),
+            // Most texts say with their first words that they are plain.
+            None if is_plain(text) => return true,
             None => (0, text.len().min(HEAD_BYTES)),
         };
         let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { return true };

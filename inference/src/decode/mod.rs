@@ -15,7 +15,7 @@ mod unscramble;
 
 pub(crate) use cipher::{Cipher, Ciphers};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
-pub(crate) use unscramble::{HEAD_BYTES, unscramble};
+pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};
 
 /// Words that settle ambiguous letters.
 pub(crate) type Vocabulary = BTreeSet<String>;

@@ -188,7 +188,7 @@ fn is_common(token: &[u8]) -> bool {
 }
 
 /// Whether a line is ordinary text: one in eight of its words is common.
-fn is_plain(line: &[u8]) -> bool {
+pub(crate) fn is_plain(line: &[u8]) -> bool {
     let (all, common) = words(line);
     all < 3 || common * 8 >= all
 }
@@ -212,7 +212,7 @@ fn find_method(line: &[u8]) -> Option<Method> {
         FREQUENCY.iter().enumerate().map(|(letter, often)| often * counts[(letter + 26 - by) % 26]).sum()
     };
     let mut shifts: Vec<usize> = (1..26).collect();
-    shifts.sort_by_key(|by| std::cmp::Reverse(fit(*by)));
+    shifts.sort_by_cached_key(|by| std::cmp::Reverse(fit(*by)));
     let likely = shifts.into_iter().take(3).map(|by| Method::Shift(by as u8));
     let others = [Method::Atbash, Method::Reversed, Method::WordsReversed, Method::PigLatin];
     let mut plain = Vec::with_capacity(sample.len());
