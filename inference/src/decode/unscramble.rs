@@ -172,30 +172,66 @@ fn is_lettered(line: &[u8]) -> bool {
     letters * 5 >= sample.len() * 4
 }
 
-/// Words of a sample, and how many of them are common.
-fn words(line: &[u8]) -> (usize, usize) {
+/// Whether each word of a sample is a common one.
+fn words(line: &[u8]) -> impl Iterator<Item = bool> {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
     let tokens = sample.split(|byte| !byte.is_ascii_alphabetic()).filter(|token| !token.is_empty());
-    tokens.take(SAMPLE_WORDS).fold((0, 0), |(all, common), token| (all + 1, common + usize::from(is_common(token))))
+    tokens.take(SAMPLE_WORDS).map(is_common)
+}
+
+/// Words of a sample, and how many of them are common.
+fn count(line: &[u8]) -> (usize, usize) {
+    words(line).fold((0, 0), |(all, common), is_common| (all + 1, common + usize::from(is_common)))
 }
 
 fn is_common(token: &[u8]) -> bool {
-    let mut lower = [0; 12];
-    let Some(slot) = lower.get_mut(..token.len()) else { return false };
-    slot.copy_from_slice(token);
-    slot.make_ascii_lowercase();
-    COMMON.binary_search_by(|word| word.as_bytes().cmp(slot)).is_ok()
+    key(token).is_some_and(|key| COMMON_KEYS.binary_search(&key).is_ok())
 }
+
+/// A word of at most 16 bytes as a number, in the order of such words: comparing these is cheap, and this is asked of every text.
+const fn key(token: &[u8]) -> Option<u128> {
+    let mut bytes = [0; 16];
+    if token.len() > bytes.len() {
+        return None;
+    }
+    let mut at = 0;
+    while at < token.len() {
+        bytes[at] = token[at].to_ascii_lowercase();
+        at += 1;
+    }
+    Some(u128::from_be_bytes(bytes))
+}
+
+const COMMON_KEYS: [u128; COMMON.len()] = {
+    let mut keys = [0; COMMON.len()];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at] = match key(COMMON[at].as_bytes()) {
+            Some(key) => key,
+            None => panic!("a common word is longer than a key"),
+        };
+        at += 1;
+    }
+    keys
+};
 
 /// Whether a line is ordinary text: one in eight of its words is common.
 pub(crate) fn is_plain(line: &[u8]) -> bool {
-    let (all, common) = words(line);
+    let (mut all, mut common) = (0, 0);
+    for is_common in words(line) {
+        all += 1;
+        common += usize::from(is_common);
+        // Whatever follows: there are enough for the longest sample.
+        if all >= 3 && common * 8 >= SAMPLE_WORDS {
+            return true;
+        }
+    }
     all < 3 || common * 8 >= all
 }
 
 /// Whether a line has become ordinary text.
 fn is_solved(line: &[u8]) -> bool {
-    let (all, common) = words(line);
+    let (all, common) = count(line);
     common >= 2 && common * 5 >= all
 }
 
