@@ -228,6 +228,8 @@ fn span(number: usize) -> SpanRecord {
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: Some("agent-7".to_owned()),
+        session_id: None,
+        client: None,
         operation_name: "chat_completion".into(),
         start_time: started,
         end_time: started,

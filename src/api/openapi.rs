@@ -145,6 +145,11 @@ fn query_parameter(parameter: &Parameter) -> Value {
         Kind::Limit => json!({ "type": "integer", "minimum": 1, "default": LIMIT_DEFAULT }),
         Kind::Id => json!({ "type": "string", "format": "uuid" }),
         Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Status => json!({ "type": "string", "pattern": "^([1-5]xx|[1-5][0-9][0-9])$" }),
+        Kind::Usd => json!({ "type": "number", "minimum": 0, "maximum": 1e6 }),
+        Kind::Millis => json!({ "type": "number", "minimum": 0, "maximum": 1e9 }),
+        Kind::Word(words) => json!({ "type": "string", "enum": words }),
+        Kind::Fields | Kind::Cursor => json!({ "type": "string", "minLength": 1 }),
         Kind::Offset => json!({ "type": "integer", "minimum": 0, "default": 0 }),
     };
     json!({

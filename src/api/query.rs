@@ -9,7 +9,8 @@ use std::str::FromStr;
 use axum::extract::Query;
 use http::Uri;
 use weir_config::vocab::Timestamp;
-use weir_storage::query::{Page, SpanFilter, TraceFilter};
+use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
+use weir_storage::usage::SessionFilter;
 
 use super::error::ErrorAnswer;
 
@@ -40,6 +41,18 @@ pub(super) enum Kind {
     Id,
     /// `true` or `false`.
     Flag,
+    /// A status, or a class of them such as `5xx`.
+    Status,
+    /// An amount of USD.
+    Usd,
+    /// A number of milliseconds.
+    Millis,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Names of fields, separated by commas.
+    Fields,
+    /// A place in the list that a page before has given.
+    Cursor,
     /// Items of a page.
     Limit,
     /// Items to skip.
@@ -62,17 +75,116 @@ const LIMIT: Parameter = parameter(
 );
 const OFFSET: Parameter = parameter("offset", Kind::Offset, "Items to skip.");
 
-/// Of the trace list.
+const CURSOR: Parameter = parameter(
+    "cursor",
+    Kind::Cursor,
+    "`next_cursor` of the page before, in place of `offset`; the filters stay the same.",
+);
+const TEXTS: Parameter = parameter(
+    "texts",
+    Kind::Flag,
+    "`false` leaves the texts of requests and answers out: `prompt` and `response` are null.",
+);
+const FIELDS: Parameter = parameter(
+    "fields",
+    Kind::Fields,
+    "Only these fields of each item, separated by commas; those of a trace's spans as `spans.<field>`.",
+);
+const STATUS: Parameter =
+    parameter("status", Kind::Status, "Status of the answer, e.g. `429`, or a class, e.g. `5xx`.");
+const ERROR_TYPE: Parameter = parameter("error_type", Kind::Text, "Exact error type, e.g. `upstream_timeout`.");
+const AGENT: Parameter = parameter("agent_id", Kind::Text, "Exact agent.");
+const SESSION: Parameter = parameter("session_id", Kind::Text, "Exact session.");
+const CLIENT: Parameter = parameter("client", Kind::Text, "Exact client, e.g. `claude-cli`.");
+const FINDING_TYPE: Parameter = parameter("finding_type", Kind::Text, "A finding of this type is among the span's.");
+const COST_MIN: Parameter =
+    parameter("cost_min_usd", Kind::Usd, "Lowest cost, inclusive; calls without a price match none.");
+const COST_MAX: Parameter = parameter("cost_max_usd", Kind::Usd, "Highest cost, inclusive.");
+const DURATION_MIN: Parameter = parameter("duration_min_ms", Kind::Millis, "Shortest duration, inclusive.");
+const DURATION_MAX: Parameter = parameter("duration_max_ms", Kind::Millis, "Longest duration, inclusive.");
+const STREAMING: Parameter =
+    parameter("streaming", Kind::Flag, "Whether the answer was, or was asked to be, a stream.");
+const PROVIDER: Parameter = parameter("provider", Kind::Text, "Exact provider, e.g. `openai`.");
+
+/// Of the trace list. All filters but the times are about the trace's first span.
 pub(super) const TRACES: &[Parameter] = &[
     parameter("start_time", Kind::Time, "Traces created at this time or later."),
     parameter("end_time", Kind::Time, "Traces created at this time or earlier."),
-    parameter("provider", Kind::Text, "Exact provider, e.g. `openai`."),
+    PROVIDER,
     MODEL,
+    STATUS,
+    ERROR_TYPE,
+    AGENT,
+    SESSION,
+    CLIENT,
+    FINDING_TYPE,
+    COST_MIN,
+    COST_MAX,
+    DURATION_MIN,
+    DURATION_MAX,
+    STREAMING,
+    FIELDS,
+    TEXTS,
     LIMIT,
     OFFSET,
+    CURSOR,
 ];
 /// Of the span list.
-pub(super) const SPANS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL, LIMIT, OFFSET];
+pub(super) const SPANS: &[Parameter] = &[
+    parameter("start_time", Kind::Time, "Spans that began at this time or later."),
+    parameter("end_time", Kind::Time, "Spans that began at this time or earlier."),
+    SCORE_MIN,
+    SCORE_MAX,
+    OPERATION,
+    PROVIDER,
+    MODEL,
+    STATUS,
+    ERROR_TYPE,
+    AGENT,
+    SESSION,
+    CLIENT,
+    FINDING_TYPE,
+    COST_MIN,
+    COST_MAX,
+    DURATION_MIN,
+    DURATION_MAX,
+    STREAMING,
+    FIELDS,
+    TEXTS,
+    LIMIT,
+    OFFSET,
+    CURSOR,
+];
+/// Of the list of spans with findings.
+pub(super) const FINDINGS: &[Parameter] = &[FIELDS, TEXTS, LIMIT, OFFSET, CURSOR];
+/// Of the list of sessions.
+pub(super) const SESSIONS: &[Parameter] = &[
+    parameter("start_time", Kind::Time, "Sessions with a call at this time or later."),
+    parameter("end_time", Kind::Time, "Sessions with a call at this time or earlier."),
+    AGENT,
+    CLIENT,
+    LIMIT,
+    OFFSET,
+    CURSOR,
+];
+/// What a series may be split by.
+pub(super) const SPLITS: &[&str] = &["tenant", "agent", "model", "session", "client"];
+/// The buckets of a series.
+pub(super) const BUCKETS: &[&str] = &["hour", "day"];
+/// Of the series of costs.
+pub(super) const SERIES: &[Parameter] = &[
+    parameter(
+        "start_time",
+        Kind::Time,
+        "Begins with the bucket of this moment; left out, a day (hours) or 30 days (days) before the end.",
+    ),
+    parameter("end_time", Kind::Time, "Ends before this moment; left out, now."),
+    parameter("bucket", Kind::Word(BUCKETS), "Length of a bucket, in UTC; left out, `hour`."),
+    parameter("group_by", Kind::Word(SPLITS), "What each bucket is split by; left out, `tenant`: not at all."),
+    AGENT,
+    SESSION,
+    MODEL,
+];
 /// Of the summary of actions.
 pub(super) const ACTIONS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL];
 /// Of the audit log.
@@ -100,37 +212,66 @@ pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 pub(super) const COSTS: &[Parameter] =
     &[parameter("agent_id", Kind::Text, "The agent; without it the one of requests that name none, `_default`.")];
 
-/// Filters and page of the trace list.
-pub(super) fn trace_list(parameters: &Parameters) -> Result<(TraceFilter, Page), ErrorAnswer> {
-    let filter = TraceFilter {
-        start_time: parameters.time("start_time")?,
-        end_time: parameters.time("end_time")?,
+/// Filters of the trace list.
+pub(super) fn trace_filter(parameters: &Parameters) -> Result<TraceFilter, ErrorAnswer> {
+    let (start_time, end_time) = parameters.times()?;
+    Ok(TraceFilter {
+        start_time,
+        end_time,
         provider: parameters.text("provider")?,
         model: parameters.text("model")?,
-    };
-    if filter.start_time.zip(filter.end_time).is_some_and(|(start, end)| start > end) {
-        return Err(ErrorAnswer::invalid("`end_time` is before `start_time`"));
-    }
-    Ok((filter, parameters.page()?))
+        facets: facets(parameters)?,
+    })
 }
 
-/// Filters and page of the span list.
-pub(super) fn span_list(parameters: &Parameters) -> Result<(SpanFilter, Page), ErrorAnswer> {
-    Ok((span_filter(parameters)?, parameters.page()?))
-}
-
-/// Filters of the span list.
+/// Filters of the span list, and of what is summed up over spans.
 pub(super) fn span_filter(parameters: &Parameters) -> Result<SpanFilter, ErrorAnswer> {
+    let (start_time, end_time) = parameters.times()?;
     let filter = SpanFilter {
+        start_time,
+        end_time,
+        provider: parameters.text("provider")?,
         security_score_min: parameters.score("security_score_min")?,
         security_score_max: parameters.score("security_score_max")?,
         operation_name: parameters.text("operation_name")?,
         model: parameters.text("model")?,
+        facets: facets(parameters)?,
     };
-    if filter.security_score_min.zip(filter.security_score_max).is_some_and(|(min, max)| min > max) {
-        return Err(ErrorAnswer::invalid("`security_score_max` is below `security_score_min`"));
-    }
+    ordered(filter.security_score_min, filter.security_score_max, "security_score_min", "security_score_max")?;
     Ok(filter)
+}
+
+/// Filters of the list of sessions.
+pub(super) fn session_filter(parameters: &Parameters) -> Result<SessionFilter, ErrorAnswer> {
+    let (start_time, end_time) = parameters.times()?;
+    let (agent_id, client) = (parameters.text("agent_id")?, parameters.text("client")?);
+    Ok(SessionFilter { start_time, end_time, agent_id, client })
+}
+
+fn facets(parameters: &Parameters) -> Result<Facets, ErrorAnswer> {
+    let facets = Facets {
+        status: parameters.status("status")?,
+        error_type: parameters.text("error_type")?,
+        agent_id: parameters.text("agent_id")?,
+        session_id: parameters.text("session_id")?,
+        client: parameters.text("client")?,
+        finding_type: parameters.text("finding_type")?,
+        cost_min_nano_usd: parameters.decimal("cost_min_usd", 1e6, 1e9)?,
+        cost_max_nano_usd: parameters.decimal("cost_max_usd", 1e6, 1e9)?,
+        duration_min_us: parameters.decimal("duration_min_ms", 1e9, 1e3)?,
+        duration_max_us: parameters.decimal("duration_max_ms", 1e9, 1e3)?,
+        streaming: parameters.flag("streaming")?,
+    };
+    ordered(facets.cost_min_nano_usd, facets.cost_max_nano_usd, "cost_min_usd", "cost_max_usd")?;
+    ordered(facets.duration_min_us, facets.duration_max_us, "duration_min_ms", "duration_max_ms")?;
+    Ok(facets)
+}
+
+fn ordered<T: PartialOrd>(min: Option<T>, max: Option<T>, min_name: &str, max_name: &str) -> Result<(), ErrorAnswer> {
+    if min.zip(max).is_some_and(|(min, max)| min > max) {
+        return Err(ErrorAnswer::invalid(format!("`{max_name}` is below `{min_name}`")));
+    }
+    Ok(())
 }
 
 /// The decoded pairs of a query, each name known and given once.
@@ -198,11 +339,96 @@ impl Parameters {
         }
     }
 
+    /// `start_time` and `end_time`, in this order of time.
+    fn times(&self) -> Result<(Option<Timestamp>, Option<Timestamp>), ErrorAnswer> {
+        let (start, end) = (self.time("start_time")?, self.time("end_time")?);
+        if start.zip(end).is_some_and(|(start, end)| start > end) {
+            return Err(ErrorAnswer::invalid("`end_time` is before `start_time`"));
+        }
+        Ok((start, end))
+    }
+
+    /// A status, or a class of them, as the lowest and the highest.
+    fn status(&self, name: &str) -> Result<Option<(u16, u16)>, ErrorAnswer> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let class = text.strip_suffix("xx").and_then(number).filter(|class| (1..=5).contains(class));
+        let one = number(text).filter(|status| (100..=599).contains(status) && text.len() == 3);
+        let range = match (class, one) {
+            (Some(class), _) => Some((class * 100, class * 100 + 99)),
+            (_, one) => one.map(|status| (status, status)),
+        };
+        let refused = || {
+            let shown: String = text.chars().take(64).collect();
+            ErrorAnswer::invalid(format!(
+                "`{name}` is `{shown}`; it must be a status from 100 to 599, or a class: 1xx to 5xx"
+            ))
+        };
+        let range = range.ok_or_else(refused)?;
+        Ok(u16::try_from(range.0).ok().zip(u16::try_from(range.1).ok()))
+    }
+
+    /// A decimal number from 0 to `most`, in units of which `scale` make one.
+    fn decimal(&self, name: &str, most: f64, scale: f64) -> Result<Option<i64>, ErrorAnswer> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let parsed = text.parse::<f64>().ok().filter(|value| plain && (0.0..=most).contains(value));
+        let value = parsed.ok_or_else(|| {
+            let shown: String = text.chars().take(64).collect();
+            ErrorAnswer::invalid(format!(
+                "`{name}` is `{shown}`; it must be a decimal number from 0 to {most}, such as 0.25"
+            ))
+        })?;
+        Ok(Some((value * scale).round() as i64))
+    }
+
+    /// One of these words.
+    pub(super) fn word<'a>(&self, name: &str, words: &[&'a str]) -> Result<Option<&'a str>, ErrorAnswer> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let shown = || text.chars().take(64).collect::<String>();
+        let refused =
+            || ErrorAnswer::invalid(format!("`{name}` is `{}`; it must be one of: {}", shown(), words.join(", ")));
+        words.iter().find(|word| **word == text).copied().map(Some).ok_or_else(refused)
+    }
+
+    /// Names out of `known`, separated by commas.
+    pub(super) fn fields(&self, known: &[String]) -> Result<Option<Vec<String>>, ErrorAnswer> {
+        let Some(text) = self.get("fields") else { return Ok(None) };
+        let mut fields: Vec<String> = Vec::new();
+        for name in text.split(',') {
+            if !known.iter().any(|known| known == name) {
+                let shown: String = name.chars().take(64).collect();
+                let known = known.join(", ");
+                return Err(ErrorAnswer::invalid(format!(
+                    "`fields` names `{shown}`; it takes, separated by commas: {known}"
+                )));
+            }
+            if !fields.iter().any(|field| field == name) {
+                fields.push(name.to_owned());
+            }
+        }
+        Ok(Some(fields))
+    }
+
+    /// The cursor, as it was given; not together with `offset`.
+    pub(super) fn cursor(&self) -> Result<Option<&str>, ErrorAnswer> {
+        let cursor = self.get("cursor");
+        if cursor.is_some() && self.get("offset").is_some() {
+            return Err(ErrorAnswer::invalid("`cursor` and `offset` both say where the page begins; send one of them"));
+        }
+        Ok(cursor)
+    }
+
     /// A score.
     pub(super) fn score(&self, name: &str) -> Result<Option<u8>, ErrorAnswer> {
         let Some(text) = self.get(name) else { return Ok(None) };
         let score = number(text).and_then(|score| u8::try_from(score).ok()).filter(|score| *score <= 100);
         score.map(Some).ok_or_else(|| ErrorAnswer::invalid(format!("`{name}` must be a whole number from 0 to 100")))
+    }
+
+    /// The same of a list of records, with or without texts.
+    pub(super) fn listed_page(&self) -> Result<Page, ErrorAnswer> {
+        let texts = self.flag("texts")?.unwrap_or(true);
+        Ok(Page { texts, ..self.page()? })
     }
 
     /// The page; 50 items from the first one on when nothing else is said, or fewer where an answer has no room for them.
@@ -223,7 +449,7 @@ impl Parameters {
             Some(Some(offset)) if i64::try_from(offset).is_ok() => offset,
             Some(_) => return Err(ErrorAnswer::invalid("`offset` must be a whole number of at least 0")),
         };
-        Ok(Page { limit, offset, or_fewer: asked.is_none() })
+        Ok(Page { limit, offset, or_fewer: asked.is_none(), ..Page::default() })
     }
 }
 

@@ -10,13 +10,16 @@ use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::reports::ReportRecord;
 use weir_storage::stats::Stats;
 use weir_storage::tenants::{KeyRecord, TenantRecord};
+use weir_storage::usage::SessionRecord;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
+use super::listed::Listed;
 use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, audit, config, costs, keys, openapi, operations, query, reports, spans, stats, swagger, tenants, traces,
+    actions, audit, config, costs, keys, openapi, operations, query, reports, series, sessions, spans, stats, swagger,
+    tenants, traces,
 };
 use crate::control::Word;
 use crate::ops::health::Report;
@@ -81,7 +84,7 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/traces", VIEWER, traces::list)
             .says("Records", "list_traces", "Traces with their spans, newest first")
             .query(query::TRACES)
-            .answers::<Paged<TraceRecord>>(200, "One page of traces"),
+            .answers::<Listed<TraceRecord>>(200, "One page of traces"),
         Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
             .says("Records", "get_trace", "One trace with all its spans")
             .answers::<TraceShown<'_>>(200, "The trace"),
@@ -91,14 +94,18 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/spans", VIEWER, spans::list)
             .says("Records", "list_spans", "Spans, newest first")
             .query(query::SPANS)
-            .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+            .answers::<Listed<SpanRecord>>(200, "One page of spans"),
         Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
             .says("Records", "get_span", "One span")
             .answers::<SpanShown<'_>>(200, "The span"),
         Route::get("/api/v1/security/findings", VIEWER, spans::findings)
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
-            .query(query::PAGE)
-            .answers::<Paged<SpanRecord>>(200, "One page of spans"),
+            .query(query::FINDINGS)
+            .answers::<Listed<SpanRecord>>(200, "One page of spans"),
+        Route::get("/api/v1/sessions", VIEWER, sessions::list)
+            .says("Records", "list_sessions", "Sessions in the order in which they were first seen, newest first")
+            .query(query::SESSIONS)
+            .answers::<Listed<SessionRecord>>(200, "One page of sessions"),
         Route::get("/api/v1/stats", VIEWER, stats::show)
             .says("Records", "get_stats", "The tenant's records in sum")
             .answers::<Stats>(200, "The sums"),
@@ -146,6 +153,10 @@ fn money() -> Vec<Route> {
             .query(query::COSTS)
             .answers::<costs::SpendSnapshot>(200, "The running windows")
             .refuses(404, "Cost caps are switched off"),
+        Route::get("/api/v1/costs/series", VIEWER, series::costs)
+            .says("Costs", "cost_series", "Calls, tokens and cost, hour by hour or day by day")
+            .query(query::SERIES)
+            .answers::<series::CostSeries>(200, "The buckets in which something was used"),
     ]
 }
 

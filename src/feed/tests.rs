@@ -21,6 +21,8 @@ fn span() -> Box<SpanRecord> {
         span_id: SpanId::fresh(),
         parent_span_id: None,
         agent_id: None,
+        session_id: None,
+        client: None,
         provider: Provider::OPENAI,
         priced_as: None,
         operation: Operation::ChatCompletion,

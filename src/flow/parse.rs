@@ -9,7 +9,7 @@ use weir_config::vocab::{Dialect, Operation, Provider, SpanId, TenantId, Timesta
 use super::exchange::Exchange;
 use crate::enforce::can_block;
 use crate::exchange::{Moments, Skip, TraceContext};
-use crate::inspect;
+use crate::inspect::{self, Sender};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::ops::exchanges::SHOWN_BYTES_MAX;
 use crate::process::{Core, InEffect};
@@ -43,6 +43,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head
         // Spend is kept by it.
         core.process.parts.redaction.mask_text(agent);
     }
+    let sender = Sender::read(head.fields().map(|field| (field.name_bytes(), field.value())));
     let ids = CallIds {
         tenant_id,
         trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
@@ -50,6 +51,8 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head
         span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh_at(start_time) },
         parent_span_id: trace.map(|trace| trace.parent),
         agent_id,
+        session_id: sender.session_id,
+        client: sender.client,
         provider: route.provider.clone(),
         priced_as: priced_as(settings, &head),
         operation: route.operation,
@@ -62,6 +65,9 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head
     let (dialect, line) = (route.dialect, head.line());
     let opening = Opening { ids, dialect, moments, line, billable, retrieval, skip, storable };
     let mut journal = Journal::open(core, settings, opening);
+    for (name, value) in sender.tags {
+        journal.tag(name, value);
+    }
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }

@@ -71,6 +71,7 @@ impl Gather {
     pub(super) fn new(text_max: usize, expected: usize) -> Self {
         let view = RequestView {
             model: None,
+            session_id: None,
             stream: None,
             max_tokens: None,
             text: String::with_capacity(expected.min(text_max)),

@@ -14,6 +14,7 @@ mod part;
 mod place;
 pub mod provider;
 pub mod request;
+mod sender;
 mod walk;
 
 pub use decode::{Decoded, decode_body};
@@ -22,6 +23,7 @@ pub use part::{Label, TextPart};
 pub use place::{Spelling, Spot};
 pub use provider::{Route, array_stream, model_in_path, model_in_query, retrieves_response, route};
 pub use request::{RequestView, read_request};
+pub use sender::Sender;
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ use super::binary::{self, Found};
 use super::gather::{About, Gather, Source};
 use super::keys::{Key, is_credential, is_token, model_name, without_user};
 use super::part::Label;
+use super::sender::{session_id, session_of_cache, session_of_user};
 use crate::json::{Event, Fault, Location, Segment, Text, Walker, integer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +282,7 @@ impl<'a> Walk<'a, '_> {
 
     fn string(&mut self, text: Text<'a>) {
         self.label(&text);
+        self.session(&text);
         let in_tool = self.describes_tool();
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
@@ -329,6 +331,26 @@ impl<'a> Walk<'a, '_> {
             self.text(&text);
         }
         self.value_done();
+    }
+
+    /// Keeps the session that clients name in a field of the request: what says so beats the key of a cache.
+    fn session(&mut self, text: &Text<'_>) {
+        let named = match &self.frames[..] {
+            [root] if root.key == Key::PromptCacheId && self.gather.view.session_id.is_none() => {
+                session_of_cache(&text.decode())
+            }
+            [root, top] if !top.array && root.key == Key::Other => {
+                match (root.name.as_ref().map(Text::raw), top.name.as_ref().map(Text::raw)) {
+                    (Some("metadata"), Some("user_id")) => session_of_user(&text.decode()),
+                    (Some("metadata" | "client_metadata"), Some("session_id")) => session_id(&text.decode()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        if named.is_some() {
+            self.gather.view.session_id = named;
+        }
     }
 
     /// Keeps the name or the id that a message, a call or a tool goes by.

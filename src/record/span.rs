@@ -19,6 +19,10 @@ pub struct CallIds {
     pub parent_span_id: Option<SpanId>,
     /// `X-Service-Agent-ID`.
     pub agent_id: Option<String>,
+    /// The session a header names.
+    pub session_id: Option<String>,
+    /// The client's software.
+    pub client: Option<String>,
     /// Who answers.
     pub provider: Provider,
     /// Whose prices hold, where that is not `provider`.
@@ -49,6 +53,8 @@ pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
         parent_span_id: ids.parent_span_id,
         tenant_id: ids.tenant_id,
         agent_id: ids.agent_id.clone(),
+        session_id: ids.session_id.clone(),
+        client: ids.client.clone(),
         operation_name: Cow::Borrowed(ids.operation.as_str()),
         start_time: ids.start_time,
         end_time: ids.start_time,

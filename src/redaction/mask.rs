@@ -23,6 +23,8 @@ pub(super) fn record(span: &mut SpanRecord, admin: Option<&SharedSecret>) {
         &mut span.response,
         &mut span.model,
         &mut span.agent_id,
+        &mut span.session_id,
+        &mut span.client,
         &mut span.error_message,
         &mut span.finish_reason,
     ];

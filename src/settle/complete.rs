@@ -304,6 +304,9 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
         span.model = view.model.take();
     }
     span.streaming |= view.stream == Some(true);
+    if span.session_id.is_none() {
+        span.session_id = view.session_id.take();
+    }
     let (text, parts) = view.into_record();
     span.parts = parts;
     if !text.is_empty() {

@@ -192,9 +192,9 @@ impl Journal {
     }
 
     /// Sets a tag.
-    pub(crate) fn tag(&mut self, name: &'static str, value: String) {
+    pub(crate) fn tag(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
         if let Some(span) = &mut self.span {
-            span.tags.insert(Cow::Borrowed(name), value);
+            span.tags.insert(name.into(), value);
         }
     }
 

@@ -53,11 +53,14 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
                 security_score_max: Some(70),
                 operation_name: named("messages"),
                 model: named("gpt-4o-mini"),
+                ..any()
             },
         ),
     ];
     let listed = |filter: &SpanFilter, offset: u64| {
-        store.list_spans(TENANT, filter, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total)
+        store
+            .list_spans(TENANT, filter, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+            .map(|listed| listed.total)
     };
     for (name, filter) in &span_filters {
         let total = listed(filter, 0)?;
@@ -65,7 +68,8 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
             time(&format!("spans, {name}, {place}"), || listed(filter, offset))?;
         }
     }
-    let newest = store.list_spans(TENANT, &any(), Page { limit: 1, offset: 0, or_fewer: false })?.data;
+    let newest =
+        store.list_spans(TENANT, &any(), Page { limit: 1, offset: 0, or_fewer: false, ..Page::default() })?.data;
     let end = newest.first().map_or(0, |span| span.start_time.micros());
     let before_end = |share: i64| Some(Timestamp::from_micros(end - count as i64 * 131 * share / 100));
     let any = TraceFilter::default;
@@ -84,11 +88,14 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
                 end_time: before_end(25),
                 provider: named("openai"),
                 model: named("gpt-4o"),
+                ..any()
             },
         ),
     ];
     let listed = |filter: &TraceFilter, offset: u64| {
-        store.list_traces(TENANT, filter, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total)
+        store
+            .list_traces(TENANT, filter, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+            .map(|listed| listed.total)
     };
     for (name, filter) in &trace_filters {
         let total = listed(filter, 0)?;
@@ -96,8 +103,11 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
             time(&format!("traces, {name}, {place}"), || listed(filter, offset))?;
         }
     }
-    let listed =
-        |offset| store.list_findings(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
+    let listed = |offset| {
+        store
+            .list_findings(TENANT, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+            .map(|listed| listed.total)
+    };
     for (place, offset) in places(listed(0)?) {
         time(&format!("findings, {place}"), || listed(offset))?;
     }
@@ -106,29 +116,40 @@ fn ask_everything(store: &Store, count: usize) -> Result<(), ReadError> {
 
 /// The lists that grow with administration and with what agents report.
 fn ask_the_ledger(store: &Store) -> Result<(), ReadError> {
-    let listed =
-        |offset| store.list_reports(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
+    let listed = |offset| {
+        store
+            .list_reports(TENANT, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+            .map(|listed| listed.total)
+    };
     for (place, offset) in places(listed(0)?) {
         time(&format!("reports, {place}"), || listed(offset))?;
     }
-    let listed =
-        |offset| store.list_keys(TENANT, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
+    let listed = |offset| {
+        store
+            .list_keys(TENANT, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+            .map(|listed| listed.total)
+    };
     for (place, offset) in places(listed(0)?) {
         time(&format!("keys, {place}"), || listed(offset))?;
     }
-    let listed = |offset| store.list_tenants(Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
+    let listed = |offset| {
+        store.list_tenants(Page { limit: 100, offset, or_fewer: false, ..Page::default() }).map(|listed| listed.total)
+    };
     for (place, offset) in places(listed(0)?) {
         time(&format!("tenants, {place}"), || listed(offset))?;
     }
     for (name, whose) in [("audit, all", None), ("audit, tenant", Some(TENANT))] {
-        let listed =
-            |offset| store.list_audit(whose, Page { limit: 100, offset, or_fewer: false }).map(|listed| listed.total);
+        let listed = |offset| {
+            store
+                .list_audit(whose, Page { limit: 100, offset, or_fewer: false, ..Page::default() })
+                .map(|listed| listed.total)
+        };
         for (place, offset) in places(listed(0)?) {
             time(&format!("{name}, {place}"), || listed(offset))?;
         }
     }
     time("audit, every line checked", || store.check_audit().map(|check| check.entries))?;
-    let newest = store.list_audit(None, Page { limit: 100, offset: 0, or_fewer: false })?.data;
+    let newest = store.list_audit(None, Page { limit: 100, offset: 0, or_fewer: false, ..Page::default() })?.data;
     time("audit, checked since", || store.check_audit_since(&newest).map(|check| check.entries))?;
     let any = SpanFilter::default;
     let filters = [
@@ -268,7 +289,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ledger = (count / 10).max(1_000);
     let mut traces: Vec<TraceId> = Vec::new();
     for part in 0..20 {
-        let page = Page { limit: 1000, offset: part * count as u64 / 20, or_fewer: false };
+        let page = Page { limit: 1000, offset: part * count as u64 / 20, or_fewer: false, ..Page::default() };
         traces
             .extend(store.list_traces(TENANT, &TraceFilter::default(), page)?.data.iter().map(|trace| trace.trace_id));
     }

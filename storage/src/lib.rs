@@ -29,6 +29,7 @@ mod sqlite;
 pub mod stats;
 mod store;
 pub mod tenants;
+pub mod usage;
 mod writer;
 
 pub use cursor::{Cursor, Inserted, SpanBatch};

@@ -315,6 +315,8 @@ pub fn weigh(span: &SpanRecord) -> usize {
         + text(&span.response)
         + text(&span.model)
         + text(&span.agent_id)
+        + text(&span.session_id)
+        + text(&span.client)
         + text(&span.error_type)
         + text(&span.error_message)
         + text(&span.finish_reason)

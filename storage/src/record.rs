@@ -31,6 +31,10 @@ pub struct SpanRecord {
     pub tenant_id: TenantId,
     /// `X-Service-Agent-ID`.
     pub agent_id: Option<String>,
+    /// The session the client says it is in: a header, or a field of the request, that its software sends by itself.
+    pub session_id: Option<String>,
+    /// The client's software, the product that its `User-Agent` names first, e.g. `claude-cli`.
+    pub client: Option<String>,
     /// `chat_completion`, `messages`, ...; see `vocab::Operation`.
     pub operation_name: Cow<'static, str>,
     /// When the request head had been read.

@@ -21,6 +21,7 @@ use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use crate::spend::SpendRow;
 use crate::stats::Stats;
 use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 
 /// The spans: in by pushing or with an answer, out in the order of commits or by questions.
 pub trait SpanLog: Send + Sync + 'static {
@@ -94,6 +95,23 @@ pub trait SpanLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError>;
+
+    /// Sessions, in the order in which they were first seen, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_sessions(
+        &self,
+        tenant: TenantId,
+        filter: &SessionFilter,
+        page: Page,
+    ) -> Result<Paged<SessionRecord>, ReadError>;
+
+    /// Usage in buckets of time.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn series(&self, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError>;
 
     /// The tenant's records in sum; all zero when it has none.
     ///

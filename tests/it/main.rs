@@ -54,6 +54,7 @@ mod revocation;
 mod scan;
 mod schema;
 mod scoring;
+mod sessions;
 mod shares;
 mod shutdown;
 mod smuggle;

@@ -14,6 +14,8 @@ const SPAN_FIELDS: [&str; 39] = [
     "parent_span_id",
     "tenant_id",
     "agent_id",
+    "session_id",
+    "client",
     "operation_name",
     "start_time",
     "end_time",
@@ -43,8 +45,6 @@ const SPAN_FIELDS: [&str; 39] = [
     "tags",
     "events",
     "agent_actions",
-    "",
-    "",
     "",
     "",
     "",
@@ -296,7 +296,7 @@ fn the_api_shows_the_documented_shapes() {
         gateway.trace_of(&answer);
     }
     let traces = gateway.json("/api/v1/traces?limit=2");
-    assert_eq!(names(&traces), ["data", "limit", "offset", "total"]);
+    assert_eq!(names(&traces), ["data", "limit", "next_cursor", "offset", "total", "total_is_exact"]);
     assert_eq!((&traces["total"], &traces["limit"], &traces["offset"]), (&json!(3), &json!(2), &json!(0)));
     assert_eq!(traces["data"].as_array().unwrap().len(), 2);
     let trace = &traces["data"][0];

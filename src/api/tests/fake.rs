@@ -18,6 +18,7 @@ use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use weir_storage::stats::Stats;
+use weir_storage::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use weir_storage::{AuditLog, Cursor, Inserted, NotTaken, NotWritten, ReadError, ReportBook, SpanBatch, SpanLog};
 
 use crate::api::{Api, Roles, router, serve};
@@ -73,7 +74,8 @@ impl Fake {
 }
 
 fn paged<T>(data: Vec<T>, page: Page) -> Paged<T> {
-    Paged { total: data.len() as u64, data, limit: page.limit, offset: page.offset }
+    let total = data.len() as u64;
+    Paged::new(data, total, page)
 }
 
 fn trace_of(span: SpanRecord) -> TraceRecord {
@@ -114,6 +116,19 @@ impl SpanLog for Fake {
         Ok(paged(self.of(tenant)?, page))
     }
 
+    fn list_sessions(
+        &self,
+        tenant: TenantId,
+        _filter: &SessionFilter,
+        page: Page,
+    ) -> Result<Paged<SessionRecord>, ReadError> {
+        self.of(tenant).map(|_| paged(Vec::new(), page))
+    }
+
+    fn series(&self, tenant: TenantId, _asked: &SeriesQuery) -> Result<Series, ReadError> {
+        self.of(tenant).map(|_| Series::default())
+    }
+
     fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadError> {
         let spans = self.of(tenant_id)?;
         Ok(Stats {
@@ -130,7 +145,7 @@ impl SpanLog for Fake {
     }
 
     fn actions_summary(&self, tenant: TenantId, filter: &SpanFilter) -> Result<ActionsSummary, ReadError> {
-        let page = Page { limit: 1, offset: 0, or_fewer: false };
+        let page = Page { limit: 1, ..Page::default() };
         *self.asked.lock() = Asked::Spans(filter.clone(), page);
         Ok(ActionsSummary {
             total_spans: self.of(tenant)?.len() as u64,
@@ -280,6 +295,8 @@ pub(super) fn span(tenant_id: TenantId) -> SpanRecord {
         parent_span_id: None,
         tenant_id,
         agent_id: Some("agent-7".to_owned()),
+        session_id: Some("s-1".to_owned()),
+        client: Some("claude-cli".to_owned()),
         operation_name: "chat_completion".into(),
         start_time: Timestamp::from_micros(1_700_000_000_000_000),
         end_time: Timestamp::from_micros(1_700_000_000_250_000),

@@ -20,6 +20,8 @@ fn shown_span() -> Value {
         "parent_span_id": null,
         "tenant_id": "00000000-0000-0000-0000-000000000000",
         "agent_id": "agent-7",
+        "session_id": "s-1",
+        "client": "claude-cli",
         "operation_name": "chat_completion",
         "start_time": "2023-11-14T22:13:20.000000Z",
         "end_time": "2023-11-14T22:13:20.250000Z",
@@ -76,7 +78,11 @@ fn shown_trace() -> Value {
 
 #[test]
 fn lists_come_in_the_paged_envelope() {
-    let envelope = |item: Value| json!({"data": [item], "total": 1, "limit": 50, "offset": 0});
+    let envelope = |item: Value| {
+        json!({
+            "data": [item], "total": 1, "total_is_exact": true, "limit": 50, "offset": 0, "next_cursor": null
+        })
+    };
     assert_eq!(world().get("/api/v1/traces"), (200, envelope(shown_trace())));
     assert_eq!(world().get("/api/v1/spans"), (200, envelope(shown_span())));
     assert_eq!(world().get("/api/v1/security/findings"), (200, envelope(shown_span())));
@@ -99,14 +105,21 @@ fn filters_reach_the_store_typed() {
     let world = World::over(fake.clone());
     let target = "/api/v1/traces?start_time=2023-11-14T22:13:20Z&end_time=2023-11-14T23:13:20.5+01:00\
                   &provider=openai&model=org%2Fname+x&limit=7&offset=14";
-    assert_eq!(world.get(target), (200, json!({"data": [], "total": 0, "limit": 7, "offset": 14})));
+    assert_eq!(
+        world.get(target),
+        (200, json!({"data": [], "total": 0, "total_is_exact": true, "limit": 7, "offset": 14, "next_cursor": null}))
+    );
     let filter = TraceFilter {
         start_time: Some(Timestamp::from_micros(1_700_000_000_000_000)),
         end_time: Some(Timestamp::from_micros(1_700_000_000_500_000)),
         provider: Some("openai".to_owned()),
         model: Some("org/name x".to_owned()),
+        ..TraceFilter::default()
     };
-    assert_eq!(*fake.asked.lock(), Asked::Traces(filter, Page { limit: 7, offset: 14, or_fewer: false }));
+    assert_eq!(
+        *fake.asked.lock(),
+        Asked::Traces(filter, Page { limit: 7, offset: 14, or_fewer: false, ..Page::default() })
+    );
 
     assert_eq!(
         world.get("/api/v1/spans?security_score_min=0&security_score_max=100&operation_name=chat&model=m").0,
@@ -117,8 +130,12 @@ fn filters_reach_the_store_typed() {
         security_score_max: Some(100),
         operation_name: Some("chat".to_owned()),
         model: Some("m".to_owned()),
+        ..SpanFilter::default()
     };
-    assert_eq!(*fake.asked.lock(), Asked::Spans(filter, Page { limit: 50, offset: 0, or_fewer: true }));
+    assert_eq!(
+        *fake.asked.lock(),
+        Asked::Spans(filter, Page { limit: 50, offset: 0, or_fewer: true, ..Page::default() })
+    );
 }
 
 #[test]
@@ -135,8 +152,12 @@ fn limits_above_a_thousand_are_clamped_and_echoed() {
 fn bad_parameters_are_refused_by_name() {
     const LIMIT: &str = "`limit` must be a whole number of at least 1; more than 1000 means 1000";
     const OFFSET: &str = "`offset` must be a whole number of at least 0";
-    const TRACES: &str = "accepted here: start_time, end_time, provider, model, limit, offset";
-    const SPANS: &str = "accepted here: security_score_min, security_score_max, operation_name, model, limit, offset";
+    const TRACES: &str = "accepted here: start_time, end_time, provider, model, status, error_type, agent_id, session_id, \
+        client, finding_type, cost_min_usd, cost_max_usd, duration_min_ms, duration_max_ms, streaming, fields, texts, limit, \
+        offset, cursor";
+    const SPANS: &str = "accepted here: start_time, end_time, security_score_min, security_score_max, operation_name, \
+        provider, model, status, error_type, agent_id, session_id, client, finding_type, cost_min_usd, cost_max_usd, \
+        duration_min_ms, duration_max_ms, streaming, fields, texts, limit, offset, cursor";
     for (target, message) in [
         ("traces?limit=0", LIMIT),
         ("spans?limit=-1", LIMIT),
@@ -157,8 +178,11 @@ fn bad_parameters_are_refused_by_name() {
         ("traces?model=a&model=b", "`model` is given more than once"),
         ("traces?modle=a", &format!("unknown query parameter `modle`; {TRACES}")),
         ("traces?security_score_min=1", &format!("unknown query parameter `security_score_min`; {TRACES}")),
-        ("spans?provider=openai", &format!("unknown query parameter `provider`; {SPANS}")),
-        ("security/findings?model=m", "unknown query parameter `model`; accepted here: limit, offset"),
+        ("spans?agent=a", &format!("unknown query parameter `agent`; {SPANS}")),
+        (
+            "security/findings?model=m",
+            "unknown query parameter `model`; accepted here: fields, texts, limit, offset, cursor",
+        ),
         (&format!("traces/{TRACE}?limit=1"), "unknown query parameter `limit`; accepted here: none"),
         ("traces/42", "`trace_id` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"),
         ("spans/%ff%fe", "`span_id` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"),

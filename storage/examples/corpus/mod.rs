@@ -61,6 +61,8 @@ fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: None,
+        session_id: None,
+        client: None,
         operation_name: "chat_completion".into(),
         start_time: start,
         end_time: Timestamp::from_micros(start.micros() + duration_us),

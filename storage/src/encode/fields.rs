@@ -193,6 +193,8 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         start_time: start,
         provider: columns.provider.into(),
         security_score: columns.score,
+        session_id: columns.session,
+        client: columns.client,
     };
     let layout =
         if flags & LAYOUT == 0 { Layout::default() } else { layout::unpack(from, &mut span.security_findings)? };

@@ -87,6 +87,8 @@ pub(crate) struct Columns {
     pub(crate) model: Option<String>,
     pub(crate) operation: String,
     pub(crate) score: Option<u8>,
+    pub(crate) session: Option<String>,
+    pub(crate) client: Option<String>,
 }
 
 impl Columns {
@@ -102,6 +104,8 @@ impl Columns {
             model: None,
             operation: String::new(),
             score: None,
+            session: None,
+            client: None,
         }
     }
 }
@@ -239,6 +243,8 @@ pub(crate) fn sample_span() -> SpanRecord {
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: None,
+        session_id: None,
+        client: None,
         operation_name: "chat_completion".into(),
         start_time: Timestamp::from_micros(1_000_000),
         end_time: Timestamp::from_micros(1_250_000),

@@ -21,6 +21,8 @@ fn columns(span: &SpanRecord) -> Columns {
         model: span.model.clone(),
         operation: span.operation_name.to_string(),
         score: span.security_score,
+        session: span.session_id.clone(),
+        client: span.client.clone(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! findings and the filters by score see it.
 
 use rusqlite::{Connection, OptionalExtension};
-use weir_config::vocab::{SpanId, TenantId, TraceId, score};
+use weir_config::vocab::{Finding, SpanId, TenantId, TraceId, score};
 
 use super::action_sums;
 use super::erase::with_actions;
@@ -107,6 +107,7 @@ impl Tx<'_> {
             self.raise(owner, found)?;
             key.score = found;
         }
+        self.note_found(owner, findings, found)?;
         let kind = self.interner.name(self.conn, &action.action_type)?;
         let body = self
             .encoder
@@ -132,6 +133,22 @@ impl Tx<'_> {
             ))?;
         let weight = Weight { findings: findings_count, bytes, ..Weight::default() };
         self.tallies.add_weight(key, owner.start_us, &weight);
+        Ok(())
+    }
+
+    /// The span can be found by these findings, too, and its session is as bad as they are.
+    fn note_found(&mut self, owner: &Owner, findings: &[Finding], score: i64) -> Result<(), WriteError> {
+        if findings.is_empty() {
+            return Ok(());
+        }
+        let mut bits = 0;
+        for finding in findings {
+            bits |= 1_i64 << self.interner.finding_bit(self.conn, &finding.finding_type)?;
+        }
+        let sql = "UPDATE spans SET found = found | ?2 WHERE id = ?1";
+        self.conn.prepare_cached(sql)?.execute((owner.row, bits))?;
+        let sql = "UPDATE sessions SET score = max(score, ?2) WHERE id = (SELECT session FROM spans WHERE id = ?1)";
+        self.conn.prepare_cached(sql)?.execute((owner.row, score))?;
         Ok(())
     }
 

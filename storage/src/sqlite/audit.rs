@@ -150,7 +150,7 @@ impl Reads<'_> {
                 let rows = statement.query_map((first_place(total, page), page.limit), entry)?;
                 (total, rows.collect::<Result<_, _>>()?)
             };
-            Ok(Paged { data, total: total.unsigned_abs(), limit: page.limit, offset: page.offset })
+            Ok(Paged::new(data, total.unsigned_abs(), page))
         })
     }
 }

@@ -13,7 +13,7 @@ use super::action_sums::{self, Removed};
 use super::actions;
 use super::intern::find_tenant;
 use super::read;
-use super::tallies::{Key, Weight};
+use super::tallies::{Key, Use, Weight, hour_of};
 use super::texts;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
@@ -141,13 +141,20 @@ impl Tx<'_> {
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
         let mut gone = None;
         for id in &ids {
-            let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1) \
-                FROM spans WHERE id = ?1";
-            let (key, trace_id, start_us, ord) = conn.prepare_cached(sql)?.query_row([id], |row| {
+            let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1), session, agent, \
+                client, status >= 400 OR error <> 0 FROM spans WHERE id = ?1";
+            let (key, trace_id, start_us, ord, used) = conn.prepare_cached(sql)?.query_row([id], |row| {
                 let [tenant, provider, model, operation, score] =
                     [row.get(0)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
                 let key = Key { tenant, provider, model, operation, score };
-                Ok((key, row.get::<_, Vec<u8>>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+                let start_us: i64 = row.get(2)?;
+                let [session, agent] = [row.get(8)?, row.get(9)?];
+                // Rows that have not been filled in are in no sum of usage.
+                let client: Option<i64> = row.get(10)?;
+                let failed: bool = row.get(11)?;
+                let used =
+                    client.map(|client| Use { tenant, hour: hour_of(start_us), session, agent, client, model, failed });
+                Ok((key, row.get::<_, Vec<u8>>(1)?, start_us, row.get::<_, i64>(3)?, used))
             })?;
             let taken = take_actions(conn, *id, &mut room)?;
             action_sums::remove(conn, &key, &taken.by_name, taken.all)?;
@@ -163,6 +170,9 @@ impl Tx<'_> {
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
             gone = gone.max(Some(*id));
             self.tallies.remove(key, start_us, i64::from(ord == 0), &weight);
+            if let Some(used) = used {
+                self.tallies.end_use(used, &weight);
+            }
             spans += 1;
             // What it was the last one to name goes with it, so that a piece is as large as it is meant to be.
             room.bytes -= texts::sweep_all(conn, room.bytes)?;
@@ -281,6 +291,21 @@ impl Tx<'_> {
             )?
             .execute((tenant, BATCH_SLICES))?;
         if sums > 0 {
+            return Ok(true);
+        }
+        let used = conn
+            .prepare_cached(
+                "DELETE FROM usage WHERE (tenant, hour, session, agent, client, model) IN \
+                 (SELECT tenant, hour, session, agent, client, model FROM usage WHERE tenant = ?1 LIMIT ?2)",
+            )?
+            .execute((tenant, BATCH_SLICES))?;
+        let sessions = conn
+            .prepare_cached(
+                "DELETE FROM sessions WHERE id IN \
+                 (SELECT id FROM sessions INDEXED BY sessions_by_age WHERE tenant = ?1 LIMIT ?2)",
+            )?
+            .execute((tenant, BATCH_SLICES))?;
+        if used + sessions > 0 {
             return Ok(true);
         }
         // Its actions went with the spans they belong to.

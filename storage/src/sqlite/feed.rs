@@ -105,12 +105,12 @@ impl Reader {
             looked += 1;
             let id: i64 = row.get(0)?;
             // The UUID of a deleted tenant is longer.
-            let Ok(tenant) = row.get::<_, [u8; 16]>(10) else {
+            let Ok(tenant) = row.get::<_, [u8; 16]>(12) else {
                 self.pass(id);
                 self.lost += 1;
                 continue;
             };
-            reading.of_tenant(TenantId::from_bytes(tenant), row.get(9)?)?;
+            reading.of_tenant(TenantId::from_bytes(tenant), row.get(11)?)?;
             match reading.span(row) {
                 Ok((_, span)) => {
                     bytes += reading.bytes;

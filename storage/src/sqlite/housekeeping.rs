@@ -8,6 +8,7 @@ use weir_config::vocab::Timestamp;
 
 use super::engine::SqliteEngine;
 use super::erase::{self, BATCH_ROWS};
+use super::facets;
 use super::texts;
 use crate::writer::WriteError;
 
@@ -34,6 +35,7 @@ impl SqliteEngine {
             || self.remove_aged_texts()?
             || self.erase_excess()?
             || self.erase_over_share()?
+            || self.fill()?
             || self.give_back()?)
     }
 
@@ -114,6 +116,20 @@ impl SqliteEngine {
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;
         self.purge_due = true;
         Ok(true)
+    }
+
+    /// Fills in what the columns of rows of a version before do not say.
+    fn fill(&mut self) -> Result<bool, WriteError> {
+        let Some(conn) = self.conn.as_ref() else { return Ok(false) };
+        if !facets::unfilled(conn)? {
+            return Ok(false);
+        }
+        let mut more = false;
+        self.transact(|tx| {
+            more = tx.fill()?;
+            Ok(())
+        })?;
+        Ok(more)
     }
 
     /// Gives pages back to the file system when many are free. Files of the first version cannot; theirs are reused.

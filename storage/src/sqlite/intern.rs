@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, ToSql};
 use weir_config::vocab::{TenantId, Timestamp};
 
+use super::facets::meet_finding;
+
 /// Remembered entries per kind.
 const REMEMBERED_MAX: usize = 4096;
-/// Models of a tenant that have integers of their own. Clients choose them: each takes its text twice and a row of the sums,
-/// which every list of the tenant's adds up.
-const MODELS_MAX: usize = 1_000;
-/// The model that lists know the further ones by.
-const OTHER_MODEL: &str = "(other)";
-/// Models remembered of all tenants.
-const ALL_MODELS_MAX: usize = 65_536;
-/// Between looks whether a tenant that had too many models has fewer now.
-const MODELS_EVERY: Duration = Duration::from_secs(10);
+/// Models, agents and clients of a tenant that have integers of their own, of each kind. Clients choose them: each takes its text
+/// twice and a row of the sums, which every list of the tenant's adds up.
+const LABELS_MAX: usize = 1_000;
+/// What lists know the further ones by.
+const OTHER: &str = "(other)";
+/// Labels remembered of all tenants.
+const ALL_LABELS_MAX: usize = 65_536;
+/// Between looks whether a tenant that had too many of a kind has fewer now.
+const LABELS_EVERY: Duration = Duration::from_secs(10);
 /// How far ahead a deletion may lie: clocks of a machine are set by less while it runs.
 const AHEAD_MAX_US: i64 = 60_000_000;
 
@@ -28,17 +30,37 @@ const AHEAD_MAX_US: i64 = 60_000_000;
 pub(super) struct Interner {
     tenants: HashMap<TenantId, Known>,
     names: HashMap<String, i64>,
-    models: HashMap<i64, Models>,
+    labels: HashMap<(i64, Label), Labels>,
     /// How many of them.
-    models_count: usize,
-    /// How often names had been taken out of the table, as far as `names` and `models` have taken in.
+    labels_count: usize,
+    finding_bits: HashMap<String, u32>,
+    /// How often names had been taken out of the table, as far as `names` and `labels` have taken in.
     sweeps: i64,
     /// The latest deletion of a tenant that `tenants` has taken in.
     deletion: i64,
 }
 
-/// The models that a tenant has spans of, or had.
-struct Models {
+/// What clients name as they like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Label {
+    Model,
+    Agent,
+    Client,
+}
+
+impl Label {
+    /// The integers a tenant's spans have.
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Model => "SELECT DISTINCT model FROM tallies WHERE tenant = ?1",
+            Self::Agent => "SELECT name FROM labels WHERE tenant = ?1 AND kind = 1",
+            Self::Client => "SELECT name FROM labels WHERE tenant = ?1 AND kind = 2",
+        }
+    }
+}
+
+/// The labels of a kind that a tenant has spans of, or had.
+struct Labels {
     ids: HashSet<i64>,
     read: Instant,
 }
@@ -54,6 +76,7 @@ impl Interner {
     pub(super) fn forget(&mut self) {
         self.tenants.clear();
         self.names.clear();
+        self.finding_bits.clear();
     }
 
     /// To be called at the beginning of every transaction: a tenant may have been deleted by another process, or names taken
@@ -63,8 +86,8 @@ impl Interner {
         let (last, sweeps) = conn.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         if std::mem::replace(&mut self.sweeps, sweeps) != sweeps {
             self.names.clear();
-            self.models.clear();
-            self.models_count = 0;
+            self.labels.clear();
+            self.labels_count = 0;
         }
         if std::mem::replace(&mut self.deletion, last) != last {
             self.tenants.clear();
@@ -125,44 +148,62 @@ impl Interner {
         Ok(id)
     }
 
-    /// The integer of a model in a span of the tenant's. True when it is that of further models, because the tenant has as
-    /// many as it may.
-    pub(super) fn model(&mut self, conn: &Connection, tenant: i64, name: &str) -> rusqlite::Result<(i64, bool)> {
+    /// The integer of a label in a span of the tenant's. True when it is that of further ones of its kind, because the tenant
+    /// has as many as it may.
+    pub(super) fn label(
+        &mut self,
+        conn: &Connection,
+        tenant: i64,
+        kind: Label,
+        name: &str,
+    ) -> rusqlite::Result<(i64, bool)> {
         let known = match self.names.get(name) {
             Some(id) => Some(*id),
             None => find_name(conn, name)?,
         };
-        let models = self.models_of(conn, tenant)?;
-        let is_theirs = known.is_some_and(|id| models.contains(&id));
-        if !is_theirs && models.len() >= MODELS_MAX {
-            return Ok((self.name(conn, OTHER_MODEL)?, true));
+        let labels = self.labels_of(conn, tenant, kind)?;
+        let is_theirs = known.is_some_and(|id| labels.contains(&id));
+        if !is_theirs && labels.len() >= LABELS_MAX {
+            return Ok((self.name(conn, OTHER)?, true));
         }
         if let Some(id) = known.filter(|_| is_theirs) {
             return Ok((id, false));
         }
         let id = self.name(conn, name)?;
-        if let Some(models) = self.models.get_mut(&tenant) {
-            self.models_count += usize::from(models.ids.insert(id));
+        if let Some(labels) = self.labels.get_mut(&(tenant, kind)) {
+            self.labels_count += usize::from(labels.ids.insert(id));
         }
         Ok((id, false))
     }
 
     /// What stays remembered of a transaction that was rolled back does no harm: it counts as one of the tenant's.
-    fn models_of(&mut self, conn: &Connection, tenant: i64) -> rusqlite::Result<&HashSet<i64>> {
-        let is_fresh = |models: &Models| models.ids.len() < MODELS_MAX || models.read.elapsed() < MODELS_EVERY;
-        if !self.models.get(&tenant).is_some_and(is_fresh) {
-            if self.models_count >= ALL_MODELS_MAX {
-                self.models.clear();
-                self.models_count = 0;
+    fn labels_of(&mut self, conn: &Connection, tenant: i64, kind: Label) -> rusqlite::Result<&HashSet<i64>> {
+        let is_fresh = |labels: &Labels| labels.ids.len() < LABELS_MAX || labels.read.elapsed() < LABELS_EVERY;
+        let at = (tenant, kind);
+        if !self.labels.get(&at).is_some_and(is_fresh) {
+            if self.labels_count >= ALL_LABELS_MAX {
+                self.labels.clear();
+                self.labels_count = 0;
             }
-            let sql = "SELECT DISTINCT model FROM tallies WHERE tenant = ?1";
             let ids: HashSet<i64> =
-                conn.prepare_cached(sql)?.query_map([tenant], |row| row.get(0))?.collect::<Result<_, _>>()?;
-            self.models_count += ids.len();
-            let former = self.models.insert(tenant, Models { ids, read: Instant::now() });
-            self.models_count -= former.map_or(0, |former| former.ids.len());
+                conn.prepare_cached(kind.sql())?.query_map([tenant], |row| row.get(0))?.collect::<Result<_, _>>()?;
+            self.labels_count += ids.len();
+            let former = self.labels.insert(at, Labels { ids, read: Instant::now() });
+            self.labels_count -= former.map_or(0, |former| former.ids.len());
         }
-        Ok(&self.models.entry(tenant).or_insert_with(|| Models { ids: HashSet::new(), read: Instant::now() }).ids)
+        Ok(&self.labels.entry(at).or_insert_with(|| Labels { ids: HashSet::new(), read: Instant::now() }).ids)
+    }
+
+    /// The bit of a finding type.
+    pub(super) fn finding_bit(&mut self, conn: &Connection, name: &str) -> rusqlite::Result<u32> {
+        if let Some(bit) = self.finding_bits.get(name) {
+            return Ok(*bit);
+        }
+        let bit = meet_finding(conn, name)?;
+        if self.finding_bits.len() < REMEMBERED_MAX {
+            self.finding_bits.insert(name.to_owned(), bit);
+        }
+        Ok(bit)
     }
 }
 

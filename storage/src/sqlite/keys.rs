@@ -83,7 +83,7 @@ impl Reads<'_> {
     /// A tenant's keys, newest first, revoked ones among them.
     pub(crate) fn list_keys(&self, tenant_id: TenantId, page: Page) -> Result<Paged<KeyRecord>, ReadError> {
         self.ask("read_keys", |conn| {
-            let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
+            let mut answer = Paged::new(Vec::new(), 0, page);
             let Some(tenant) = find_tenant(conn, tenant_id)? else { return Ok(answer) };
             let total: i64 = conn
                 .prepare_cached("SELECT ifnull(max(nth), 0) FROM api_keys WHERE tenant = ?1")?

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 13] = [
+const MIGRATIONS: [Migration; 14] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -35,6 +35,7 @@ const MIGRATIONS: [Migration; 13] = [
     Migration { name: "names_gone", sql: include_str!("../schema/0011_names_gone.sql") },
     Migration { name: "cursors", sql: include_str!("../schema/0012_cursors.sql") },
     Migration { name: "texts", sql: include_str!("../schema/0013_texts.sql") },
+    Migration { name: "facets", sql: include_str!("../schema/0014_facets.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

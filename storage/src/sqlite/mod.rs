@@ -12,6 +12,7 @@ mod changes;
 mod engine;
 mod erase;
 mod eviction;
+mod facets;
 mod feed;
 mod file_id;
 mod home;
@@ -36,6 +37,8 @@ mod tenants;
 mod text_ages;
 mod texts;
 mod tx;
+mod usage;
+mod walk;
 
 pub(crate) use chain::Auditor;
 pub(crate) use engine::SqliteEngine;

@@ -97,8 +97,8 @@ impl List<'_> {
         format!("{}{} AND start_us >= ? AND start_us < ?", self.filter.sql, self.rows_only)
     }
 
-    /// Row numbers of a page of the list in `from_us..to_us`, newest first.
-    pub(super) fn page(&self, from_us: i64, to_us: i64, page: Page, total: u64) -> rusqlite::Result<Vec<i64>> {
+    /// Rows of a page of the list, each its number and its start, in `from_us..to_us`, newest first.
+    pub(super) fn page(&self, from_us: i64, to_us: i64, page: Page, total: u64) -> rusqlite::Result<Vec<(i64, i64)>> {
         let wanted = u64::from(page.limit).min(total.saturating_sub(page.offset));
         if wanted == 0 {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl List<'_> {
             self.seek(run, &mut search)?;
         }
         let sql = format!(
-            "SELECT id FROM spans INDEXED BY {} WHERE {} ORDER BY start_us DESC, id DESC LIMIT ? OFFSET ?",
+            "SELECT id, start_us FROM spans INDEXED BY {} WHERE {} ORDER BY start_us DESC, id DESC LIMIT ? OFFSET ?",
             self.index,
             self.rows_within()
         );
@@ -122,7 +122,7 @@ impl List<'_> {
         for piece in &search.pieces {
             let bounds = [piece.from_us, piece.to_us, piece.rows.cast_signed(), piece.skip.cast_signed()];
             let values = self.filter.values.iter().copied().chain(bounds);
-            for id in statement.query_map(params_from_iter(values), |row| row.get(0))? {
+            for id in statement.query_map(params_from_iter(values), |row| Ok((row.get(0)?, row.get(1)?)))? {
                 ids.push(id?);
             }
         }
@@ -193,6 +193,7 @@ impl Search {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::{Home, migrate, open};
     use super::*;
 
     fn time() -> impl Strategy<Value = i64> {
@@ -228,8 +229,10 @@ mod tests {
 
     #[test]
     fn pages_are_read_from_a_covering_index_without_sorting() {
-        let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(include_str!("../schema/0001_records.sql")).unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
+        let home = Home::File(folder.path().join("service.db"));
+        migrate(home.path()).unwrap();
+        let conn = open::connect(&home, std::time::Duration::from_secs(1)).unwrap();
         let mut any = Filter::of(1);
         any.and("model = ?", 4);
         let mut scored = Filter::of(1);
@@ -240,7 +243,7 @@ mod tests {
         for (index, filter, rows_only) in lists {
             let list = List { conn: &conn, filter, counted: "spans", index, rows_only };
             let sql = format!(
-                "EXPLAIN QUERY PLAN SELECT id FROM spans INDEXED BY {index} WHERE {} \
+                "EXPLAIN QUERY PLAN SELECT id, start_us FROM spans INDEXED BY {index} WHERE {} \
                  ORDER BY start_us DESC, id DESC LIMIT 10 OFFSET 5",
                 list.rows_within()
             );

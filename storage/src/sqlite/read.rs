@@ -13,24 +13,25 @@ use super::paging::List;
 use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
 use super::tallies::Weight;
-use super::{action_sums, actions, texts};
+use super::walk::{Walk, Walked};
+use super::{action_sums, actions, facets, texts};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
-use crate::query::{Page, Paged, SpanFilter, TraceFilter};
+pub(crate) use crate::query::ANSWER_BYTES_MAX;
+use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{SpanRecord, TraceRecord};
 use crate::reports::SpanPlace;
 use crate::writer::WriteError;
 
-/// Bytes of records one answer may hold. As many answers as there are readers are made at a time.
-pub(crate) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of one record that is read for a report, of which one is built at a time.
 const REPORTED_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;
 
 /// The columns [`Reading::span`] expects, of the row `s`.
-pub(super) const SPAN: &str = "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body";
+pub(super) const SPAN: &str =
+    "s.id, s.trace_id, s.span_id, s.start_us, p.text, m.text, o.text, s.score, s.body, n.name, c.text";
 pub(super) const NAMES: &str = "LEFT JOIN names p ON p.id = s.provider LEFT JOIN names m ON m.id = s.model \
-    LEFT JOIN names o ON o.id = s.operation";
+    LEFT JOIN names o ON o.id = s.operation LEFT JOIN sessions n ON n.id = s.session LEFT JOIN names c ON c.id = s.client";
 
 /// Conditions over the columns that `spans`, its indexes and `tallies` share, with their values.
 pub(super) struct Filter {
@@ -71,6 +72,7 @@ impl Filter {
             }
         }
         Ok(self.and_name(conn, "operation = ?", asked.operation_name.as_ref())?
+            & self.and_name(conn, "provider = ?", asked.provider.as_ref())?
             & self.and_name(conn, "model = ?", asked.model.as_ref())?)
     }
 
@@ -129,12 +131,17 @@ impl<'a> Reading<'a> {
             model: row.get(5)?,
             operation: row.get::<_, Option<String>>(6)?.ok_or_else(damaged)?,
             score: row.get(7)?,
+            session: row.get(9)?,
+            client: row.get(10)?,
         };
         let body = row.get_ref(8)?.as_blob().map_err(|_| damaged())?;
         let (mut span, layout) = encode::decode(columns, body).map_err(|_| damaged())?;
         self.charge(weigh(&span))?;
         if self.texts {
             texts::fill(self.conn, id, layout, &mut span, &mut |bytes| self.charge(bytes))?;
+        } else {
+            // Rows of a version before have them in the body.
+            (span.prompt, span.response) = (None, None);
         }
         if self.has_actions {
             actions::join(self.conn, id, &mut span, |bytes| self.charge(bytes))?;
@@ -153,10 +160,13 @@ impl<'a> Reading<'a> {
     }
 
     /// The records of these rows, in this order.
-    fn page(&mut self, ids: &[i64], page: &mut Page) -> Result<Vec<SpanRecord>, Stop> {
+    fn page(&mut self, ids: &[(i64, i64)], page: &mut Page) -> Result<Vec<SpanRecord>, Stop> {
         let mut statement = self.conn.prepare_cached(&format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.id = ?1"))?;
         let mut spans = Vec::with_capacity(ids.len());
-        for id in ids {
+        for (id, _) in ids {
+            if self.bytes >= page.enough_bytes {
+                break;
+            }
             let mut rows = statement.query([id])?;
             if let Some(row) = rows.next()? {
                 let Some((_, span)) = unless_full(self.span(row), spans.len(), page)? else { break };
@@ -167,14 +177,17 @@ impl<'a> Reading<'a> {
     }
 
     /// The traces whose first spans are these rows, in this order.
-    fn traces(&mut self, ids: &[i64], page: &mut Page) -> Result<Vec<TraceRecord>, Stop> {
+    fn traces(&mut self, ids: &[(i64, i64)], page: &mut Page) -> Result<Vec<TraceRecord>, Stop> {
         let sql = format!(
             "SELECT {SPAN} FROM spans h CROSS JOIN spans s INDEXED BY spans_by_trace \
              ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES} WHERE h.id = ?1"
         );
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut traces = Vec::with_capacity(ids.len());
-        for id in ids {
+        for (id, _) in ids {
+            if self.bytes >= page.enough_bytes {
+                break;
+            }
             let mut rows = statement.query([id])?;
             let mut all = || {
                 let mut spans = Vec::new();
@@ -217,13 +230,19 @@ pub(super) fn weight_of_row(conn: &Connection, id: i64) -> Result<(Weight, Vec<i
     Ok((Weight::of(&span, body.len()), layout.nodes()))
 }
 
+/// What a body says of a span that began at `start`, without its columns and texts; `None` when it is damaged.
+pub(super) fn record_of(start: Timestamp, body: &[u8]) -> Option<SpanRecord> {
+    let columns = Columns { start_time: start, ..Columns::unknown() };
+    encode::decode(columns, body).ok().map(|(span, _)| span)
+}
+
 /// A number of rows, which SQLite keeps signed.
 fn count(row: &Row<'_>) -> rusqlite::Result<u64> {
     row.get::<_, i64>(0).map(|count| count.max(0).cast_unsigned())
 }
 
 fn empty<T>(page: Page) -> Paged<T> {
-    Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset }
+    Paged::new(Vec::new(), 0, page)
 }
 
 impl Reads<'_> {
@@ -273,8 +292,10 @@ impl Reads<'_> {
             if !filter.and_span(snapshot, asked)? {
                 return Ok(empty(page));
             }
-            let index = if asked.security_score_min > Some(0) { "spans_scored" } else { "spans_by_start" };
-            spans_page(snapshot, tenant, &filter, index, page)
+            let scored = asked.security_score_min > Some(0);
+            let range = range(asked.start_time, asked.end_time);
+            let question = Question { tenant, filter: &filter, facets: &asked.facets, scored, range, traces: false };
+            question.spans(snapshot, page)
         })
     }
 
@@ -283,7 +304,9 @@ impl Reads<'_> {
             let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(empty(page)) };
             let mut filter = Filter::of(tenant_int);
             filter.sql.push_str(" AND score > 0");
-            spans_page(snapshot, tenant, &filter, "spans_scored", page)
+            let (facets, range) = (&Facets::default(), range(None, None));
+            let question = Question { tenant, filter: &filter, facets, scored: true, range, traces: false };
+            question.spans(snapshot, page)
         })
     }
 
@@ -334,34 +357,113 @@ impl Reads<'_> {
             if !known {
                 return Ok(empty(page));
             }
-            let from_us = asked.start_time.map_or(i64::MIN, Timestamp::micros);
-            let to_us = asked.end_time.map_or(i64::MAX, |end| end.micros().saturating_add(1));
-            let list = List {
-                conn: snapshot,
-                filter: &filter,
-                counted: "traces",
-                index: "spans_by_start",
-                rows_only: " AND ord = 0",
-            };
-            let timed = asked.start_time.is_some() || asked.end_time.is_some();
-            let total = if timed { list.count(from_us, to_us)? } else { filter.sum(snapshot, "traces")? };
-            let ids = list.page(from_us, to_us, page, total)?;
-            let data = Reading::of(snapshot, tenant, tenant_int)?.traces(&ids, &mut page)?;
-            Ok(Paged { data, total, ..empty(page) })
+            let range = range(asked.start_time, asked.end_time);
+            let question =
+                Question { tenant, filter: &filter, facets: &asked.facets, scored: false, range, traces: true };
+            question.traces(snapshot, &mut page)
         })
     }
 }
 
-fn spans_page(
-    conn: &Snapshot<'_>,
+/// Microseconds from and to, half open.
+fn range(start: Option<Timestamp>, end: Option<Timestamp>) -> (i64, i64) {
+    (start.map_or(i64::MIN, Timestamp::micros), end.map_or(i64::MAX, |end| end.micros().saturating_add(1)))
+}
+
+/// A list that is asked for.
+struct Question<'a> {
     tenant: TenantId,
-    filter: &Filter,
-    index: &'static str,
-    mut page: Page,
-) -> Result<Paged<SpanRecord>, Stop> {
-    let total = filter.sum(conn, "spans")?;
-    let list = List { conn, filter, counted: "spans", index, rows_only: "" };
-    let ids = list.page(i64::MIN, i64::MAX, page, total)?;
-    let data = Reading::of(conn, tenant, filter.tenant)?.page(&ids, &mut page)?;
-    Ok(Paged { data, total, ..empty(page) })
+    filter: &'a Filter,
+    facets: &'a Facets,
+    /// The filter demands a score above 0.
+    scored: bool,
+    /// Half open.
+    range: (i64, i64),
+    traces: bool,
+}
+
+/// The rows of a page by number and start, and how what comes behind them is found.
+enum Rows {
+    /// From the sums: how many there are in all.
+    Summed(Vec<(i64, i64)>, u64),
+    Walked(Walked),
+}
+
+impl Rows {
+    fn rows(&self) -> &[(i64, i64)] {
+        match self {
+            Self::Summed(rows, _) => rows,
+            Self::Walked(walked) => &walked.rows,
+        }
+    }
+
+    /// The envelope of a page that shows the first `shown` of them.
+    fn answer<T>(&self, data: Vec<T>, shown: usize, page: Page) -> Paged<T> {
+        let mut answer = Paged::new(data, 0, page);
+        match self {
+            Self::Walked(walked) => (answer.total, answer.total_is_exact, answer.next) = walked.ends(&page, shown),
+            Self::Summed(rows, total) => {
+                answer.total = *total;
+                let passed = page.offset + shown as u64;
+                let last = rows.get(shown.wrapping_sub(1)).filter(|_| passed < *total);
+                let place = |(row, start_us): &(i64, i64)| Place {
+                    start_us: *start_us,
+                    row: *row,
+                    passed,
+                    skip: 0,
+                    total: *total,
+                    total_is_exact: true,
+                };
+                answer.next = last.map(place);
+            }
+        }
+        // What a page before has passed is behind this one.
+        answer.offset = page.after.map_or(page.offset, |after| after.passed + after.skip);
+        answer
+    }
+}
+
+impl Question<'_> {
+    fn rows(&self, conn: &Snapshot<'_>, page: Page) -> Result<Rows, Stop> {
+        let ((from_us, to_us), traces) = (self.range, self.traces);
+        let rows_only = if traces { " AND ord = 0" } else { "" };
+        if page.after.is_some() || *self.facets != Facets::default() {
+            let found = facets::conditions(conn, self.filter.tenant, self.facets, self.scored)?;
+            let Some((lead, conditions)) = &found else { return Ok(Rows::Summed(Vec::new(), 0)) };
+            let walk = Walk { conn, filter: self.filter, lead: *lead, conditions, rows_only, from_us, to_us };
+            return Ok(Rows::Walked(walk.page(&page)?));
+        }
+        let index = if self.scored { "spans_scored" } else { "spans_by_start" };
+        let counted = if traces { "traces" } else { "spans" };
+        let list = List { conn, filter: self.filter, counted, index, rows_only };
+        let timed = self.range != (i64::MIN, i64::MAX);
+        let total = if timed { list.count(from_us, to_us)? } else { self.filter.sum(conn, counted)? };
+        Ok(Rows::Summed(list.page(from_us, to_us, page, total)?, total))
+    }
+
+    fn reading<'a>(&self, conn: &'a Snapshot<'_>, page: &Page) -> Result<Reading<'a>, Stop> {
+        let mut reading = Reading::of(conn, self.tenant, self.filter.tenant)?;
+        reading.texts = page.texts;
+        Ok(reading)
+    }
+
+    fn spans(&self, conn: &Snapshot<'_>, mut page: Page) -> Result<Paged<SpanRecord>, Stop> {
+        let rows = self.rows(conn, page)?;
+        let mut data = self.reading(conn, &page)?.page(rows.rows(), &mut page)?;
+        let shown = data.len();
+        if facets::is_loose(self.facets) {
+            data.retain(|span| facets::fits(self.facets, span));
+        }
+        Ok(rows.answer(data, shown, page))
+    }
+
+    fn traces(&self, conn: &Snapshot<'_>, page: &mut Page) -> Result<Paged<TraceRecord>, Stop> {
+        let rows = self.rows(conn, *page)?;
+        let mut data = self.reading(conn, page)?.traces(rows.rows(), page)?;
+        let shown = data.len();
+        if facets::is_loose(self.facets) {
+            data.retain(|trace| trace.spans.first().is_some_and(|span| facets::fits(self.facets, span)));
+        }
+        Ok(rows.answer(data, shown, *page))
+    }
 }

@@ -139,7 +139,7 @@ impl Reads<'_> {
     /// Reports, newest first.
     pub(crate) fn list_reports(&self, tenant: TenantId, mut page: Page) -> Result<Paged<ReportRecord>, ReadError> {
         self.ask("read_reports", |conn| {
-            let mut answer = Paged { data: Vec::new(), total: 0, limit: page.limit, offset: page.offset };
+            let mut answer = Paged::new(Vec::new(), 0, page);
             let Some(tenant_int) = find_tenant(conn, tenant)? else { return Ok(answer) };
             // Asked for apart, each is one step into the index.
             let ends = "SELECT ifnull((SELECT min(nth) FROM reports WHERE tenant = ?1), 1), \

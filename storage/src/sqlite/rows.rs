@@ -10,7 +10,9 @@ use std::sync::LazyLock;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, ffi};
 use weir_config::vocab::part::PartSide;
 
-use super::tallies::{Key, Tallies, Weight};
+use super::facets;
+use super::intern::Label;
+use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
 use crate::encode::divide;
@@ -20,7 +22,7 @@ use crate::writer::WriteError;
 /// Rows that one statement puts in, most first.
 const TOGETHER: [usize; 3] = [32, 8, 1];
 /// Values of a row.
-const COLUMNS: usize = 10;
+const COLUMNS: usize = 19;
 
 /// The statements, in the order of [`TOGETHER`]. A row that is refused ends a statement and leaves those before it in place,
 /// so that nothing has to be noted for an undo.
@@ -28,8 +30,8 @@ static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
     TOGETHER.map(|rows| {
         format!(
             "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
-             body) VALUES {}",
-            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
+             status, streaming, error, agent, session, client, cost_nano_usd, duration_us, found, body) VALUES {}",
+            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
         )
     })
 });
@@ -38,12 +40,22 @@ static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
 struct Row<'a> {
     span: &'a SpanRecord,
     key: Key,
+    facets: facets::Columns,
     /// The model is not in the key but in the body.
     model_within: bool,
     /// Where its body lies among the bodies of its group.
     body: Range<usize>,
     /// The shared texts it names.
     nodes: Vec<i64>,
+}
+
+impl Row<'_> {
+    /// Adds it to the sums; `traces` is 1 when it is the first of its trace.
+    fn count(&self, tallies: &mut Tallies, traces: i64) {
+        let (start_us, weight) = (self.span.start_time.micros(), Weight::of(self.span, self.body.len()));
+        tallies.add(self.key, start_us, traces, &weight);
+        tallies.begin_use(Use::of(self.key.tenant, start_us, self.key.model, &self.facets), &weight, self.key.score);
+    }
 }
 
 /// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
@@ -58,8 +70,10 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
     for span in spans {
         match tx.interner.tenant_since(tx.conn, span.tenant_id, span.start_time)? {
             Some(tenant) => {
-                let (key, model_within) = key_of(tx, tenant, span, rows.last())?;
-                rows.push(Row { span, key, model_within, body: 0..0, nodes: Vec::new() });
+                let former = rows.last().filter(|row: &&Row<'_>| row.key.tenant == tenant);
+                let (key, model_within) = key_of(tx, tenant, span, former)?;
+                let facets = facets::Columns::of(tx, tenant, span, former.map(|former| (former.span, &former.facets)))?;
+                rows.push(Row { span, key, facets, model_within, body: 0..0, nodes: Vec::new() });
             }
             None => left_out += 1,
         }
@@ -87,13 +101,14 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
 fn key_of(tx: &mut Tx<'_>, tenant: i64, span: &SpanRecord, former: Option<&Row<'_>>) -> rusqlite::Result<(Key, bool)> {
     let score = span.security_score.map_or(-1, i64::from);
     if let Some(Row { span: like, key, model_within, .. }) = former
-        && key.tenant == tenant
         && (&like.provider, &like.model, &like.operation_name) == (&span.provider, &span.model, &span.operation_name)
     {
         return Ok((Key { score, ..*key }, *model_within));
     }
-    let (model, model_within) =
-        span.model.as_deref().map_or(Ok((0, false)), |model| tx.interner.model(tx.conn, tenant, model))?;
+    let (model, model_within) = span
+        .model
+        .as_deref()
+        .map_or(Ok((0, false)), |model| tx.interner.label(tx.conn, tenant, Label::Model, model))?;
     let provider = tx.interner.name(tx.conn, &span.provider)?;
     let operation = tx.interner.name(tx.conn, &span.operation_name)?;
     Ok((Key { tenant, provider, model, operation, score }, model_within))
@@ -141,7 +156,7 @@ fn put_group(
     drop(insert);
     let (first, others) = rows.split_at(put.min(rows.len()));
     for row in first {
-        tallies.add(row.key, row.span.start_time.micros(), 1, &Weight::of(row.span, row.body.len()));
+        row.count(tallies, 1);
     }
     let Some((refused, others)) = others.split_first() else { return Ok(true) };
     put_further(conn, tallies, refused, &bodies[refused.body.clone()])?;
@@ -152,7 +167,7 @@ fn put_group(
 }
 
 fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
-    let Row { span, key, .. } = row;
+    let Row { span, key, facets, .. } = row;
     let at = at * COLUMNS;
     insert.raw_bind_parameter(at + 1, key.tenant)?;
     insert.raw_bind_parameter(at + 2, span.trace_id.as_bytes().as_slice())?;
@@ -163,6 +178,15 @@ fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, bo
     insert.raw_bind_parameter(at + 7, key.model)?;
     insert.raw_bind_parameter(at + 8, key.operation)?;
     insert.raw_bind_parameter(at + 9, span.security_score)?;
+    insert.raw_bind_parameter(at + 10, facets.status)?;
+    insert.raw_bind_parameter(at + 11, facets.streaming)?;
+    insert.raw_bind_parameter(at + 12, facets.error)?;
+    insert.raw_bind_parameter(at + 13, facets.agent)?;
+    insert.raw_bind_parameter(at + 14, facets.session)?;
+    insert.raw_bind_parameter(at + 15, facets.client)?;
+    insert.raw_bind_parameter(at + 16, facets.cost_nano_usd)?;
+    insert.raw_bind_parameter(at + 17, facets.duration_us)?;
+    insert.raw_bind_parameter(at + 18, facets.found)?;
     insert.raw_bind_parameter(at + COLUMNS, body)
 }
 
@@ -206,7 +230,7 @@ fn put_further(conn: &Connection, tallies: &mut Tallies, row: &Row<'_>, body: &[
     let mut insert = conn.prepare_cached(&INSERTS[TOGETHER.len() - 1])?;
     bind(&mut insert, 0, row, ord, body)?;
     insert.raw_execute()?;
-    tallies.add(key, span.start_time.micros(), i64::from(ord == 0), &Weight::of(span, body.len()));
+    row.count(tallies, i64::from(ord == 0));
     Ok(())
 }
 

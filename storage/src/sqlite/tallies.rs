@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use rusqlite::Connection;
 
+use super::facets::Columns;
 use crate::record::SpanRecord;
 
 /// Bits of `start_us` below a slice's number, finest level first.
@@ -53,6 +54,56 @@ impl Weight {
     }
 }
 
+pub(super) const HOUR_US: i64 = 3_600_000_000;
+
+/// The number of the hour since the epoch.
+pub(super) fn hour_of(start_us: i64) -> i64 {
+    start_us.div_euclid(HOUR_US)
+}
+
+/// What a call counts as among the sums of usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Use {
+    pub(super) tenant: i64,
+    pub(super) hour: i64,
+    pub(super) session: i64,
+    pub(super) agent: i64,
+    pub(super) client: i64,
+    pub(super) model: i64,
+    /// Not part of what the sums are kept by.
+    pub(super) failed: bool,
+}
+
+impl Use {
+    pub(super) fn of(tenant: i64, start_us: i64, model: i64, columns: &Columns) -> Self {
+        let Columns { session, agent, client, .. } = *columns;
+        Self { tenant, hour: hour_of(start_us), session, agent, client, model, failed: columns.failed() }
+    }
+}
+
+/// How much was used.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    calls: i64,
+    failed: i64,
+    tokens: i64,
+    cost_nano_usd: i64,
+    /// The worst score that was added.
+    score: i64,
+}
+
+impl Used {
+    const NOTHING: Self = Self { calls: 0, failed: 0, tokens: 0, cost_nano_usd: 0, score: -1 };
+
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.failed += other.failed;
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.cost_nano_usd = self.cost_nano_usd.saturating_add(other.cost_nano_usd);
+        self.score = self.score.max(other.score);
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     spans: i64,
@@ -75,6 +126,7 @@ impl Sums {
 pub(super) struct Tallies {
     /// By key and slice of the finest level.
     sums: HashMap<(Key, i64), Sums>,
+    used: BTreeMap<Use, Used>,
 }
 
 /// Sums stand still at 2^62: one that left the range of integers would become a REAL, which its column refuses, and with
@@ -96,9 +148,44 @@ const PRUNE: &str = "DELETE FROM tallies WHERE tenant = ?1 AND provider = ?2 AND
 const PRUNE_SLICE: &str = "DELETE FROM slices WHERE tenant = ?1 AND level = ?2 AND slice = ?3 AND provider = ?4 AND \
     model = ?5 AND operation = ?6 AND score = ?7 AND spans <= 0 AND traces <= 0";
 
+const ADD_USAGE: &str = "UPDATE usage SET calls = calls + ?7, failed = failed + ?8, \
+    tokens = max(min(tokens + ?9, 4611686018427387904), -4611686018427387904), \
+    cost_nano_usd = max(min(cost_nano_usd + ?10, 4611686018427387904), -4611686018427387904) \
+    WHERE tenant = ?1 AND hour = ?2 AND session = ?3 AND agent = ?4 AND client = ?5 AND model = ?6";
+const BEGIN_USAGE: &str = "INSERT INTO usage (tenant, hour, session, agent, client, model, calls, failed, tokens, \
+    cost_nano_usd) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+const PRUNE_USAGE: &str = "DELETE FROM usage WHERE tenant = ?1 AND hour = ?2 AND session = ?3 AND agent = ?4 AND \
+    client = ?5 AND model = ?6 AND calls <= 0";
+const ADD_SESSION: &str = "UPDATE sessions SET calls = calls + ?2, failed = failed + ?3, \
+    tokens = max(min(tokens + ?4, 4611686018427387904), -4611686018427387904), \
+    cost_nano_usd = max(min(cost_nano_usd + ?5, 4611686018427387904), -4611686018427387904), \
+    score = max(score, ?6) WHERE id = ?1";
+
 impl Tallies {
     pub(super) fn forget(&mut self) {
         self.sums.clear();
+        self.used.clear();
+    }
+
+    /// One more call, of this score (-1 for none).
+    pub(super) fn begin_use(&mut self, of: Use, weight: &Weight, score: i64) {
+        self.note_use(of, 1, weight, score);
+    }
+
+    /// One call less.
+    pub(super) fn end_use(&mut self, of: Use, weight: &Weight) {
+        self.note_use(of, -1, weight, -1);
+    }
+
+    fn note_use(&mut self, of: Use, sign: i64, weight: &Weight, score: i64) {
+        let used = Used {
+            calls: sign,
+            failed: sign * i64::from(of.failed),
+            tokens: sign * weight.tokens,
+            cost_nano_usd: sign * weight.cost_nano_usd,
+            score,
+        };
+        self.used.entry(Use { failed: false, ..of }).or_insert(Used::NOTHING).add(&used);
     }
 
     /// One more span; `traces` is 1 when it is the first of its trace.
@@ -132,6 +219,7 @@ impl Tallies {
 
     /// Adds the sums to the tables; they are forgotten once the caller has committed.
     pub(super) fn store(&self, conn: &Connection) -> rusqlite::Result<()> {
+        self.store_usage(conn)?;
         if self.sums.is_empty() {
             return Ok(());
         }
@@ -168,6 +256,42 @@ impl Tallies {
             }
             if sums.spans < 0 || sums.traces < 0 {
                 conn.prepare_cached(PRUNE_SLICE)?.execute(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store_usage(&self, conn: &Connection) -> rusqlite::Result<()> {
+        let mut sessions: BTreeMap<i64, Used> = BTreeMap::new();
+        for (of, used) in &self.used {
+            if of.session > 0 {
+                sessions.entry(of.session).or_insert(Used::NOTHING).add(used);
+            }
+            let row = [
+                of.tenant,
+                of.hour,
+                of.session,
+                of.agent,
+                of.client,
+                of.model,
+                used.calls,
+                used.failed,
+                used.tokens,
+                used.cost_nano_usd,
+            ];
+            if conn.prepare_cached(ADD_USAGE)?.execute(row)? == 0 {
+                conn.prepare_cached(BEGIN_USAGE)?.execute(row)?;
+            }
+            if used.calls < 0 {
+                let Use { tenant, hour, session, agent, client, model, .. } = *of;
+                conn.prepare_cached(PRUNE_USAGE)?.execute([tenant, hour, session, agent, client, model])?;
+            }
+        }
+        for (session, used) in sessions {
+            let row = [session, used.calls, used.failed, used.tokens, used.cost_nano_usd, used.score];
+            conn.prepare_cached(ADD_SESSION)?.execute(row)?;
+            if used.calls < 0 {
+                conn.prepare_cached("DELETE FROM sessions WHERE id = ?1 AND calls <= 0")?.execute([session])?;
             }
         }
         Ok(())

@@ -176,7 +176,7 @@ impl Reads<'_> {
                     data.push(tenant);
                 }
             }
-            Ok(Paged { data, total, limit: page.limit, offset: page.offset })
+            Ok(Paged::new(data, total, page))
         })
     }
 

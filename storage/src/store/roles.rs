@@ -21,6 +21,7 @@ use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
 use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 
 impl Store {
     /// Has the writer make a change and waits until it is durable.
@@ -91,6 +92,19 @@ impl SpanLog for Store {
 
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         self.reads().list_findings(tenant, page.within_bounds())
+    }
+
+    fn list_sessions(
+        &self,
+        tenant: TenantId,
+        filter: &SessionFilter,
+        page: Page,
+    ) -> Result<Paged<SessionRecord>, ReadError> {
+        self.reads().list_sessions(tenant, filter, page.within_bounds())
+    }
+
+    fn series(&self, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
+        self.reads().series(tenant, asked)
     }
 
     fn stats(&self, tenant: TenantId) -> Result<Stats, ReadError> {

@@ -141,7 +141,7 @@ fn a_page_without_a_limit_ends_where_an_answer_is_full_and_the_next_one_goes_on(
         })
         .collect();
     let (any, every) = (SpanFilter::default(), TraceFilter::default());
-    let next = |offset| Page { limit: 50, offset, or_fewer: true };
+    let next = |offset| Page { limit: 50, offset, or_fewer: true, ..Page::default() };
     let (mut spans, mut traces) = (Vec::new(), Vec::new());
     for (offset, limit) in [(0, 9), (9, 50)] {
         let listed = store.list_spans(TenantId::DEFAULT, &any, next(offset)).unwrap();

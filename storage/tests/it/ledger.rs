@@ -194,10 +194,19 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX api_keys_by_place; ALTER TABLE api_keys DROP COLUMN nth;
          CREATE INDEX api_keys_by_tenant ON api_keys (tenant, created_us, id);
          DROP TABLE span_order; DROP TABLE consumers; DROP TABLE action_sums; CREATE INDEX actions_by_name ON actions (tenant, kind, name, success, span);
+         DROP TABLE usage; DROP TABLE labels; DROP TABLE sessions; DROP TABLE finding_types;
          DROP TRIGGER tally_begins; DROP TRIGGER tally_ends; DROP TABLE name_sweeps;
          DROP INDEX names_idle; ALTER TABLE names DROP COLUMN refs;
          DROP TABLE burials; DROP TABLE tenant_blocks; DROP TRIGGER tenant_begins; DROP TRIGGER tenant_ends;
          DROP INDEX tenants_there; DROP INDEX audit_counted; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
+         DROP INDEX spans_failed; DROP INDEX spans_by_session; DROP INDEX spans_unfilled;
+         DROP INDEX spans_by_start; DROP INDEX spans_scored;
+         ALTER TABLE spans DROP COLUMN status; ALTER TABLE spans DROP COLUMN streaming; ALTER TABLE spans DROP COLUMN error;
+         ALTER TABLE spans DROP COLUMN agent; ALTER TABLE spans DROP COLUMN session; ALTER TABLE spans DROP COLUMN client;
+         ALTER TABLE spans DROP COLUMN cost_nano_usd; ALTER TABLE spans DROP COLUMN duration_us;
+         ALTER TABLE spans DROP COLUMN found;
+         CREATE INDEX spans_by_start ON spans (tenant, start_us, id, ord, provider, model, operation, score);
+         CREATE INDEX spans_scored ON spans (tenant, start_us, id, score, operation, model) WHERE score > 0;
          DROP TABLE texts; DROP TABLE text_bodies; DROP TABLE text_sums; DROP TABLE text_ages;
          ALTER TABLE tenants DROP COLUMN text_key;
          DELETE FROM migrations WHERE version >= 5",

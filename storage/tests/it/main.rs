@@ -8,6 +8,7 @@ mod chain;
 mod contract;
 mod crash;
 mod cursors;
+mod facets;
 mod faults;
 mod identity;
 mod ledger;

@@ -45,14 +45,22 @@ fn span_filter() -> impl Strategy<Value = SpanFilter> {
             security_score_max,
             operation_name,
             model,
+            ..SpanFilter::default()
         },
     )
 }
 
 fn trace_filter() -> impl Strategy<Value = TraceFilter> {
     let time = || of(start().prop_map(Timestamp::from_micros));
-    (time(), time(), of(Just("anthropic".to_owned())), of((1u8..4).prop_map(|at| format!("model-{at}"))))
-        .prop_map(|(start_time, end_time, provider, model)| TraceFilter { start_time, end_time, provider, model })
+    (time(), time(), of(Just("anthropic".to_owned())), of((1u8..4).prop_map(|at| format!("model-{at}")))).prop_map(
+        |(start_time, end_time, provider, model)| TraceFilter {
+            start_time,
+            end_time,
+            provider,
+            model,
+            ..TraceFilter::default()
+        },
+    )
 }
 
 /// Newest first, later arrivals first among equals.

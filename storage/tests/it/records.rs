@@ -134,6 +134,8 @@ fn record() -> impl Strategy<Value = SpanRecord> {
             parent_span_id: ids.2.map(SpanId::from_uuid),
             tenant_id: TenantId::from_uuid(ids.3),
             agent_id: names.5,
+            session_id: None,
+            client: None,
             operation_name: names.0,
             start_time: times.0,
             end_time: times.1,
@@ -204,7 +206,7 @@ fn the_interface_shows_unset_fields_as_null_and_times_in_utc() {
     let record = SpanRecord { parent_span_id: None, error_type: None, ..crate::support::span(1_700_000_000_000_001) };
     let shown = serde_json::to_value(&record).unwrap();
     let fields = shown.as_object().unwrap();
-    assert_eq!(fields.len(), 34);
+    assert_eq!(fields.len(), 36);
     assert!(["parent_span_id", "error_type", "agent_id"].iter().all(|name| fields[*name].is_null()));
     assert_eq!(fields["start_time"], "2023-11-14T22:13:20.000001Z");
     assert_eq!(serde_json::from_value::<SpanRecord>(shown).unwrap(), record);

@@ -45,7 +45,8 @@ fn a_page_of_reports_is_bounded_in_bytes() {
     let limit_bytes = 64 << 20;
     assert_eq!(store.list_reports(tenant(1), page(50, 0)), Err(ReadError::TooLarge { limit_bytes, fit: 31 }));
     // Who names no number gets as many as there is room for, and goes on behind them.
-    let next = |offset| store.list_reports(tenant(1), Page { limit: 50, offset, or_fewer: true }).unwrap();
+    let next =
+        |offset| store.list_reports(tenant(1), Page { limit: 50, offset, or_fewer: true, ..Page::default() }).unwrap();
     let (first, second) = (next(0), next(31));
     assert_eq!((first.total, first.limit, first.data.len()), (50, 31, 31));
     assert_eq!((second.total, second.limit, second.data.len()), (50, 50, 19));

@@ -85,7 +85,7 @@ pub(crate) fn put(store: &Store, spans: impl IntoIterator<Item = SpanRecord>) {
 }
 
 pub(crate) fn page(limit: u32, offset: u64) -> Page {
-    Page { limit, offset, or_fewer: false }
+    Page { limit, offset, or_fewer: false, ..Page::default() }
 }
 
 pub(crate) fn total(store: &Store, tenant: TenantId) -> u64 {
@@ -109,6 +109,8 @@ pub(crate) fn span(start_us: i64) -> SpanRecord {
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: None,
+        session_id: None,
+        client: None,
         operation_name: "chat_completion".into(),
         start_time: Timestamp::from_micros(start_us),
         end_time: Timestamp::from_micros(start_us + 1_500),

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::query::{SpanFilter, TraceFilter};
+use weir_storage::query::{Facets, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
+use weir_storage::usage::{SeriesQuery, SessionFilter, Split};
 use weir_storage::{Cursor, SpanLog};
 
 use super::checks;
@@ -26,6 +27,8 @@ checks! { dyn SpanLog:
     a_conversation_reads_as_it_was_told,
     a_deleted_trace_takes_nothing_with_it,
     a_deleted_tenant_is_gone_for_everybody,
+    facets_select_exactly,
+    sessions_and_series_add_up,
 }
 
 fn put(log: &dyn SpanLog, spans: &[SpanRecord]) {
@@ -220,4 +223,129 @@ fn a_deleted_tenant_is_gone_for_everybody(log: &dyn SpanLog) {
     assert_eq!((inserted.stored, inserted.tenant_deleted), (1, 1));
     assert_eq!(log.stats(tenant(1)).unwrap().total_spans, 1);
     assert_eq!(log.stats(TenantId::from_bytes([2; 16])).unwrap().total_spans, 15);
+}
+
+/// A call with a facet of every kind.
+fn call(who: u8, start: i64, agent: &str, session: &str) -> SpanRecord {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let client = Some("claude-cli".to_owned());
+    SpanRecord { agent_id: text(agent), session_id: text(session), client, ..of(who, start) }
+}
+
+fn facets_select_exactly(log: &dyn SpanLog) {
+    let found = |kind: &'static str| Finding::new(kind, Severity::Low, 0.9, "rules", "made up");
+    let failed = SpanRecord {
+        status_code: Some(502),
+        error_type: Some("upstream_connect_error".to_owned()),
+        estimated_cost_usd: None,
+        ..call(1, 1, "a", "s")
+    };
+    let limited = SpanRecord { status_code: Some(429), duration_ms: 90_000.0, ..call(1, 2, "b", "s") };
+    let stream = SpanRecord { streaming: true, estimated_cost_usd: Some(0.5), ..call(1, 3, "a", "t") };
+    let two = vec![found("pii_detected"), found("jailbreak")];
+    let bad = SpanRecord { security_score: Some(30), security_findings: two, client: None, ..call(1, 4, "", "") };
+    let unscored =
+        SpanRecord { security_score: None, security_findings: vec![found("jailbreak")], ..call(1, 5, "", "") };
+    put(log, &[failed, limited, stream, bad, unscored, call(2, 6, "a", "s")]);
+    let text = |text: &str| Some(text.to_owned());
+    let any = Facets::default;
+    for (facets, expected) in [
+        (Facets { status: Some((502, 502)), ..any() }, vec![1]),
+        (Facets { status: Some((400, 599)), ..any() }, vec![2, 1]),
+        (Facets { status: Some((200, 299)), ..any() }, vec![5, 4, 3]),
+        (Facets { error_type: text("upstream_connect_error"), ..any() }, vec![1]),
+        (Facets { error_type: text("never"), ..any() }, vec![]),
+        (Facets { agent_id: text("a"), ..any() }, vec![3, 1]),
+        (Facets { agent_id: text("never"), ..any() }, vec![]),
+        (Facets { session_id: text("s"), ..any() }, vec![2, 1]),
+        (Facets { session_id: text("s"), agent_id: text("b"), ..any() }, vec![2]),
+        (Facets { session_id: text("never"), ..any() }, vec![]),
+        (Facets { client: text("claude-cli"), ..any() }, vec![5, 3, 2, 1]),
+        (Facets { finding_type: text("jailbreak"), ..any() }, vec![5, 4]),
+        (Facets { finding_type: text("pii_detected"), ..any() }, vec![4]),
+        (Facets { finding_type: text("never"), ..any() }, vec![]),
+        (Facets { cost_min_nano_usd: Some(500_000_000), ..any() }, vec![3]),
+        (Facets { cost_max_nano_usd: Some(499_999_999), ..any() }, vec![5, 4, 2]),
+        (Facets { duration_min_us: Some(90_000_000), ..any() }, vec![2]),
+        (Facets { duration_max_us: Some(1_500), ..any() }, vec![5, 4, 3, 1]),
+        (Facets { streaming: Some(true), ..any() }, vec![3]),
+        (Facets { streaming: Some(false), status: Some((200, 200)), ..any() }, vec![5, 4]),
+    ] {
+        let filter = SpanFilter { facets: facets.clone(), ..SpanFilter::default() };
+        let listed = log.list_spans(tenant(1), &filter, page(9, 0)).unwrap();
+        let starts: Vec<_> = listed.data.iter().map(|span| span.start_time.micros()).collect();
+        assert_eq!(
+            (starts, listed.total, listed.total_is_exact),
+            (expected.clone(), expected.len() as u64, true),
+            "{facets:?}"
+        );
+        let filter = TraceFilter { facets, ..TraceFilter::default() };
+        let listed = log.list_traces(tenant(1), &filter, page(9, 0)).unwrap();
+        let starts: Vec<_> = listed.data.iter().map(|trace| trace.created_at.micros()).collect();
+        assert_eq!(starts, expected, "traces: {filter:?}");
+    }
+    let filter =
+        SpanFilter { provider: text("openai"), start_time: Some(Timestamp::from_micros(3)), ..SpanFilter::default() };
+    assert_eq!(log.list_spans(tenant(1), &filter, page(9, 0)).unwrap().total, 3);
+}
+
+fn sessions_and_series_add_up(log: &dyn SpanLog) {
+    const HOUR: i64 = 3_600_000_000;
+    let claude = |span| SpanRecord { model: Some("claude".to_owned()), security_score: Some(60), ..span };
+    let failed = |span| SpanRecord { status_code: Some(500), estimated_cost_usd: None, ..span };
+    put(log, &[call(1, 10, "a", "one"), call(1, 20, "a", "two"), claude(call(1, HOUR, "b", "one"))]);
+    put(log, &[failed(call(1, HOUR + 1, "a", "two")), call(1, 2 * HOUR, "", ""), call(2, 5, "a", "one")]);
+    let sessions = log.list_sessions(tenant(1), &SessionFilter::default(), page(9, 0)).unwrap();
+    assert_eq!((sessions.data.len(), sessions.total), (2, 2));
+    let [two, one] = &sessions.data[..] else { panic!("two sessions") };
+    assert_eq!((two.session_id.as_str(), one.session_id.as_str()), ("two", "one"), "newest first");
+    assert_eq!((one.calls, one.failed_calls, one.total_tokens, one.security_score), (2, 0, 26, Some(60)));
+    assert_eq!((two.calls, two.failed_calls, two.total_tokens, two.security_score), (2, 1, 26, Some(0)));
+    assert_eq!((one.total_cost_usd, two.total_cost_usd), (0.000_24, 0.000_12));
+    assert_eq!([one.first_call_at, one.last_call_at], [10, HOUR].map(|at| Some(Timestamp::from_micros(at))));
+    assert_eq!((one.agent_id.as_deref(), one.model.as_deref()), (Some("b"), Some("claude")), "of its latest call");
+    assert_eq!(one.client.as_deref(), Some("claude-cli"));
+    let of_b = SessionFilter { agent_id: Some("b".to_owned()), ..SessionFilter::default() };
+    assert_eq!(log.list_sessions(tenant(1), &of_b, page(9, 0)).unwrap().data, std::slice::from_ref(one));
+    let late = SessionFilter { start_time: Some(Timestamp::from_micros(HOUR + 1)), ..SessionFilter::default() };
+    assert_eq!(log.list_sessions(tenant(1), &late, page(9, 0)).unwrap().data, std::slice::from_ref(two));
+    assert_eq!(log.list_sessions(tenant(3), &SessionFilter::default(), page(9, 0)).unwrap().total, 0);
+
+    let (start, end) = (Timestamp::from_micros(0), Timestamp::from_micros(3 * HOUR));
+    let whole = SeriesQuery {
+        start,
+        end,
+        bucket_hours: 1,
+        split: Split::Tenant,
+        agent_id: None,
+        session_id: None,
+        model: None,
+        points_max: 100,
+    };
+    let series = |asked: SeriesQuery| {
+        let series = log.series(tenant(1), &asked).unwrap();
+        assert!(!series.truncated);
+        let points = series.points.into_iter();
+        points
+            .map(|point| (point.start_time.micros() / HOUR, point.name, point.calls, point.failed_calls))
+            .collect::<Vec<_>>()
+    };
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(series(whole.clone()), [(0, None, 2, 0), (1, None, 2, 1), (2, None, 1, 0)]);
+    assert_eq!(series(SeriesQuery { bucket_hours: 24, ..whole.clone() }), [(0, None, 5, 1)]);
+    assert_eq!(
+        series(SeriesQuery { split: Split::Agent, ..whole.clone() }),
+        [(0, text("a"), 2, 0), (1, text("b"), 1, 0), (1, text("a"), 1, 1), (2, None, 1, 0)]
+    );
+    assert_eq!(
+        series(SeriesQuery { split: Split::Model, bucket_hours: 24, ..whole.clone() }),
+        [(0, text("gpt-4o"), 4, 1), (0, text("claude"), 1, 0)]
+    );
+    assert_eq!(
+        series(SeriesQuery { split: Split::Session, session_id: text("one"), ..whole.clone() }),
+        [(0, text("one"), 1, 0), (1, text("one"), 1, 0)]
+    );
+    assert_eq!(series(SeriesQuery { agent_id: text("b"), ..whole.clone() }), [(1, None, 1, 0)]);
+    let cut = log.series(tenant(1), &SeriesQuery { points_max: 1, ..whole }).unwrap();
+    assert_eq!((cut.points.len(), cut.truncated), (1, true));
 }

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId, score};
 use weir_storage::actions::ActionsSummary;
 use weir_storage::audit::AuditEvent;
-use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
+use weir_storage::query::{Facets, Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::stats::Stats;
+use weir_storage::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
 use weir_storage::{Cursor, Inserted, NotTaken, NotWritten, ReadError, SpanBatch, SpanLog};
 
 #[derive(Default)]
@@ -62,7 +63,31 @@ impl Rows {
 fn paged<T>(all: Vec<T>, page: Page) -> Paged<T> {
     let total = all.len() as u64;
     let data = all.into_iter().skip(page.offset as usize).take(page.limit as usize).collect();
-    Paged { data, total, limit: page.limit, offset: page.offset }
+    Paged::new(data, total, page)
+}
+
+fn failed(span: &SpanRecord) -> bool {
+    span.status_code >= Some(400) || span.error_type.is_some()
+}
+
+fn has(asked: &Facets, span: &SpanRecord) -> bool {
+    let named = |asked: &Option<String>, name: &Option<String>| asked.is_none() || asked == name;
+    let cost = span.estimated_cost_usd.map(|usd| (usd * 1e9).round() as i64);
+    let duration = (span.duration_ms * 1e3).round() as i64;
+    asked.status.is_none_or(|(min, max)| span.status_code.is_some_and(|status| (min..=max).contains(&status)))
+        && named(&asked.error_type, &span.error_type)
+        && named(&asked.agent_id, &span.agent_id)
+        && named(&asked.session_id, &span.session_id)
+        && named(&asked.client, &span.client)
+        && asked
+            .finding_type
+            .as_ref()
+            .is_none_or(|kind| span.security_findings.iter().any(|it| it.finding_type == **kind))
+        && asked.cost_min_nano_usd.is_none_or(|min| cost.is_some_and(|cost| cost >= min))
+        && asked.cost_max_nano_usd.is_none_or(|max| cost.is_some_and(|cost| cost <= max))
+        && asked.duration_min_us.is_none_or(|min| duration >= min)
+        && asked.duration_max_us.is_none_or(|max| duration <= max)
+        && asked.streaming.is_none_or(|streaming| span.streaming == streaming)
 }
 
 fn fits(asked: &SpanFilter, span: &SpanRecord) -> bool {
@@ -71,6 +96,10 @@ fn fits(asked: &SpanFilter, span: &SpanRecord) -> bool {
         bound.is_none_or(|bound| span.security_score.is_some_and(|score| holds(score, bound)))
     };
     named(&asked.model, span.model.as_deref())
+        && named(&asked.provider, Some(&span.provider))
+        && asked.start_time.is_none_or(|start| span.start_time >= start)
+        && asked.end_time.is_none_or(|end| span.start_time <= end)
+        && has(&asked.facets, span)
         && named(&asked.operation_name, Some(&span.operation_name))
         && bounded(asked.security_score_min, |score, min| score >= min)
         && bounded(asked.security_score_max, |score, max| score <= max)
@@ -137,6 +166,7 @@ impl SpanLog for ToyLog {
                 && asked.end_time.is_none_or(|end| trace.created_at <= end)
                 && asked.provider.as_ref().is_none_or(|provider| *provider == trace.provider)
                 && asked.model.as_ref().is_none_or(|model| Some(model) == trace.model.as_ref())
+                && trace.spans.first().is_some_and(|span| has(&asked.facets, span))
         });
         Ok(paged(traces, page))
     }
@@ -155,6 +185,106 @@ impl SpanLog for ToyLog {
 
     fn list_findings(&self, tenant: TenantId, page: Page) -> Result<Paged<SpanRecord>, ReadError> {
         Ok(paged(self.0.lock().that(tenant, |span| span.security_score > Some(0)), page))
+    }
+
+    fn list_sessions(
+        &self,
+        tenant: TenantId,
+        asked: &SessionFilter,
+        page: Page,
+    ) -> Result<Paged<SessionRecord>, ReadError> {
+        let rows = self.0.lock();
+        let mut sessions: Vec<SessionRecord> = Vec::new();
+        let mut matching = HashSet::new();
+        for span in rows.of(tenant) {
+            let Some(name) = &span.session_id else { continue };
+            let at = sessions.iter().position(|known| known.session_id == *name).unwrap_or_else(|| {
+                sessions.push(SessionRecord {
+                    session_id: name.clone(),
+                    agent_id: None,
+                    client: None,
+                    model: None,
+                    first_call_at: None,
+                    last_call_at: None,
+                    calls: 0,
+                    failed_calls: 0,
+                    total_tokens: 0,
+                    total_cost_usd: 0.0,
+                    security_score: None,
+                });
+                sessions.len() - 1
+            });
+            let session = &mut sessions[at];
+            let start = Some(span.start_time);
+            session.first_call_at = session.first_call_at.or(start).min(start);
+            if session.last_call_at <= start {
+                session.last_call_at = start;
+                (session.agent_id, session.client) = (span.agent_id.clone(), span.client.clone());
+                session.model = span.model.clone();
+            }
+            session.calls += 1;
+            session.failed_calls += u64::from(failed(span));
+            session.total_tokens += span.total_tokens.unwrap_or(0);
+            session.total_cost_usd += span.estimated_cost_usd.unwrap_or(0.0);
+            session.security_score = session.security_score.max(span.security_score);
+            let named = |asked: &Option<String>, name: &Option<String>| asked.is_none() || asked == name;
+            if asked.start_time.is_none_or(|start| span.start_time >= start)
+                && asked.end_time.is_none_or(|end| span.start_time <= end)
+                && named(&asked.agent_id, &span.agent_id)
+                && named(&asked.client, &span.client)
+            {
+                matching.insert(name.clone());
+            }
+        }
+        sessions.retain(|session| matching.contains(&session.session_id));
+        sessions.reverse();
+        Ok(paged(sessions, page))
+    }
+
+    fn series(&self, tenant: TenantId, asked: &SeriesQuery) -> Result<Series, ReadError> {
+        let bucket_us = i64::from(asked.bucket_hours) * 3_600_000_000;
+        let floor = |at: Timestamp| at.micros().div_euclid(bucket_us) * bucket_us;
+        let mut points: BTreeMap<(i64, Option<String>), SeriesPoint> = BTreeMap::new();
+        for span in self.0.lock().of(tenant) {
+            let named = |asked: &Option<String>, name: &Option<String>| asked.is_none() || asked == name;
+            let within = floor(span.start_time) >= floor(asked.start) && span.start_time < asked.end;
+            let theirs = named(&asked.agent_id, &span.agent_id)
+                && named(&asked.session_id, &span.session_id)
+                && named(&asked.model, &span.model);
+            if !within || !theirs {
+                continue;
+            }
+            let name = match asked.split {
+                Split::Tenant => None,
+                Split::Agent => span.agent_id.clone(),
+                Split::Model => span.model.clone(),
+                Split::Session => span.session_id.clone(),
+                Split::Client => span.client.clone(),
+            };
+            let start_time = Timestamp::from_micros(floor(span.start_time));
+            let point = points.entry((start_time.micros(), name.clone())).or_insert(SeriesPoint {
+                start_time,
+                name,
+                calls: 0,
+                failed_calls: 0,
+                total_tokens: 0,
+                total_cost_usd: 0.0,
+            });
+            point.calls += 1;
+            point.failed_calls += u64::from(failed(span));
+            point.total_tokens += span.total_tokens.unwrap_or(0);
+            point.total_cost_usd += span.estimated_cost_usd.unwrap_or(0.0);
+        }
+        let mut points: Vec<_> = points.into_values().collect();
+        points.sort_by(|a, b| {
+            a.start_time
+                .cmp(&b.start_time)
+                .then(b.total_cost_usd.total_cmp(&a.total_cost_usd))
+                .then(b.calls.cmp(&a.calls))
+        });
+        let truncated = points.len() > asked.points_max as usize;
+        points.truncate(asked.points_max as usize);
+        Ok(Series { points, truncated })
     }
 
     fn stats(&self, tenant_id: TenantId) -> Result<Stats, ReadError> {

@@ -1,0 +1,213 @@
+//! Lists of records: the envelope with its cursor, and items cut down to what was asked for.
+//!
+//! A cursor is where a page ended, sealed: nobody can read out of it how much others have recorded, and one that was altered, or
+//! belongs to another list, other filters or another tenant, is refused. The seal's key is the store's own number, so cursors
+//! outlive a restart and hold for every process on the file.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use weir_config::vocab::TenantId;
+use weir_storage::query::{Page, Paged, Place};
+
+use super::error::ErrorAnswer;
+use super::state::{Roles, to_json};
+
+/// Bytes of a place as it is sealed, and of its seal.
+const PLACE_BYTES: usize = 41;
+const SEAL_BYTES: usize = 16;
+
+/// A page of records.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ListOf{T}")]
+pub(super) struct Listed<T: JsonSchema> {
+    /// The items.
+    #[schemars(with = "Vec<Item<T>>")]
+    data: Vec<Value>,
+    /// How many items match in all, as far as they were counted.
+    total: u64,
+    /// Whether that is all of them. A filter that the sums do not know is followed through a bounded stretch of the record.
+    total_is_exact: bool,
+    /// Effective limit. The page may be shorter and the list go on: `next_cursor` says so.
+    limit: u32,
+    /// Effective offset.
+    offset: u64,
+    /// Where the next page begins, as `cursor`; null at the end of the list.
+    next_cursor: Option<String>,
+    #[serde(skip)]
+    #[schemars(skip)]
+    of: PhantomData<T>,
+}
+
+/// An item, or with `fields` a part of it; for the document.
+struct Item<T>(PhantomData<T>);
+
+impl<T: JsonSchema> JsonSchema for Item<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("ItemOf{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let whole = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [whole, { "type": "object", "description": "With `fields`: these fields only." }] })
+    }
+}
+
+/// A list as one caller asks for it.
+pub(super) struct List {
+    tenant: TenantId,
+    /// Which list and filters: cursors hold for these.
+    asked: String,
+    cursor: Option<String>,
+    fields: Option<Vec<String>>,
+}
+
+impl List {
+    /// The list called `name` under this filter.
+    pub(super) fn new(
+        tenant: TenantId,
+        name: &str,
+        filter: &impl Debug,
+        cursor: Option<&str>,
+        fields: Option<Vec<String>>,
+    ) -> Self {
+        Self { tenant, asked: format!("{name} {filter:?}"), cursor: cursor.map(str::to_owned), fields }
+    }
+
+    /// The page as asked, from where the cursor says.
+    pub(super) fn page(&self, store: &Roles, page: Page) -> Result<Page, ErrorAnswer> {
+        let Some(cursor) = &self.cursor else { return Ok(page) };
+        let after = self.open(store, cursor)?.ok_or_else(|| {
+            ErrorAnswer::invalid(
+                "`cursor` is not a `next_cursor` of this list with these filters and this tenant; begin without it",
+            )
+        })?;
+        Ok(Page { after: Some(after), ..page })
+    }
+
+    /// The answer's bytes.
+    pub(super) fn answer<T: Serialize + JsonSchema>(
+        &self,
+        store: &Roles,
+        paged: Paged<T>,
+    ) -> Result<Vec<u8>, ErrorAnswer> {
+        let Paged { data, total, limit, offset, total_is_exact, next } = paged;
+        let next_cursor = next.map(|place| self.seal(store, &place)).transpose()?;
+        let Some(fields) = &self.fields else {
+            return to_json(&Whole { data, total, total_is_exact, limit, offset, next_cursor });
+        };
+        let mut items = Vec::with_capacity(data.len());
+        for item in data {
+            items.push(picked(serde_json::to_value(item).map_err(|_| ErrorAnswer::internal())?, fields));
+        }
+        to_json(&Listed::<T> { data: items, total, total_is_exact, limit, offset, next_cursor, of: PhantomData })
+    }
+
+    fn key(store: &Roles) -> Result<[u8; 32], ErrorAnswer> {
+        let file = store.spans.end()?.file();
+        Ok(Sha256::new().chain_update(b"weir list cursor").chain_update(file.to_be_bytes()).finalize().into())
+    }
+
+    fn seal_of(&self, key: &[u8; 32], plain: &[u8]) -> [u8; 32] {
+        let inner = Sha256::new()
+            .chain_update(key)
+            .chain_update(self.tenant.as_bytes())
+            .chain_update((self.asked.len() as u64).to_be_bytes())
+            .chain_update(&self.asked)
+            .chain_update(plain)
+            .finalize();
+        Sha256::new().chain_update(key).chain_update(inner).finalize().into()
+    }
+
+    fn seal(&self, store: &Roles, place: &Place) -> Result<String, ErrorAnswer> {
+        let key = Self::key(store)?;
+        let mut bytes = Vec::with_capacity(SEAL_BYTES + PLACE_BYTES);
+        let numbers =
+            [place.start_us.cast_unsigned(), place.row.cast_unsigned(), place.passed, place.skip, place.total];
+        let mut plain: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+        plain.push(u8::from(place.total_is_exact));
+        bytes.extend_from_slice(self.seal_of(&key, &plain).get(..SEAL_BYTES).unwrap_or_default());
+        hide(&key, &bytes.clone(), &mut plain);
+        bytes.extend_from_slice(&plain);
+        Ok(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    fn open(&self, store: &Roles, cursor: &str) -> Result<Option<Place>, ErrorAnswer> {
+        let key = Self::key(store)?;
+        let Some(bytes) = URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() == SEAL_BYTES + PLACE_BYTES)
+        else {
+            return Ok(None);
+        };
+        let (seal, hidden) = bytes.split_at(SEAL_BYTES);
+        let mut plain = hidden.to_vec();
+        hide(&key, seal, &mut plain);
+        if self.seal_of(&key, &plain).get(..SEAL_BYTES) != Some(seal) {
+            return Ok(None);
+        }
+        let number = |at: usize| {
+            let bytes = plain.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+            u64::from_be_bytes(bytes.unwrap_or_default())
+        };
+        Ok(Some(Place {
+            start_us: number(0).cast_signed(),
+            row: number(1).cast_signed(),
+            passed: number(2),
+            skip: number(3),
+            total: number(4),
+            total_is_exact: plain.last() == Some(&1),
+        }))
+    }
+}
+
+/// A page of whole items, written as it is.
+#[derive(Serialize)]
+struct Whole<T> {
+    data: Vec<T>,
+    total: u64,
+    total_is_exact: bool,
+    limit: u32,
+    offset: u64,
+    next_cursor: Option<String>,
+}
+
+/// Mixes in what only the key and the seal give; a second time takes it out again.
+fn hide(key: &[u8; 32], seal: &[u8], plain: &mut [u8]) {
+    for (at, block) in plain.chunks_mut(32).enumerate() {
+        let mask = Sha256::new().chain_update(key).chain_update([at as u8]).chain_update(seal).finalize();
+        block.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+    }
+}
+
+/// The fields of an item that were asked for.
+fn picked(item: Value, fields: &[String]) -> Value {
+    let Value::Object(mut item) = item else { return item };
+    let below: Vec<&str> = fields.iter().filter_map(|field| field.strip_prefix("spans.")).collect();
+    if !below.is_empty()
+        && !fields.iter().any(|field| field == "spans")
+        && let Some(Value::Array(spans)) = item.get_mut("spans")
+    {
+        for span in spans.iter_mut().filter_map(Value::as_object_mut) {
+            span.retain(|name, _| below.contains(&name.as_str()));
+        }
+    }
+    item.retain(|name, _| fields.iter().any(|field| field == name) || name == "spans" && !below.is_empty());
+    Value::Object(item)
+}
+
+/// The names of a type's fields.
+pub(super) fn names_of<T: JsonSchema>() -> Vec<String> {
+    let schema = SchemaGenerator::default().into_root_schema_for::<T>();
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
