@@ -95,12 +95,6 @@ impl Loaded {
         };
         let value =
             check_flag(setting, value).map_err(|(problem, advice)| mismatch(Refused::Unfit, problem, advice))?;
-        if let Build::NotBuilt { feature, banner: true, .. } = setting.build
-            && value == Value::Bool(true)
-        {
-            let problem = format!("{feature} is not built into this version");
-            return Err(mismatch(Refused::Unfit, problem, "leave it off".to_owned()));
-        }
         if self.origins.get(setting.path) > Some(&Origin::Overlay) {
             let is = self.shown.get(setting.path);
             if is == Some(&value) {

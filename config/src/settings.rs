@@ -162,9 +162,29 @@ pub enum LogFormat {
     Json,
 }
 
+/// The default of `security_analysis.ml_threshold`.
+pub const ML_THRESHOLD: f64 = 0.8;
+
+/// `security_analysis.operating_point`: how the classifier weighs what it misses against what it reports in error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperatingPoint {
+    /// `balanced`.
+    Balanced,
+    /// `high_recall`: few misses.
+    HighRecall,
+    /// `high_precision`: few false alarms.
+    HighPrecision,
+}
+
 /// `security_analysis.*`, as far as this build implements it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SecurityAnalysis {
+    /// `ml_enabled`: the embedded classifier.
+    pub ml_enabled: bool,
+    /// `ml_threshold`, 0.0 to 1.0: the confidence from which on the classifier reports something at the balanced point.
+    pub ml_threshold: f64,
+    /// `operating_point`.
+    pub operating_point: OperatingPoint,
     /// `jailbreak_enabled`: the dedicated jailbreak detector and the decoding of encoded text.
     pub jailbreak_enabled: bool,
     /// `max_analysis_text_bytes`.
@@ -385,7 +405,13 @@ impl Default for Settings {
                 tenant_max_bytes: 0,
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
-            security_analysis: SecurityAnalysis { jailbreak_enabled: true, max_analysis_text_bytes: 1_048_576 },
+            security_analysis: SecurityAnalysis {
+                ml_enabled: false,
+                ml_threshold: ML_THRESHOLD,
+                operating_point: OperatingPoint::Balanced,
+                jailbreak_enabled: true,
+                max_analysis_text_bytes: 1_048_576,
+            },
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,
                 min_severity: Severity::High,

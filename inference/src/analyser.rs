@@ -21,6 +21,7 @@ use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Text};
 use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};
 use crate::later::Later;
+use crate::learned::Learned;
 use crate::part::{HITS_MAX, Hit, Part, Ran};
 use crate::plan::{Call, Plan, PlanSettings};
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
@@ -64,12 +65,26 @@ impl Analyser {
         Self::with(Vec::new())
     }
 
-    /// Those and `others`.
+    /// Those, the embedded classifier and `others`.
+    ///
+    /// # Errors
+    /// As [`Self::with`], and when the classifier does not say what it said when it was trained.
+    pub fn whole(others: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
+        let kit = Arc::new(Kit::new()?);
+        let learned: Arc<dyn Detector> =
+            Learned::embedded(&kit).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
+        Self::of(kit, std::iter::once(learned).chain(others))
+    }
+
+    /// The detectors of [`Self::builtin`] and `others`.
     ///
     /// # Errors
     /// As above, and when two detectors have one name or there are more than [`DETECTORS_MAX`].
     pub fn with(others: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
-        let kit = Arc::new(Kit::new()?);
+        Self::of(Arc::new(Kit::new()?), others.into_iter())
+    }
+
+    fn of(kit: Arc<Kit>, others: impl Iterator<Item = Arc<dyn Detector>>) -> Result<Self, LoadError> {
         let detectors: Vec<_> = kit.detectors().into_iter().chain(others).collect();
         if detectors.len() > DETECTORS_MAX {
             return Err(LoadError::TooManyDetectors(detectors.len()));

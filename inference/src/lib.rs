@@ -10,6 +10,7 @@
 //! | `jailbreak` | personas, privilege, format tricks, encoded orders | the same rules, also over decoded text |
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
+//! | `ml` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
 //! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
 //!
 //! Text is folded once ([`fold`]): look-alikes to ASCII, invisible characters away, offsets kept. Rules are data
@@ -27,6 +28,7 @@ mod evidence;
 mod fold;
 mod frame;
 mod later;
+mod learned;
 mod literals;
 mod part;
 mod pii;
@@ -43,6 +45,7 @@ pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
 pub use detector::{CostClass, DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Kinds, Needs, Text};
 pub use later::{Later, Seen};
+pub use learned::EMBEDDED;
 pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
 pub use plan::{Call, OperatingPoint, Plan, PlanSettings, Tuning};
 pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};

@@ -1,4 +1,4 @@
-"""Words and the places of their weights. Integers only, so that any program can read them the same way.
+"""Words and the places of their weights. Integers only: `inference/src/learned/words.rs` reads them the same way.
 
 A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
 scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself

@@ -159,7 +159,11 @@ pub fn start_with(
     });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
-    let analyser = Arc::new(Analyser::with(extensions.detectors)?);
+    let analyser = Arc::new(Analyser::whole(extensions.detectors)?);
+    health.watch_classifier({
+        let settings = Arc::clone(live.snapshot());
+        move || settings.load().security_analysis.ml_enabled
+    });
     let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
     reports.resume();

@@ -91,6 +91,7 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
     tracing::info!(
         authentication = on_off(settings.auth.enabled),
         analysis = on_off(settings.enable_security_analysis),
+        classifier = on_off(settings.security_analysis.ml_enabled),
         trace_storage = on_off(settings.enable_trace_storage),
         streaming = on_off(settings.enable_streaming),
         advisory = on_off(settings.llm_advisory_injection_enabled),
@@ -102,12 +103,6 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
     );
     if let Some(proxy) = &settings.egress.proxy {
         tracing::info!(proxy = proxy.authority(), named_by = proxy.variable, "the provider is reached through a proxy");
-    }
-    if !loaded.not_built_defaults.is_empty() {
-        tracing::info!(
-            features = loaded.not_built_defaults.join(", "),
-            "not built into this version, and so off; nothing is wrong with this installation"
-        );
     }
     if !settings.auth.enabled && !gateway.addr().ip().is_loopback() {
         tracing::warn!(

@@ -69,6 +69,7 @@ pub struct Health {
     unwritten: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     io: OnceLock<Io>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
+    classifies: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
 }
@@ -130,7 +131,7 @@ pub struct SpaceReport {
 /// `ml_models` of the report.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ModelsReport {
-    /// `disabled`: this build runs the rule engine only.
+    /// `loaded`, or `disabled`: the rules run alone.
     pub status: &'static str,
     /// One entry per model.
     pub models: &'static [ModelReport],
@@ -146,6 +147,9 @@ pub struct ModelReport {
     /// Whether its self-test passed.
     pub self_test: bool,
 }
+
+/// The classifier that is part of the binary. One that fails its self-test stops the start.
+static EMBEDDED: [ModelReport; 1] = [ModelReport { name: "embedded", status: "loaded", self_test: true }];
 
 /// `judge` of the report.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -183,6 +187,7 @@ impl Health {
             unwritten: OnceLock::new(),
             io: OnceLock::new(),
             space: OnceLock::new(),
+            classifies: OnceLock::new(),
             breakers,
             registry,
         }
@@ -227,6 +232,11 @@ impl Health {
     /// Says who knows what room the store has; the first word counts.
     pub fn watch_space(&self, space: impl Fn() -> SpaceReport + Send + Sync + 'static) {
         self.space.get_or_init(|| Box::new(space));
+    }
+
+    /// Says who knows whether the embedded classifier is on; the first word counts. It is loaded and tested by then.
+    pub fn watch_classifier(&self, is_on: impl Fn() -> bool + Send + Sync + 'static) {
+        self.classifies.get_or_init(|| Box::new(is_on));
     }
 
     /// Takes in the outcome of one storage probe; returns how many have missed in a row.
@@ -282,7 +292,10 @@ impl Health {
                 space: self.space.get().map(|space| space()),
             },
             circuit_breaker: breaker.as_str(),
-            ml_models: ModelsReport { status: "disabled", models: &[] },
+            ml_models: match self.classifies.get().is_some_and(|is_on| is_on()) {
+                true => ModelsReport { status: "loaded", models: &EMBEDDED },
+                false => ModelsReport { status: "disabled", models: &[] },
+            },
             uptime: self.started.elapsed().as_secs(),
             judge: JudgeReport { worker_spawned: false, enabled_at_startup: self.facts.judge_enabled_at_startup },
             version: self.facts.version,

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
+use weir_config::settings::{self, ML_THRESHOLD};
 use weir_config::vocab::TenantId;
-use weir_inference::{Analyser, Plan, PlanSettings, PoolHandle, Scratch};
+use weir_inference::{Analyser, EMBEDDED, OperatingPoint, Plan, PlanSettings, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
 use super::background::Background;
@@ -215,7 +216,7 @@ pub struct Core {
 
 impl InEffect {
     fn of(settings: &Settings, analyser: &Analyser) -> Rc<Self> {
-        let plan = Arc::new(analyser.plan(&plan_settings(settings)));
+        let plan = Arc::new(plan(analyser, settings));
         Rc::new(Self { settings: settings.clone(), plan })
     }
 }
@@ -229,13 +230,22 @@ impl Deref for InEffect {
 }
 
 /// What the settings say about analyses.
-pub(crate) fn plan_settings(settings: &Settings) -> PlanSettings<'static> {
+pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;
-    PlanSettings {
-        off: if analysis.jailbreak_enabled { &[] } else { &["jailbreak"] },
+    let switches = [(analysis.jailbreak_enabled, "jailbreak"), (analysis.ml_enabled, EMBEDDED)];
+    let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
+    // Left at its default, the threshold is that of the operating point.
+    let written = (analysis.ml_threshold != ML_THRESHOLD).then_some((EMBEDDED, analysis.ml_threshold));
+    analyser.plan(&PlanSettings {
+        off: &off,
+        point: match analysis.operating_point {
+            settings::OperatingPoint::Balanced => OperatingPoint::Balanced,
+            settings::OperatingPoint::HighRecall => OperatingPoint::HighRecall,
+            settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
+        },
+        thresholds: written.as_slice(),
         model_text_max: analysis.max_analysis_text_bytes,
-        ..PlanSettings::default()
-    }
+    })
 }
 
 impl Core {

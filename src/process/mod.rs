@@ -8,5 +8,5 @@ pub(crate) mod log_entry;
 mod outside;
 
 pub use core::{Core, InEffect, Process, ProcessParts};
-pub(crate) use core::{HEALTH, plan_settings};
+pub(crate) use core::{HEALTH, plan};
 pub use outside::{OutsideVerdict, Question, Verdict};

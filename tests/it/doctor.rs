@@ -325,9 +325,9 @@ fn a_pricing_file_that_is_missing_or_broken() {
 fn what_beats_the_file_or_has_no_effect_is_named_by_start_check_and_doctor() {
     let patient = Patient::new();
     std::fs::write(patient.path("config.runtime.yaml"), "enforcement_mode: log\n").unwrap();
-    let more = "enforcement: {mode: block}\nsecurity_analysis: {ml_enabled: true}\n";
+    let more = "enforcement: {mode: block}\nsecurity_analysis: {ml_preload: true}\n";
     let beats = format!("`enforcement.mode` is \"log\": the runtime overlay {}", patient.path("config.runtime.yaml"));
-    let idle = "`security_analysis.ml_enabled` has no effect: the ML classifier is not built into this version";
+    let idle = "`security_analysis.ml_preload` has no effect: a model beside the embedded classifier is not built into this version";
     let config = patient.config(more);
     let (code, text) = said(&["check", "--config", &config]);
     assert!(
@@ -339,7 +339,7 @@ fn what_beats_the_file_or_has_no_effect_is_named_by_start_check_and_doctor() {
         let line = report.lines.iter().find(|line| line.text.starts_with(what)).unwrap_or_else(|| panic!("{what}"));
         assert_eq!((line.level.as_str(), line.topic.as_str()), ("warn", "settings"));
     }
-    let gateway = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: true}").start();
+    let gateway = Setup::new(Driver::Auto).with("security_analysis: {ml_preload: true}").start();
     let warning = gateway.logged("what has no effect", |line| line.contains(idle));
     assert!(warning.contains("\"WARN\""), "{warning}");
 }
@@ -378,10 +378,10 @@ fn the_readme_names_the_flags_that_change_in_this_version() {
     names.sort();
     let (last, first) = names.split_last().unwrap();
     let words = readme.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!((built.len(), others.len()), (5, 8), "the words below say so");
+    assert_eq!((built.len(), others.len()), (7, 6), "the words below say so");
     for said in [
-        format!("Five flags change without a restart, all of a request or none: {} and {last}.", first.join(", ")),
-        "shows eight more, whose features are not built into this version".to_owned(),
+        format!("Seven flags change without a restart, all of a request or none: {} and {last}.", first.join(", ")),
+        "shows six more, whose features are not built into this version".to_owned(),
     ] {
         assert!(words.contains(&said), "the README does not say: {said}");
     }

@@ -1,9 +1,10 @@
 //! Rows of the analysers: detectors, output safety, streams, PII, anomalies, boundary defence.
 
-use super::value::{flag, int};
+use super::value::{flag, float, int, one_of};
 use super::{EnvRule, Kind, Literal, Setting, set};
+use crate::settings::{ML_THRESHOLD, OperatingPoint};
 
-const ML: &str = "the ML classifier";
+const ML: &str = "a model beside the embedded classifier";
 const NER: &str = "named-entity recognition";
 const FUSION: &str = "the fusion classifier";
 const GUARD_A: &str = "guard classifier A";
@@ -15,17 +16,36 @@ const ANOMALY: &str = "anomaly detection";
 const BOUNDARY: &str = "boundary defence";
 const DATAMARKING: &str = "datamarking";
 
+const POINTS: [(&str, OperatingPoint); 3] = [
+    ("balanced", OperatingPoint::Balanced),
+    ("high_recall", OperatingPoint::HighRecall),
+    ("high_precision", OperatingPoint::HighPrecision),
+];
+
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
 const POSITIVE: Kind = Kind::Float { min: 0.0, max: f64::MAX };
 
 pub(super) static SETTINGS: &[Setting] = &[
     // --- security_analysis; a model id without a default is chosen by whoever builds its detector ---
-    Setting::on_but_not_built("security_analysis.ml_enabled", ML)
-        .env_rule("SERVICE_ML_ENABLED", EnvRule::FalsyOrTrue)
-        .wire("analyzer_ml_enabled"),
+    Setting::built(
+        "security_analysis.ml_enabled",
+        Kind::Bool,
+        OFF,
+        "Run the embedded classifier over what users and tools say, for orders the rules have no words for.",
+        set!(security_analysis.ml_enabled, flag),
+    )
+    .env_rule("SERVICE_ML_ENABLED", EnvRule::FalsyOrTrue)
+    .wire("analyzer_ml_enabled"),
     Setting::not_built("security_analysis.ml_model", Kind::Name, Literal::Text("embedded"), ML),
-    Setting::not_built("security_analysis.ml_threshold", Kind::UNIT, Literal::Float(0.8), ML),
+    Setting::built(
+        "security_analysis.ml_threshold",
+        Kind::UNIT,
+        Literal::Float(ML_THRESHOLD),
+        "Confidence from which on the embedded classifier reports something; unless it is the default, it wins over the \
+         operating point.",
+        set!(security_analysis.ml_threshold, float),
+    ),
     Setting::not_built("security_analysis.ml_cache_dir", Kind::File, Literal::Null, ML).env("SERVICE_ML_CACHE_DIR"),
     // Without a model there is nothing to load, early or late.
     Setting::not_built("security_analysis.ml_preload", Kind::Bool, ON, ML).or(OFF).env("SERVICE_ML_PRELOAD"),
@@ -54,11 +74,12 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("security_analysis.guard_b_enabled", Kind::Bool, OFF, GUARD_B).wire("analyzer_guard_b_enabled"),
     Setting::not_built("security_analysis.guard_b_model", Kind::Name, Literal::Null, GUARD_B),
     Setting::not_built("security_analysis.guard_b_threshold", Kind::UNIT, Literal::Float(0.85), GUARD_B),
-    Setting::not_built(
+    Setting::built(
         "security_analysis.operating_point",
         Kind::Choice(&["balanced", "high_recall", "high_precision"]),
         Literal::Text("balanced"),
-        "the choice of an operating point",
+        "How the embedded classifier weighs what it misses against what it reports in error.",
+        set!(security_analysis.operating_point, |v| one_of(v, &POINTS)),
     )
     .wire("operating_point"),
     Setting::not_built("security_analysis.over_defence", Kind::Bool, OFF, "the over-defence suppressor")

@@ -76,8 +76,6 @@ pub enum Build {
         feature: &'static str,
         /// Another value that describes what this version does anyway (the feature switched off).
         also: Option<Literal>,
-        /// True for the main switch of a feature that the defaults switch on: the start-up banner lists it.
-        banner: bool,
     },
 }
 
@@ -102,14 +100,7 @@ impl Setting {
 
     /// A setting that is refused unless it is set to its default.
     const fn not_built(path: &'static str, kind: Kind, default: Literal, feature: &'static str) -> Self {
-        Self::row(path, kind, default, "", Build::NotBuilt { feature, also: None, banner: false })
-    }
-
-    /// The main switch of a feature the defaults switch on and this version does not have. `false` is accepted: it
-    /// describes what this version does.
-    const fn on_but_not_built(path: &'static str, feature: &'static str) -> Self {
-        let build = Build::NotBuilt { feature, also: Some(Literal::Bool(false)), banner: true };
-        Self::row(path, Kind::Bool, Literal::Bool(true), "", build)
+        Self::row(path, kind, default, "", Build::NotBuilt { feature, also: None })
     }
 
     const fn row(path: &'static str, kind: Kind, default: Literal, doc: &'static str, build: Build) -> Self {
@@ -152,8 +143,8 @@ impl Setting {
 
     /// Accepts one more value of a setting that is not built.
     const fn or(mut self, also: Literal) -> Self {
-        if let Build::NotBuilt { feature, banner, .. } = self.build {
-            self.build = Build::NotBuilt { feature, also: Some(also), banner };
+        if let Build::NotBuilt { feature, .. } = self.build {
+            self.build = Build::NotBuilt { feature, also: Some(also) };
         }
         self
     }

@@ -65,8 +65,6 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     /// What a start accepts because it has to and nobody can have meant, one sentence each: `check` and `doctor` fail.
     pub alarms: Vec<String>,
-    /// Features that are on by default and not part of this version, for the start-up banner.
-    pub not_built_defaults: Vec<&'static str>,
     /// The configuration file that was read.
     pub config_file: Option<PathBuf>,
     /// Where flag changes are persisted: the path given, else `config.runtime.yaml` beside the configuration file,
@@ -130,7 +128,6 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     Ok(Loaded {
         settings,
         origins: catalogue::settings().map(|setting| (setting.path, origin(setting.path))).collect(),
-        not_built_defaults: not_built_defaults(&shown),
         shown,
         overlay: layers.overlay,
         beneath,
@@ -252,16 +249,6 @@ fn refuse_loop(settings: &Settings, config_text: Option<&str>, layers: &mut Laye
         accepted: None,
         advice: "name the provider's address, or move `listen_addr` to another port".to_owned(),
     });
-}
-
-fn not_built_defaults(shown: &BTreeMap<&'static str, Value>) -> Vec<&'static str> {
-    let still_on = |setting: &'static catalogue::Setting| match setting.build {
-        Build::NotBuilt { feature, banner: true, .. } => {
-            (shown.get(setting.path) != Some(&Value::Bool(false))).then_some(feature)
-        }
-        _ => None,
-    };
-    catalogue::settings().filter_map(still_on).collect()
 }
 
 // === files ===

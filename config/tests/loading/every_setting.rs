@@ -147,6 +147,11 @@ fn samples() -> Vec<Sample> {
                 ];
             },
         ),
+        sample("security_analysis.ml_enabled", "true", |s| s.security_analysis.ml_enabled = true),
+        sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = 0.65),
+        sample("security_analysis.operating_point", "high_recall", |s| {
+            s.security_analysis.operating_point = OperatingPoint::HighRecall;
+        }),
         sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
         sample("security_analysis.max_analysis_text_bytes", "14", |s| s.security_analysis.max_analysis_text_bytes = 14),
         sample("server.max_client_connections", "16", |s| s.server.max_client_connections = 16),
@@ -281,6 +286,7 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_LOG_ACCESS", "json", |s| s.logging.access = AccessFormat::Json, "text"),
         ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
         ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
+        ("SERVICE_ML_ENABLED", "anything", |s| s.security_analysis.ml_enabled = true, "false"),
         ("SERVICE_IO_DRIVER", "io_uring", |s| s.server.io_driver = IoDriver::IoUring, "epoll"),
     ]
 }
@@ -421,21 +427,41 @@ fn every_variable_of_a_setting_that_is_not_built_is_refused_by_name() {
 }
 
 #[test]
-fn switching_off_what_is_not_built_is_accepted_and_leaves_the_banner() {
-    let banner = load(&Sources::default()).unwrap().not_built_defaults;
-    assert_eq!(banner, ["the ML classifier"]);
-    let file = "security_analysis: {ml_enabled: false, ml_preload: false}\n";
-    let loaded = Bench::with_file(file).loaded();
-    assert_eq!(loaded.not_built_defaults, Vec::<&str>::new());
-    assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
-
+fn the_environment_switches_the_classifier_on_and_off() {
+    assert!(!Bench::new().loaded().settings.security_analysis.ml_enabled);
+    let preload = "security_analysis: {ml_enabled: false, ml_preload: false}\n";
+    assert!(!Bench::with_file(preload).loaded().settings.security_analysis.ml_enabled);
+    let with = |value: &str| {
+        let file = "security_analysis: {ml_enabled: true}\n";
+        let loaded =
+            Bench::with_file(file).env(&[("SERVICE_ML_ENABLED", value), ("SERVICE_ML_PRELOAD", "no")]).loaded();
+        assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), &loaded.flags()["analyzer_ml_enabled"]);
+        loaded.settings.security_analysis.ml_enabled
+    };
     for off in ["0", "false", "No"] {
-        let loaded = Bench::new().env(&[("SERVICE_ML_ENABLED", off), ("SERVICE_ML_PRELOAD", "no")]).loaded();
-        assert!(!loaded.not_built_defaults.contains(&"the ML classifier"), "{off}");
+        assert!(!with(off), "{off}");
     }
     for on in ["1", "anything"] {
-        let loaded = Bench::new().env(&[("SERVICE_ML_ENABLED", on)]).loaded();
-        assert!(loaded.not_built_defaults.contains(&"the ML classifier"), "{on}");
+        assert!(with(on), "{on}");
+    }
+}
+
+#[test]
+fn the_classifier_is_as_strict_as_it_is_told() {
+    let file = "security_analysis: {ml_threshold: 0.65, operating_point: high_recall}\n";
+    let analysis = Bench::with_file(file).loaded().settings.security_analysis;
+    assert_eq!((analysis.ml_threshold, analysis.operating_point), (0.65, OperatingPoint::HighRecall));
+    let defaults = Bench::new().loaded().settings.security_analysis;
+    assert_eq!((defaults.ml_threshold, defaults.operating_point), (ML_THRESHOLD, OperatingPoint::Balanced));
+    let precise = Bench::with_file("security_analysis: {operating_point: high_precision}\n").loaded().settings;
+    assert_eq!(precise.security_analysis.operating_point, OperatingPoint::HighPrecision);
+    for (wrong, said) in [
+        ("{ml_threshold: 1.5}", "`security_analysis.ml_threshold`: got 1.5"),
+        ("{operating_point: strict}", "accepted: `balanced`, `high_recall` or `high_precision`"),
+        ("{ml_model: other}", "a model beside the embedded classifier is not built into this version"),
+    ] {
+        let errors = Bench::with_file(format!("security_analysis: {wrong}\n")).errors();
+        assert!(errors.len() == 1 && errors[0].contains(said), "{wrong}: {errors:?}");
     }
 }
 
@@ -493,26 +519,29 @@ fn a_credential_must_fit_a_header_field_and_resist_guessing() {
 
 #[test]
 fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
-    let file = "security_analysis: {ml_enabled: true, ml_threshold: 0.8}\nalerts: {enabled: false, channels: []}\n";
+    let file = "judge: {enabled: false}\nsecurity_analysis: {ml_preload: true, ml_download_timeout_seconds: 300}\n\
+                alerts: {enabled: false, channels: []}\n";
     let loaded = Bench::with_file(file).loaded();
     assert_eq!(
         loaded.remarks(),
         [
-            "`security_analysis.ml_enabled`, `security_analysis.ml_threshold` have no effect: the ML classifier is not built \
-             into this version"
+            "`security_analysis.ml_preload`, `security_analysis.ml_download_timeout_seconds` have no effect: a model beside \
+             the embedded classifier is not built into this version"
         ]
     );
-    let variable = Bench::new().env(&[("SERVICE_ML_ENABLED", "yes")]).loaded();
+    let variable = Bench::new().env(&[("SERVICE_ML_PRELOAD", "yes")]).loaded();
     assert_eq!(
         variable.remarks(),
-        ["`security_analysis.ml_enabled` has no effect: the ML classifier is not built into this version"]
+        [
+            "`security_analysis.ml_preload` has no effect: a model beside the embedded classifier is not built into this version"
+        ]
     );
     // One answer everywhere: it is off.
     for loaded in [loaded, variable, Bench::new().loaded()] {
-        assert_eq!(at(&effective(&loaded), "security_analysis.ml_enabled"), false);
-        assert_eq!(loaded.flags()["analyzer_ml_enabled"], false);
-        assert!(!weir_config::described(&loaded).contains("ml_enabled: true"));
+        assert_eq!(at(&effective(&loaded), "security_analysis.ml_preload"), false);
+        assert!(!weir_config::described(&loaded).contains("ml_preload: true"));
     }
-    assert_eq!(weir_config::not_built()["security_analysis.ml_enabled"], "the ML classifier");
+    let feature = "a model beside the embedded classifier";
+    assert_eq!(weir_config::not_built()["security_analysis.ml_preload"], feature);
     assert!(!weir_config::not_built().contains_key("enforcement.mode"));
 }

@@ -33,6 +33,9 @@ pub enum LoadError {
     /// The automaton over all literals cannot be built.
     #[error("the literals of the rules do not fit one automaton: {0}")]
     Literals(String),
+    /// The embedded classifier is not what was trained.
+    #[error("{0}")]
+    Model(String),
     /// Two detectors cannot be told apart.
     #[error("two detectors are named `{0}`")]
     DetectorTwice(&'static str),

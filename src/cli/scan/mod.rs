@@ -34,7 +34,7 @@ use super::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError};
 use crate::inspect::{Takes, route};
 use crate::limits::kept_bytes_max;
-use crate::process::plan_settings;
+use crate::process::plan;
 use crate::record::Budget;
 use crate::settle::inspection::{self, How, Inspection, Texts};
 use crate::settle::text::{RawBody, ReadRaw, read_raw};
@@ -45,7 +45,7 @@ const STDIN: &str = "-";
 /// Looks at what was named, says what it found, and gives the exit code.
 pub(super) fn run(from: &Options, options: &ScanOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(from))?;
-    let analyser = Analyser::with(extensions.detectors)?;
+    let analyser = Analyser::whole(extensions.detectors)?;
     let mut scan = Scan::new(options, &loaded.settings, &analyser);
     let stdin = [PathBuf::from(STDIN)];
     let paths = if options.paths.is_empty() { &stdin[..] } else { &options.paths };
@@ -85,7 +85,7 @@ impl<'a> Scan<'a> {
             options,
             settings,
             analyser,
-            plan: Arc::new(analyser.plan(&plan_settings(settings))),
+            plan: Arc::new(plan(analyser, settings)),
             scratch: analyser.scratch(),
             report: Report::new(options.json, options.min_severity.severity()),
             progress: Progress::new(),

@@ -1,0 +1,131 @@
+//! `ml`: the classifier that is part of the binary. It reads what people and tools say, in the folded form and with what
+//! encoded words say, and speaks where the rules are silent: what they have called an order is not said twice.
+//!
+//! How it was trained and what it is worth: `docs/detection-learned.md`; where its weights come from: `model/NOTICE`.
+
+mod model;
+mod words;
+
+use std::sync::Arc;
+
+use weir_config::vocab::{Finding, Severity};
+
+use model::{Model, ModelError, Worst};
+
+use crate::builtin::Kit;
+use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
+use crate::part::PartKind;
+use crate::plan::{OperatingPoint, Tuning};
+
+/// The name of the embedded classifier on spans, in findings and in plans.
+pub const EMBEDDED: &str = "ml";
+
+/// What is embedded, in the form `train/train.py` writes.
+static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
+/// From here on a finding is High.
+const SURE: f64 = 0.95;
+
+/// The embedded classifier.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    kit: Arc<Kit>,
+    model: Model,
+}
+
+/// A window that may hold an order.
+#[derive(Debug)]
+struct Suspect {
+    confidence: f64,
+    start: usize,
+    end: usize,
+    encoding: Option<&'static str>,
+}
+
+// === impl Learned ===
+
+impl Learned {
+    /// Loads it, and asks it what it said when it was trained.
+    pub(crate) fn embedded(kit: &Arc<Kit>) -> Result<Self, ModelError> {
+        Ok(Self { kit: Arc::clone(kit), model: Model::load(WEIGHTS)? })
+    }
+
+    /// The worst window of the text, and of what encoded words in it say.
+    fn suspect(&self, text: &Text<'_>, bench: &mut Bench<'_>) -> Option<Suspect> {
+        let Bench { runs, outcome, plain, .. } = bench;
+        let is_data = text.kind == PartKind::Tool;
+        let worst = self.model.worst(text.folded, text.deadline);
+        let mut cut = worst.is_some_and(|worst| worst.cut);
+        let confidence = |worst: Worst| self.model.confidence(worst.score, is_data);
+        let mut suspect = worst.map(|worst| Suspect {
+            confidence: confidence(worst),
+            start: worst.start,
+            end: worst.end,
+            encoding: None,
+        });
+        if !cut && !outcome.cut {
+            let seen = **outcome;
+            self.kit.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
+                let Some(worst) = self.model.worst(plain, text.deadline) else { return true };
+                let confidence = confidence(worst);
+                if suspect.as_ref().is_none_or(|suspect| confidence > suspect.confidence) {
+                    suspect = Some(Suspect { confidence, start, end, encoding: Some(encoding) });
+                }
+                cut = worst.cut;
+                !cut
+            });
+        }
+        outcome.cut |= cut;
+        suspect
+    }
+}
+
+impl Detector for Learned {
+    fn name(&self) -> &'static str {
+        EMBEDDED
+    }
+
+    fn cost(&self) -> CostClass {
+        // Measured: see `docs/detection-learned.md`.
+        CostClass::Core
+    }
+
+    fn reads(&self) -> Kinds {
+        // Whoever writes the system prompt or defines a tool gives orders by right, and the rules look at definitions.
+        Kinds::of(&[PartKind::User, PartKind::Tool])
+    }
+
+    fn version(&self) -> u64 {
+        self.model.checksum()
+    }
+
+    fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let Some(bench) = &mut found.bench else { return };
+        let matcher = &self.kit.matcher;
+        let said = |worst: Severity| worst >= Severity::Medium;
+        if bench.candidates.iter().any(|found| said(found.severity) && found.source.is_order(matcher)) {
+            return;
+        }
+        let Some(suspect) = self.suspect(text, bench) else { return };
+        let threshold = tuning.threshold.unwrap_or(match tuning.point {
+            OperatingPoint::HighRecall => 0.5,
+            OperatingPoint::Balanced => 0.8,
+            OperatingPoint::HighPrecision => SURE,
+        });
+        if suspect.confidence < threshold || suspect.confidence <= 0.0 {
+            return;
+        }
+        let severity = if suspect.confidence >= SURE { Severity::High } else { Severity::Medium };
+        let finding_type = if text.kind == PartKind::Tool { "indirect_injection" } else { "prompt_injection" };
+        let about = "The words are like those of attacks on a model";
+        let mut finding = Finding::new(finding_type, severity, suspect.confidence, EMBEDDED, about);
+        finding.metadata.insert("model".to_owned(), "embedded".to_owned());
+        if let Some(encoding) = suspect.encoding {
+            finding.metadata.insert("encoding".to_owned(), encoding.to_owned());
+        }
+        let (start, end) = bench.folded.original(text.raw, suspect.start, suspect.end);
+        found.report(start..end, finding);
+    }
+}
+
+#[cfg(test)]
+mod tests;

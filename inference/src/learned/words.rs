@@ -1,0 +1,143 @@
+//! Words and the places of their weights, as `inference/train/features.py` reads them: what is learned there holds here only
+//! while both agree, which a test checks.
+//!
+//! A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
+//! scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself
+//! after the word before. Invariants: linear in the text, any bytes will do, nothing is allocated.
+
+/// Features of a word.
+pub(super) const PER_WORD: usize = 2;
+/// Longest word, in bytes; what follows is the next one.
+const WORD_BYTES: usize = 24;
+/// Longest word of characters of three bytes.
+const CLUSTER_BYTES: usize = 12;
+const SEED: u32 = 0x811C_9DC5;
+const PRIME: u32 = 0x0100_0193;
+
+/// The words of a text, one after the other.
+#[derive(Debug)]
+pub(super) struct Words<'a> {
+    text: &'a [u8],
+    at: usize,
+    bits: u32,
+    /// The hash of the word before.
+    last: u32,
+}
+
+/// One word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Where the weights of its features stand.
+    pub(super) places: [u32; PER_WORD],
+}
+
+// === impl Words ===
+
+impl<'a> Words<'a> {
+    /// Of `text`, for a table of twice two to the power of `bits` rows.
+    pub(super) const fn new(text: &'a [u8], bits: u32) -> Self {
+        Self { text, at: 0, bits, last: 0 }
+    }
+
+    /// Reads up to `most` bytes of a word while `read` says what each is read as; its hash.
+    fn word(&mut self, most: usize, read: impl Fn(u8) -> Option<u8>) -> u32 {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let read = rest.iter().take(most).map_while(|byte| read(*byte));
+        let (hash, length) = read.fold((SEED, 0), |(hash, length), byte| (step(hash, byte), length + 1));
+        self.at += length;
+        hash
+    }
+}
+
+impl Iterator for Words<'_> {
+    type Item = Word;
+
+    fn next(&mut self) -> Option<Word> {
+        let is_between = |byte: &u8| byte.is_ascii() && !byte.is_ascii_alphanumeric();
+        let rest = self.text.get(self.at..)?;
+        self.at += rest.iter().position(|byte| !is_between(byte)).unwrap_or(rest.len());
+        let start = self.at;
+        let hash = match *self.text.get(start)? {
+            // One character is a word.
+            0xF0.. => self.word(4, Some),
+            0xE1.. => self.word(3, Some),
+            0xE0 => self.word(CLUSTER_BYTES, foreign),
+            0x80.. => self.word(WORD_BYTES, foreign),
+            _ => self.word(WORD_BYTES, latin),
+        };
+        let shift = 32 - self.bits;
+        // Words alone have the first half of the table to themselves.
+        let places = [mix(1, hash, 0) >> shift, (1 << self.bits) + (mix(2, hash, self.last) >> shift)];
+        self.last = hash;
+        Some(Word { start, end: self.at, places })
+    }
+}
+
+/// What a byte of a word in ASCII is read as.
+const fn latin(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(b'0'),
+        b'A'..=b'Z' => Some(byte | 0x20),
+        b'a'..=b'z' => Some(byte),
+        _ => None,
+    }
+}
+
+/// The same for a word in another script.
+fn foreign(byte: u8) -> Option<u8> {
+    (0x80..0xE1).contains(&byte).then_some(byte)
+}
+
+const fn step(hash: u32, byte: u8) -> u32 {
+    (hash ^ byte as u32).wrapping_mul(PRIME)
+}
+
+const fn mix(tag: u32, a: u32, b: u32) -> u32 {
+    let x = tag.wrapping_mul(0x9E37_79B1).wrapping_add(a);
+    let x = (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B).wrapping_add(b);
+    let x = (x ^ (x >> 13)).wrapping_mul(0xC2B2_AE35);
+    x ^ (x >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn words(text: &str) -> Vec<&str> {
+        Words::new(text.as_bytes(), 16).map(|word| &text[word.start..word.end]).collect()
+    }
+
+    #[test]
+    fn a_text_is_cut_into_words_of_its_script() {
+        assert_eq!(words("Ignore all -- 25 rules!"), ["Ignore", "all", "25", "rules"]);
+        assert_eq!(words("忽略a 说明"), ["忽", "略", "a", "说", "明"]);
+        assert_eq!(words("привет, мир"), ["привет", "мир"]);
+        assert_eq!(words(&"x".repeat(30)), ["x".repeat(24), "x".repeat(6)]);
+        assert!(words(" .,- ").is_empty());
+    }
+
+    #[test]
+    fn capitals_and_the_value_of_a_number_are_not_told_apart_and_the_word_before_is() {
+        let places = |text: &str| Words::new(text.as_bytes(), 16).last().unwrap().places;
+        assert_eq!(places("Ignore RULE 17"), places("ignore, rule 42"));
+        assert_eq!(places("a b")[0], places("c b")[0]);
+        assert_ne!(places("a b")[1], places("c b")[1]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_cut_in_order_and_every_place_is_in_the_table(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut reach = 0;
+            for word in Words::new(&text, 10) {
+                prop_assert!(word.start >= reach && word.end > word.start && word.end <= text.len());
+                prop_assert!(word.places[0] < 1 << 10);
+                prop_assert!((1 << 10..2 << 10).contains(&word.places[1]));
+                reach = word.end;
+            }
+        }
+    }
+}
