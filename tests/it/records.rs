@@ -320,7 +320,9 @@ fn the_api_shows_the_documented_shapes() {
     assert_eq!(findings["total"], 1);
     assert_eq!(&findings["data"][0], span);
     let trace_id = trace["trace_id"].as_str().unwrap();
-    assert_eq!(&gateway.json(&format!("/api/v1/traces/{trace_id}")), trace);
+    let mut one = gateway.json(&format!("/api/v1/traces/{trace_id}"));
+    assert!(one["spans"][0].as_object_mut().unwrap().remove("messages").is_some());
+    assert_eq!(&one, trace);
 }
 
 #[test]
