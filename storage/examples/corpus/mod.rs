@@ -96,3 +96,11 @@ fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
         attributes: weir_storage::record::Attributes::default(),
     }
 }
+
+/// Further texts of about so many bytes, none like another.
+#[allow(dead_code, reason = "one of the examples that share this file needs it")]
+pub(crate) fn texts() -> impl FnMut(usize) -> String {
+    let words: Vec<&str> = WORDS.split_whitespace().collect();
+    let mut dice = Dice(0x5851_f42d_4c95_7f2d);
+    move |bytes| dice.text(&words, bytes)
+}

@@ -22,3 +22,4 @@ mod retention;
 mod shim;
 mod support;
 mod texts;
+mod texts_crash;

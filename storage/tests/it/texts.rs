@@ -262,7 +262,7 @@ pub(crate) fn incompressible(seed: u64, bytes: usize) -> String {
 }
 
 /// A turn whose texts can be looked for: what all turns say, and what this one alone says.
-fn marked(of: u8, common: u64, own: u64, start_us: i64) -> SpanRecord {
+pub(crate) fn marked(of: u8, common: u64, own: u64, start_us: i64) -> SpanRecord {
     let mut told = Told::new();
     told.say(PartSide::Request, PartKind::System, None, &incompressible(common, 3_000));
     told.say(PartSide::Request, PartKind::Assistant, Some(0), &incompressible(own, 1_500));
