@@ -13,6 +13,7 @@ use weir_config::vocab::{Finding, Severity};
 use model::{Model, ModelError, Worst};
 
 use crate::builtin::Kit;
+use crate::decode::Ciphers;
 use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
 use crate::plan::{OperatingPoint, Tuning};
@@ -65,13 +66,14 @@ impl Learned {
         if !cut && !outcome.cut {
             let seen = **outcome;
             self.kit.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
-                let Some(worst) = self.model.worst(plain, text.deadline) else { return true };
+                // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
+                let Some(worst) = self.model.worst(plain, text.deadline) else { return Some(Ciphers::default()) };
                 let confidence = confidence(worst);
                 if suspect.as_ref().is_none_or(|suspect| confidence > suspect.confidence) {
                     suspect = Some(Suspect { confidence, start, end, encoding: Some(encoding) });
                 }
                 cut = worst.cut;
-                !cut
+                (!cut).then(Ciphers::default)
             });
         }
         outcome.cut |= cut;
@@ -85,7 +87,7 @@ impl Detector for Learned {
     }
 
     fn cost(&self) -> CostClass {
-        // Measured: see `docs/detection-learned.md`.
+        // Linear, without allocations, in whole numbers; no figure in microseconds yet.
         CostClass::Core
     }
 
