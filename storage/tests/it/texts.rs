@@ -304,7 +304,9 @@ fn a_deleted_trace_leaves_the_file_and_what_others_say_too_stays() {
     };
     store.add_action(tenant(1), gone.trace_id, None, action, vec![]).unwrap();
     let before = bodies(&path);
-    let there = before.values().filter(|body| stands(folder.path(), &body[body.len() / 2..][..24])).count();
+    // Where a text is divided hangs on its tenant's key; a body of a few bytes tells nothing.
+    let long = before.values().filter(|body| body.len() > 60);
+    let there = long.filter(|body| stands(folder.path(), &body[body.len() / 2..][..24])).count();
     assert!(before.len() == 6 && there >= 5, "{there} of {} are found while they are there", before.len());
     let by = crate::ledger::event("trace.delete", Some(tenant(1)));
     assert!(!store.delete_trace(tenant(2), gone.trace_id, by.clone()).unwrap(), "another tenant's is none");
