@@ -278,6 +278,7 @@ impl Journal {
         let Some(mut span) = self.span.take() else {
             let status = self.status.unwrap_or(0);
             self.core.meter.request(provider_label, None, status, micros(total), overhead_us, None, None);
+            drop(self.permit.take());
             if let Some(access) = access {
                 access.write(&self.core.process, None);
             }
@@ -314,6 +315,8 @@ impl Journal {
             let process = &self.core.process;
             let finished = complete(process, &mut scratch, finish);
             drop(scratch);
+            // Whoever finds the call recorded or in the log finds its memory given back.
+            drop(self.permit.take());
             // Whoever finds the call recorded finds its memory given back.
             drop((self.permit.take(), self.answer.take_permit(&process.bodies)));
             close(process, &self.core.meter, how, finished, publish);
