@@ -154,7 +154,8 @@ fn a_conversation_is_stored_once_and_every_turn_reads_as_it_was() {
     assert_eq!(held(&path).0, texts);
     assert_whole(&path);
     put(&store, [turn(1, 20)]);
-    assert!(held(&path).0 <= texts + 3);
+    // The last leaf anew, two for what is new, and the branches above them: how many hangs on the tenant's key.
+    assert!(held(&path).0 <= texts + 6, "{} texts after {texts}", held(&path).0);
     assert!(store.close(PATIENCE));
 }
 
@@ -245,8 +246,15 @@ fn a_database_over_its_bound_gives_shared_texts_back() {
 
 /// Whether a text stands anywhere in the store's files.
 pub(crate) fn stands(folder: &Path, text: &[u8]) -> bool {
+    how_many_stand(folder, &[text]) > 0
+}
+
+/// How many of these texts stand anywhere in the store's files, each of which is read once.
+pub(crate) fn how_many_stand(folder: &Path, texts: &[impl AsRef<[u8]>]) -> usize {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    files.map(|file| std::fs::read(file).unwrap()).any(|bytes| memchr::memmem::find(&bytes, text).is_some())
+    let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
+    let stands = |text: &[u8]| files.iter().any(|bytes| memchr::memmem::find(bytes, text).is_some());
+    texts.iter().filter(|text| stands(text.as_ref())).count()
 }
 
 /// A text that no code makes shorter, so that it can be looked for in the file.
@@ -288,7 +296,7 @@ pub(crate) fn left_of(before: &BTreeMap<(&'static str, i64), Vec<u8>>, path: &Pa
     let gone = before.iter().filter(|(row, body)| now.get(row) != Some(body) && body.len() > 60);
     // A piece from the middle, short enough to lie within a page.
     let pieces: Vec<&[u8]> = gone.map(|(_, body)| &body[body.len() / 2..][..24]).collect();
-    (pieces.iter().filter(|piece| stands(path.parent().unwrap(), piece)).count(), pieces.len())
+    (how_many_stand(path.parent().unwrap(), &pieces), pieces.len())
 }
 
 #[test]
@@ -307,12 +315,12 @@ fn a_deleted_trace_leaves_the_file_and_what_others_say_too_stays() {
     // Where a text is divided hangs on its tenant's key; a body of a few bytes tells nothing.
     let long = before.values().filter(|body| body.len() > 60);
     let there = long.filter(|body| stands(folder.path(), &body[body.len() / 2..][..24])).count();
-    assert!(before.len() == 6 && there >= 5, "{there} of {} are found while they are there", before.len());
+    assert!(before.len() >= 6 && there >= 5, "{there} of {} are found while they are there", before.len());
     let by = crate::ledger::event("trace.delete", Some(tenant(1)));
     assert!(!store.delete_trace(tenant(2), gone.trace_id, by.clone()).unwrap(), "another tenant's is none");
     assert!(store.delete_trace(tenant(1), gone.trace_id, by.clone()).unwrap());
     assert_eq!(store.trace(tenant(1), gone.trace_id).unwrap(), None);
-    wait_for("its texts to leave the files", || left_of(&before, &path) == (0, 3));
+    wait_for("its texts to leave the files", || matches!(left_of(&before, &path), (0, 3..)));
     assert_eq!(store.span(tenant(1), kept.span_id).unwrap().unwrap().prompt, kept.prompt);
     assert!(!store.delete_trace(tenant(1), gone.trace_id, by).unwrap());
     let lines = weir_storage::AuditLog::list_audit(&store, Some(tenant(1)), crate::support::page(9, 0)).unwrap();

@@ -18,7 +18,7 @@ use weir_storage::{Retention, SpanLog as _, Store};
 
 use crate::ledger::event;
 use crate::support::{PATIENCE, open, page, put, tenant, wait_for};
-use crate::texts::{assert_whole, held, marked, stands};
+use crate::texts::{assert_whole, held, how_many_stand, marked};
 
 const CYCLES: u64 = 20;
 const HOUR_US: i64 = 3_600_000_000;
@@ -43,7 +43,7 @@ fn no_kill_leaves_a_span_without_its_text_or_a_deleted_text_behind() {
         read += read_all(&store);
         assert!(store.close(PATIENCE));
         assert_whole(&path);
-        assert_eq!(deleted.iter().filter(|piece| stands(folder.path(), piece)).count(), 0, "cycle {cycle}");
+        assert_eq!(how_many_stand(folder.path(), &deleted), 0, "cycle {cycle}");
     }
     assert!(deleted.len() as u64 > cycles && read > 0, "the child got to work: {} deleted, {read} read", deleted.len());
     // A text that counted too few would be missing above, one that counts too many stays here.
