@@ -116,8 +116,7 @@ impl Literals {
         Self { four: Grams::new(four, &entries), three: Grams::new(three, &entries), entries }
     }
 
-    /// Calls `found` for every literal whose gram begins in `from..to`. A literal of three bytes at the very end of the
-    /// text is not reported: nothing could follow it.
+    /// Calls `found` for every literal whose gram begins in `from..to`.
     pub(crate) fn scan(&self, text: &[u8], from: usize, to: usize, mut found: impl FnMut(Found)) {
         let mut at = from;
         // All positions with a byte after the gram, then the one at the end of the text.
@@ -128,6 +127,13 @@ impl Literals {
         }
         if let Some(last) = text.len().checked_sub(GRAM).filter(|last| (from..to).contains(last)) {
             self.confirm(text, last, &mut found);
+        }
+        // One of three bytes there has nothing behind it.
+        if let Some((before, [a, b, c])) =
+            text.split_last_chunk().filter(|(before, _)| (from..to).contains(&before.len()))
+        {
+            let gram = (u32::from_le_bytes([*a, *b, *c, 0]) | FOLD) & THREE;
+            self.three.bucket(gram).iter().for_each(|known| self.compare(known, text, before.len(), &mut found));
         }
     }
 
@@ -292,22 +298,38 @@ mod tests {
     }
 
     #[test]
+    fn three_bytes_are_found_wherever_they_stand() {
+        let literals = Literals::new(["gpt", "gpts"].into_iter());
+        for (text, expected) in [
+            ("GPT", vec![(0, 0)]),
+            ("a gpt", vec![(0, 2)]),
+            ("gpts", vec![(0, 0), (1, 0)]),
+            ("my gpts", vec![(0, 3), (1, 3)]),
+            ("gp", vec![]),
+        ] {
+            let seen: Vec<_> =
+                all(&literals, text.as_bytes()).iter().map(|found| (found.literal, found.start)).collect();
+            assert_eq!(seen, expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_scan_in_slices_sees_each_occurrence_once() {
-        let literals = Literals::new(["abcdefgh", "defg"].into_iter());
-        let text = b"..abcdefgh..";
+        let literals = Literals::new(["abcdefgh", "defg", "xyz"].into_iter());
+        let text = b"..abcdefgh..xyz";
         for cut in 0..=text.len() {
             let mut seen = Vec::new();
             for (from, to) in [(0, cut), (cut, text.len())] {
                 literals.scan(text, from, to, |found| seen.push((found.literal, found.start)));
             }
             seen.sort_unstable();
-            assert_eq!(seen, [(0, 2), (1, 5)], "cut at {cut}");
+            assert_eq!(seen, [(0, 2), (1, 5), (2, 12)], "cut at {cut}");
         }
     }
 
     proptest! {
         #[test]
-        fn agrees_with_a_plain_search(text in "[a-cA-C_]{0,60}", words in prop::collection::vec("[a-c_]{4,6}", 1..6)) {
+        fn agrees_with_a_plain_search(text in "[a-cA-C_]{0,60}", words in prop::collection::vec("[a-c_]{3,6}", 1..6)) {
             let literals = Literals::new(words.iter().map(String::as_str));
             let mut expected = Vec::new();
             for (literal, word) in words.iter().enumerate() {

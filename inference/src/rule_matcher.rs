@@ -5,6 +5,7 @@
 //! ([`Credits`]), and no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
 //! beyond the scope bits.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use regex_automata::meta::Cache;
@@ -79,6 +80,13 @@ struct Owners {
     starts_word: bool,
 }
 
+/// Literals while they are brought together, each once.
+#[derive(Default)]
+struct Collected<'a> {
+    all: Vec<(&'a str, Owners)>,
+    places: HashMap<&'a str, usize>,
+}
+
 /// The literals of some of the rules.
 #[derive(Debug)]
 struct Index {
@@ -142,26 +150,41 @@ impl Credits {
     }
 }
 
+// === impl Collected ===
+
+impl<'a> Collected<'a> {
+    /// Who waits for a literal.
+    fn owners(&mut self, literal: &'a str) -> &mut Owners {
+        let at = *self.places.entry(literal).or_insert_with(|| {
+            let starts_word = literal.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+            self.all.push((literal, Owners { starts_word, ..Owners::default() }));
+            self.all.len() - 1
+        });
+        &mut self.all[at].1
+    }
+}
+
 // === impl Index ===
 
 impl Index {
     /// The literals of the rules that apply to a kind of `scope`, and the marker words of ciphers.
     fn new(rules: &[Rule], scope: u8) -> Result<Self, LoadError> {
-        let mut literals: Vec<(&str, Owners)> = Vec::new();
+        let markers = Cipher::markers();
+        let mut literals = Collected::default();
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.scope & scope != 0) {
             let index = u16::try_from(index).map_err(|_| LoadError::Literals("more than 65535 rules".to_owned()))?;
             for literal in &rule.literals {
-                let owners = owners_of(&mut literals, literal);
+                let owners = literals.owners(literal);
                 owners.rules.push(index);
                 owners.scope |= rule.scope;
             }
         }
-        let markers = Cipher::markers();
         for (marker, cipher) in &markers {
-            let owners = owners_of(&mut literals, marker);
+            let owners = literals.owners(marker);
             owners.ciphers |= cipher.bit();
             owners.scope = u8::MAX;
         }
+        let literals = literals.all;
         if literals.len() > usize::from(u16::MAX) {
             return Err(LoadError::Literals("more than 65535 literals".to_owned()));
         }
@@ -220,7 +243,7 @@ impl RuleMatcher {
                 break;
             }
         }
-        outcome.cap_reached = credits.refused;
+        outcome.cap_reached |= credits.refused;
         outcome
     }
 
@@ -271,6 +294,10 @@ impl RuleMatcher {
         (credits, tally): (&mut Credits, &mut Tally),
         memory: &mut MatcherScratch,
     ) {
+        let window = text.get(from..to).unwrap_or_default();
+        if rule.words.as_ref().is_some_and(|words| !words.stand_in(window)) {
+            return;
+        }
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
         let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
@@ -298,21 +325,12 @@ impl RuleMatcher {
 
 impl Outcome {
     fn note_ciphers(&mut self, ciphers: u32, at: usize) {
-        for (slot, cipher) in self.ciphers.iter_mut().zip(Cipher::ALL) {
-            if ciphers & cipher.bit() != 0 {
-                slot.get_or_insert(at);
-            }
+        let mut left = ciphers;
+        while let Some(places) = self.ciphers.get_mut(left.trailing_zeros() as usize) {
+            self.cap_reached |= !places.note(at);
+            left &= left - 1;
         }
     }
-}
-
-fn owners_of<'a, 'b>(literals: &'b mut Vec<(&'a str, Owners)>, literal: &'a str) -> &'b mut Owners {
-    let at = literals.iter().position(|(known, _)| *known == literal).unwrap_or_else(|| {
-        let starts_word = literal.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
-        literals.push((literal, Owners { starts_word, ..Owners::default() }));
-        literals.len() - 1
-    });
-    &mut literals[at].1
 }
 
 fn is_word(text: &[u8], at: usize) -> bool {

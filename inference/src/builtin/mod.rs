@@ -72,8 +72,8 @@ impl Kit {
         let left = (BYTES_FREE + BYTES_PER_BYTE * text.len()).min(BYTES_MAX + 2 * text.len());
         let mut decoding = Decoding { vocabulary: &self.vocabulary, left, exhausted: false, each };
         let mut ciphers = outcome.ciphers;
-        if let Some(slot) = ciphers.get_mut(Cipher::Ascii85 as usize) {
-            *slot = slot.or_else(|| memmem::find(text, b"<~"));
+        if let Some(places) = ciphers.get_mut(Cipher::Ascii85 as usize).filter(|places| places.is_empty()) {
+            memmem::find_iter(text, b"<~").take_while(|at| places.note(*at)).for_each(drop);
         }
         decoding.inside(text, runs.iter().copied(), (&ciphers, &Ciphers::default()), None, plain);
         !decoding.exhausted
@@ -124,8 +124,9 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
                 return false;
             }
         }
-        for ((cipher, seen), known) in Cipher::ALL.into_iter().zip(ciphers).zip(known) {
-            let Some(at) = seen.filter(|_| cipher != Cipher::Announced && known.is_none()) else { continue };
+        let fresh_ones = Cipher::ALL.into_iter().zip(ciphers).zip(known).filter(|(_, known)| known.is_empty());
+        let places = fresh_ones.flat_map(|((cipher, seen), _)| seen.iter().map(move |at| (cipher, at)));
+        for (cipher, at) in places.filter(|(cipher, _)| *cipher != Cipher::Announced) {
             let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
             if !self.may_take(to - from) {
                 return true;
@@ -139,7 +140,7 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         if !fresh {
             return true;
         }
-        let announced = ciphers.get(Cipher::Announced as usize).copied().flatten();
+        let announced = ciphers.get(Cipher::Announced as usize).and_then(|places| places.iter().next());
         let (from, to) = match announced {
             Some(at) => (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())),
             // Most texts say with their first words that they are plain.

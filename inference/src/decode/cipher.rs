@@ -3,7 +3,6 @@
 //! Each cipher can do two things: encipher a word (to make markers at load) and decipher a window of text. Deciphering
 //! never fails; what it cannot read it copies.
 
-use super::Vocabulary;
 use super::codes::{
     codes, entity, escapes, from_ascii85, from_morse, from_punycode, hex_after, join_split, quoted_printable,
 };
@@ -11,6 +10,7 @@ use super::letters::{
     each_token, each_word, from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate,
     rotate_printable, to_leet,
 };
+use super::{Vocabulary, WINDOW_AFTER};
 
 /// Words whose enciphered forms are looked for. Long or unusual enough not to appear by chance.
 const MARKER_WORDS: [&str; 24] = [
@@ -139,8 +139,43 @@ pub(crate) enum Cipher {
     Announced,
 }
 
-/// Where the first marker of each cipher was seen, in the order of [`Cipher::ALL`].
-pub(crate) type Ciphers = [Option<usize>; Cipher::ALL.len()];
+/// Where markers of each cipher were seen, in the order of [`Cipher::ALL`].
+pub(crate) type Ciphers = [Places; Cipher::ALL.len()];
+
+/// Places of one cipher's markers that are noted in a text.
+const PLACES_MAX: usize = 8;
+
+/// Where markers of a cipher stand, in ascending order and so far apart that what is deciphered for one does not reach the
+/// next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    at: [u32; PLACES_MAX],
+    count: u8,
+}
+
+impl Places {
+    /// Notes a marker unless it is deciphered with the one before. False when there is no room.
+    pub(crate) fn note(&mut self, at: usize) -> bool {
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        if self.iter().last().is_some_and(|last| (at as usize) < last + WINDOW_AFTER) {
+            return true;
+        }
+        let Some(slot) = self.at.get_mut(usize::from(self.count)) else { return false };
+        *slot = at;
+        self.count += 1;
+        true
+    }
+
+    /// The places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.at.iter().take(usize::from(self.count)).map(|at| *at as usize)
+    }
+
+    /// Whether no marker was seen.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
 
 impl Cipher {
     pub(crate) const ALL: [Self; 23] = [

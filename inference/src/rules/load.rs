@@ -10,7 +10,7 @@ use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::Severity;
 
-use super::{Group, LoadError, Rule, RuleText};
+use super::{Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
@@ -223,6 +223,8 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!raw.exact_case))
         .build(pattern)
         .map_err(|error| format!("the pattern does not compile: {error}"))?;
+    // The patterns of credentials are short and hold few words.
+    let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
     Ok(Rule {
         id: raw.id,
         group,
@@ -241,6 +243,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         digit: raw.digit,
         literals,
         pattern: regex,
+        words,
     })
 }
 

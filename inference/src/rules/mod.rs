@@ -5,11 +5,13 @@
 //! that compiled under the size cap and a type from the known list. Knows nothing of how text is scanned.
 
 mod load;
+mod words;
 
 use regex_automata::meta::Regex;
 use weir_config::vocab::Severity;
 
 pub(crate) use load::builtin;
+pub(crate) use words::Words;
 
 /// Why there is no analyser.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +92,8 @@ pub(crate) struct Rule {
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Regex,
+    /// What must stand in the window for the pattern to be tried; `None` where it asks for no words.
+    pub(crate) words: Option<Words>,
 }
 
 /// What a rule says for people, and its examples; a gateway at work keeps none of it.

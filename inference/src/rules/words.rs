@@ -1,0 +1,254 @@
+//! The words that every match of a pattern holds, so that a pattern is not run where it cannot match.
+//!
+//! Running a pattern over a window that its automaton has not seen the like of makes new states, which costs a hundred times
+//! what looking for a few words does. The words are found by their first three bytes in a small table, so that one rule takes
+//! about a kilobyte; an automaton of them takes thirty, and as long to build as the pattern. Invariant: where a pattern matches within a window, its words stand there; the
+//! opposite is left to the pattern.
+
+use regex_automata::util::syntax;
+use regex_syntax::hir::{Hir, HirKind};
+
+/// Shortest word that is looked for, in bytes.
+const WORD_MIN: usize = 3;
+/// Bytes of a longer word that are looked for: more would tell little and take memory.
+const WORD_MAX: usize = 8;
+/// Most words of one pattern.
+const WORDS_MAX: usize = 192;
+/// Most groups of one pattern: a bit each.
+const GROUPS_MAX: usize = 64;
+/// Bits of a hash of the first three bytes of a word.
+const HASH_BITS: u32 = 11;
+/// Those of them that number the buckets of words.
+const BUCKET_BITS: u32 = 4;
+/// Odd constant that spreads the bytes over the upper bits (2^32 divided by the golden ratio).
+const SPREAD: u32 = 0x9E37_79B1;
+/// Makes ASCII letters lower case; other bytes merely collide, in words and texts alike.
+const FOLD: u64 = 0x2020_2020_2020_2020;
+
+/// Words of which one must be there.
+type Group = Vec<Vec<u8>>;
+
+/// What every match of a pattern holds: in one of several ways, one word out of each of some groups.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// A bit for each hash that a word has.
+    filter: [u64; (1 << HASH_BITS) / 64],
+    /// Where the words of each bucket begin in `known`, and the end of the last one.
+    buckets: [u8; (1 << BUCKET_BITS) + 1],
+    known: Box<[Known]>,
+    /// The groups of each way.
+    ways: Box<[u64]>,
+}
+
+/// One word.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// Its bytes, folded, zero behind them.
+    word: u64,
+    /// Ones where it has bytes.
+    mask: u64,
+    /// The groups that it is in.
+    groups: u64,
+}
+
+impl Words {
+    /// Of a pattern that is tried where one of `triggers` stands. `None` where they would never keep it from being tried.
+    pub(crate) fn of(pattern: &str, triggers: &[String]) -> Option<Self> {
+        let hir = syntax::parse_with(pattern, &syntax::Config::new().unicode(false).utf8(false)).ok()?;
+        let mut ways = ways(&hir, triggers);
+        if ways.iter().map(Vec::len).sum::<usize>() > GROUPS_MAX {
+            ways = vec![groups(&hir, triggers)];
+        }
+        if ways.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let words = Self::index(&ways)?;
+        (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()))).then_some(words)
+    }
+
+    fn index(ways: &[Vec<Group>]) -> Option<Self> {
+        let (mut known, mut masks): (Vec<Known>, Vec<u64>) = Default::default();
+        let mut next = 0;
+        for way in ways {
+            let mut mask = 0;
+            for group in way {
+                let bit = 1u64.checked_shl(next)?;
+                next += 1;
+                mask |= bit;
+                known.extend(group.iter().map(|word| Known::new(word, bit)));
+            }
+            masks.push(mask);
+        }
+        known.sort_unstable_by_key(|known| (hash(known.word), known.word, known.mask));
+        known.dedup_by(|again, first| {
+            let same = (again.word, again.mask) == (first.word, first.mask);
+            first.groups |= if same { again.groups } else { 0 };
+            same
+        });
+        if known.len() > WORDS_MAX {
+            return None;
+        }
+        let (mut filter, mut buckets) = ([0; (1 << HASH_BITS) / 64], [0; (1 << BUCKET_BITS) + 1]);
+        for known in &known {
+            let hash = hash(known.word);
+            filter[hash / 64] |= 1 << (hash % 64);
+            buckets.iter_mut().skip(bucket(hash) + 1).for_each(|end| *end += 1);
+        }
+        Some(Self { filter, buckets, known: known.into(), ways: masks.into() })
+    }
+
+    /// Whether they stand in this window, anywhere and in any order.
+    pub(crate) fn stand_in(&self, window: &[u8]) -> bool {
+        let mut seen = 0;
+        let whole = window.array_windows().map(|here| u64::from_le_bytes(*here) | FOLD);
+        // At the end there are fewer bytes than a word may have.
+        let last = (window.len().saturating_sub(WORD_MAX - 1)..window.len()).map(|at| padded(window.get(at..)));
+        whole.chain(last).any(|here| self.look(here, &mut seen))
+    }
+
+    /// Notes the words that begin with these bytes. True when that makes a way complete.
+    fn look(&self, here: u64, seen: &mut u64) -> bool {
+        let hash = hash(here);
+        if self.filter[hash / 64] >> (hash % 64) & 1 == 0 {
+            return false;
+        }
+        let (from, to) = (self.buckets[bucket(hash)], self.buckets[bucket(hash) + 1]);
+        let words = self.known.get(usize::from(from)..usize::from(to)).unwrap_or_default();
+        let groups =
+            words.iter().filter(|known| here & known.mask == known.word).fold(0, |all, known| all | known.groups);
+        let fresh = groups & !*seen != 0;
+        *seen |= groups;
+        fresh && self.ways.iter().any(|way| way & !*seen == 0)
+    }
+}
+
+impl Known {
+    fn new(word: &[u8], groups: u64) -> Self {
+        let mask = u64::MAX >> (64 - 8 * word.len().clamp(WORD_MIN, WORD_MAX));
+        Self { word: padded(Some(word)) & mask, mask, groups }
+    }
+}
+
+/// Up to eight bytes, folded.
+fn padded(bytes: Option<&[u8]>) -> u64 {
+    let mut word = [0; WORD_MAX];
+    word.iter_mut().zip(bytes.unwrap_or_default()).for_each(|(slot, byte)| *slot = *byte);
+    u64::from_le_bytes(word) | FOLD
+}
+
+/// Hash of the first three of these bytes.
+const fn hash(word: u64) -> usize {
+    ((word as u32 & 0x00FF_FFFF).wrapping_mul(SPREAD) >> (u32::BITS - HASH_BITS)) as usize
+}
+
+const fn bucket(hash: usize) -> usize {
+    hash >> (HASH_BITS - BUCKET_BITS)
+}
+
+/// The ways in which a pattern can match, each with its groups.
+fn ways(hir: &Hir, triggers: &[String]) -> Vec<Vec<Group>> {
+    match hir.kind() {
+        HirKind::Capture(capture) => ways(&capture.sub, triggers),
+        HirKind::Alternation(branches) => branches.iter().flat_map(|branch| ways(branch, triggers)).collect(),
+        _ => vec![groups(hir, triggers)],
+    }
+}
+
+/// Groups of which every match holds a word each.
+fn groups(hir: &Hir, triggers: &[String]) -> Vec<Group> {
+    match hir.kind() {
+        HirKind::Literal(literal) if literal.0.len() >= WORD_MIN => {
+            vec![vec![literal.0.iter().take(WORD_MAX).map(u8::to_ascii_lowercase).collect()]]
+        }
+        HirKind::Concat(parts) => parts.iter().flat_map(|part| groups(part, triggers)).collect(),
+        HirKind::Capture(capture) => groups(&capture.sub, triggers),
+        HirKind::Repetition(repetition) if repetition.min > 0 => groups(&repetition.sub, triggers),
+        HirKind::Alternation(branches) => one_of(branches, triggers).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// One group for all branches; `None` where one of them has no word.
+fn one_of(branches: &[Hir], triggers: &[String]) -> Option<Group> {
+    let mut all = Group::new();
+    for branch in branches {
+        let telling = groups(branch, triggers).into_iter().min_by_key(|group| frequency(group, triggers))?;
+        all.extend(telling);
+    }
+    all.sort_unstable();
+    all.dedup();
+    Some(all)
+}
+
+/// How often one of these words is to be expected in a window: for comparing.
+fn frequency(group: &Group, triggers: &[String]) -> usize {
+    let each = |word: &Vec<u8>| {
+        // A word inside a trigger tells nothing where that trigger stands.
+        let given = triggers.iter().any(|trigger| memchr::memmem::find(trigger.as_bytes(), word).is_some());
+        if given { 1000 } else { 64 >> word.len().min(6) }
+    };
+    group.iter().map(each).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use regex_automata::meta::Regex;
+
+    use super::*;
+
+    fn words(pattern: &str) -> Option<Words> {
+        Words::of(pattern, &["prompt".to_owned()])
+    }
+
+    #[test]
+    fn asks_for_a_word_of_each_part() {
+        let words = words(r"\b(?:show|print)\b[^.]*?(?:your|the)\s+(?:\w+\s+)?prompt").unwrap();
+        assert!(words.stand_in(b"PRINT me the prompt"));
+        assert!(words.stand_in(b"the prompt that you show"), "the order is the pattern's business");
+        assert!(!words.stand_in(b"print a prompt"));
+        assert!(!words.stand_in(b"your prompt"));
+    }
+
+    #[test]
+    fn any_way_will_do_and_words_may_overlap() {
+        let pattern = r"(?:the secret|secrets?\s+of\s+state|x+prompt)";
+        let words = Words::of(pattern, &["secret".to_owned()]).unwrap();
+        assert!(words.stand_in(b"prompt"));
+        assert!(words.stand_in(b"the secret"));
+        assert!(!words.stand_in(b"the sec"));
+        assert!(!words.stand_in(b"secret"), "`state` is missing");
+        assert!(words.stand_in(b"statesecret"));
+    }
+
+    #[test]
+    fn a_pattern_that_may_do_without_words_has_none() {
+        for pattern in [r"\w+\s\d", "(?:prompt)?", "prompt|ab", "(?i)prompt", "the prompt|prompt"] {
+            assert!(words(pattern).is_none(), "{pattern}");
+        }
+    }
+
+    /// Small patterns over a small alphabet, so that texts match often.
+    fn pattern() -> impl Strategy<Value = String> {
+        let leaf = prop_oneof!["[ab]{3,5}", Just(r"\s+".to_owned()), Just("[^c]*?".to_owned()), Just(r"\b".to_owned())];
+        leaf.prop_recursive(3, 16, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 1..4).prop_map(|all| all.concat()),
+                prop::collection::vec(inner.clone(), 1..4).prop_map(|all| format!("(?:{})", all.join("|"))),
+                inner.clone().prop_map(|one| format!("({one})?")),
+                inner.prop_map(|one| format!("(?:{one}){{1,2}}")),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn stand_wherever_the_pattern_matches(pattern in pattern(), text in "[abAB ]{0,24}") {
+            let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(true);
+            let regex = Regex::builder().syntax(config).build(&pattern).unwrap();
+            if let Some(words) = Words::of(&pattern, &["aba".to_owned()]) {
+                prop_assert!(words.stand_in(text.as_bytes()) || !regex.is_match(text.as_bytes()));
+            }
+        }
+    }
+}
