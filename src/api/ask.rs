@@ -14,6 +14,7 @@ use weir_config::vocab::TenantId;
 
 use super::error::ErrorAnswer;
 use super::query::Parameters;
+use crate::control::Further;
 use crate::exchange::Caller;
 
 /// What is wrong with a value, without its line and column in the body: the field is named beside it.
@@ -31,6 +32,8 @@ pub(super) struct Ask {
     /// The path's parameters, percent-decoded; empty where that failed.
     path: Vec<(String, String)>,
     body: Bytes,
+    /// Where the next piece of a list begins that is sent in pieces.
+    further: Option<Further>,
 }
 
 impl Ask {
@@ -41,7 +44,17 @@ impl Ask {
         path: Vec<(String, String)>,
         body: Bytes,
     ) -> Self {
-        Self { caller, query, headers, path, body }
+        Self { caller, query, headers, path, body, further: None }
+    }
+
+    /// The same for the next piece of an answer.
+    pub(super) fn from(self, further: Option<Further>) -> Self {
+        Self { further, ..self }
+    }
+
+    /// The cursor of the next piece.
+    pub(super) fn further(&self) -> Option<&str> {
+        self.further.as_ref().map(|further| further.0.as_str())
     }
 
     /// The caller. A request that reached a route of a tenant's data without one is refused.

@@ -3,6 +3,10 @@
 //! A cursor is where a page ended, sealed: nobody can read out of it how much others have recorded, and one that was altered, or
 //! belongs to another list, other filters or another tenant, is refused. The seal's key is the store's own number, so cursors
 //! outlive a restart and hold for every process on the file.
+//!
+//! With `format=jsonl` a list comes as lines, piece after piece: each answer but the last says where the next piece begins
+//! ([`Further`]), and whoever sends the pieces asks for one when the one before has been taken (`flow::lines`). Such a piece goes to the
+//! end of the list as it is then: what is recorded meanwhile never ends it early.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -10,19 +14,33 @@ use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::TenantId;
+use weir_storage::ReadError;
 use weir_storage::query::{Page, Paged, Place};
 
+use super::ask::Ask;
 use super::error::ErrorAnswer;
-use super::state::{Roles, to_json};
+use super::route::Answer;
+use super::shown::Shown;
+use super::state::{Api, Roles, answer, to_json};
+use crate::control::Further;
 
 /// Bytes of a place as it is sealed, and of its seal.
 const PLACE_BYTES: usize = 41;
 const SEAL_BYTES: usize = 16;
+/// Items of a piece of lines at most, and about how many bytes of records: one is held in memory for each list on its way.
+const PIECE_ITEMS: u32 = 256;
+const PIECE_BYTES: usize = 256 * 1024;
+/// The fields that hold texts, or are made of them.
+const OF_TEXTS: [&str; 7] =
+    ["spans", "prompt", "response", "messages", "spans.prompt", "spans.response", "spans.messages"];
+/// The content type of lines.
+pub(super) const LINES: &str = "application/jsonl";
 
 /// A page of records.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -69,49 +87,88 @@ pub(super) struct List {
     tenant: TenantId,
     /// Which list and filters: cursors hold for these.
     asked: String,
+    page: Page,
     cursor: Option<String>,
     fields: Option<Vec<String>>,
+    /// One item per line instead of a page.
+    lines: bool,
 }
 
 impl List {
-    /// The list called `name` under this filter.
-    pub(super) fn new(
-        tenant: TenantId,
-        name: &str,
-        filter: &impl Debug,
-        cursor: Option<&str>,
-        fields: Option<Vec<String>>,
-    ) -> Self {
-        Self { tenant, asked: format!("{name} {filter:?}"), cursor: cursor.map(str::to_owned), fields }
+    /// The list called `name` under this filter, whose items have fields of these names.
+    pub(super) fn new(ask: &Ask, name: &str, filter: &impl Debug, known: &[String]) -> Result<Self, ErrorAnswer> {
+        let (tenant, query) = (ask.tenant()?, &ask.query);
+        let (lines, fields) = (query.lines()?, query.fields(known)?);
+        let cursor = ask.further().map_or_else(|| query.cursor(), |further| Ok(Some(further)))?.map(str::to_owned);
+        let mut page = query.listed_page()?;
+        if lines {
+            page = Page { limit: PIECE_ITEMS, or_fewer: true, enough_bytes: PIECE_BYTES, ..page };
+        }
+        let shows = |name: &str| fields.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
+        page.texts &= OF_TEXTS.iter().any(|name| shows(name));
+        Ok(Self { tenant, asked: format!("{name} {filter:?}"), page, cursor, fields, lines })
+    }
+
+    /// The answer, of what `find` finds in the store for this page.
+    pub(super) async fn read<T, F>(self, api: &Api, find: F) -> Answer
+    where
+        T: Shown,
+        F: Fn(&Roles, Page) -> Result<Paged<T>, ReadError> + Send + Sync + 'static,
+    {
+        let content_type = if self.lines { LINES } else { "application/json" };
+        let read = move |store: &Roles| {
+            let found = find(store, self.page(store)?)?;
+            if self.lines { self.lines(store, &found) } else { Ok((self.answer(store, found)?, None)) }
+        };
+        let (bytes, further) = api.read_piece(read).await?;
+        let mut answer = answer(StatusCode::OK, bytes, content_type);
+        if let Some(further) = further {
+            answer.extensions_mut().insert(Further(further));
+        }
+        Ok(answer)
     }
 
     /// The page as asked, from where the cursor says.
-    pub(super) fn page(&self, store: &Roles, page: Page) -> Result<Page, ErrorAnswer> {
-        let Some(cursor) = &self.cursor else { return Ok(page) };
-        let after = self.open(store, cursor)?.ok_or_else(|| {
+    fn page(&self, store: &Roles) -> Result<Page, ErrorAnswer> {
+        let Some(cursor) = &self.cursor else { return Ok(self.page) };
+        let mut after = self.open(store, cursor)?.ok_or_else(|| {
             ErrorAnswer::invalid(
                 "`cursor` is not a `next_cursor` of this list with these filters and this tenant; begin without it",
             )
         })?;
-        Ok(Page { after: Some(after), ..page })
+        if self.lines {
+            (after.total, after.total_is_exact) = (0, false);
+        }
+        Ok(Page { after: Some(after), ..self.page })
     }
 
-    /// The answer's bytes.
-    pub(super) fn answer<T: Serialize + JsonSchema>(
-        &self,
-        store: &Roles,
-        paged: Paged<T>,
-    ) -> Result<Vec<u8>, ErrorAnswer> {
+    /// A page in its envelope.
+    fn answer<T: Shown>(&self, store: &Roles, paged: Paged<T>) -> Result<Vec<u8>, ErrorAnswer> {
         let Paged { data, total, limit, offset, total_is_exact, next } = paged;
         let next_cursor = next.map(|place| self.seal(store, &place)).transpose()?;
-        let Some(fields) = &self.fields else {
+        if self.fields.is_none() {
             return to_json(&Whole { data, total, total_is_exact, limit, offset, next_cursor });
-        };
-        let mut items = Vec::with_capacity(data.len());
-        for item in data {
-            items.push(picked(serde_json::to_value(item).map_err(|_| ErrorAnswer::internal())?, fields));
         }
-        to_json(&Listed::<T> { data: items, total, total_is_exact, limit, offset, next_cursor, of: PhantomData })
+        let data = data.iter().map(|item| self.item(item)).collect::<Result<_, _>>()?;
+        to_json(&Listed::<T> { data, total, total_is_exact, limit, offset, next_cursor, of: PhantomData })
+    }
+
+    /// A piece of lines, and the cursor of the next.
+    fn lines<T: Shown>(&self, store: &Roles, paged: &Paged<T>) -> Result<(Vec<u8>, Option<String>), ErrorAnswer> {
+        let mut bytes = Vec::new();
+        for item in &paged.data {
+            bytes.extend(if self.fields.is_none() { to_json(item)? } else { to_json(&self.item(item)?)? });
+            bytes.push(b'\n');
+        }
+        Ok((bytes, paged.next.map(|place| self.seal(store, &place)).transpose()?))
+    }
+
+    /// The fields of an item that were asked for.
+    fn item<T: Shown>(&self, item: &T) -> Result<Value, ErrorAnswer> {
+        let fields = self.fields.as_deref().unwrap_or_default();
+        let talks = fields.iter().any(|field| field == "messages" || field == "spans.messages");
+        let value = if talks { item.with_messages() } else { serde_json::to_value(item) };
+        Ok(picked(value.map_err(|_| ErrorAnswer::internal())?, fields))
     }
 
     fn key(store: &Roles) -> Result<[u8; 32], ErrorAnswer> {

@@ -68,11 +68,11 @@ fn operation(route: &Route, sent: &mut SchemaGenerator, taken: &mut SchemaGenera
     parameters.extend((route.access != Access::Open).then(tenant_header));
     let mut responses = Map::new();
     for documented in &route.answers {
-        let mut response = json!({ "description": documented.description });
+        let said = || json!({ "description": documented.description });
+        let response = responses.entry(documented.status.to_string()).or_insert_with(said);
         if let Some((content_type, schema)) = &documented.content {
-            response["content"] = json!({ *content_type: { "schema": schema(sent) } });
+            response["content"][*content_type] = json!({ "schema": schema(sent) });
         }
-        responses.insert(documented.status.to_string(), response);
     }
     let error = sent.subschema_for::<ErrorBody<'_>>();
     for (status, description) in refusals(route) {

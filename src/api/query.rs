@@ -88,7 +88,16 @@ const TEXTS: Parameter = parameter(
 const FIELDS: Parameter = parameter(
     "fields",
     Kind::Fields,
-    "Only these fields of each item, separated by commas; those of a trace's spans as `spans.<field>`.",
+    "Only these fields of each item, separated by commas; those of a trace's spans as `spans.<field>`. `messages`, the \
+     conversation of a span, is in a list only where it is named here.",
+);
+/// How a list of records may come.
+pub(super) const FORMATS: &[&str] = &["json", "jsonl"];
+const FORMAT: Parameter = parameter(
+    "format",
+    Kind::Word(FORMATS),
+    "`jsonl` gives the whole list, one item per line, newest first, read and sent piece by piece; `limit` and `offset` do not go \
+     with it. An answer that breaks off ends without the end its framing announces. Left out, `json`: a page.",
 );
 const STATUS: Parameter =
     parameter("status", Kind::Status, "Status of the answer, e.g. `429`, or a class, e.g. `5xx`.");
@@ -124,6 +133,7 @@ pub(super) const TRACES: &[Parameter] = &[
     DURATION_MAX,
     STREAMING,
     FIELDS,
+    FORMAT,
     TEXTS,
     LIMIT,
     OFFSET,
@@ -150,19 +160,21 @@ pub(super) const SPANS: &[Parameter] = &[
     DURATION_MAX,
     STREAMING,
     FIELDS,
+    FORMAT,
     TEXTS,
     LIMIT,
     OFFSET,
     CURSOR,
 ];
 /// Of the list of spans with findings.
-pub(super) const FINDINGS: &[Parameter] = &[FIELDS, TEXTS, LIMIT, OFFSET, CURSOR];
+pub(super) const FINDINGS: &[Parameter] = &[FIELDS, FORMAT, TEXTS, LIMIT, OFFSET, CURSOR];
 /// Of the list of sessions.
 pub(super) const SESSIONS: &[Parameter] = &[
     parameter("start_time", Kind::Time, "Sessions with a call at this time or later."),
     parameter("end_time", Kind::Time, "Sessions with a call at this time or earlier."),
     AGENT,
     CLIENT,
+    FORMAT,
     LIMIT,
     OFFSET,
     CURSOR,
@@ -407,6 +419,17 @@ impl Parameters {
             }
         }
         Ok(Some(fields))
+    }
+
+    /// Whether the whole list is asked for, as lines.
+    pub(super) fn lines(&self) -> Result<bool, ErrorAnswer> {
+        let lines = self.word("format", FORMATS)? == Some("jsonl");
+        if let Some(name) = ["limit", "offset"].into_iter().find(|name| lines && self.get(name).is_some()) {
+            return Err(ErrorAnswer::invalid(format!(
+                "`{name}` does not go with `format=jsonl`, which gives the whole list; leave it out, and narrow the list by its filters"
+            )));
+        }
+        Ok(lines)
     }
 
     /// The cursor, as it was given; not together with `offset`.

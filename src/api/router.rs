@@ -18,7 +18,7 @@ use super::query::Parameters;
 use super::route::{Answer, Handler, Route, allow};
 use super::routes;
 use super::state::Api;
-use crate::control::Access;
+use crate::control::{Access, Further};
 use crate::exchange::Caller;
 
 /// The router over every route of the table.
@@ -72,7 +72,8 @@ async fn dispatch(
     // What cannot be decoded names nothing; the handler says which parameter it misses.
     let api = caller.map_or(api.clone(), |caller| api.asked_by(caller.tenant_id));
     let path = params.map(|params| params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
-    handler(api, Ask::new(caller, query, head.headers, path.unwrap_or_default(), body)).await
+    let further = head.extensions.get::<Further>().cloned();
+    handler(api, Ask::new(caller, query, head.headers, path.unwrap_or_default(), body).from(further)).await
 }
 
 /// The core thread has refused whoever may not ask this; a request that comes without its word gets no further.

@@ -13,7 +13,7 @@ use weir_storage::tenants::{KeyRecord, TenantRecord};
 use weir_storage::usage::SessionRecord;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
-use super::listed::Listed;
+use super::listed::{LINES, Listed};
 use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
@@ -84,7 +84,8 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/traces", VIEWER, traces::list)
             .says("Records", "list_traces", "Traces with their spans, newest first")
             .query(query::TRACES)
-            .answers::<Listed<TraceRecord>>(200, "One page of traces"),
+            .answers::<Listed<TraceRecord>>(200, "One page of traces")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
             .says("Records", "get_trace", "One trace with all its spans")
             .answers::<TraceShown<'_>>(200, "The trace"),
@@ -94,18 +95,21 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/spans", VIEWER, spans::list)
             .says("Records", "list_spans", "Spans, newest first")
             .query(query::SPANS)
-            .answers::<Listed<SpanRecord>>(200, "One page of spans"),
+            .answers::<Listed<SpanRecord>>(200, "One page of spans")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
             .says("Records", "get_span", "One span")
             .answers::<SpanShown<'_>>(200, "The span"),
         Route::get("/api/v1/security/findings", VIEWER, spans::findings)
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
             .query(query::FINDINGS)
-            .answers::<Listed<SpanRecord>>(200, "One page of spans"),
+            .answers::<Listed<SpanRecord>>(200, "One page of spans")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/sessions", VIEWER, sessions::list)
             .says("Records", "list_sessions", "Sessions in the order in which they were first seen, newest first")
             .query(query::SESSIONS)
-            .answers::<Listed<SessionRecord>>(200, "One page of sessions"),
+            .answers::<Listed<SessionRecord>>(200, "One page of sessions")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/stats", VIEWER, stats::show)
             .says("Records", "get_stats", "The tenant's records in sum")
             .answers::<Stats>(200, "The sums"),

@@ -2,9 +2,35 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use weir_storage::messages::{self, Message};
 use weir_storage::record::{SpanRecord, TraceRecord};
+use weir_storage::usage::SessionRecord;
+
+/// An item of a list.
+pub(super) trait Shown: Serialize + JsonSchema + Send + 'static {
+    /// The item with its conversation, where it has one.
+    fn with_messages(&self) -> serde_json::Result<Value>;
+}
+
+impl Shown for SpanRecord {
+    fn with_messages(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(SpanShown::of(self))
+    }
+}
+
+impl Shown for TraceRecord {
+    fn with_messages(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(TraceShown::of(self))
+    }
+}
+
+impl Shown for SessionRecord {
+    fn with_messages(&self) -> serde_json::Result<Value> {
+        serde_json::to_value(self)
+    }
+}
 
 /// One span with its conversation.
 #[derive(Serialize, JsonSchema)]

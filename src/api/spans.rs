@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use weir_config::vocab::SpanId;
-use weir_storage::record::SpanRecord;
 
 use super::ask::Ask;
 use super::listed::{List, names_of};
@@ -15,18 +14,13 @@ use super::state::{Api, found};
 /// What `fields` may name.
 fn known() -> &'static [String] {
     static FIELDS: OnceLock<Vec<String>> = OnceLock::new();
-    FIELDS.get_or_init(names_of::<SpanRecord>)
+    FIELDS.get_or_init(names_of::<SpanShown<'static>>)
 }
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
-    let filter = query::span_filter(&ask.query)?;
-    let (page, tenant) = (ask.query.listed_page()?, ask.tenant()?);
-    let list = List::new(tenant, "spans", &filter, ask.query.cursor()?, ask.query.fields(known())?);
-    api.read(move |store| {
-        let page = list.page(store, page)?;
-        list.answer(store, store.spans.list_spans(tenant, &filter, page)?)
-    })
-    .await
+    let (filter, tenant) = (query::span_filter(&ask.query)?, ask.tenant()?);
+    let list = List::new(&ask, "spans", &filter, known())?;
+    list.read(&api, move |store, page| store.spans.list_spans(tenant, &filter, page)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
@@ -36,11 +30,7 @@ pub(super) async fn one(api: Api, ask: Ask) -> Answer {
 }
 
 pub(super) async fn findings(api: Api, ask: Ask) -> Answer {
-    let (page, tenant) = (ask.query.listed_page()?, ask.tenant()?);
-    let list = List::new(tenant, "findings", &(), ask.query.cursor()?, ask.query.fields(known())?);
-    api.read(move |store| {
-        let page = list.page(store, page)?;
-        list.answer(store, store.spans.list_findings(tenant, page)?)
-    })
-    .await
+    let tenant = ask.tenant()?;
+    let list = List::new(&ask, "findings", &(), known())?;
+    list.read(&api, move |store, page| store.spans.list_findings(tenant, page)).await
 }

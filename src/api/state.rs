@@ -142,15 +142,23 @@ impl Api {
     where
         F: Fn(&Roles) -> Result<Vec<u8>, ErrorAnswer> + Send + Sync + 'static,
     {
-        let bytes = match &self.reading_on {
-            None => self.on_lane(&self.readers, read).await?,
+        Ok(answer(StatusCode::OK, self.read_piece(read).await?, "application/json"))
+    }
+
+    /// What `read` gives, on a blocking thread once a reader is free.
+    pub(super) async fn read_piece<T, F>(&self, read: F) -> Result<T, ErrorAnswer>
+    where
+        T: Send + 'static,
+        F: Fn(&Roles) -> Result<T, ErrorAnswer> + Send + Sync + 'static,
+    {
+        match &self.reading_on {
+            None => self.on_lane(&self.readers, read).await,
             Some(reading) => {
                 let permit = self.readers.enter(self.asker).await?;
                 let store = self.store.clone();
-                self.finished(reading.run(permit, move || read(&store)).await)??
+                self.finished(reading.run(permit, move || read(&store)).await)?
             }
-        };
-        Ok(answer(StatusCode::OK, bytes, "application/json"))
+        }
     }
 
     /// Runs `write` on a blocking thread once a writer is free; its bytes are the answer.

@@ -6,14 +6,13 @@ use std::sync::OnceLock;
 use http::StatusCode;
 use weir_config::vocab::{Timestamp, TraceId};
 use weir_storage::audit::AuditEvent;
-use weir_storage::record::{SpanRecord, TraceRecord};
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::listed::{List, names_of};
 use super::query;
 use super::route::Answer;
-use super::shown::TraceShown;
+use super::shown::{SpanShown, TraceShown};
 use super::state::{Api, found, nothing, patiently};
 
 /// A client that asks for a trace whose id is no older than this, in seconds, gets it as soon as it is committed.
@@ -22,18 +21,12 @@ const FRESH_S: u64 = 2;
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     static FIELDS: OnceLock<Vec<String>> = OnceLock::new();
     let known = FIELDS.get_or_init(|| {
-        let below = names_of::<SpanRecord>().into_iter().map(|name| format!("spans.{name}"));
-        names_of::<TraceRecord>().into_iter().chain(below).collect()
+        let below = names_of::<SpanShown<'_>>().into_iter().map(|name| format!("spans.{name}"));
+        names_of::<TraceShown<'_>>().into_iter().chain(below).collect()
     });
-    let filter = query::trace_filter(&ask.query)?;
-    let page = ask.query.listed_page()?;
-    let list = List::new(ask.tenant()?, "traces", &filter, ask.query.cursor()?, ask.query.fields(known)?);
-    let tenant = ask.tenant()?;
-    api.read(move |store| {
-        let page = list.page(store, page)?;
-        list.answer(store, store.spans.list_traces(tenant, &filter, page)?)
-    })
-    .await
+    let (filter, tenant) = (query::trace_filter(&ask.query)?, ask.tenant()?);
+    let list = List::new(&ask, "traces", &filter, known)?;
+    list.read(&api, move |store, page| store.spans.list_traces(tenant, &filter, page)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {

@@ -12,4 +12,4 @@ pub use handle::{ApiError, ApiHandle, CALLS_PER_CORE, Call, Calls, channel};
 pub use paths::is_own_path;
 pub use probe::{Word, probe};
 pub use shares::Shares;
-pub use terms::{Access, ErrorKind, Terms};
+pub use terms::{Access, ErrorKind, Further, Terms};

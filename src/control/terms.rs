@@ -25,3 +25,8 @@ pub struct Terms {
 /// The error type of an answer, carried beside it for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorKind(pub &'static str);
+
+/// Where an answer that comes in pieces goes on. An answer that carries it is not whole; the same request carries it to get the next
+/// piece.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Further(pub String);

@@ -20,12 +20,15 @@
 //! relay     the answer, byte by byte as it comes, with a tap beside it
 //! unsent    behind an early answer: the rest of the upload
 //! own_path  paths Weir answers itself, handed to the control thread
+//! asking    asking the router, and the head of its answer
+//! lines     lists of ours that are sent as they are read
 //! ```
 //!
 //! The connection it stands on is `client`, its end `settle`, and what all of them work with `process`.
 
 mod admit_request;
 mod answer_listener;
+mod asking;
 mod authenticate;
 mod caps;
 mod credentials;
@@ -33,6 +36,7 @@ mod decide;
 mod exchange;
 mod forward;
 mod gather;
+mod lines;
 mod look;
 mod outside;
 mod own_path;

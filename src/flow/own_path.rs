@@ -3,24 +3,22 @@
 
 use std::rc::Rc;
 
-use bytes::Bytes;
-use weir_config::vocab::{Dialect, Role, TenantId, Timestamp};
+use bytes::{Bytes, BytesMut};
+use weir_config::vocab::{Dialect, Role};
 
+use super::asking::{admit, ask, begin_head, end_head, to_http};
 use super::authenticate::{self, Approach};
+use super::lines::Lines;
 use super::{admit_request, preflight};
 use crate::admit::web::Path;
 
 use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
-use crate::client::page;
 use crate::client::session::{Next, OwnAnswer, Session};
-use crate::control::{Access, ApiError, ErrorKind, Terms, is_own_path, probe};
+use crate::control::{ErrorKind, Further, Terms, is_own_path, probe};
 use crate::exchange::{Caller, Refusal};
 use crate::process::{Core, HEALTH, Process};
 use crate::record::Permit;
-use crate::wire::{HeadWriter, RequestHead, canonical_reason};
-
-/// Fields with credentials; what they say is in [`Caller`].
-const IDENTITY_FIELDS: [&str; 5] = ["authorization", "x-api-key", "api-key", "x-service-token", "x-service-tenant-id"];
+use crate::wire::RequestHead;
 
 /// Paths that say whether the gateway works.
 const PROBES: [&str; 3] = [HEALTH, "/livez", "/readyz"];
@@ -101,44 +99,12 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     if !permit.grow(response.body().len()) {
         return refuse(session, &out_of_room(), close, head_only).await;
     }
+    if let Some(further) = response.extensions().get::<Further>().cloned() {
+        let list = Lines { head: &head, target, terms, bodies: &bodies, close, head_only };
+        return list.send(session, response, permit, further).await;
+    }
     let sent = write(session, response, close, head_only).await;
     Next::after(sent, close)
-}
-
-/// Asks the router on the control thread, if the tenant's share of this core's calls has room. What takes a credential away
-/// needs none.
-async fn ask(
-    core: &Core,
-    request: http::Request<Bytes>,
-    terms: Terms,
-    caller: Option<Caller>,
-) -> Result<http::Response<Bytes>, ApiError> {
-    let api = &core.process.parts.api;
-    if terms.urgent {
-        return api.call_urgently(request).await;
-    }
-    match Underway::begin(core, caller.map(|caller| caller.tenant_id)) {
-        Some(_underway) => api.call(request).await,
-        None => Err(ApiError::Crowded),
-    }
-}
-
-/// A call that counts against its tenant's share until it is answered.
-struct Underway<'a> {
-    core: &'a Core,
-    tenant: Option<TenantId>,
-}
-
-impl<'a> Underway<'a> {
-    fn begin(core: &'a Core, tenant: Option<TenantId>) -> Option<Self> {
-        core.own_calls.borrow_mut().enter(tenant).then_some(Self { core, tenant })
-    }
-}
-
-impl Drop for Underway<'_> {
-    fn drop(&mut self) {
-        self.core.own_calls.borrow_mut().leave(self.tenant);
-    }
 }
 
 /// Own paths have a bucket beside that of proxied requests: whoever has used up the one can still read what became of it.
@@ -181,27 +147,6 @@ async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only
     session.answer(answer, || ()).await
 }
 
-/// The caller, or why it gets no further; `None` for what everybody may ask.
-fn admit(session: &Session, head: &RequestHead, terms: Terms, tries: u32) -> Result<Option<Caller>, Refusal> {
-    let core = Rc::clone(&session.core);
-    let Access::Role(needed) = terms.access else { return Ok(None) };
-    let caller = authenticate::caller(session, &authenticate::presented(head), needed, Timestamp::now(), tries)?;
-    authenticate::refuse_exposed(&core, head)?;
-    Ok(Some(caller))
-}
-
-/// The request as the router sees it: the caller in place of the credentials, which end here.
-fn to_http(head: &RequestHead, target: &str, body: Bytes, caller: Option<Caller>) -> Option<http::Request<Bytes>> {
-    let mut request = http::Request::builder().method(head.method()).uri(target);
-    for field in head.fields().filter(|field| !IDENTITY_FIELDS.iter().any(|name| field.is(name))) {
-        request = request.header(field.name_bytes(), field.value());
-    }
-    if let Some(caller) = caller {
-        request = request.extension(caller);
-    }
-    request.body(body).ok()
-}
-
 async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {
     let (parts, mut body) = response.into_parts();
     if parts.status.is_client_error()
@@ -214,27 +159,16 @@ async fn write(session: &mut Session, response: http::Response<Bytes>, close: bo
     }
     // A long body goes out from where it lies, after its head: copying it would hold up every other call of this core.
     let joined = if head_only || body.len() > JOINED_BYTES_MAX { 0 } else { body.len() };
-    let mut out = bytes::BytesMut::with_capacity(512 + joined);
+    let mut out = BytesMut::with_capacity(512 + joined);
     let status = parts.status.as_u16();
     session.said.status = status;
     session.said.bytes = if head_only { 0 } else { body.len() as u64 };
     session.said.reason = parts.extensions.get::<ErrorKind>().map(|kind| kind.0);
-    let mut writer = HeadWriter::new(&mut out);
-    writer.status_line(status, parts.status.canonical_reason().unwrap_or(canonical_reason(status)).as_bytes());
-    for (name, value) in &parts.headers {
-        if name != http::header::CONTENT_LENGTH && name != http::header::CONNECTION {
-            writer.field(name.as_str(), value.as_bytes());
-        }
-    }
+    let mut writer = begin_head(&mut out, &parts);
     if status != 204 && status != 304 {
         writer.field("content-length", body.len().to_string().as_bytes());
     }
-    writer.field("date", crate::client::date::http_date().as_bytes());
-    page::let_read(&mut writer, session.page.as_ref());
-    if close {
-        writer.field("connection", b"close");
-    }
-    writer.end();
+    end_head(writer, session, close);
     out.extend_from_slice(body.get(..joined).unwrap_or_default());
     if session.send(out.freeze()).await.is_err() {
         return false;

@@ -30,6 +30,7 @@ mod edits;
 mod egress;
 mod endings;
 mod enforcement;
+mod exports;
 mod exposition;
 mod failures;
 mod feed;
