@@ -8,6 +8,7 @@ mod fields;
 mod huffman;
 mod layout;
 mod pieces;
+mod text_code;
 
 pub(crate) use layout::{Entry, Laid, Layout, Lying, Stored};
 pub(crate) use pieces::{Joining, Piece, Read as ReadPiece, Side, divide, last_message};
@@ -22,14 +23,19 @@ use crate::record::{AgentAction, SpanRecord};
 const RAW: u8 = 0;
 /// Text as one zstd frame.
 const ZSTD: u8 = 1;
-/// Text in the fixed Huffman code.
+/// Text in the fixed code for short texts.
 const HUFFMAN: u8 = 2;
-
 /// A shared text that is made of others, whose integers follow.
 const BRANCH: u8 = 3;
+/// Text in the fixed code for longer ones; from schema 15 on.
+const TEXT_CODE: u8 = 4;
 
-/// Below this many bytes of text the fixed code is cheaper than zstd and nearly as small.
-const ZSTD_FROM: usize = 8 * 1024;
+/// From this many bytes on, the better of the fixed codes pays.
+const TEXT_CODE_FROM: usize = 2 * 1024;
+/// Below this many bytes the fixed codes are cheaper than zstd, and the better one as small.
+const ZSTD_FROM: usize = 16 * 1024;
+/// Text of this length that a fixed code leaves nearly as it is (other scripts, base64) is given to zstd, too.
+const SHORT_FROM: usize = 256;
 /// Fast, and on a few kilobytes nearly as small as higher levels.
 const ZSTD_LEVEL: i32 = 1;
 /// SQLite's own limit for a value is 10^9 bytes; stay well below it, compressed or not.
@@ -48,6 +54,7 @@ pub(crate) struct TooLarge(pub(crate) usize);
 pub(crate) struct Encoder {
     packer: Packer,
     body: Vec<u8>,
+    room: Vec<u8>,
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
@@ -133,7 +140,7 @@ impl Encoder {
     fn body_of(&mut self, code: Code, pack: impl FnOnce(&mut Packer)) -> Result<&[u8], TooLarge> {
         self.packer.clear();
         pack(&mut self.packer);
-        let Self { packer: Packer { head, text }, body, zstd } = self;
+        let Self { packer: Packer { head, text }, body, room, zstd } = self;
         if text.len() + head.len() > TEXT_MAX {
             return Err(TooLarge(text.len() + head.len()));
         }
@@ -144,22 +151,25 @@ impl Encoder {
         put_varint(body, text.len() as u64);
         let text_at = body.len();
 
-        let mut format = RAW;
-        if code == Code::Cheap && text.len() < ZSTD_FROM {
-            huffman::encode(text, body);
-            format = HUFFMAN;
-        }
-        // Long text, and short text the fixed code does not fit (other scripts, base64).
-        if format == RAW || (text.len() > 256 && body.len() - text_at > text.len() * 7 / 8) {
-            if let Some(frame) = deflate(zstd, text).filter(|frame| frame.len() < text.len()) {
-                body.truncate(text_at);
-                body.extend_from_slice(&frame);
-                format = ZSTD;
+        let (mut format, mut least) = (RAW, text.len());
+        if code == Code::Small || text.len() < ZSTD_FROM {
+            if code == Code::Small || text.len() >= TEXT_CODE_FROM {
+                text_code::encode(text, room, body);
+                format = TEXT_CODE;
             } else {
-                format = RAW;
+                huffman::encode(text, body);
+                format = HUFFMAN;
             }
+            least = body.len() - text_at;
         }
-        if format == RAW || body.len() - text_at > text.len() {
+        if code.tries_zstd(text.len(), least)
+            && let Some(frame) = deflate(zstd, text).filter(|frame| frame.len() < least)
+        {
+            body.truncate(text_at);
+            body.extend_from_slice(&frame);
+            (format, least) = (ZSTD, frame.len());
+        }
+        if format == RAW || least > text.len() {
             body.truncate(text_at);
             body.extend_from_slice(text);
             format = RAW;
@@ -168,6 +178,20 @@ impl Encoder {
             *first = format;
         }
         Ok(body)
+    }
+}
+
+impl Code {
+    /// Whether zstd may do enough better than a fixed code, which left `least` of `bytes`.
+    const fn tries_zstd(self, bytes: usize, least: usize) -> bool {
+        match self {
+            Self::Small => bytes > SHORT_FROM,
+            Self::Cheap => {
+                bytes >= ZSTD_FROM
+                    || (bytes >= TEXT_CODE_FROM && least > bytes / 2)
+                    || (bytes > SHORT_FROM && least > bytes * 7 / 8)
+            }
+        }
     }
 }
 
@@ -220,6 +244,10 @@ fn open<T>(mut body: &[u8], unpack: impl FnOnce(&mut Unpacker<'_>) -> Result<T, 
         }
         HUFFMAN => {
             unpacked = huffman::decode(body, text_len)?;
+            unpacked.as_slice()
+        }
+        TEXT_CODE => {
+            unpacked = text_code::decode(body, text_len)?;
             unpacked.as_slice()
         }
         _ => return Err(Damaged),

@@ -69,10 +69,12 @@ fn round_trip(prompt: String) -> (u8, usize) {
 }
 
 #[test]
-fn a_short_prompt_takes_the_fixed_code() {
-    let (format, len) = round_trip(PROSE.repeat(8));
-    assert_eq!(format, HUFFMAN);
-    assert!(len < PROSE.len() * 8 * 5 / 8, "{len} bytes");
+fn a_prompt_takes_the_fixed_code_for_its_length() {
+    for (times, fixed, bits) in [(8, HUFFMAN, 5), (40, TEXT_CODE, 4)] {
+        let (format, len) = round_trip(PROSE.repeat(times));
+        assert_eq!(format, fixed);
+        assert!(len < PROSE.len() * times * bits / 8, "{len} bytes");
+    }
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn long_text_takes_zstd() {
 
 #[test]
 fn text_the_fixed_code_does_not_fit_takes_zstd_too() {
-    assert_eq!(round_trip("これは長い文章です。".repeat(40)).0, ZSTD);
+    assert_eq!(round_trip("これは長い文章です。".repeat(100)).0, ZSTD);
 }
 
 #[test]

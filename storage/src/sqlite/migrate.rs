@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 14] = [
+const MIGRATIONS: [Migration; 15] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 14] = [
     Migration { name: "cursors", sql: include_str!("../schema/0012_cursors.sql") },
     Migration { name: "texts", sql: include_str!("../schema/0013_texts.sql") },
     Migration { name: "facets", sql: include_str!("../schema/0014_facets.sql") },
+    Migration { name: "text_code", sql: include_str!("../schema/0015_text_code.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -1,0 +1,2 @@
+-- Nothing changes in the tables. From here on texts may lie in a code (`encode/text_code.rs`) that versions before cannot read: they
+-- are to refuse the file.
