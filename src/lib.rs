@@ -36,4 +36,5 @@ pub mod reports;
 pub mod rewrite;
 pub mod rt;
 pub mod settle;
+pub mod upstreams;
 pub mod wire;

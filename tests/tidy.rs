@@ -41,6 +41,8 @@ const FLOORS: &[&str] = &[
     "reports",
     "outbound",
     "feed",
+    // Which upstream a request goes to.
+    "upstreams",
     // The way of a request.
     "process",
     "settle",

@@ -11,8 +11,12 @@ use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
 mod money;
+mod upstreams;
 
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
+pub use upstreams::{
+    Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
+};
 
 /// Everything the gateway runs on. Immutable: a hot swap publishes a new value.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,8 @@ pub struct Settings {
     pub upstream_api_key: Option<SharedSecret>,
     /// The proxy and the certificates the environment names.
     pub egress: Egress,
+    /// `upstreams` (ours) and what belongs to them: providers beside `upstream_url`.
+    pub upstreams: Upstreams,
     /// `enable_tls`: the listener speaks HTTPS; both files below are set then.
     pub enable_tls: bool,
     /// `tls_cert_file`: PEM, certificate and chain.
@@ -384,6 +390,7 @@ impl Default for Settings {
             listen_addr: SocketAddr::from(([0, 0, 0, 0], 8080)),
             upstream: Upstream::default(),
             upstream_ca_file: None,
+            upstreams: Upstreams::default(),
             enable_tls: false,
             tls_cert_file: None,
             tls_key_file: None,

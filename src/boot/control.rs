@@ -1,7 +1,7 @@
 //! The control thread: the ordinary tokio ecosystem for everything that is not the hot path.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,7 @@ use crate::ops::probe::{self, Schedule};
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt;
+use crate::upstreams::Fleet;
 
 /// How often the last uses of keys are written down.
 const USES_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,7 +50,7 @@ pub(super) struct Control {
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
-    pub(super) peer: Arc<Peer>,
+    pub(super) fleet: Arc<Fleet>,
     pub(super) spend: Arc<Spend>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) calls: Calls,
@@ -127,7 +128,7 @@ impl Control {
             health,
             live,
             registry,
-            peer,
+            fleet,
             spend,
             settings,
             calls,
@@ -158,7 +159,9 @@ impl Control {
             let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
             tokio::spawn(probe::watch(schedule, health, question));
         }
-        tokio::spawn(keep_resolved(peer));
+        for member in &fleet.roster().members {
+            tokio::spawn(keep_resolved(Arc::downgrade(&member.link.peer)));
+        }
         // A dropped sender is an order to stop, too: a start that failed half way.
         api::serve_until(router, calls, shared, async { drop(stopped.await) }).await;
     }
@@ -207,9 +210,10 @@ async fn keep_memory_small() {
 }
 
 /// Looks the provider's name up, again and again: addresses change, and the first lookup may fail.
-async fn keep_resolved(peer: Arc<Peer>) {
+/// Ends with the peer.
+pub(super) async fn keep_resolved(peer: Weak<Peer>) {
     let mut failing = false;
-    loop {
+    while let Some(peer) = peer.upgrade() {
         let lookup = Arc::clone(&peer);
         let outcome = tokio::task::spawn_blocking(move || lookup.resolve()).await;
         let pause = match outcome {
@@ -225,6 +229,7 @@ async fn keep_resolved(peer: Arc<Peer>) {
             }
             Err(_) => return,
         };
+        drop(peer);
         tokio::time::sleep(pause).await;
     }
 }

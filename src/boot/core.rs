@@ -71,7 +71,6 @@ pub(super) async fn run(setup: CoreSetup) {
     };
     let core = Core::new(process, index);
     spawn(&core, housekeeping(Rc::clone(&core)));
-    spawn(&core, Rc::clone(&core.pool).lend());
     spawn(&core, make_room(Rc::clone(&core)));
     let acceptor =
         |listener| Rc::new(Acceptor { core: Rc::clone(&core), listener, tls: tls.clone(), open: Cell::new(true) });
@@ -205,8 +204,14 @@ async fn housekeeping(core: Rc<Core>) {
     let (mut shown, mut generation) = ((0, 0), 0);
     loop {
         core.end_revoked(&mut generation);
-        core.pool.close_stale();
-        let (open, idle) = core.pool.gauge();
+        let settings = core.settings();
+        let (mut open, mut idle) = (0, 0);
+        for pool in settings.fleet.pools() {
+            pool.close_stale();
+            let (pool_open, pool_idle) = pool.gauge();
+            (open, idle) = (open + pool_open, idle + pool_idle);
+        }
+        drop(settings);
         let active = open.saturating_sub(idle);
         core.meter.upstream_connections_add(crate::meter::UpstreamState::Active, i64::from(active) - shown.0);
         core.meter.upstream_connections_add(crate::meter::UpstreamState::Idle, i64::from(idle) - shown.1);

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::Timestamp;
+use weir_config::{Loaded, Settings};
 use weir_inference::{Analyser, Pool as InferencePool};
 use weir_storage::audit::AuditEvent;
 use weir_storage::{AuditLog as _, SpanLog, Store};
 
 use super::StartError;
 use super::certificate::Certificate;
-use super::control::{Control, ControlThread};
+use super::control::{Control, ControlThread, keep_resolved};
 use super::core::DrainOrder;
 use super::extensions::Extensions;
 use super::keep;
@@ -33,7 +34,6 @@ use crate::admit::web::Pages;
 use crate::api;
 use crate::control::{CALLS_PER_CORE, channel};
 use crate::feed::Feed;
-use crate::forward::Peer;
 use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::money::{Prices, Spend};
@@ -50,6 +50,7 @@ use crate::process::{Process, ProcessParts};
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
+use crate::upstreams::{Figures, Fleet};
 
 /// How long the last scrapers may take after a takeover; each has two seconds.
 const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
@@ -139,7 +140,7 @@ pub fn start_with(
             .map_err(|source| StartError::Thread { what: "the thread that answers during the start", source })
     };
     let starting = (say_starting(sockets.bound(), tls.clone())?, say_starting(unanswered, None)?);
-    let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
+    let prices = Arc::new(Prices::open(&settings.cost_estimation, priced_host(&settings))?);
     if settings.cost_estimation.pricing_file.is_some() {
         let prices = Arc::clone(&prices);
         reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
@@ -178,7 +179,8 @@ pub fn start_with(
     if let Some(advice) = breaker_advice(&settings) {
         tracing::warn!("{advice}");
     }
-    let peer = Arc::new(Peer::new(&settings.upstream, settings.upstream_ca_file.as_deref(), &settings.egress)?);
+    let fleet = Arc::new(Fleet::open(&settings, cores)?);
+    registry.add_source(Box::new(Figures(Arc::clone(&fleet))));
     let (handle, calls) = channel(cores * CALLS_PER_CORE);
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
@@ -191,13 +193,18 @@ pub fn start_with(
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&registry),
-        peer: Arc::clone(&peer),
+        fleet: Arc::clone(&fleet),
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         calls,
         probing: settings.health_check.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
+    reloaders.add("upstreams", {
+        let (live, fleet, prices) = (Arc::clone(&live), Arc::clone(&fleet), Arc::clone(&prices));
+        let runtime = control.runtime().clone();
+        move || reread_upstreams(&live, &fleet, &prices, &runtime)
+    });
     let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
     let process = Process::new(ProcessParts {
         taps: extensions.taps,
@@ -213,7 +220,7 @@ pub fn start_with(
         sink: store.sink(),
         feed: inlet,
         breakers,
-        peer,
+        fleet: Arc::clone(&fleet),
         api: handle,
         terms: api::terms,
         exchanges,
@@ -263,6 +270,24 @@ pub fn start_with(
         live,
         access_log,
     })
+}
+
+/// The host by which models are priced: with several upstreams each of them says so for itself.
+fn priced_host(settings: &Settings) -> &str {
+    if settings.upstreams.is_empty() { &settings.upstream.host } else { "" }
+}
+
+/// Reads upstreams, routes and keys again: all or nothing.
+fn reread_upstreams(live: &LiveSettings, fleet: &Fleet, prices: &Prices, runtime: &Handle) -> Result<String, String> {
+    let said = live.reread_upstreams(|settings| {
+        for peer in fleet.replace(settings).map_err(|error| error.to_string())? {
+            runtime.spawn(keep_resolved(Arc::downgrade(&peer)));
+        }
+        prices.serve_host(priced_host(settings));
+        Ok(())
+    })?;
+    prices.reload().map_err(|error| format!("{said}; prices: {error}"))?;
+    Ok(said)
 }
 
 impl Gateway {

@@ -6,7 +6,7 @@ use weir_config::vocab::TenantId;
 
 use super::exchange::{Exchange, Stopped};
 use super::parse::Parsed;
-use super::{authenticate, target, websocket};
+use super::{authenticate, steer, target, websocket};
 use crate::admit::Denied;
 use crate::admit::rate::{RateTable, Verdict};
 use crate::client::body::BodyCap;
@@ -43,8 +43,9 @@ pub(super) fn admit(core: &Core, parsed: Parsed, denied: Option<Denied>) -> Resu
 }
 
 fn judge(core: &Core, exchange: &Exchange) -> Result<Option<u64>, Refusal> {
-    let (head, settings) = (&exchange.head, exchange.settings());
+    let (head, settings) = (&exchange.head, &exchange.journal.settings);
     authenticate::refuse_exposed(core, head)?;
+    steer::refuse_unknown(settings, exchange)?;
     let hops_left = target::hops_left(head)?;
     refuse_loop(core, head)?;
     target::check_authority(head, core.process.parts.listen)?;

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_config::Settings;
 use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
 
 use super::preflight;
@@ -17,8 +16,8 @@ use crate::admit::{Denied, Presented};
 use crate::client::session::{Next, OwnAnswer, Session};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
-use crate::process::Core;
 use crate::process::log_entry::LogEntry;
+use crate::process::{Core, InEffect};
 use crate::rt;
 use crate::wire::RequestHead;
 
@@ -46,9 +45,9 @@ pub(crate) async fn approach(
     head: &RequestHead,
     presented: &Presented<'_>,
     path: Path,
-    settings: &Settings,
+    settings: &InEffect,
 ) -> Approach {
-    let lends = path == Path::Proxied && settings.upstream_api_key.is_some() && !presented.brings_credential();
+    let lends = path == Path::Proxied && settings.fleet.lends && !presented.brings_credential();
     let pages = &session.core.process.parts.pages;
     let judged = if pages.may_concern(presented, path, lends) {
         pages.judge(presented, Visit { method: head.method(), path, host: head.host(), lends })

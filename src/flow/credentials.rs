@@ -1,15 +1,23 @@
 //! Which credentials a forwarded request carries: never one addressed to us, and the provider's from wherever it comes.
 //!
 //! With authentication off every field passes as it came. With it on, the provider's credential is, first found first
-//! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, `upstream_api_key`. The last also helps
+//! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, the key of the upstream it goes to. The last also helps
 //! clients that bring no credential while authentication is off.
 
 use bytes::BufMut;
-use weir_config::Settings;
-use weir_config::vocab::{Dialect, SharedSecret};
+use weir_config::vocab::SharedSecret;
 
 use crate::redaction::Redaction;
 use crate::wire::{FieldRef, HeadWriter, RequestHead};
+
+/// How a provider wants its credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// The bare key in a field of this name.
+    Field(&'static str),
+}
 
 /// The provider's credential in the making of one head.
 pub(crate) struct Credentials<'a> {
@@ -21,10 +29,10 @@ pub(crate) struct Credentials<'a> {
 }
 
 impl<'a> Credentials<'a> {
-    pub(crate) fn new(redaction: &'a Redaction, head: &'a RequestHead, settings: &'a Settings) -> Self {
+    pub(crate) fn new(redaction: &'a Redaction, head: &'a RequestHead, supplied: Option<&'a SharedSecret>) -> Self {
         let given = redaction.is_enabled().then(|| head.get("x-service-upstream-authorization")).flatten();
         let given = given.filter(|value| !value.is_empty() && !redaction.keeps(b"authorization", value));
-        Self { redaction, given, supplied: settings.upstream_api_key.as_ref() }
+        Self { redaction, given, supplied }
     }
 
     /// Whether a field goes on to the provider, as far as credentials are concerned.
@@ -45,12 +53,14 @@ impl<'a> Credentials<'a> {
         true
     }
 
-    /// Adds what the client's own fields did not bring.
-    pub(crate) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, dialect: Dialect) {
+    /// Adds what the client's own fields did not bring, in the form `form`.
+    pub(crate) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, form: Form) {
         match (self.given, self.supplied) {
             (Some(authorization), _) => writer.field("Authorization", authorization),
-            (None, Some(key)) if dialect == Dialect::Messages => writer.field("x-api-key", key.expose()),
-            (None, Some(key)) => writer.field("Authorization", &[b"Bearer ", key.expose()].concat()),
+            (None, Some(key)) => match form {
+                Form::Bearer => writer.field("Authorization", &[b"Bearer ", key.expose()].concat()),
+                Form::Field(name) => writer.field(name, key.expose()),
+            },
             (None, None) => {}
         }
     }

@@ -18,6 +18,7 @@ use crate::exchange::{Analysis, Refusal, TraceContext};
 use crate::inspect::{Route, Takes, announces_binary};
 use crate::settle::journal::Journal;
 use crate::settle::text::{RawBody, RequestText};
+use crate::upstreams::Chosen;
 use crate::wire::RequestHead;
 
 /// A request whose head is well-formed. Boxed wherever it goes: a head is some hundred bytes.
@@ -26,6 +27,10 @@ pub(super) struct Exchange {
     pub(super) head: Box<RequestHead>,
     /// Where it goes and what it is.
     pub(super) route: Route,
+    /// Which upstream or group it goes to.
+    pub(super) chosen: Chosen,
+    /// The upstream it was sent to last.
+    pub(super) member: u16,
     /// The caller's trace context, to be continued.
     pub(super) trace: Option<TraceContext>,
     /// What happens to it, under which settings, and what is known of its text.
@@ -85,7 +90,7 @@ impl Exchange {
         let due = self.journal.inspection.analysis == Analysis::Due;
         if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
             Needs::Findings
-        } else if !settings.enable_streaming || settings.cost_caps.enabled {
+        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.chosen.waits_for_model {
             Needs::Text
         } else {
             Needs::Nothing

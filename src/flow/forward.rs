@@ -1,5 +1,5 @@
-//! The stage that asks the provider: a connection, the request written again from its parts, and the one rule about
-//! asking again. Invariant: a request that may have had an effect is sent at most once.
+//! The stage that asks the provider: the request written again from its parts, and the head of the answer. How often it is
+//! sent, and to whom, is decided in `attempts`.
 
 use std::io;
 use std::rc::Rc;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use weir_config::Settings;
 use weir_config::settings::Upstream;
+use weir_config::vocab::Dialect;
 
 use super::answer_listener::AnswerListener;
-use super::credentials::Credentials;
-use super::exchange::{Exchange, Stop, Stopped, raw_text};
-use super::gather::gather;
+use super::credentials::{Credentials, Form};
+use super::exchange::{Exchange, Stopped, raw_text};
 use super::rewrite_request::Ready;
 use super::unsent::Unsent;
 use super::upload::{self, Kept, Relayed, Towards};
 use super::upstream::{self, Answered, NoAnswer};
-use super::{relay, target, tunnel};
+use super::{attempts, relay, target, tunnel};
 use crate::client::body::{BodyCap, send_continue};
 use crate::client::session::{Next, Session};
 use crate::client::watch::ClientWatch;
@@ -34,7 +34,7 @@ use crate::wire::{self, HeadWriter, RequestBody, RequestHead};
 pub(super) async fn forward(session: &mut Session, ready: Ready) -> Result<Next, Stopped> {
     let (mut exchange, payload, marks) = ready.into_parts();
     let mut watch = session.watch();
-    let answered = obtain(session, &mut exchange, payload, &mut watch).await;
+    let answered = attempts::obtain(session, &mut exchange, payload, &mut watch).await;
     let (lease, answered) = match answered {
         Ok(answered) => answered,
         Err(why) => return Err(Stopped { exchange, why }),
@@ -48,79 +48,13 @@ pub(super) async fn forward(session: &mut Session, ready: Ready) -> Result<Next,
     relay::answer(session, exchange, lease, answered, &marks, &mut watch).await
 }
 
-/// Leases a connection and sends the request until there is an answer, as often as that is safe.
-async fn obtain(
-    session: &mut Session,
-    exchange: &mut Exchange,
-    payload: Payload,
-    watch: &mut ClientWatch,
-) -> Result<(Lease, Answered), Stop> {
-    let tenant_id = exchange.journal.ids.tenant_id;
-    let mut gathered = None;
-    if matches!(payload, Payload::Streamed) {
-        *watch = session.watch().behind_bytes();
-        let waiting = Instant::now();
-        let bodies = &Rc::clone(&session.core).process.bodies;
-        let came = gather(session, &exchange.head, || bodies.of(tenant_id).permit()).await;
-        exchange.journal.moments.awaiting_client += waiting.elapsed();
-        gathered = came?;
-    }
-    let timeout_ms = exchange.settings().limits.timeout_ms;
-    let limit = Duration::from_millis(timeout_ms);
-    let holder = session.core.pool.holder(tenant_id.uuid().as_u128());
-    let asked = Instant::now();
-    let mut fresh = false;
-    let found = loop {
-        let at_hand = if fresh { None } else { session.core.pool.at_hand(holder) };
-        let mut lease = match at_hand {
-            Some(lease) => lease,
-            None => {
-                let waiting = Instant::now();
-                let lease = upstream::lease(session, holder, limit.saturating_sub(asked.elapsed()), watch).await;
-                exchange.journal.moments.awaiting_upstream += waiting.elapsed();
-                lease?
-            }
-        };
-        let reused = lease.reused();
-        let left = limit.saturating_sub(asked.elapsed());
-        match ask(session, exchange, &payload, &mut lease, left, watch).await {
-            Ok(answered) => break (lease, answered),
-            Err(NoAnswer::ClientLeft) => return Err(Stop::ClientLeft),
-            Err(NoAnswer::Refused(refusal)) => return Err(refusal.into()),
-            // The provider may have closed the kept connection just before; asking again is safe only for methods
-            // that change nothing (RFC 9110 section 9.2.2).
-            Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => fresh = true,
-            // Not a byte has left us: nobody can have seen it.
-            Err(NoAnswer::Unsent) if reused => fresh = true,
-            Err(NoAnswer::Silent | NoAnswer::Unsent) => {
-                let message = "the provider closed the connection without an answer";
-                return Err(Refusal::upstream_protocol(message).into());
-            }
-            Err(NoAnswer::Timeout) => return Err(Refusal::upstream_timeout(timeout_ms).into()),
-            Err(NoAnswer::Broken(what)) => {
-                let message = format!("the provider's answer is not usable: {what}");
-                return Err(Refusal::upstream_protocol(message).into());
-            }
-        }
-    };
-    drop(gathered);
-    if let Payload::Held { body, permit, .. } = payload {
-        // It has been sent; an answer may take minutes.
-        drop(body);
-        // The record may share its memory for as long as that.
-        if let Some(permit) = permit {
-            exchange.journal.hold(permit);
-        }
-    }
-    Ok(found)
-}
-
-fn is_safe(head: &RequestHead) -> bool {
+/// Whether sending it twice does no more than sending it once.
+pub(super) fn is_safe(head: &RequestHead) -> bool {
     head.body == RequestBody::Empty && matches!(head.method(), "GET" | "HEAD" | "OPTIONS")
 }
 
 /// Sends the request and awaits the head of the answer for at most `limit`, not counting the time a streamed body takes.
-async fn ask(
+pub(super) async fn ask(
     session: &mut Session,
     exchange: &mut Exchange,
     payload: &Payload,
@@ -134,7 +68,8 @@ async fn ask(
     }
     let Some((conn, read_buf)) = lease.parts() else { return Err(NoAnswer::Silent) };
     request_head(session, exchange, payload);
-    let Exchange { head, route, journal, .. } = exchange;
+    let Exchange { head, route, journal, member, .. } = exchange;
+    let pool = Rc::clone(journal.settings.fleet.pool(*member));
     let mut listener = AnswerListener::new(head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
     let sent = match payload {
@@ -151,7 +86,7 @@ async fn ask(
             Sent::from(sent)
         }
         Payload::Streamed => {
-            let to = Towards { conn, watch, listener: &mut listener };
+            let to = Towards { conn, pool: &pool, watch, listener: &mut listener };
             let sent = Box::pin(send_streamed(session, head, route, journal, to)).await?;
             if matches!(sent, Sent::All(None)) {
                 // Whatever the client says from here on is no part of this exchange.
@@ -275,20 +210,22 @@ impl From<io::Result<()>> for Sent {
 /// The head the provider sees: the client's fields in their order and spelling, without what belongs to this hop or to
 /// us, with Host rewritten in its place and one framing field. Written into the session's buffer.
 fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
-    let (head, settings, trace) = (&exchange.head, exchange.settings(), exchange.trace);
+    let (head, trace) = (&exchange.head, exchange.trace);
+    let member = exchange.journal.settings.fleet.member(exchange.member);
+    let endpoint = &member.endpoint;
     let body_room = match payload {
         Payload::Held { body, .. } if body.len() <= JOIN_BYTES_MAX => body.len() + 32,
         _ => 64,
     };
     let core = Rc::clone(&session.core);
     // A proxy wants the whole URL; a tunnel through one is none of a request's business.
-    let proxy = core.process.parts.peer.proxy().filter(|proxy| proxy.base.is_some());
+    let proxy = member.link.peer.proxy().filter(|proxy| proxy.base.is_some());
     let base = proxy.and_then(|proxy| proxy.base.as_deref()).unwrap_or_default();
-    let out = session.room(head.wire_bytes() + base.len() + settings.upstream.authority.len() + 160 + body_room);
+    let out = session.room(head.wire_bytes() + base.len() + endpoint.authority.len() + 160 + body_room);
     let mut writer = HeadWriter::new(out);
     // The absolute form of `OPTIONS *` has no path (RFC 9112 section 3.2.4).
     let target = if proxy.is_some() && head.target() == "*" { "" } else { head.target() };
-    writer.request_line_below(head.method(), [base, upstream_prefix(&settings.upstream, head.path())], target);
+    writer.request_line_below(head.method(), [base, upstream_prefix(endpoint, head.path())], target);
     let length = match payload {
         Payload::Held { body, chunked: false, .. } => Some(body.len() as u64),
         _ => match head.body {
@@ -296,12 +233,12 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             _ => None,
         },
     };
-    let mut credentials = Credentials::new(&core.process.parts.redaction, head, settings);
+    let mut credentials = Credentials::new(&core.process.parts.redaction, head, member.api_key.as_ref());
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     for field in head.fields() {
         if field.is("host") {
-            writer.field(field.name(), settings.upstream.authority.as_bytes());
+            writer.field(field.name(), endpoint.authority.as_bytes());
             host_written = true;
         } else if field.is("content-length") {
             writer.number(field.name(), length.unwrap_or(0));
@@ -323,9 +260,9 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
         }
     }
     if !host_written {
-        writer.field("Host", settings.upstream.authority.as_bytes());
+        writer.field("Host", endpoint.authority.as_bytes());
     }
-    credentials.write(&mut writer, exchange.route.dialect);
+    credentials.write(&mut writer, key_form(exchange));
     if head.upgrade_websocket {
         writer.field("Upgrade", b"websocket");
         writer.field("Connection", b"Upgrade");
@@ -335,6 +272,18 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
         writer.field("Proxy-Authorization", value.expose());
     }
     writer.end();
+}
+
+/// How the provider wants the operator's credential.
+fn key_form(exchange: &Exchange) -> Form {
+    // What `upstream_url` gets is known by the dialect alone.
+    let named = exchange.member > 0;
+    match exchange.route.provider.as_str() {
+        _ if exchange.route.dialect == Dialect::Messages => Form::Field("x-api-key"),
+        "gemini" if named => Form::Field("x-goog-api-key"),
+        "azure_openai" if named => Form::Field("api-key"),
+        _ => Form::Bearer,
+    }
 }
 
 /// The part of the upstream's own path that goes in front of a request's path: all of it, unless the path begins with

@@ -6,6 +6,7 @@
 use crate::client::body::{NoBody, broken, out_of_room, send_continue};
 use crate::client::session::Session;
 use crate::exchange::Refusal;
+use crate::forward::ConnPool;
 use crate::limits::{GATHER_BYTES, JOIN_BYTES_MAX, READ_BYTES_STREAM};
 use crate::record::Permit;
 use crate::wire::{BodyScanner, Ranges, RequestBody, RequestHead};
@@ -13,10 +14,11 @@ use crate::wire::{BodyScanner, Ranges, RequestBody, RequestHead};
 /// Gathers the beginning of the body in the session's buffer; what it took from the budget of bodies comes back.
 pub(crate) async fn gather(
     session: &mut Session,
+    pool: &ConnPool,
     head: &RequestHead,
     permit: impl FnOnce() -> Permit,
 ) -> Result<Option<Permit>, NoBody> {
-    if session.core.pool.is_scarce() {
+    if pool.is_scarce() {
         return wait_for_beginning(session, head, permit()).await.map(Some);
     }
     if let RequestBody::Length(length) = head.body

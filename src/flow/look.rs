@@ -13,6 +13,7 @@ use weir_inference::{Call, Job, Lane, Later, Plan, Ran, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
 use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text};
+use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
 use crate::enforce;
@@ -49,6 +50,9 @@ impl Inspected {
 pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result<Inspected, Stopped> {
     let mut exchange = admitted.into_exchange();
     let payload = read(session, &mut exchange).await;
+    if exchange.chosen.waits_for_model {
+        steer::with_model(&mut exchange);
+    }
     exchange.then(payload, |exchange, payload| Inspected { exchange, payload })
 }
 

@@ -5,6 +5,7 @@
 //! exchange  the value that goes from stage to stage
 //! request   the journey in order, and how it ends when a stage refuses
 //! authenticate  whose it is, before its body is read
+//! steer     which upstream or group it goes to, and what that says of its provider
 //! parse     name it: whose, where to, under which ids
 //! admit_request  loop, declared size, rate
 //! look      inspect: read the body, find what is in it
@@ -12,7 +13,8 @@
 //! caps      token caps, and the estimate reserved against budgets
 //! rewrite_request  the advisory; what the client is told
 //! gather    the beginning of an upload, before a connection is leased for it
-//! forward   lease a connection, send, ask again where that is safe
+//! attempts  the members of a group, one after the other, where asking again is safe
+//! forward   lease a connection, send, await the answer
 //! upload    the body, relayed as it arrives
 //! upstream  write to the provider, await the head of its answer
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
@@ -29,6 +31,7 @@
 mod admit_request;
 mod answer_listener;
 mod asking;
+mod attempts;
 mod authenticate;
 mod caps;
 mod credentials;
@@ -46,6 +49,7 @@ mod relay;
 mod request;
 mod rewrite_request;
 mod serve;
+mod steer;
 mod tapped;
 mod target;
 mod tunnel;

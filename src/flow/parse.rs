@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
+use weir_config::vocab::{Operation, SpanId, TenantId, Timestamp, TraceId};
 
 use super::exchange::Exchange;
+use super::steer::{self, Named};
 use crate::enforce::can_block;
 use crate::exchange::{Moments, Skip, TraceContext};
 use crate::inspect::{self, Sender};
@@ -34,9 +35,10 @@ pub(super) struct Facts {
 }
 
 /// Names the exchange: where it goes, whose it is, under which ids.
-pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head: Box<RequestHead>) -> Parsed {
+pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut head: Box<RequestHead>) -> Parsed {
     let Facts { tenant_id, start_time, moments } = facts;
-    let route = route(settings, &head);
+    let chosen = steer::at_first(&settings.fleet, &mut head);
+    let Named { route, priced_as } = steer::named(settings, &head, &chosen);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
     let mut agent_id = head.get("x-service-agent-id").map(|value| bounded_text(value, 256));
     if let Some(agent) = &mut agent_id {
@@ -54,7 +56,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head
         session_id: sender.session_id,
         client: sender.client,
         provider: route.provider.clone(),
-        priced_as: priced_as(settings, &head),
+        priced_as,
         operation: route.operation,
         path_model: path_model(&head),
         start_time,
@@ -71,35 +73,12 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, head
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }
-    Parsed(Box::new(Exchange { head, route, trace, journal }))
+    Parsed(Box::new(Exchange { head, route, chosen, member: 0, trace, journal }))
 }
 
-fn path_model(head: &RequestHead) -> Option<String> {
+pub(super) fn path_model(head: &RequestHead) -> Option<String> {
     let path = head.path();
     inspect::model_in_path(path).or_else(|| inspect::model_in_query(path, head.query()))
-}
-
-/// Where a request goes and what it is.
-pub(super) fn route(settings: &Settings, head: &RequestHead) -> inspect::Route {
-    let forced = head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok());
-    let mut route = inspect::route(forced, head.path(), &settings.upstream.host);
-    // `/v1/models` and `/v1/files` are several providers' paths; only the clients of one say which version they speak.
-    if matches!(route.operation, Operation::ListModels | Operation::Proxy)
-        && route.provider == Provider::OPENAI
-        && forced.is_none()
-        && head.get("anthropic-version").is_some()
-    {
-        (route.provider, route.dialect) = (Provider::ANTHROPIC, Dialect::Messages);
-    }
-    route
-}
-
-/// The provider whose prices apply where that is not the route's: a client with a credential says who answers, not what it
-/// costs.
-fn priced_as(settings: &Settings, head: &RequestHead) -> Option<Provider> {
-    let trusted = !settings.auth.enabled || settings.cost_estimation.trust_provider_header;
-    (!trusted && head.get("x-service-provider").is_some())
-        .then(|| inspect::route(None, head.path(), &settings.upstream.host).provider)
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

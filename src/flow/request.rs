@@ -13,9 +13,10 @@ use super::exchange::{Exchange, Stop, Stopped};
 use super::forward::forward;
 use super::look::inspect;
 use super::outside;
-use super::parse::{Facts, Parsed, parse, route};
+use super::parse::{Facts, Parsed, parse};
 use super::preflight;
 use super::rewrite_request::rewrite;
+use super::steer::route;
 use crate::admit::Denied;
 use crate::admit::web::Path;
 use crate::client::session::{Next, OwnAnswer, Session};
@@ -33,7 +34,7 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
         Approach::Nearer { tries } => tries,
         Approach::Preflight => return preflight::answer(session, &head).await,
         Approach::Refused(refusal) => {
-            let route = route(&settings, &head);
+            let route = route(&settings.upstream.host, &head);
             return authenticate::refuse_stranger(session, &head, &route, &refusal, moments).await;
         }
     };
@@ -42,7 +43,7 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
         Err(denied) => match denied.tenant() {
             Some(tenant_id) => (tenant_id, Some(denied)),
             None => {
-                let route = route(&settings, &head);
+                let route = route(&settings.upstream.host, &head);
                 return authenticate::refuse_stranger(session, &head, &route, &denied.into(), moments).await;
             }
         },

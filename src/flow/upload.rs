@@ -15,7 +15,7 @@ use crate::client::pace::Pace;
 use crate::client::session::Session;
 use crate::client::watch::ClientWatch;
 use crate::exchange::{Moments, Refusal};
-use crate::forward::UpstreamConn;
+use crate::forward::{ConnPool, UpstreamConn};
 use crate::limits::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, READ_BYTES_STREAM};
 use crate::record::Permit;
 use crate::rt::{self, ReadWhileWriting};
@@ -66,6 +66,8 @@ impl Kept {
 /// Where a body goes, and who is looked after meanwhile.
 pub(crate) struct Towards<'a, 'h> {
     pub(crate) conn: &'a mut UpstreamConn,
+    /// Where the connection comes from.
+    pub(crate) pool: &'a ConnPool,
     pub(crate) watch: &'a mut ClientWatch,
     pub(crate) listener: &'a mut AnswerListener<'h>,
 }
@@ -84,7 +86,7 @@ enum Came {
 /// an operation in flight when the other turns out to be the one to attend to.
 async fn more_comes(
     session: &mut Session,
-    upstream: &mut UpstreamConn,
+    (upstream, pool): (&mut UpstreamConn, &ConnPool),
     listener: &mut AnswerListener<'_>,
     pace: &Pace,
 ) -> io::Result<Came> {
@@ -103,7 +105,7 @@ async fn more_comes(
             let provider = pin!(upstream.tcp().readable());
             match rt::within(CROWDED_LOOK, select(client, provider)).await {
                 Some(first) => break matches!(first, Either::Left(_)),
-                None if session.core.pool.is_waited_for() && pace.is_used_up(waiting.elapsed()) => {
+                None if pool.is_waited_for() && pace.is_used_up(waiting.elapsed()) => {
                     session.deadline.disarm();
                     return Ok(Came::TooLate);
                 }
@@ -130,7 +132,7 @@ pub(crate) async fn relay(
     mut kept: Option<&mut Kept>,
     moments: &mut Moments,
 ) -> Relayed {
-    let Towards { conn: upstream, watch, listener } = to;
+    let Towards { conn: upstream, pool, watch, listener } = to;
     let mut scanner = BodyScanner::request(head.body);
     let mut ranges = Ranges::default();
     let mut reading = ReadWhileWriting::new();
@@ -175,11 +177,11 @@ pub(crate) async fn relay(
             return Relayed::Complete;
         }
         pace.came(input.len());
-        if session.core.pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
+        if pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
             return Relayed::Refused(crowded_out());
         }
         let waiting = Instant::now();
-        let got = match more_comes(session, upstream, listener, &pace).await {
+        let got = match more_comes(session, (upstream, pool), listener, &pace).await {
             Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
             Ok(Came::Answer) => match unsent::has_arrived(session, listener, &scanner).await {
                 Ok(true) => Ok(session.buf.len()),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -13,7 +14,7 @@ use crate::client::body::NoBody;
 use crate::client::session::Session;
 use crate::client::watch::ClientWatch;
 use crate::exchange::Refusal;
-use crate::forward::{AcquireError, Holder, Lease, UpstreamConn};
+use crate::forward::{AcquireError, ConnPool, Holder, Lease, UpstreamConn};
 use crate::limits::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
 use crate::rt::{CallOff, Deadline, On, ReadWhileWriting};
 use crate::wire::ResponseHead;
@@ -67,29 +68,37 @@ pub(crate) async fn send_listening(
 /// its place up.
 pub(crate) async fn lease(
     session: &Session,
-    holder: Holder,
+    (pool, holder): (&Rc<ConnPool>, Holder),
     wait: Duration,
     watch: &mut ClientWatch,
-) -> Result<Lease, Stop> {
+) -> Result<Lease, NoLease> {
     let off = CallOff::default();
     // Boxed, as a few rare ones are: its state (dialling, TLS) would else be kept room for with every request.
-    let mut acquiring = Box::pin(session.core.pool.acquire(holder, wait, &off));
+    let mut acquiring = Box::pin(pool.acquire(holder, wait, &off));
     let acquired = watch.during(&session.conn, || off.call(), acquiring.as_mut()).await;
     drop(acquiring);
     if watch.client_left() {
-        return Err(Stop::ClientLeft);
+        return Err(NoLease::Ended(Stop::ClientLeft));
     }
     acquired.map_err(|error| match error {
-        AcquireError::CalledOff => Stop::ClientLeft,
-        AcquireError::Connect(message) => Refusal::upstream_unreachable(message).into(),
+        AcquireError::CalledOff => NoLease::Ended(Stop::ClientLeft),
+        AcquireError::Connect(message) => NoLease::NotConnected(Refusal::upstream_unreachable(message)),
         AcquireError::Exhausted => {
             let message = format!(
                 "all connections to the provider stayed busy for {} ms; raise `max_connections` or send less at once",
                 wait.as_millis()
             );
-            Refusal::new(504, "upstream_timeout", message).into()
+            NoLease::Ended(Refusal::new(504, "upstream_timeout", message).into())
         }
     })
+}
+
+/// Why there is no connection.
+pub(crate) enum NoLease {
+    /// The exchange ends with it.
+    Ended(Stop),
+    /// The provider cannot be reached; not a byte of the request has left.
+    NotConnected(Refusal),
 }
 
 /// The head of an answer and the bytes that came with it.

@@ -33,7 +33,8 @@ impl Dialer {
         let peer = self.peer.describe();
         let addresses = off.or(self.resolved()).await.ok_or(AcquireError::CalledOff)?;
         if addresses.is_empty() {
-            let message = format!("could not resolve the provider's host ({peer}); check `upstream_url` and DNS");
+            let named_by = self.peer.named_by();
+            let message = format!("could not resolve the provider's host ({peer}); check `{named_by}` and DNS");
             return Err(AcquireError::Connect(message));
         }
         let mut reasons = Vec::new();
@@ -46,7 +47,8 @@ impl Dialer {
         }
         let reasons = reasons.join("; ");
         Err(AcquireError::Connect(format!(
-            "could not connect to the provider ({peer}; {reasons}); check `upstream_url`"
+            "could not connect to the provider ({peer}; {reasons}); check `{}`",
+            self.peer.named_by()
         )))
     }
 

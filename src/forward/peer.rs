@@ -34,8 +34,10 @@ pub enum PeerError {
     #[error("TLS towards the provider cannot be set up: {0}")]
     Tls(rustls::Error),
     /// The host is no name TLS could verify.
-    #[error("upstream_url: `{host}` cannot be verified by TLS: {source}")]
+    #[error("{named_by}: `{host}` cannot be verified by TLS: {source}")]
     Host {
+        /// The setting.
+        named_by: String,
         /// The configured host.
         host: String,
         /// Why.
@@ -45,6 +47,8 @@ pub enum PeerError {
 
 /// One provider endpoint. Two requests may share a pooled connection when they go to the same `Peer`.
 pub struct Peer {
+    /// The setting that names it.
+    named_by: String,
     /// Whom TCP goes to: the provider, or the proxy.
     next_hop: Hop,
     provider: Hop,
@@ -75,12 +79,19 @@ impl Peer {
     ///
     /// # Errors
     /// [`PeerError`], for certificates or a host that TLS cannot use.
-    pub fn new(upstream: &Upstream, extra_ca: Option<&Path>, egress: &Egress) -> Result<Self, PeerError> {
+    pub fn new(
+        named_by: String,
+        upstream: &Upstream,
+        extra_ca: Option<&Path>,
+        egress: &Egress,
+    ) -> Result<Self, PeerError> {
         let tls = match upstream.scheme {
             Scheme::Http => None,
             Scheme::Https => {
-                let connector = TlsConnector::new(trust::client_config(extra_ca, egress)?, &upstream.host)
-                    .map_err(|source| PeerError::Host { host: upstream.host.clone(), source })?;
+                let connector =
+                    TlsConnector::new(trust::client_config(extra_ca, egress)?, &upstream.host).map_err(|source| {
+                        PeerError::Host { named_by: named_by.clone(), host: upstream.host.clone(), source }
+                    })?;
                 Some(connector)
             }
         };
@@ -97,7 +108,7 @@ impl Peer {
             authorization: authorization(proxy),
             variable: proxy.variable,
         });
-        Ok(Self { next_hop, provider, addresses: ArcSwap::from_pointee(literal), tls, proxy })
+        Ok(Self { named_by, next_hop, provider, addresses: ArcSwap::from_pointee(literal), tls, proxy })
     }
 
     /// Looks the next hop's name up and publishes all its addresses; keeps the former ones when the lookup fails.
@@ -131,6 +142,11 @@ impl Peer {
     /// `host:port` of the provider, as a `CONNECT` names it.
     pub fn authority(&self) -> String {
         self.provider.authority()
+    }
+
+    /// The setting that names it, for messages.
+    pub fn named_by(&self) -> &str {
+        &self.named_by
     }
 
     /// Where connections go, for messages.

@@ -126,6 +126,13 @@ impl Permits {
         }
     }
 
+    /// Wakes the lending of a core whose pool has gone.
+    pub(super) fn end(&self, core: usize) {
+        if let Some(core) = self.wakes.get(core) {
+            core.call();
+        }
+    }
+
     /// Calls every core but this one: somebody waits, and they may keep connections they do not use.
     pub(super) fn call_others(&self, core: usize) {
         for (index, other) in self.wakes.iter().enumerate() {

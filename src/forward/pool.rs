@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -154,13 +154,16 @@ impl ConnPool {
 
     /// Answers calls from other cores for the core's life: wakes the requests that wait here, and closes idle connections that
     /// another core needs.
-    pub async fn lend(self: Rc<Self>) {
+    /// Ends with the pool.
+    pub async fn lend(pool: Weak<Self>) {
+        let Some((permits, core)) = pool.upgrade().map(|pool| (Arc::clone(&pool.permits), pool.core)) else { return };
         loop {
-            self.permits.called(self.core).await;
-            if self.queue.borrow().is_empty() {
-                self.close_spare();
+            permits.called(core).await;
+            let Some(pool) = pool.upgrade() else { return };
+            if pool.queue.borrow().is_empty() {
+                pool.close_spare();
             } else {
-                self.wake_first();
+                pool.wake_first();
             }
         }
     }
@@ -269,6 +272,15 @@ impl ConnPool {
     /// Shows the other cores which request comes first on this one.
     fn show_oldest(&self) {
         self.permits.show_oldest(self.core, self.first().map(|first| first.since_ms));
+    }
+}
+
+impl Drop for ConnPool {
+    fn drop(&mut self) {
+        for idle in self.idle.take() {
+            self.close(idle.conn);
+        }
+        self.permits.end(self.core);
     }
 }
 

@@ -41,7 +41,7 @@ pub fn route(forced: Option<&str>, path: &str, upstream_host: &str) -> Route {
     let known = listed(path).unwrap_or_else(|| by_path(&normalised(path)));
     let provider = match (forced.map(str::trim).filter(|name| !name.is_empty()), known.provider) {
         (Some(name), _) | (None, Some(name)) => Provider::named(name),
-        (None, None) => by_host(upstream_host).map_or(Provider::OPENAI, Provider::named),
+        (None, None) => provider_of_host(upstream_host).map_or(Provider::OPENAI, Provider::named),
     };
     let dialect = known.dialect.unwrap_or(match provider.as_str() {
         "anthropic" => Dialect::Messages,
@@ -49,6 +49,11 @@ pub fn route(forced: Option<&str>, path: &str, upstream_host: &str) -> Route {
         _ => Dialect::ChatCompletions,
     });
     Route { provider, dialect, operation: known.operation }
+}
+
+/// Whose dialect a path is, where it says so by itself.
+pub fn provider_of_path(path: &str) -> Option<&'static str> {
+    listed(path).unwrap_or_else(|| by_path(&normalised(path))).provider
 }
 
 /// The paths nearly all requests use, spelled plainly: no copy is needed for them.
@@ -198,7 +203,7 @@ fn by_method(last: &str) -> Known {
 }
 
 /// What a host name tells; `host` may carry a port.
-fn by_host(host: &str) -> Option<&'static str> {
+pub fn provider_of_host(host: &str) -> Option<&'static str> {
     let host = host.to_ascii_lowercase();
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => (name, port),

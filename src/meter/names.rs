@@ -95,6 +95,15 @@ pub const PANICS: Family = family("service_panics_total", "Panics caught; each c
 /// Gauge, ours; `state`.
 pub const UPSTREAM_CONNECTIONS: Family =
     family("service_upstream_connections", "Connections to the upstream by what they are doing.");
+/// Counter, ours; `upstream`, `outcome`.
+pub const UPSTREAM_CALLS: Family =
+    family("service_upstream_calls_total", "Tries at an upstream of `upstreams` by what became of them.");
+/// Gauge, ours; `upstream`.
+pub const UPSTREAM_HEALTHY: Family =
+    family("service_upstream_healthy", "1 while calls go to the upstream, 0 while its groups pass it by.");
+/// Counter, ours; `upstream`.
+pub const UPSTREAM_EJECTIONS: Family =
+    family("service_upstream_ejections_total", "Times the groups of an upstream began to pass it by.");
 /// Counter, ours; `label`.
 pub const LABEL_FOLDS: Family = family(
     "service_label_folds_total",

@@ -87,7 +87,7 @@ pub struct Prices {
     book: ArcSwap<PriceBook>,
     custom: Map,
     file: Option<PathBuf>,
-    prefix: Option<&'static str>,
+    prefix: ArcSwap<Option<&'static str>>,
 }
 
 // === impl Prices ===
@@ -102,7 +102,13 @@ impl Prices {
         let file = settings.pricing_file.clone();
         let prefix = prefix_of(upstream_host);
         let book = PriceBook::read(custom.clone(), file.as_ref(), prefix)?;
-        Ok(Self { book: ArcSwap::from_pointee(book), custom, file, prefix })
+        Ok(Self { book: ArcSwap::from_pointee(book), custom, file, prefix: ArcSwap::from_pointee(prefix) })
+    }
+
+    /// From the next [`Prices::reload`] on, the names of models are those of the provider at this host; none in particular where
+    /// it is empty.
+    pub fn serve_host(&self, host: &str) {
+        self.prefix.store(Arc::new(prefix_of(host)));
     }
 
     /// Reads the pricing file again; the former prices stay when it is not usable. Says in a few words what came of it.
@@ -110,7 +116,7 @@ impl Prices {
     /// # Errors
     /// What is wrong with the pricing file.
     pub fn reload(&self) -> Result<String, PriceFileError> {
-        let book = PriceBook::read(self.custom.clone(), self.file.as_ref(), self.prefix)?;
+        let book = PriceBook::read(self.custom.clone(), self.file.as_ref(), **self.prefix.load())?;
         let said = match &self.file {
             Some(path) => format!("{} prices read from {}", book.file.len(), path.display()),
             None => "no pricing file is configured; the built-in prices stay".to_owned(),
@@ -279,6 +285,11 @@ fn with_prefix(prefix: &str, name: &str) -> String {
 fn prefix_of(host: &str) -> Option<&'static str> {
     let ends = |domain: &str| host.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     HOSTS.iter().find(|(domain, _)| ends(domain)).map(|(_, prefix)| *prefix)
+}
+
+/// What the list calls the provider behind a host with prices of its own.
+pub fn list_name_of_host(host: &str) -> Option<&'static str> {
+    prefix_of(host)?.strip_suffix('/')
 }
 
 fn lower(prices: impl Iterator<Item = (String, Price)>) -> Map {

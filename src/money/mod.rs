@@ -20,7 +20,7 @@ mod list;
 mod spend;
 mod tokenizer;
 
-pub use book::{PriceBook, Prices, Quote};
+pub use book::{PriceBook, Prices, Quote, list_name_of_host};
 pub use calendar::Period;
 pub use caps::{Ask, TokenExcess, estimate_nano_usd, excess_asked, excess_used};
 pub use cost::{Counted, cost_nano_usd, dollars};

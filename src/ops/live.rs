@@ -84,6 +84,29 @@ impl LiveSettings {
     }
 }
 
+impl LiveSettings {
+    /// Reads upstreams, routes and their keys again. `prepare` makes what has to be there before requests see them, and may
+    /// refuse; then nothing changes.
+    ///
+    /// # Errors
+    /// What is wrong with the settings, or what `prepare` says.
+    pub fn reread_upstreams(&self, prepare: impl FnOnce(&Settings) -> Result<(), String>) -> Result<String, String> {
+        let _one_at_a_time = self.changing.lock();
+        let next = self.loaded.load().with_upstreams_reread().map_err(|error| error.to_string())?;
+        prepare(&next.settings)?;
+        let upstreams = &next.settings.upstreams;
+        let said = format!(
+            "{} upstreams, {} groups, {} routes",
+            upstreams.members.len(),
+            upstreams.groups.len(),
+            upstreams.routes.len()
+        );
+        self.snapshot.store(Arc::new(next.settings.clone()));
+        self.loaded.store(Arc::new(next));
+        Ok(said)
+    }
+}
+
 fn persist(loaded: &Loaded) -> bool {
     let write = |path: &Path| match write_overlay(path, &loaded.overlay_text()) {
         Ok(()) => true,

@@ -25,12 +25,6 @@ impl Reloaders {
     /// Reloads every part in the order they were added; returns how many failed.
     pub fn reload(&self) -> usize {
         let parts = self.parts.lock();
-        if parts.is_empty() {
-            tracing::info!(
-                "SIGHUP: nothing to reload: no pricing file and no TLS certificate is configured; other settings need a restart, flags \
-                 change through PUT /api/v1/config/features"
-            );
-        }
         let one = |(name, reload): &(&'static str, Reload)| {
             let outcome = catch_unwind(AssertUnwindSafe(reload));
             match outcome.unwrap_or_else(|_| Err("reloading it panicked".to_owned())) {

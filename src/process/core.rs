@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
@@ -27,7 +27,7 @@ use crate::admit::rate::RateTable;
 use crate::admit::web::Pages;
 use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
 use crate::feed;
-use crate::forward;
+use crate::forward::ConnPool;
 use crate::meter::{CoreMeter, Registry};
 use crate::money::{Prices, Spend};
 use crate::ops::breaker::Breakers;
@@ -37,6 +37,7 @@ use crate::record::Budget;
 use crate::redaction::Redaction;
 use crate::rewrite::MakeTap;
 use crate::rt::{self, DriverMode};
+use crate::upstreams::{Fleet, LocalRoster};
 
 /// Parts every core shares. Nothing in here takes a lock on a core thread.
 pub struct ProcessParts {
@@ -66,8 +67,8 @@ pub struct ProcessParts {
     pub redaction: Arc<Redaction>,
     /// Which web pages may ask.
     pub pages: Pages,
-    /// The provider.
-    pub peer: Arc<forward::Peer>,
+    /// The providers.
+    pub fleet: Arc<Fleet>,
     /// The control thread's router.
     pub api: ApiHandle,
     /// On which terms a method on one of our own paths is let in.
@@ -102,8 +103,6 @@ pub struct Process {
     pub bodies: Budget,
     /// Answers whose end a later request fetches.
     pub(crate) background: Background<Bill>,
-    /// `max_connections`, for all cores together.
-    pub permits: Arc<forward::Permits>,
     /// Bounds the client connections.
     pub clients: Connections,
     /// Tries at the admin key.
@@ -124,10 +123,8 @@ impl Process {
     /// Puts the parts together.
     pub fn new(parts: ProcessParts) -> Arc<Self> {
         let health_path = parts.settings.load().health_check.path.clone();
-        let connections = parts.settings.load().limits.max_connections;
         let several = parts.settings.load().auth.enabled;
         Arc::new(Self {
-            permits: Arc::new(forward::Permits::new(connections, parts.cores)),
             evictions: Evictions::new(parts.cores),
             bodies: Budget::new(parts.body_bytes, several),
             parts,
@@ -189,6 +186,8 @@ pub struct InEffect {
     settings: Settings,
     /// What analyses do.
     pub plan: Arc<Plan>,
+    /// The providers, and this core's connections to them.
+    pub fleet: Rc<LocalRoster>,
 }
 
 /// One core.
@@ -196,11 +195,9 @@ pub struct Core {
     /// The process.
     pub process: Arc<Process>,
     /// This core's metrics.
-    pub meter: CoreMeter,
+    pub meter: Rc<CoreMeter>,
     /// This core's scratch memory for analysis.
     pub scratch: RefCell<Scratch>,
-    /// This core's connections to the provider.
-    pub pool: Rc<forward::ConnPool>,
     /// This core's copy of the settings: the count of references to a shared one would bounce between cores.
     settings: RefCell<(Arc<Settings>, Rc<InEffect>)>,
     /// Which core this is; the first is 0.
@@ -215,9 +212,11 @@ pub struct Core {
 }
 
 impl InEffect {
-    fn of(settings: &Settings, analyser: &Analyser) -> Rc<Self> {
-        let plan = Arc::new(plan(analyser, settings));
-        Rc::new(Self { settings: settings.clone(), plan })
+    fn of(settings: &Settings, parts: &ProcessParts, meter: &Rc<CoreMeter>, former: Option<&Self>) -> Rc<Self> {
+        let plan = Arc::new(plan(&parts.analyser, settings));
+        let former = former.map(|former| &*former.fleet);
+        let fleet = Rc::new(LocalRoster::new(parts.fleet.roster(), former, |pool| lend(pool, meter)));
+        Rc::new(Self { settings: settings.clone(), plan, fleet })
     }
 }
 
@@ -227,6 +226,15 @@ impl Deref for InEffect {
     fn deref(&self) -> &Settings {
         &self.settings
     }
+}
+
+/// Lets other cores have the places that this core's pool does not use.
+fn lend(pool: &Rc<ConnPool>, meter: &Rc<CoreMeter>) {
+    let meter = Rc::clone(meter);
+    rt::spawn(ConnPool::lend(Rc::downgrade(pool)), move |message| {
+        meter.panic();
+        tracing::error!(message, "a task panicked; only its connection is lost");
+    });
 }
 
 /// What the settings say about analyses.
@@ -252,16 +260,12 @@ impl Core {
     /// Core number `index` of `process`.
     pub fn new(process: Arc<Process>, index: usize) -> Rc<Self> {
         let settings = process.parts.settings.load_full();
-        let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
-        let copy = InEffect::of(&settings, &process.parts.analyser);
+        let meter = Rc::new(process.parts.registry.core());
+        let copy = InEffect::of(&settings, &process.parts, &meter, None);
         Rc::new(Self {
             settings: RefCell::new((settings, copy)),
-            meter: process.parts.registry.core(),
+            meter,
             scratch: RefCell::new(process.parts.analyser.scratch()),
-            pool: forward::ConnPool::new(
-                forward::Dialer::new(Arc::clone(&process.parts.peer), connect_limit),
-                Arc::clone(&process.permits),
-            ),
             index,
             open_connections: RefCell::default(),
             own_calls: RefCell::new(Shares::new(CALLS_PER_CORE)),
@@ -275,7 +279,8 @@ impl Core {
         let current = self.process.parts.settings.load();
         let mut mine = self.settings.borrow_mut();
         if !Arc::ptr_eq(&current, &mine.0) {
-            *mine = (Arc::clone(&current), InEffect::of(&current, &self.process.parts.analyser));
+            let next = InEffect::of(&current, &self.process.parts, &self.meter, Some(&mine.1));
+            *mine = (Arc::clone(&current), next);
         }
         Rc::clone(&mine.1)
     }

@@ -4,4 +4,4 @@ mod budget;
 mod span;
 
 pub use budget::{Budget, Permit};
-pub use span::{CallIds, blank};
+pub use span::{CallIds, blank, name_of};

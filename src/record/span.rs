@@ -42,11 +42,14 @@ impl CallIds {
     }
 }
 
+/// A provider as a record names it.
+pub fn name_of(provider: &Provider) -> Cow<'static, str> {
+    let known = provider.label();
+    if known == provider.as_str() { Cow::Borrowed(known) } else { Cow::Owned(provider.to_string()) }
+}
+
 /// A span that has only begun: no text, no counts, no status, nothing found, no detector run.
 pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
-    let known = ids.provider.label();
-    let provider =
-        if known == ids.provider.as_str() { Cow::Borrowed(known) } else { Cow::Owned(ids.provider.to_string()) };
     Box::new(SpanRecord {
         trace_id: ids.trace_id,
         span_id: ids.span_id,
@@ -58,7 +61,7 @@ pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
         operation_name: Cow::Borrowed(ids.operation.as_str()),
         start_time: ids.start_time,
         end_time: ids.start_time,
-        provider,
+        provider: name_of(&ids.provider),
         model: None,
         streaming: false,
         prompt: None,

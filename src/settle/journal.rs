@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_config::settings::{TokenCap, Tokenizer};
-use weir_config::vocab::{Dialect, Finding, Severity, Timestamp, TraceId, Unread, UnreadSet, score};
+use weir_config::vocab::{Dialect, Finding, Provider, Severity, Timestamp, TraceId, Unread, UnreadSet, score};
 use weir_inference::{DetectorSet, Plan};
 use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 
@@ -24,7 +24,7 @@ use crate::money::Reservation;
 use crate::observe::AnswerReader;
 use crate::process::log_entry::LogEntry;
 use crate::process::{Core, InEffect};
-use crate::record::{CallIds, Permit, blank};
+use crate::record::{CallIds, Permit, blank, name_of};
 use crate::wire::RequestLine;
 
 /// What is known of a call when its journal is opened.
@@ -252,6 +252,28 @@ impl Journal {
     /// The provider has the whole request, and nobody will learn what it makes of it: it may bill it, so the estimate stands.
     pub(crate) fn left_unanswered(&mut self) {
         self.reservation = None;
+    }
+
+    /// It turns out to go to another provider than its head said.
+    pub(crate) fn goes_to(&mut self, provider: Provider, priced_as: Option<Provider>) {
+        if let Some(span) = &mut self.span {
+            span.provider = name_of(&provider);
+        }
+        (self.ids.provider, self.ids.priced_as) = (provider, priced_as);
+    }
+
+    /// A try at one of several upstreams has ended; `outcome` is a status or what there was instead of one.
+    pub(crate) fn tried(&mut self, upstream: &str, outcome: &str, took: Duration) {
+        if let Some(span) = &mut self.span {
+            let data = [("upstream", upstream.to_owned()), ("outcome", outcome.to_owned())];
+            let took = ("duration_ms", format!("{:.3}", milliseconds(took)));
+            span.events.push(SpanEvent {
+                timestamp: Timestamp::now(),
+                event_type: Cow::Borrowed("upstream_attempt"),
+                description: format!("the request was sent to `{upstream}`: {outcome}"),
+                data: data.into_iter().chain([took]).map(|(name, value)| (name.to_owned(), value)).collect(),
+            });
+        }
     }
 
     /// What enforcement decided.

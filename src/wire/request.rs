@@ -135,6 +135,17 @@ impl RequestHead {
         self.target.usual.unwrap_or_else(|| self.fields.str(self.target.path))
     }
 
+    /// Takes the first `bytes` of the path away. What is left has to begin with a slash, or nothing is changed.
+    pub fn strip_path(&mut self, bytes: usize) {
+        let Target { origin, path, .. } = self.target;
+        let start = path.start() + bytes;
+        if bytes < path.end() - path.start() && self.fields.raw.get(start) == Some(&b'/') {
+            self.target.origin = Span::new(start, origin.end());
+            self.target.path = Span::new(start, path.end());
+            self.target.usual = target::usual(self.target.origin.get(&self.fields.raw));
+        }
+    }
+
     /// Method and path alone, to be kept for the log.
     pub fn line(&self) -> RequestLine {
         RequestLine { raw: self.fields.raw.clone(), method: self.method, path: self.target.path }

@@ -61,7 +61,7 @@ pub(super) fn read(raw: &mut Bytes, target: Span, is_options: bool) -> Result<Ta
     Ok(Target { origin, path, authority, usual: usual(text) })
 }
 
-fn usual(target: &[u8]) -> Option<&'static str> {
+pub(super) fn usual(target: &[u8]) -> Option<&'static str> {
     Some(match target {
         b"/v1/chat/completions" => "/v1/chat/completions",
         b"/v1/responses" => "/v1/responses",

@@ -70,3 +70,4 @@ mod tls_listener;
 mod transparency;
 mod tunnel;
 mod unread;
+mod upstreams;

@@ -10,6 +10,7 @@ mod kind;
 mod money;
 mod policy;
 mod services;
+mod upstreams;
 mod value;
 
 use serde_json::Value;
@@ -181,6 +182,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(analysis::SETTINGS)
         .chain(money::SETTINGS)
         .chain(services::SETTINGS)
+        .chain(upstreams::SETTINGS)
 }
 
 /// The setting at a path.

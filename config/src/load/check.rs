@@ -128,6 +128,7 @@ impl Checker {
             },
             (kind, Node::Text(text)) if is_text(kind) => match fits_text(kind, text) {
                 true => Ok(Value::from(text.as_str())),
+                false if matches!(kind, Kind::Credential { .. }) => Err("got a value that does not fit".to_owned()),
                 false => Err(format!("{GOT}{node}{}", case_hint(kind, text))),
             },
             (Kind::TextList | Kind::Hosts | Kind::Origins | Kind::Records(_), Node::List(items)) => {
@@ -135,6 +136,7 @@ impl Checker {
             }
             (Kind::Record(fields), Node::Map(entries)) => return self.record(fields, entries),
             (Kind::RecordMap(keys, fields), Node::Map(entries)) => return self.record_map(*keys, fields, entries),
+            (Kind::Credential { .. }, _) => Err("got a value that does not fit".to_owned()),
             _ => Err(format!("{GOT}{node}")),
         };
         checked.map_err(|problem| self.mismatch(problem, kind)).ok()

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::catalogue::Kind;
+
 /// `value` as it is where nothing is set, and three stars otherwise.
 pub(super) fn masked(value: &Value) -> Value {
     let unset = match value {
@@ -11,6 +13,18 @@ pub(super) fn masked(value: &Value) -> Value {
         _ => false,
     };
     if unset { value.clone() } else { Value::from("***") }
+}
+
+/// `value` without what its fields of credentials hold.
+pub(super) fn credentials_masked(kind: &Kind, value: &Value) -> Value {
+    let (Kind::RecordMap(_, fields), Value::Object(entries)) = (kind, value) else { return value.clone() };
+    let mut entries = entries.clone();
+    for field in fields.iter().filter(|field| matches!(field.kind, Kind::Credential { .. })) {
+        for held in entries.values_mut().filter_map(|entry| entry.get_mut(field.name)) {
+            *held = masked(held);
+        }
+    }
+    Value::Object(entries)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Loading: defaults < file < overlay < environment < command line, checked as a whole.
 //!
 //! Invariant: [`load`] answers with settings that keep every start-up rule, or with every violation at once. The only
-//! I/O is reading the two files; the environment is handed in.
+//! I/O is reading the two files, and those that hold keys of upstreams; the environment is handed in.
 
 mod check;
 mod env;
@@ -11,6 +11,7 @@ mod layers;
 mod masked;
 mod overlay;
 mod suggest;
+mod upstreams;
 pub(crate) mod yaml;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ pub struct Loaded {
     /// Where flag changes are persisted: the path given, else `config.runtime.yaml` beside the configuration file,
     /// else nowhere. The file need not exist.
     pub overlay_path: Option<PathBuf>,
+    /// Where all of this was read, for reading a part of it again.
+    pub(crate) sources: Sources,
     /// The resolved value of every setting by path, secrets masked: their plaintext lives in `settings` alone.
     pub(crate) shown: BTreeMap<&'static str, Value>,
     /// What the overlay says, by wire flag.
@@ -111,6 +114,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
 
     let mut settings = assemble(&mut layers);
     settings.egress = egress::read(&sources.env, &settings.upstream, &mut layers.violations);
+    upstreams::settle(&mut settings, &sources.env, config_text.as_deref(), &mut layers);
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
     require_certificate(&settings, &mut layers);
     doubt_admin_key(&settings, &mut layers);
@@ -121,7 +125,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     let origin = |path| layers.written.get(path).map_or(Origin::Default, |written| written.origin);
     let value = |setting: &catalogue::Setting| match layers.written.get(setting.path) {
         Some(written) if setting.secret => masked::masked(&written.value),
-        Some(written) => written.value.clone(),
+        Some(written) => masked::credentials_masked(&setting.kind, &written.value),
         None => setting.default.to_value(),
     };
     let shown: BTreeMap<_, _> = catalogue::settings().map(|setting| (setting.path, value(setting))).collect();
@@ -135,7 +139,41 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         alarms: layers.alarms,
         config_file,
         overlay_path,
+        sources: sources.clone(),
     })
+}
+
+/// What may change while the process runs, by path; `upstream_api_key` is one of the keys.
+const RELOADED: [&str; 7] = [
+    "upstreams",
+    "upstream_groups",
+    "routes",
+    "upstream_health.eject_after",
+    "upstream_health.eject_ms",
+    "upstream_health.panic_percent",
+    "upstream_api_key",
+];
+
+impl Loaded {
+    /// These settings with the upstreams, routes and keys as they are written now. Everything else stays.
+    ///
+    /// # Errors
+    /// Every violation, also in what is not taken over: a file that would not start is not half obeyed.
+    pub fn with_upstreams_reread(&self) -> Result<Self, LoadError> {
+        let read = load(&self.sources)?;
+        let mut next = self.clone();
+        next.settings.upstreams = read.settings.upstreams;
+        next.settings.upstream_api_key = read.settings.upstream_api_key;
+        for path in RELOADED {
+            if let Some((path, origin)) = read.origins.get_key_value(path) {
+                next.origins.insert(path, *origin);
+            }
+            if let Some((path, value)) = read.shown.get_key_value(path) {
+                next.shown.insert(path, value.clone());
+            }
+        }
+        Ok(next)
+    }
 }
 
 /// A category that names a type whose findings are never as bad as the least that is enforced does nothing, and says so.

@@ -107,7 +107,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     tell(network::listener(settings));
     tell(network::exposure(settings));
     tell(network::patience(settings));
-    network::upstream(settings).into_iter().for_each(tell);
+    network::upstreams(settings).into_iter().for_each(tell);
 }
 
 /// Authentication settings that nobody can have meant; `weir check` looks at them, too.

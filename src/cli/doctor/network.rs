@@ -3,10 +3,12 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::path::Path;
 use std::time::Duration;
 
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
+use weir_config::egress::Egress;
 use weir_config::settings::{Scheme, Settings, Upstream};
 
 use super::Diagnosis;
@@ -80,13 +82,45 @@ pub(super) fn exposure(settings: &Settings) -> Diagnosis {
 }
 
 /// The provider, or the proxy on the way to it: its name, its port, its certificate. Stops at the first that fails.
-pub(super) fn upstream(settings: &Settings) -> Vec<Diagnosis> {
-    let upstream = &settings.upstream;
+pub(super) fn upstreams(settings: &Settings) -> Vec<Diagnosis> {
+    let limit_ms = settings.limits.connection_timeout_ms;
+    let default = Destination {
+        named_by: "upstream_url",
+        endpoint: &settings.upstream,
+        egress: &settings.egress,
+        ca_file: settings.upstream_ca_file.as_deref(),
+        limit: Duration::from_millis(limit_ms),
+    };
+    let mut found = reach(&default);
+    for member in &settings.upstreams.members {
+        let named_by = format!("upstreams.{}.url", member.name);
+        found.extend(reach(&Destination {
+            named_by: &named_by,
+            endpoint: &member.endpoint,
+            egress: &member.egress,
+            ca_file: member.ca_file.as_deref(),
+            limit: Duration::from_millis(member.connection_timeout_ms.unwrap_or(limit_ms)),
+        }));
+    }
+    found
+}
+
+/// An upstream, as far as reaching it is concerned.
+struct Destination<'a> {
+    named_by: &'a str,
+    endpoint: &'a Upstream,
+    egress: &'a Egress,
+    ca_file: Option<&'a Path>,
+    limit: Duration,
+}
+
+fn reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
+    let Destination { named_by, endpoint: upstream, egress, limit, .. } = *destination;
     // Behind a proxy it is the proxy that has to be found; what lies behind it shows with the first request.
-    let proxy = settings.egress.proxy.as_ref();
+    let proxy = egress.proxy.as_ref();
     let (host, port, named_by) = match proxy {
         Some(proxy) => (proxy.host.as_str(), proxy.port, proxy.variable),
-        None => (upstream.host.as_str(), upstream.port, "upstream_url"),
+        None => (upstream.host.as_str(), upstream.port, named_by),
     };
     let target = format!("{host}:{port}");
     let mut found = Vec::new();
@@ -100,7 +134,6 @@ pub(super) fn upstream(settings: &Settings) -> Vec<Diagnosis> {
     };
     let shown: Vec<String> = addresses.iter().map(|addr| addr.ip().to_string()).collect();
     found.push(Diagnosis::ok("upstream dns", format!("{host} is {}", shown.join(", "))));
-    let limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let stream = match connect(&addresses, limit) {
         Ok(stream) => stream,
         Err(error) => {
@@ -112,7 +145,7 @@ pub(super) fn upstream(settings: &Settings) -> Vec<Diagnosis> {
     };
     found.push(Diagnosis::ok("upstream tcp", format!("{target} accepts connections")));
     if upstream.scheme == Scheme::Https && proxy.is_none() {
-        found.push(match handshake(settings, upstream, stream, limit) {
+        found.push(match handshake(destination, stream) {
             Ok(version) => Diagnosis::ok("upstream tls", format!("{} is verified, {version}", upstream.host)),
             Err(error) => Diagnosis::fail(
                 "upstream tls",
@@ -136,8 +169,9 @@ fn connect(addresses: &[SocketAddr], limit: Duration) -> io::Result<TcpStream> {
 }
 
 /// A TLS handshake; the version that was agreed on.
-fn handshake(settings: &Settings, upstream: &Upstream, mut stream: TcpStream, limit: Duration) -> io::Result<String> {
-    let config = client_config(settings.upstream_ca_file.as_deref(), &settings.egress).map_err(io::Error::other)?;
+fn handshake(destination: &Destination<'_>, mut stream: TcpStream) -> io::Result<String> {
+    let Destination { endpoint: upstream, egress, ca_file, limit, .. } = *destination;
+    let config = client_config(ca_file, egress).map_err(io::Error::other)?;
     let name = ServerName::try_from(upstream.host.clone()).map_err(io::Error::other)?;
     let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
     stream.set_read_timeout(Some(limit))?;

@@ -1,0 +1,168 @@
+//! `upstreams`, `upstream_groups`, `routes` and `upstream_health`, checked: every name that is used is there, and every
+//! credential has been read from wherever the operator keeps it.
+
+use std::path::PathBuf;
+
+use crate::address::Upstream;
+use crate::egress::Egress;
+use crate::vocab::{Provider, SharedSecret};
+
+/// The name under which `upstream_url` is known beside `upstreams`.
+pub const DEFAULT_UPSTREAM: &str = "default";
+
+/// Every upstream beside `upstream_url`, and which calls go to which.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Upstreams {
+    /// `upstreams`, by name.
+    pub members: Vec<NamedUpstream>,
+    /// `upstream_groups`, by name.
+    pub groups: Vec<UpstreamGroup>,
+    /// `routes`, in their order.
+    pub routes: Vec<RouteRule>,
+    /// `upstream_health.*`.
+    pub health: UpstreamHealth,
+}
+
+/// One entry of `upstreams`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedUpstream {
+    /// Its name.
+    pub name: String,
+    /// `url`, taken apart.
+    pub endpoint: Upstream,
+    /// The proxy on the way to it and the certificates that the environment names.
+    pub egress: Egress,
+    /// `providers`: whose calls come here.
+    pub providers: Vec<Provider>,
+    /// The credential for requests that bring none, from `api_key`, `api_key_env` or `api_key_file`.
+    pub api_key: Option<SharedSecret>,
+    /// `ca_file`: PEM bundle trusted beside the system roots.
+    pub ca_file: Option<PathBuf>,
+    /// `timeout_ms` in place of the gateway's.
+    pub timeout_ms: Option<u64>,
+    /// `connection_timeout_ms` in place of the gateway's.
+    pub connection_timeout_ms: Option<u64>,
+    /// `max_connections` of this upstream, in place of the gateway's.
+    pub max_connections: Option<u32>,
+    /// `weight` in its groups; 1 where none is written.
+    pub weight: u32,
+}
+
+/// One entry of `upstream_groups`: upstreams that can stand in for each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpstreamGroup {
+    /// Its name.
+    pub name: String,
+    /// `upstreams`: names, in the order in which they are tried.
+    pub members: Vec<String>,
+    /// `providers`: whose calls come here.
+    pub providers: Vec<Provider>,
+    /// `balance`.
+    pub balance: Balance,
+    /// `sticky`: calls of one session go to the same member as long as it is healthy.
+    pub sticky: bool,
+    /// `retry_refused`: what one member answers with 429 or 503 and a `Retry-After` is sent to the next.
+    pub retry_refused: bool,
+}
+
+/// `upstream_groups.*.balance` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    /// The first that is healthy.
+    Order,
+    /// Each in proportion to its weight.
+    Weights,
+}
+
+/// One entry of `routes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteRule {
+    /// `model`: a pattern of model names.
+    pub model: Option<Pattern>,
+    /// `path`: a pattern of paths.
+    pub path: Option<Pattern>,
+    /// `upstream`: the name of an upstream or a group.
+    pub upstream: String,
+}
+
+/// `upstream_health.*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpstreamHealth {
+    /// `eject_after`: failures in a row that take a member out of its groups.
+    pub eject_after: u32,
+    /// `eject_ms`: for how long, the first time.
+    pub eject_ms: u64,
+    /// `panic_percent`: with fewer healthy members than this, all of a group count as healthy.
+    pub panic_percent: u32,
+}
+
+impl Default for UpstreamHealth {
+    fn default() -> Self {
+        Self { eject_after: 3, eject_ms: 10_000, panic_percent: 50 }
+    }
+}
+
+impl Upstreams {
+    /// Whether there is nothing but `upstream_url`.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Everything that can be named: upstreams, groups and `default`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let members = self.members.iter().map(|member| member.name.as_str());
+        members.chain(self.groups.iter().map(|group| group.name.as_str())).chain([DEFAULT_UPSTREAM])
+    }
+}
+
+/// A text in which `*` stands for any text, in capitals or small letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// What stands between the stars, in small letters; the first and the last part may be empty.
+    parts: Vec<String>,
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    pub fn new(text: &str) -> Self {
+        Self { parts: text.to_ascii_lowercase().split('*').map(str::to_owned).collect() }
+    }
+
+    /// Whether all of `text` fits. Linear in its length for each part.
+    pub fn fits(&self, text: &str) -> bool {
+        let text = text.to_ascii_lowercase();
+        let Some((first, rest)) = self.parts.split_first() else { return false };
+        let Some((last, between)) = rest.split_last() else { return text == *first };
+        let Some(mut left) = text.strip_prefix(first.as_str()) else { return false };
+        for part in between {
+            match left.find(part.as_str()).and_then(|at| left.get(at + part.len()..)) {
+                Some(behind) => left = behind,
+                None => return false,
+            }
+        }
+        left.ends_with(last.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, text, fits) in [
+            ("gpt-4o", "gpt-4o", true),
+            ("gpt-4o", "gpt-4o-mini", false),
+            ("gpt-*", "GPT-4o", true),
+            ("*-mini", "gpt-4o-mini", true),
+            ("*-mini", "gpt-4o-mini-2", false),
+            ("g*4*i", "gpt-4o-mini", true),
+            ("ab*ba", "aba", false),
+            ("*", "", true),
+            ("", "x", false),
+            ("a**b", "ab", true),
+        ] {
+            assert_eq!(Pattern::new(pattern).fits(text), fits, "{pattern} {text}");
+        }
+    }
+}

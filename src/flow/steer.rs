@@ -1,0 +1,128 @@
+//! Which upstream or group a request goes to, and what that says of its provider. Settled by the head alone, or once more when
+//! its body has been read for the sake of its model.
+
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, Operation, Provider};
+
+use super::exchange::Exchange;
+use super::parse::path_model;
+use crate::exchange::Refusal;
+use crate::inspect::{self, Route};
+use crate::money::list_name_of_host;
+use crate::process::InEffect;
+use crate::settle::text::RequestText;
+use crate::upstreams::{Asked, Chosen, Model, Roster, addressed};
+use crate::wire::{RequestBody, RequestHead};
+
+/// What a request's provider is called, and whose prices hold where those are not its own.
+pub(super) struct Named {
+    pub(super) route: Route,
+    pub(super) priced_as: Option<Provider>,
+}
+
+/// Where a request goes as far as its head says. Takes the address of an upstream out of its path.
+pub(super) fn at_first(roster: &Roster, head: &mut RequestHead) -> Chosen {
+    if roster.is_alone {
+        return Chosen::default();
+    }
+    if let Some((name, rest)) = addressed(head.path()) {
+        let nobody = Chosen { is_nobody: true, ..Chosen::default() };
+        let chosen = if rest.is_empty() { nobody } else { roster.named(name) };
+        if !chosen.is_nobody {
+            head.strip_path(head.path().len() - rest.len());
+        }
+        return chosen;
+    }
+    let named = path_model(head);
+    let model = match &named {
+        Some(model) => Model::Named(model),
+        None if head.body == RequestBody::Empty => Model::None,
+        None => Model::Unread,
+    };
+    roster.choose(&asked(head, model))
+}
+
+/// Where a request goes whose body has been read.
+pub(super) fn with_model(exchange: &mut Exchange) {
+    let settings = std::rc::Rc::clone(&exchange.journal.settings);
+    let model = match &exchange.journal.inspection.text {
+        RequestText::Read(view) => view.model.as_deref().map_or(Model::None, Model::Named),
+        RequestText::None | RequestText::Raw(_) => Model::None,
+    };
+    exchange.chosen = settings.fleet.choose(&asked(&exchange.head, model));
+    let Named { route, priced_as } = named(&settings, &exchange.head, &exchange.chosen);
+    // How the body is read does not change behind its reading.
+    exchange.route.provider = route.provider.clone();
+    exchange.journal.goes_to(route.provider, priced_as);
+}
+
+fn asked<'a>(head: &'a RequestHead, model: Model<'a>) -> Asked<'a> {
+    let provider = forced(head);
+    Asked { path: head.path(), provider, speaks_messages: head.get("anthropic-version").is_some(), model }
+}
+
+fn forced(head: &RequestHead) -> Option<&str> {
+    head.get("x-service-provider").and_then(|value| std::str::from_utf8(value).ok())
+}
+
+/// Refuses the address of an upstream that is not there.
+pub(super) fn refuse_unknown(settings: &InEffect, exchange: &Exchange) -> Result<(), Refusal> {
+    if !exchange.chosen.is_nobody {
+        return Ok(());
+    }
+    let names = settings.fleet.names();
+    let message = format!(
+        "no upstream answers at this address; use /upstream/<name>/<path of the provider>, where the name is one of {}",
+        names.join(", ")
+    );
+    Err(Refusal::new(404, "upstream_not_found", message).with("upstreams", names))
+}
+
+/// The provider and the operation of a request that goes to `chosen`. What the operator says an upstream serves counts more
+/// than what a client or a path says.
+pub(super) fn named(settings: &InEffect, head: &RequestHead, chosen: &Chosen) -> Named {
+    let roster = &settings.fleet;
+    let target = roster.target(chosen.target);
+    let Some(first) = target.providers.first() else {
+        let member = roster.member(target.members.first().copied().unwrap_or_default());
+        return by_head(settings, head, (&member.endpoint.host, !roster.is_alone));
+    };
+    let served = |said: Provider| if target.providers.contains(&said) { said } else { first.clone() };
+    let by_path = || served(inspect::route(None, head.path(), "").provider);
+    let provider = match forced(head) {
+        Some(name) => served(Provider::named(name.trim())),
+        None => by_path(),
+    };
+    let priced_as = (!is_trusted(settings) && forced(head).is_some()).then(by_path);
+    Named { route: inspect::route(Some(provider.as_str()), head.path(), ""), priced_as }
+}
+
+fn by_head(settings: &Settings, head: &RequestHead, (host, has_others): (&str, bool)) -> Named {
+    let route = route(host, head);
+    let untrusted = !is_trusted(settings) && head.get("x-service-provider").is_some();
+    let priced_as = untrusted.then(|| inspect::route(None, head.path(), host).provider);
+    // Beside other upstreams the names of this host's models are its own matter.
+    let paid = priced_as.as_ref().unwrap_or(&route.provider);
+    let listed = (has_others && *paid == Provider::OPENAI).then(|| list_name_of_host(host)).flatten();
+    Named { priced_as: listed.map(Provider::named).or(priced_as), route }
+}
+
+/// Whether a client says what a call costs: one with a credential says who answers, and no more.
+fn is_trusted(settings: &Settings) -> bool {
+    !settings.auth.enabled || settings.cost_estimation.trust_provider_header
+}
+
+/// Where a request goes and what it is, as far as its head and the upstream's host say.
+pub(super) fn route(host: &str, head: &RequestHead) -> Route {
+    let forced = forced(head);
+    let mut route = inspect::route(forced, head.path(), host);
+    // `/v1/models` and `/v1/files` are several providers' paths; only the clients of one say which version they speak.
+    if matches!(route.operation, Operation::ListModels | Operation::Proxy)
+        && route.provider == Provider::OPENAI
+        && forced.is_none()
+        && head.get("anthropic-version").is_some()
+    {
+        (route.provider, route.dialect) = (Provider::ANTHROPIC, Dialect::Messages);
+    }
+    route
+}

@@ -1,0 +1,28 @@
+//! The upstreams there are: which of them a request goes to, how they fare, and each core's connections to them. What is
+//! sent, and when it is sent again, is `flow`'s business.
+//!
+//! ```text
+//! roster    what the settings say of upstreams, groups and routes, published whole and never changed
+//! choice    from a request's head (and its model) to an upstream or a group
+//! order     in which order the members of a group are tried
+//! health    what has become of the calls to an upstream, and whether it is passed by
+//! local     one core's pools
+//! fleet     the roster as it is now, and how another takes its place
+//! figures   what `/metrics` says of them
+//! ```
+
+mod choice;
+mod figures;
+mod fleet;
+mod health;
+mod local;
+mod order;
+mod roster;
+
+pub use choice::{Asked, Chosen, Model, addressed};
+pub use figures::Figures;
+pub use fleet::Fleet;
+pub use health::Ended;
+pub use local::LocalRoster;
+pub use order::Tried;
+pub use roster::{Link, Member, Roster, Target};
