@@ -7,7 +7,7 @@ use serde_json::Value;
 use weir_config::catalogue::{self, Build, Literal, Setting};
 use weir_config::prices::Price;
 use weir_config::settings::*;
-use weir_config::vocab::{Severity, SharedSecret};
+use weir_config::vocab::{Provider, Severity, SharedSecret};
 use weir_config::{Origin, Settings, Sources, effective, load};
 
 use crate::{Bench, only};
@@ -39,6 +39,43 @@ fn samples() -> Vec<Sample> {
         }),
         sample("upstream_ca_file", "/etc/ca.pem", |s| s.upstream_ca_file = Some("/etc/ca.pem".into())),
         sample("upstream_api_key", "sk-upstream", |s| s.upstream_api_key = Some(SharedSecret::new("sk-upstream"))),
+        sample("upstreams", "{a: {url: 'http://10.0.0.1:1', providers: [vllm], api_key: sk-of-a-1, weight: 2}}", |s| {
+            s.upstreams.members = vec![NamedUpstream {
+                name: "a".into(),
+                endpoint: Upstream {
+                    scheme: Scheme::Http,
+                    host: "10.0.0.1".into(),
+                    port: 1,
+                    authority: "10.0.0.1:1".into(),
+                    path_prefix: String::new(),
+                },
+                egress: Default::default(),
+                providers: vec![Provider::named("vllm")],
+                api_key: Some(SharedSecret::new("sk-of-a-1")),
+                ca_file: None,
+                timeout_ms: None,
+                connection_timeout_ms: None,
+                max_connections: None,
+                weight: 2,
+            }];
+        }),
+        sample("upstream_groups", "{g: {upstreams: [default], balance: weights, sticky: true}}", |s| {
+            s.upstreams.groups = vec![UpstreamGroup {
+                name: "g".into(),
+                members: vec!["default".into()],
+                providers: Vec::new(),
+                balance: Balance::Weights,
+                sticky: true,
+                retry_refused: false,
+            }];
+        }),
+        sample("routes", "[{model: 'gpt-*', upstream: default}]", |s| {
+            let model = Some(Pattern::new("gpt-*"));
+            s.upstreams.routes = vec![RouteRule { model, path: None, upstream: "default".into() }];
+        }),
+        sample("upstream_health.eject_after", "7", |s| s.upstreams.health.eject_after = 7),
+        sample("upstream_health.eject_ms", "8", |s| s.upstreams.health.eject_ms = 8),
+        sample("upstream_health.panic_percent", "9", |s| s.upstreams.health.panic_percent = 9),
         sample("enable_tls", "true\ntls_cert_file: c.pem\ntls_key_file: k.pem", |s| {
             (s.enable_tls, s.tls_cert_file, s.tls_key_file) = (true, Some("c.pem".into()), Some("k.pem".into()));
         }),
