@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::exchange::{Exchange, Stop};
-use super::forward::{ask, is_safe};
 use super::gather::gather;
+use super::send::{ask, is_safe};
 use super::upstream::{self, Answered, NoAnswer, NoLease};
 use crate::client::session::Session;
 use crate::client::watch::ClientWatch;

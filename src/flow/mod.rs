@@ -14,7 +14,8 @@
 //! rewrite_request  the advisory; what the client is told
 //! gather    the beginning of an upload, before a connection is leased for it
 //! attempts  the members of a group, one after the other, where asking again is safe
-//! forward   lease a connection, send, await the answer
+//! forward   ask, and relay what is answered
+//! send      one sending of a request, and the head of its answer
 //! upload    the body, relayed as it arrives
 //! upstream  write to the provider, await the head of its answer
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
@@ -48,6 +49,7 @@ mod preflight;
 mod relay;
 mod request;
 mod rewrite_request;
+mod send;
 mod serve;
 mod steer;
 mod tapped;

@@ -7,7 +7,7 @@ use weir_config::Settings;
 use weir_config::vocab::{Operation, SpanId, TenantId, Timestamp, TraceId};
 
 use super::exchange::Exchange;
-use super::steer::{self, Named};
+use super::steer::{self, Named, path_model};
 use crate::enforce::can_block;
 use crate::exchange::{Moments, Skip, TraceContext};
 use crate::inspect::{self, Sender};
@@ -74,11 +74,6 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
         journal.tag("path", shown_path(core, &head));
     }
     Parsed(Box::new(Exchange { head, route, chosen, member: 0, trace, journal }))
-}
-
-pub(super) fn path_model(head: &RequestHead) -> Option<String> {
-    let path = head.path();
-    inspect::model_in_path(path).or_else(|| inspect::model_in_query(path, head.query()))
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

@@ -5,7 +5,6 @@ use weir_config::Settings;
 use weir_config::vocab::{Dialect, Operation, Provider};
 
 use super::exchange::Exchange;
-use super::parse::path_model;
 use crate::exchange::Refusal;
 use crate::inspect::{self, Route};
 use crate::money::list_name_of_host;
@@ -40,6 +39,12 @@ pub(super) fn at_first(roster: &Roster, head: &mut RequestHead) -> Chosen {
         None => Model::Unread,
     };
     roster.choose(&asked(head, model))
+}
+
+/// The model that the address names.
+pub(super) fn path_model(head: &RequestHead) -> Option<String> {
+    let path = head.path();
+    inspect::model_in_path(path).or_else(|| inspect::model_in_query(path, head.query()))
 }
 
 /// Where a request goes whose body has been read.
