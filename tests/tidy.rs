@@ -62,7 +62,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         3,
         "the document of the routes is a route itself; what a handler works with holds the costs it shows",
     ),
-    ("src", "cli", 14, "the commands and the helpers they share"),
+    ("src", "cli", 19, "the commands and the helpers they share"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),
     ("src", "meter", 2, "a core's cells, and those for costs"),

@@ -131,14 +131,12 @@ impl List {
     /// The page as asked, from where the cursor says.
     fn page(&self, store: &Roles) -> Result<Page, ErrorAnswer> {
         let Some(cursor) = &self.cursor else { return Ok(self.page) };
-        let mut after = self.open(store, cursor)?.ok_or_else(|| {
+        let after = self.open(store, cursor)?.ok_or_else(|| {
             ErrorAnswer::invalid(
                 "`cursor` is not a `next_cursor` of this list with these filters and this tenant; begin without it",
             )
         })?;
-        if self.lines {
-            (after.total, after.total_is_exact) = (0, false);
-        }
+        let after = if self.lines { after.to_the_end() } else { after };
         Ok(Page { after: Some(after), ..self.page })
     }
 

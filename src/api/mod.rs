@@ -47,4 +47,5 @@ pub use costs::Costs;
 pub use error::ErrorAnswer;
 pub use router::router;
 pub use serve::{serve, serve_until};
+pub(crate) use shown::{SpanShown, TraceShown};
 pub use state::{Api, READERS_MAX, Roles};

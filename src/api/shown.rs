@@ -34,7 +34,7 @@ impl Shown for SessionRecord {
 
 /// One span with its conversation.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct SpanShown<'a> {
+pub(crate) struct SpanShown<'a> {
     #[serde(flatten)]
     span: &'a SpanRecord,
     /// Who said what, in the order of the wire; empty where only the texts are known.
@@ -43,7 +43,7 @@ pub(super) struct SpanShown<'a> {
 
 /// One trace whose spans have their conversations.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct TraceShown<'a> {
+pub(crate) struct TraceShown<'a> {
     /// Identifies the trace within its tenant.
     trace_id: TraceId,
     /// Whose trace it is.
@@ -65,13 +65,13 @@ pub(super) struct TraceShown<'a> {
 }
 
 impl<'a> SpanShown<'a> {
-    pub(super) fn of(span: &'a SpanRecord) -> Self {
+    pub(crate) fn of(span: &'a SpanRecord) -> Self {
         Self { span, messages: messages::of(span) }
     }
 }
 
 impl<'a> TraceShown<'a> {
-    pub(super) fn of(trace: &'a TraceRecord) -> Self {
+    pub(crate) fn of(trace: &'a TraceRecord) -> Self {
         Self {
             trace_id: trace.trace_id,
             tenant_id: trace.tenant_id,

@@ -9,6 +9,7 @@ mod rules;
 mod scan;
 mod serve;
 mod settings;
+mod traces;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -86,6 +87,9 @@ enum Command {
     /// Look up the rules behind the findings, and try them.
     #[command(subcommand)]
     Rules(rules::RulesCommand),
+    /// Read the record in the terminal: list traces, show conversations, follow calls, export.
+    #[command(subcommand)]
+    Traces(traces::TracesCommand),
     /// Print the version.
     Version,
     /// Print a completion script, e.g. `weir completions bash > /etc/bash_completion.d/weir`.
@@ -163,6 +167,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Demo(options) => demo::run(&options),
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
         Command::Rules(command) => rules::run(&command),
+        Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

@@ -68,6 +68,15 @@ pub struct Place {
     pub total_is_exact: bool,
 }
 
+impl Place {
+    /// The same place in a list that is followed to its end, whatever was known of its length: what is recorded meanwhile must not end
+    /// it early.
+    #[must_use]
+    pub fn to_the_end(self) -> Self {
+        Self { total: 0, total_is_exact: false, ..self }
+    }
+}
+
 /// One page of a list, in the envelope the interface shows.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "PageOf{T}")]

@@ -65,6 +65,7 @@ mod streaming;
 mod support;
 mod takeover;
 mod taps;
+mod terminal;
 mod tls;
 mod tls_listener;
 mod transparency;

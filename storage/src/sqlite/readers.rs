@@ -18,6 +18,8 @@ const READ_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Readers {
     home: Home,
+    /// Nothing is left behind, also where nobody writes: each read opens the file anew.
+    looks_on: bool,
     /// Called often while something is read.
     pub(super) pause: fn(),
     connections: Mutex<Connections>,
@@ -45,7 +47,20 @@ impl From<rusqlite::Error> for Stop {
 
 impl Readers {
     pub(crate) fn new(home: Home, pause: fn()) -> Self {
-        Self { home, pause, connections: Mutex::new(Connections::default()), freed: Condvar::new() }
+        Self { home, looks_on: false, pause, connections: Mutex::new(Connections::default()), freed: Condvar::new() }
+    }
+
+    /// For a file that others write, or nobody.
+    pub(crate) fn looking_on(home: Home) -> Self {
+        Self { looks_on: true, ..Self::new(home, || {}) }
+    }
+
+    fn open(&self) -> Result<Connection, ReadError> {
+        if self.looks_on {
+            return open::onlooker(self.home.path())
+                .map_err(|error| ReadError::Unavailable { reason: error.to_string() });
+        }
+        open::reader(&self.home).map_err(|error| ReadError::Unavailable { reason: error.to_string() })
     }
 
     /// Runs `read` on a connection of its own.
@@ -67,7 +82,7 @@ impl Readers {
         let unavailable = |error: rusqlite::Error| ReadError::Unavailable { reason: error.to_string() };
         let mut conn = match idle {
             Some(conn) => conn,
-            None => open::reader(&self.home).map_err(unavailable)?,
+            None => self.open()?,
         };
         let deadline = Instant::now() + READ_LIMIT;
         let pause = self.pause;
@@ -132,7 +147,8 @@ impl Drop for Place<'_> {
         let mut connections = self.readers.connections.lock();
         connections.busy -= 1;
         let file = self.file;
-        connections.idle.extend(self.keep.take().map(|conn| (conn, file)));
+        let keep = self.keep.take().filter(|_| !self.readers.looks_on);
+        connections.idle.extend(keep.map(|conn| (conn, file)));
         // Not one: it may be a place that whoever is woken may not take.
         self.readers.freed.notify_all();
     }

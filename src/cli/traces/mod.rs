@@ -1,0 +1,206 @@
+//! `weir traces`: the record in a terminal, read from the database file.
+//!
+//! Over the file and not over the API: it works where the gateway does not run, needs no credential beyond the right to read the
+//! file, and takes no worker from those who ask the API. It reads as any other reader does, beside a gateway that writes. Records of the
+//! profile `memory` are in the gateway's process only; `format=jsonl` of the API exports those.
+
+mod options;
+mod screen;
+mod table;
+mod talk;
+
+use std::io::{BufWriter, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_config::settings::StorageProfile;
+use weir_config::vocab::{TenantId, TraceId};
+use weir_storage::query::{Page, Paged, Place};
+use weir_storage::record::{SpanRecord, TraceRecord};
+use weir_storage::{OpenError, ReadError, RecordReader};
+
+use self::options::Filter;
+pub(super) use self::options::TracesCommand;
+use self::screen::Screen;
+use self::table::Row;
+use super::scan::plain;
+use super::{EXIT_USAGE, Options, complain, sources};
+use crate::api::{SpanShown, TraceShown};
+use crate::boot::StartError;
+
+/// Items, and about how many bytes of them, that are in memory at a time.
+const PIECE_ITEMS: u32 = 256;
+const PIECE_BYTES: usize = 1024 * 1024;
+/// How often new calls are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("the record cannot be read: {0}")]
+    Read(#[from] ReadError),
+    #[error("no trace {0} of tenant {1}; `weir traces list` shows what there is, `--tenant` names another tenant")]
+    NoTrace(TraceId, TenantId),
+    #[error(
+        "storage.profile is `memory`: its records are in the gateway's process only. Ask its API, e.g. \
+         /api/v1/traces?format=jsonl, or name a file with --database"
+    )]
+    InMemory,
+}
+
+/// Answers.
+pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, StartError> {
+    let of = match command {
+        TracesCommand::List { of, .. }
+        | TracesCommand::Show { of, .. }
+        | TracesCommand::Tail { of, .. }
+        | TracesCommand::Export { of, .. } => of,
+    };
+    let path = match &of.database {
+        Some(path) => Ok(path.clone()),
+        None => configured(from)?,
+    };
+    let done = path.and_then(|path| Ok(RecordReader::open(&path)?)).and_then(|record| {
+        let tenant = of.tenant.unwrap_or(TenantId::DEFAULT);
+        Asked { record, tenant }.answer(command)
+    });
+    Ok(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            complain(&plain(&fault.to_string()));
+            if matches!(fault, Fault::NoTrace(..)) { ExitCode::FAILURE } else { ExitCode::from(EXIT_USAGE) }
+        }
+    })
+}
+
+/// The file the settings name.
+fn configured(from: &Options) -> Result<Result<PathBuf, Fault>, StartError> {
+    let storage = weir_config::load(&sources(from))?.settings.storage.clone();
+    Ok(match storage.profile {
+        StorageProfile::Memory => Err(Fault::InMemory),
+        StorageProfile::Lite => Ok(storage.database_path.clone()),
+    })
+}
+
+/// One tenant's record.
+struct Asked {
+    record: RecordReader,
+    tenant: TenantId,
+}
+
+impl Asked {
+    fn answer(&self, command: &TracesCommand) -> Result<(), Fault> {
+        match command {
+            TracesCommand::List { filter, limit, json, .. } => self.list(filter, *limit, *json),
+            TracesCommand::Show { trace, json, width, .. } => self.show(*trace, *json, *width),
+            TracesCommand::Tail { filter, json, .. } => self.tail(filter, *json),
+            TracesCommand::Export { filter, spans, messages, no_texts, .. } => {
+                let page = Page { texts: !no_texts, ..piece(None) };
+                if *spans {
+                    let filter = filter.spans();
+                    let shown: fn(&SpanRecord) -> _ =
+                        if *messages { |span| json_of(&SpanShown::of(span)) } else { json_of };
+                    export(page, shown, |page| self.record.list_spans(self.tenant, &filter, page))
+                } else {
+                    let filter = filter.traces();
+                    let shown: fn(&TraceRecord) -> _ =
+                        if *messages { |trace| json_of(&TraceShown::of(trace)) } else { json_of };
+                    export(page, shown, |page| self.record.list_traces(self.tenant, &filter, page))
+                }
+            }
+        }
+    }
+
+    fn list(&self, filter: &Filter, limit: u32, json: bool) -> Result<(), Fault> {
+        let mut screen = Screen::new(None);
+        let (filter, mut left, mut after) = (filter.traces(), limit, None);
+        if !json {
+            table::head(&mut screen);
+        }
+        loop {
+            let page = Page { limit: left.min(PIECE_ITEMS), ..piece(after) };
+            let found = self.record.list_traces(self.tenant, &filter, page)?;
+            for trace in &found.data {
+                if json {
+                    screen.raw(&json_of(trace));
+                } else {
+                    Row::of_trace(trace).print(&mut screen);
+                }
+            }
+            left = left.saturating_sub(found.data.len() as u32);
+            after = found.next.map(Place::to_the_end);
+            if after.is_none() || left == 0 || screen.is_closed() {
+                screen.flush();
+                return Ok(());
+            }
+        }
+    }
+
+    fn show(&self, trace: TraceId, json: bool, width: Option<u16>) -> Result<(), Fault> {
+        let found = self.record.trace(self.tenant, trace)?.ok_or(Fault::NoTrace(trace, self.tenant))?;
+        let mut screen = Screen::new(width);
+        if json {
+            screen.raw(&json_of(&TraceShown::of(&found)));
+        } else {
+            talk::print(&found, &mut screen);
+        }
+        screen.flush();
+        Ok(())
+    }
+
+    fn tail(&self, filter: &Filter, json: bool) -> Result<(), Fault> {
+        let mut screen = Screen::new(None);
+        if !json {
+            table::head(&mut screen);
+            screen.flush();
+        }
+        let mut at = self.record.end()?;
+        while !screen.is_closed() {
+            let batch = self.record.read_after(at, PIECE_ITEMS, PIECE_BYTES)?;
+            let is_all = batch.spans.is_empty();
+            at = batch.next;
+            for span in batch.spans.iter().filter(|span| span.tenant_id == self.tenant && filter.fits(span)) {
+                if json {
+                    screen.raw(&json_of(span));
+                } else {
+                    Row::of_span(span).print(&mut screen);
+                }
+            }
+            screen.flush();
+            if is_all {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A piece of a list.
+fn piece(after: Option<Place>) -> Page {
+    Page { limit: PIECE_ITEMS, or_fewer: true, enough_bytes: PIECE_BYTES, after, ..Page::default() }
+}
+
+/// Writes a list to its end, a line per item, in the memory of one piece.
+fn export<T>(
+    mut page: Page,
+    shown: fn(&T) -> String,
+    list: impl Fn(Page) -> Result<Paged<T>, ReadError>,
+) -> Result<(), Fault> {
+    let mut out = BufWriter::new(std::io::stdout());
+    loop {
+        let found = list(page)?;
+        let written = found.data.iter().try_for_each(|item| writeln!(out, "{}", shown(item)));
+        // A closed pipe is nobody's loss.
+        let (Ok(()), Some(next)) = (written.and_then(|()| out.flush()), found.next) else { return Ok(()) };
+        page.after = Some(next.to_the_end());
+    }
+}
+
+/// The JSON of a record, which always has one.
+fn json_of<T: Serialize>(record: &T) -> String {
+    serde_json::to_string(record).unwrap_or_default()
+}
