@@ -16,6 +16,7 @@ mod lists;
 mod meanwhile;
 mod opening;
 mod paging;
+mod power;
 mod records;
 mod reports;
 mod retention;

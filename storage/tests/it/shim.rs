@@ -10,23 +10,25 @@ use std::process::Command;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::{SpanId, TenantId};
+use weir_config::vocab::{SpanId, TenantId, Timestamp};
 use weir_storage::query::SpanFilter;
 use weir_storage::reports::ReportType;
 use weir_storage::{AuditLog as _, ReportBook as _, SpanLog as _};
 use weir_storage::{Store, StoreOptions};
 
 use crate::ledger::{action, event};
-use crate::support::{PATIENCE, file, open, options, page, put, span, total};
+use crate::support::{PATIENCE, file, open, options, page, put, span, tenant, total};
+use crate::texts::{assert_whole, marked};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 /// Spans the child writes, in as many commits.
 const SPANS: i64 = 12;
 
-fn compile(folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/shim.c");
-    let library = folder.join("shim.so");
+/// The library made of this file.
+pub(crate) fn compile(folder: &Path, source: &str) -> PathBuf {
+    let library = folder.join(source).with_extension("so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(source);
     // What builds SQLite builds this.
     let compiled =
         Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).arg("-ldl").output();
@@ -58,7 +60,7 @@ fn run(library: &Path, folder: &Path, at: i64, errno: i32, times: i64) -> (i64, 
 #[test]
 fn a_write_or_sync_that_fails_costs_nothing_that_was_acknowledged() {
     let tools = TempDir::new().unwrap();
-    let library = compile(tools.path());
+    let library = compile(tools.path(), "shim.c");
     let clean = TempDir::new().unwrap();
     let (calls, _) = run(&library, clean.path(), -1, 0, 0);
     assert!(calls > 30, "the shim sees the database's calls: {calls}");
@@ -94,8 +96,9 @@ fn child_under_the_shim() {
         spans.push(one.span_id);
         put(&store, [one.clone()]);
         store.audit(event(&format!("key.create{at}"), None)).unwrap();
-        events += 1;
+        events += 2;
         store.add_action(whose, one.trace_id, None, action(&format!("a{at}"), true), vec![]).unwrap().unwrap();
+        share_and_delete(&store, at);
     }
     let report =
         store.ask_report(true, whose, ReportType::Soc2, span(0).start_time, span(9).start_time).unwrap().unwrap();
@@ -108,9 +111,20 @@ fn child_under_the_shim() {
     assert!(store.report(whose, report.id).unwrap().is_some());
     store.close(PATIENCE);
     drop(store);
+    assert_whole(path);
     let conn = Connection::open(path).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
+}
+
+/// Another tenant's conversations: shared texts come, are named once more, and go with a trace that is deleted.
+fn share_and_delete(store: &Store, at: i64) {
+    let now = Timestamp::now().micros() + 50_000;
+    let [kept, gone] = [0, 100].map(|own| marked(1, 7, 1_000 + own + 2 * at.unsigned_abs(), now));
+    put(store, [kept.clone(), gone.clone()]);
+    assert!(store.delete_trace(tenant(1), gone.trace_id, event("trace.delete", Some(tenant(1)))).unwrap());
+    assert_eq!(store.span(tenant(1), gone.span_id).unwrap(), None);
+    assert_eq!(store.span(tenant(1), kept.span_id).unwrap().unwrap().prompt, kept.prompt);
 }
 
 fn assert_sound(store: &Store, spans: &[SpanId], events: u64) {

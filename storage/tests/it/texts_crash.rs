@@ -98,7 +98,7 @@ fn change_and_kill(path: &Path, cycle: u64, after: Duration) -> Vec<Vec<u8>> {
 }
 
 /// Pieces of the bodies that the latest span of a tenant has to itself.
-fn pieces_of(conn: &Connection, span: &SpanRecord) -> Vec<Vec<u8>> {
+pub(crate) fn pieces_of(conn: &Connection, span: &SpanRecord) -> Vec<Vec<u8>> {
     let body = |sql: &str, value: &[u8]| -> Vec<u8> { conn.query_row(sql, [value], |row| row.get(0)).unwrap() };
     let own = body("SELECT body FROM spans WHERE span_id = ?1", span.span_id.as_bytes());
     let text =
