@@ -2,6 +2,7 @@
 //!
 //! Pure: no I/O, no database, no lock. Cheapest check first.
 
+pub mod access;
 pub mod attempts;
 pub mod connection_caller;
 pub mod connection_table;

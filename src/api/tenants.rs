@@ -11,6 +11,7 @@ use super::error::ErrorAnswer;
 use super::keys::{NAME_CHARACTERS_MAX, NAME_PATTERN, usable_name};
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
+use crate::admit::access::Access;
 use crate::identity::Kept;
 
 /// What `POST /api/v1/tenants` takes.
@@ -24,7 +25,8 @@ pub(super) struct Create {
     #[serde(default)]
     #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
     plan: Option<String>,
-    /// Whatever the operator wants to keep with it.
+    /// Whatever the operator wants to keep with it; `access` in it says which models and upstreams the tenant and its keys may
+    /// use: `allowed_models`, `allowed_upstreams`, and the same by a key's id in `keys`.
     #[serde(default)]
     config: Map<String, Value>,
 }
@@ -70,6 +72,7 @@ pub(super) struct Reset<'a> {
 pub(super) async fn create(api: Api, ask: Ask) -> Answer {
     let (caller, body) = (ask.caller()?, ask.json::<Create>()?);
     let plan = body.plan.map(|plan| usable_name("plan", plan)).transpose()?;
+    Access::read(&body.config).map_err(ErrorAnswer::invalid)?;
     let new = NewTenant { id: TenantId::fresh(), name: usable_name("name", body.name)?, plan, config: body.config };
     api.change(move |identities| created(&identities.create_tenant(&caller, new)?)).await
 }
@@ -88,6 +91,7 @@ pub(super) async fn update(api: Api, ask: Ask) -> Answer {
     let (caller, id, body) = (ask.caller()?, ask.id("id")?, ask.json::<Update>()?);
     let name = body.name.map(|name| usable_name("name", name)).transpose()?;
     let plan = body.plan.map(|plan| plan.map(|plan| usable_name("plan", plan)).transpose()).transpose()?;
+    body.config.as_ref().map_or(Ok(None), Access::read).map_err(ErrorAnswer::invalid)?;
     let change = TenantChange { name, plan, config: body.config };
     api.change(move |identities| ok(&identities.update_tenant(&caller, id, change)?.ok_or_else(unknown)?)).await
 }

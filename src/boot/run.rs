@@ -215,6 +215,7 @@ pub fn start_with(
         outside: extensions.outside,
         inference: inference.handle(),
         guard,
+        access: Arc::clone(identities.access()),
         redaction,
         pages: Pages::new(&settings.web, settings.auth.enabled),
         sink: store.sink(),

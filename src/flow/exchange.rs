@@ -11,6 +11,7 @@ use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::vocab::{Operation, Unread};
 
+use crate::admit::access::Allowed;
 use crate::client::body::NoBody;
 use crate::codec::can_decode;
 use crate::enforce;
@@ -31,6 +32,8 @@ pub(super) struct Exchange {
     pub(super) chosen: Chosen,
     /// The upstream it was sent to last.
     pub(super) member: u16,
+    /// What its sender may use; `None` is everything.
+    pub(super) allowed: Option<Box<Allowed>>,
     /// The caller's trace context, to be continued.
     pub(super) trace: Option<TraceContext>,
     /// What happens to it, under which settings, and what is known of its text.
@@ -90,11 +93,16 @@ impl Exchange {
         let due = self.journal.inspection.analysis == Analysis::Due;
         if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
             Needs::Findings
-        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.chosen.waits_for_model {
+        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.needs_model() {
             Needs::Text
         } else {
             Needs::Nothing
         }
+    }
+
+    /// Whether its model decides where it goes, or whether it goes at all.
+    fn needs_model(&self) -> bool {
+        self.chosen.waits_for_model || self.allowed.as_ref().is_some_and(|allowed| allowed.limits_models())
     }
 
     /// Goes on with what `next` makes of it, or ends for the reason in `result`.

@@ -37,6 +37,10 @@ pub(super) struct Inspected {
 }
 
 impl Inspected {
+    pub(super) fn exchange(&self) -> &Exchange {
+        &self.exchange
+    }
+
     pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
         &mut self.exchange
     }

@@ -9,6 +9,7 @@
 //! parse     name it: whose, where to, under which ids
 //! admit_request  loop, declared size, rate
 //! look      inspect: read the body, find what is in it
+//! allow     the models and upstreams its sender may use
 //! decide    what the findings mean for it
 //! caps      token caps, and the estimate reserved against budgets
 //! rewrite_request  the advisory; what the client is told
@@ -30,6 +31,7 @@
 //! The connection it stands on is `client`, its end `settle`, and what all of them work with `process`.
 
 mod admit_request;
+mod allow;
 mod answer_listener;
 mod asking;
 mod attempts;

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use uuid::Uuid;
 use weir_config::Settings;
-use weir_config::vocab::{Operation, SpanId, TenantId, Timestamp, TraceId};
+use weir_config::vocab::{Operation, SpanId, Timestamp, TraceId};
 
 use super::exchange::Exchange;
 use super::steer::{self, Named, path_model};
 use crate::enforce::can_block;
-use crate::exchange::{Moments, Skip, TraceContext};
+use crate::exchange::{Caller, Moments, Proof, Skip, TraceContext};
 use crate::inspect::{self, Sender};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::ops::exchanges::SHOWN_BYTES_MAX;
@@ -29,14 +29,17 @@ impl Parsed {
 
 /// What is known of a request beside its head.
 pub(super) struct Facts {
-    pub(super) tenant_id: TenantId,
+    pub(super) caller: Caller,
     pub(super) start_time: Timestamp,
     pub(super) moments: Moments,
 }
 
 /// Names the exchange: where it goes, whose it is, under which ids.
 pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut head: Box<RequestHead>) -> Parsed {
-    let Facts { tenant_id, start_time, moments } = facts;
+    let Facts { caller, start_time, moments } = facts;
+    let tenant_id = caller.tenant_id;
+    let key = if let Proof::Key(id) = caller.proof { Some(id) } else { None };
+    let allowed = core.process.parts.access.of(tenant_id, key).map(Box::new);
     let chosen = steer::at_first(&settings.fleet, &mut head);
     let Named { route, priced_as } = steer::named(settings, &head, &chosen);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
@@ -73,7 +76,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }
-    Parsed(Box::new(Exchange { head, route, chosen, member: 0, trace, journal }))
+    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, trace, journal }))
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use weir_config::vocab::{Role, Timestamp};
 
 use super::admit_request::admit;
+use super::allow::allow;
 use super::authenticate::{self, Approach};
 use super::caps::hold_to_caps;
 use super::decide::enforce;
@@ -20,7 +21,7 @@ use super::steer::route;
 use crate::admit::Denied;
 use crate::admit::web::Path;
 use crate::client::session::{Next, OwnAnswer, Session};
-use crate::exchange::{ALLOW, Moments, Refusal};
+use crate::exchange::{ALLOW, Caller, Moments, Proof, Refusal};
 use crate::wire::RequestHead;
 
 /// Serves one proxied request.
@@ -38,17 +39,17 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
             return authenticate::refuse_stranger(session, &head, &route, &refusal, moments).await;
         }
     };
-    let (tenant_id, denied) = match authenticate::caller(session, &presented, Role::Operator, start_time, tries) {
-        Ok(caller) => (caller.tenant_id, None),
+    let (caller, denied) = match authenticate::caller(session, &presented, Role::Operator, start_time, tries) {
+        Ok(caller) => (caller, None),
         Err(denied) => match denied.tenant() {
-            Some(tenant_id) => (tenant_id, Some(denied)),
+            Some(tenant_id) => (Caller { tenant_id, role: Role::Viewer, proof: Proof::Open }, Some(denied)),
             None => {
                 let route = route(&settings.upstream.host, &head);
                 return authenticate::refuse_stranger(session, &head, &route, &denied.into(), moments).await;
             }
         },
     };
-    let (body, facts) = (head.body, Facts { tenant_id, start_time, moments });
+    let (body, facts) = (head.body, Facts { caller, start_time, moments });
     let parsed = parse(&core, &settings, facts, head);
     session.begin_body(body);
     let _serving = session.connection_caller.serve();
@@ -70,6 +71,7 @@ async fn run(session: &mut Session, parsed: Parsed, denied: Option<Denied>) -> R
         return Ok(answer_options(session, admitted.into_exchange()).await);
     }
     let inspected = inspect(session, admitted).await?;
+    let inspected = allow(inspected)?;
     let inspected = outside::hear(&core, inspected).await;
     let enforced = enforce(inspected)?;
     let affordable = hold_to_caps(&core, enforced)?;

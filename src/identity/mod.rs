@@ -25,6 +25,7 @@ use weir_storage::{NotWritten, ReadError, Registry};
 
 use self::pending::{Denial, Pending};
 use self::token::{KEY_BYTES, TokenKey, with_prefix};
+use crate::admit::access::{Access, AccessTable};
 use crate::admit::directory::{Digest, Directory, Holder, Named, Whom};
 use crate::exchange::{Caller, OPEN_ACTOR, Proof};
 use crate::redaction::KEY_PREFIX;
@@ -39,6 +40,10 @@ const LISTED_MAX: usize = 20;
 pub struct Identities {
     store: Arc<dyn Registry>,
     directory: Arc<Directory>,
+    /// Which models and upstreams tenants and keys may use.
+    access: Arc<AccessTable>,
+    /// One change of a tenant at a time, so that what is in force is what was stored last.
+    updating: Mutex<()>,
     /// Where the token key is kept; `None` keeps it in memory.
     key_file: Option<PathBuf>,
     token_key: OnceLock<TokenKey>,
@@ -142,9 +147,11 @@ impl Identities {
             // The cell is fresh.
             drop(cell.set(key));
         }
-        Ok(Self {
+        let loaded = Self {
             store,
             directory: Arc::new(directory),
+            access: Arc::default(),
+            updating: Mutex::new(()),
             key_file,
             token_key: cell,
             making: Mutex::new(()),
@@ -152,7 +159,9 @@ impl Identities {
             pending: Pending::default(),
             written_s: AtomicU32::new(0),
             forget: Box::new(|_| {}),
-        })
+        };
+        loaded.load_access()?;
+        Ok(loaded)
     }
 
     /// The same; `forget` is called with every tenant that has been deleted.
@@ -167,6 +176,11 @@ impl Identities {
         &self.directory
     }
 
+    /// Which models and upstreams requests are held to.
+    pub fn access(&self) -> &Arc<AccessTable> {
+        &self.access
+    }
+
     // --- tenants ---
 
     /// Puts a tenant in.
@@ -177,7 +191,9 @@ impl Identities {
         let event = event(by, "tenant.create", Some(new.id), new.id, [("name", new.name.clone())]);
         let _shared = self.changing.read();
         self.still_let_in(by)?;
-        Ok(self.store.create_tenant(new, event)?)
+        let created = self.store.create_tenant(new, event)?;
+        self.take_over_access(&created);
+        Ok(created)
     }
 
     /// Tenants, newest first.
@@ -210,12 +226,42 @@ impl Identities {
         change: TenantChange,
     ) -> Result<Option<TenantRecord>, IdentityError> {
         let event = event(by, "tenant.update", Some(id), id, []);
+        let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
         self.still_let_in(by)?;
         if self.pending.holds(Denial::Tenant(id)) {
             return Ok(None);
         }
-        Ok(self.store.update_tenant(id, change, event)?)
+        let updated = self.store.update_tenant(id, change, event)?;
+        updated.iter().for_each(|tenant| self.take_over_access(tenant));
+        Ok(updated)
+    }
+
+    /// Holds requests to what a tenant's record says. What was stored before `access` had a meaning is not obeyed by halves.
+    fn take_over_access(&self, tenant: &TenantRecord) {
+        match Access::read(&tenant.config) {
+            Ok(access) => self.access.set(tenant.id, access),
+            Err(error) => {
+                tracing::warn!(tenant = %tenant.id, error, "what this tenant may use cannot be read; it may use everything")
+            }
+        }
+    }
+
+    /// Reads what every tenant may use, for the start.
+    fn load_access(&self) -> Result<(), IdentityError> {
+        let mut page = Page { limit: 1_000, ..Page::default() };
+        loop {
+            let tenants = self.store.list_tenants(page)?;
+            tenants
+                .data
+                .iter()
+                .filter(|tenant| tenant.config.contains_key("access"))
+                .for_each(|tenant| self.take_over_access(tenant));
+            page.offset += tenants.data.len() as u64;
+            if tenants.data.is_empty() || page.offset >= tenants.total {
+                return Ok(());
+            }
+        }
     }
 
     /// Deletes a tenant with everything it has; `None` when there is none of this id. Its credentials let nobody in from the
@@ -231,6 +277,7 @@ impl Identities {
         let is_there = || was_in || matches!(self.store.tenant(id), Ok(Some(_)));
         let kept = self.persist(Denial::Tenant(id), event(by, "tenant.delete", Some(id), id, []), was_in, is_there)?;
         if kept.is_some() {
+            self.access.set(id, None);
             (self.forget)(id);
         }
         Ok(kept)

@@ -114,7 +114,7 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
     }
     let text = String::from_utf8_lossy(content);
     match name.as_ref() {
-        "model" if is_token(text.trim()) => gather.view.model = Some(model_name(text.trim())),
+        "model" if is_token(text.trim()) => gather.model(model_name(text.trim()), true),
         "stream" => gather.view.stream = text.trim().parse().ok().or(gather.view.stream),
         _ => gather.part(About::USER, location, source(&text, body, content)),
     }
@@ -139,7 +139,7 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
         };
         let (name, value) = (percent_decoded(name), percent_decoded(value));
         if name == "model" && is_token(value.trim()) {
-            gather.view.model = Some(model_name(value.trim()));
+            gather.model(model_name(value.trim()), true);
             continue;
         }
         let location = || {

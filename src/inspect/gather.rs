@@ -71,6 +71,7 @@ impl Gather {
     pub(super) fn new(text_max: usize, expected: usize) -> Self {
         let view = RequestView {
             model: None,
+            models_differ: false,
             session_id: None,
             stream: None,
             max_tokens: None,
@@ -88,6 +89,15 @@ impl Gather {
             labels: Labels::default(),
         };
         Self { view, text_max }
+    }
+
+    /// Takes a model's name; a key at an unusual spelling yields to one at the usual.
+    pub(super) fn model(&mut self, name: String, exact: bool) {
+        let view = &mut self.view;
+        view.models_differ |= view.model.as_ref().is_some_and(|former| *former != name);
+        if exact || view.model.is_none() {
+            view.model = Some(name);
+        }
     }
 
     /// Number of parts so far.

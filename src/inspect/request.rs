@@ -18,6 +18,8 @@ use crate::json::FaultKind;
 pub struct RequestView {
     /// The model named at the top level, at most 256 bytes of it; of several, the last.
     pub model: Option<String>,
+    /// Whether it names several that are not the same.
+    pub models_differ: bool,
     /// The session the body names.
     pub session_id: Option<String>,
     /// Whether a stream is asked for; `None` when the body does not say. See [`RequestView::streams`].

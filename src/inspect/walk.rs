@@ -287,8 +287,9 @@ impl<'a> Walk<'a, '_> {
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
         match key {
-            Key::Model if top.shape == Shape::Root && (top.exact || self.gather.view.model.is_none()) => {
-                self.gather.view.model = Some(model_name(&text.decode()));
+            Key::Model if top.shape == Shape::Root => {
+                let (exact, name) = (top.exact, model_name(&text.decode()));
+                self.gather.model(name, exact);
             }
             Key::Role if top.shape == Shape::Turn => top.role.add(role_kind(&text.decode())),
             Key::Type => {

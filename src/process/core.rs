@@ -19,6 +19,7 @@ use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
 use crate::admit::Guard;
+use crate::admit::access::AccessTable;
 use crate::admit::attempts::Attempts;
 use crate::admit::connection_table::ConnectionTable;
 use crate::admit::connections::{ClientKey, Connections};
@@ -63,6 +64,8 @@ pub struct ProcessParts {
     pub breakers: Arc<Breakers>,
     /// Authenticates callers.
     pub guard: Arc<Guard>,
+    /// Which models and upstreams they may use.
+    pub access: Arc<AccessTable>,
     /// Keeps the gateway's credentials out of what goes on.
     pub redaction: Arc<Redaction>,
     /// Which web pages may ask.

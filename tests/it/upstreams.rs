@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use crate::support::{
-    Answer, Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, on_both_drivers,
+    AUTH, Answer, Call, ClosedPort, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually,
+    on_both_drivers,
 };
 
 /// An answer that says who gives it.
@@ -214,6 +215,74 @@ on_both_drivers! {
             assert!(head.contains(&format!("\r\n{field}: {}\r\n", World::key(&by))), "{head}");
         }
         world.assert_no_key_has_strayed();
+    }
+}
+
+// === who may use what ===
+
+on_both_drivers! {
+    fn a_tenant_and_its_keys_use_what_they_may_and_changes_hold_at_once(driver) {
+        let world = World::new();
+        let gateway = world.setup(driver).with(AUTH).start();
+        let tenant = gateway.tenant("acme");
+        let ((_, free), (limited_id, limited)) = (gateway.key(&tenant, "operator"), gateway.key(&tenant, "operator"));
+        let grant = |access: serde_json::Value| {
+            gateway.admin(Call::put(&format!("/api/v1/tenants/{tenant}"), &json!({"config": {"access": access}}))).status
+        };
+        let ask = |key: &str, path: &str, body: &str| call(gateway.addr, Call::post(path, body).key(key).bytes());
+        let keys = json!({ limited_id.as_str(): {"allowed_models": ["gpt-4o-mini"], "allowed_upstreams": ["openai"]} });
+        assert_eq!(grant(json!({"allowed_models": ["gpt-*", "qwen*"], "keys": keys})), 200);
+        let (mini, large, claude) = (r#"{"model":"gpt-4o-mini"}"#, r#"{"model":"gpt-4o"}"#, r#"{"model":"claude-opus-4"}"#);
+        let chat = "/v1/chat/completions";
+        for (key, path, body, by) in [
+            (&free, chat, large, "openai"),
+            (&free, chat, r#"{"model":"qwen3"}"#, "local"),
+            (&free, "/v1/messages", claude, "403"),
+            (&free, "/upstream/spare/v1/chat/completions", large, "spare"),
+            (&limited, chat, mini, "openai"),
+            (&limited, chat, large, "403"),
+            (&limited, "/upstream/spare/v1/chat/completions", mini, "403"),
+            // Another model, or none, in a spelling that some provider might read.
+            (&limited, chat, r#"{"model":"gpt-4o","model":"gpt-4o-mini"}"#, "403"),
+            (&limited, chat, r#"{"Model":"gpt-4o","model":"gpt-4o-mini"}"#, "403"),
+            (&limited, chat, r#"{"messages":[]}"#, "403"),
+            (&limited, chat, "not JSON", "403"),
+            (&limited, "/upstream/openai/v1beta/models/gpt-4o:generateContent", mini, "403"),
+        ] {
+            assert_eq!(served_by(&ask(key, path, body)), by, "{path} {body}");
+        }
+        let refused = ask(&limited, chat, large).json();
+        assert_eq!(refused["error"]["type"], "model_not_allowed");
+        assert_eq!(refused["error"]["allowed"], json!(["[gpt-*, qwen*]", "[gpt-4o-mini]"]));
+        let refused = ask(&limited, "/upstream/spare/v1/chat/completions", mini).json();
+        assert_eq!(refused["error"]["type"], "upstream_not_allowed");
+        // A list of models asks for none.
+        assert_eq!(served_by(&call(gateway.addr, Call::get("/v1/models").key(&limited).bytes())), "openai");
+
+        // In force when the change is answered, on every core.
+        for round in 0..20 {
+            assert_eq!(grant(json!({"allowed_models": ["none"]})), 200);
+            assert_eq!(served_by(&ask(&free, chat, large)), "403", "round {round}");
+            assert_eq!(grant(serde_json::Value::Null), 200);
+            assert_eq!(served_by(&ask(&free, chat, large)), "openai", "round {round}");
+        }
+        assert_eq!(grant(json!({"allowed_model": []})), 400);
+        for provider in ["anthropic", "gemini"] {
+            assert_eq!(world.providers[provider].requests().len(), 0);
+        }
+        world.assert_no_key_has_strayed();
+    }
+
+    fn what_may_be_used_outlives_a_restart(driver) {
+        let world = World::new();
+        let mut gateway = world.setup(driver).with(AUTH).start();
+        let tenant = gateway.tenant("acme");
+        let (_, key) = gateway.key(&tenant, "operator");
+        let access = json!({"config": {"access": {"allowed_upstreams": ["spare"]}}});
+        assert_eq!(gateway.admin(Call::put(&format!("/api/v1/tenants/{tenant}"), &access)).status, 200);
+        gateway.restart();
+        let ask = |path: &str| served_by(&call(gateway.addr, Call::post(path, "{}").key(&key).bytes()));
+        assert_eq!([ask("/v1/chat/completions"), ask("/upstream/spare/v1/chat/completions")], ["403", "spare"]);
     }
 }
 
