@@ -28,7 +28,9 @@ impl Roster {
         if count == all.len() || count * 100 < all.len() * self.health.panic_percent as usize {
             return all;
         }
-        let tries = all.iter().copied().find(|at| self.member(*at).health.may_try(now_ms, &self.health));
+        // One that stands behind a healthy one would not be tried by this call.
+        let mut before = all.iter().copied().take_while(|at| !healthy(at));
+        let tries = before.find(|at| self.member(*at).health.may_try(now_ms, &self.health));
         let is_first = |at: &u16| healthy(at) || tries == Some(*at);
         let (first, last): (Tried, Tried) = all.iter().copied().partition(is_first);
         first.into_iter().chain(last).collect()

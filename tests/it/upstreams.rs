@@ -136,7 +136,11 @@ on_both_drivers! {
                         let meant = expected(by_address, by_header, by_route, by_path);
                         let answer = call(gateway.addr, ask.bytes());
                         assert_eq!(served_by(&answer), meant, "{address} {header} {model} {path}");
-                        sent += usize::from(meant != "404");
+                        if meant != "404" {
+                            sent += 1;
+                            let last = world.providers[meant.as_str()].requests().pop().unwrap();
+                            assert!(last.raw_head().starts_with(format!("POST {path} HTTP/1.1\r\n").as_bytes()), "{path}");
+                        }
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use weir_config::Loaded;
-use weir_config::settings::{Scheme, Settings, StorageProfile};
+use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
 use weir_storage::Store;
 
 use super::Diagnosis;
@@ -21,7 +21,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     let settings = &loaded.settings;
     let mut found = vec![database(settings)];
     found.extend(file_system(settings));
-    found.extend(ca_file(settings));
+    found.extend(ca_files(settings));
     found.extend(tls_files(settings));
     found.extend(pricing_file(settings));
     found.extend(token_key(settings));
@@ -138,19 +138,26 @@ fn judge_file_system(kind: &str, options: &str, folder: &Path) -> Diagnosis {
     }
 }
 
-fn ca_file(settings: &Settings) -> Option<Diagnosis> {
-    let path = settings.upstream_ca_file.as_deref()?;
+fn ca_files(settings: &Settings) -> Vec<Diagnosis> {
+    let own = settings.upstream_ca_file.as_deref();
+    let own = own.map(|path| ca_file("upstream_ca_file", path, ("upstream_url", settings.upstream.scheme)));
+    let of_member = |member: &NamedUpstream| {
+        let (setting, url) = (format!("upstreams.{}.ca_file", member.name), format!("upstreams.{}.url", member.name));
+        Some(ca_file(&setting, member.ca_file.as_deref()?, (&url, member.endpoint.scheme)))
+    };
+    own.into_iter().chain(settings.upstreams.members.iter().filter_map(of_member)).collect()
+}
+
+fn ca_file(setting: &str, path: &Path, (url, scheme): (&str, Scheme)) -> Diagnosis {
     let shown = path.display();
-    Some(match certificates(path) {
-        Ok(0) => Diagnosis::fail("ca file", format!("upstream_ca_file `{shown}`: holds no PEM certificate")),
-        Ok(count) if settings.upstream.scheme == Scheme::Http => {
-            Diagnosis::warn("ca file", format!("{shown}: {count} certificates, unused: upstream_url is plain http"))
+    match certificates(path) {
+        Ok(0) => Diagnosis::fail("ca file", format!("{setting} `{shown}`: holds no PEM certificate")),
+        Ok(count) if scheme == Scheme::Http => {
+            Diagnosis::warn("ca file", format!("{shown}: {count} certificates, unused: {url} is plain http"))
         }
         Ok(count) => Diagnosis::ok("ca file", format!("{shown}: {count} certificates")),
-        Err(error) => {
-            Diagnosis::fail("ca file", format!("upstream_ca_file `{shown}`: {error}; name a readable PEM file"))
-        }
-    })
+        Err(error) => Diagnosis::fail("ca file", format!("{setting} `{shown}`: {error}; name a readable PEM file")),
+    }
 }
 
 /// The listener's own pair.
