@@ -19,6 +19,7 @@ pub mod exchange;
 pub mod feed;
 pub mod flow;
 pub mod forward;
+pub mod golden;
 pub mod identity;
 pub mod inspect;
 pub mod json;

@@ -46,6 +46,7 @@ const FLOORS: &[&str] = &[
     // The way of a request.
     "process",
     "settle",
+    "golden",
     "client",
     "flow",
     // The other side of the API, and what puts all together.

@@ -49,6 +49,8 @@ pub struct Settings {
     pub llm_advisory_injection_enabled: bool,
     /// `llm_advisory_min_severity`: the least severity the advisory speaks for.
     pub llm_advisory_min_severity: Severity,
+    /// `SERVICE_GOLDEN_SET_PATH`: folder of the golden set.
+    pub golden_set_path: Option<PathBuf>,
     /// Sizes and times.
     pub limits: Limits,
     /// `storage.*`.
@@ -347,6 +349,8 @@ pub struct Server {
     pub max_body_memory_bytes: Option<u64>,
     /// `server.timing_header`: add `Server-Timing: weir;dur=<ms>` to proxied answers.
     pub timing_header: bool,
+    /// `server.debug_endpoints`: serve `/debug/judge/`, without a key.
+    pub debug_endpoints: bool,
     /// `server.metrics_addr`: second listener for `/metrics` alone.
     pub metrics_addr: Option<SocketAddr>,
 }
@@ -401,6 +405,7 @@ impl Default for Settings {
             enable_streaming: true,
             llm_advisory_injection_enabled: true,
             llm_advisory_min_severity: Severity::Medium,
+            golden_set_path: None,
             limits: Limits::default(),
             storage: Storage {
                 profile: StorageProfile::Lite,
@@ -457,6 +462,7 @@ impl Default for Settings {
                 max_client_connections_per_address: None,
                 max_body_memory_bytes: None,
                 timing_header: false,
+                debug_endpoints: false,
                 metrics_addr: None,
             },
             web: Web::default(),

@@ -92,6 +92,11 @@ impl ErrorAnswer {
         Self { retry_after_s: Some(5), ..refusal }
     }
 
+    /// 503: what the answer is made from is not set, or not as it has to be.
+    pub fn unset(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "golden_set_unavailable", message)
+    }
+
     /// 503: the query ran into the store's time limit.
     pub fn storage_timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "storage_timeout", message)

@@ -17,6 +17,7 @@ mod ask;
 mod audit;
 mod config;
 mod costs;
+mod debug;
 mod error;
 mod keys;
 mod lane;

@@ -55,6 +55,8 @@ pub(super) struct Route {
     pub(super) ends_credentials: bool,
     /// Scrapers ask for it as often as they like.
     pub(super) is_for_scrapers: bool,
+    /// It is there only while `server.debug_endpoints` is true.
+    pub(super) is_debug: bool,
 }
 
 impl Route {
@@ -79,6 +81,7 @@ impl Route {
             is_documented: true,
             ends_credentials: false,
             is_for_scrapers: false,
+            is_debug: false,
         }
     }
 
@@ -168,6 +171,12 @@ impl Route {
     pub(super) fn ends_credentials(mut self) -> Self {
         self.ends_credentials = true;
         self
+    }
+
+    /// It is there only while `server.debug_endpoints` is true.
+    pub(super) fn debug(mut self) -> Self {
+        self.is_debug = true;
+        self.refuses(404, "`server.debug_endpoints` is false")
     }
 
     /// It is for scrapers, and never limited.

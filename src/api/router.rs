@@ -24,7 +24,8 @@ use crate::exchange::Caller;
 /// The router over every route of the table.
 pub fn router(api: Api) -> Router {
     let mut by_path: BTreeMap<&str, Vec<Route>> = BTreeMap::new();
-    for route in routes::table() {
+    let debug = api.live.snapshot().load().server.debug_endpoints;
+    for route in routes::table().into_iter().filter(|route| debug || !route.is_debug) {
         by_path.entry(route.path).or_default().push(route);
     }
     let mut router = Router::new();

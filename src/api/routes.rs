@@ -18,15 +18,16 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, audit, config, costs, keys, openapi, operations, query, reports, series, sessions, spans, stats, swagger,
-    tenants, traces,
+    actions, audit, config, costs, debug as debugging, keys, openapi, operations, query, reports, series, sessions,
+    spans, stats, swagger, tenants, traces,
 };
 use crate::control::Word;
+use crate::golden;
 use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), documentation(), records(), agents(), compliance(), money(), config(), identities()]
+    [operational(), documentation(), records(), agents(), compliance(), money(), config(), identities(), debug()]
         .into_iter()
         .flatten()
         .collect()
@@ -53,6 +54,17 @@ fn operational() -> Vec<Route> {
             .says("Operations", "metrics", "Prometheus text 0.0.4")
             .any_query()
             .content(200, "The exposition", Some((crate::meter::CONTENT_TYPE, operations::text_schema))),
+    ]
+}
+
+fn debug() -> Vec<Route> {
+    vec![
+        Route::get("/debug/judge/golden_set/replay", OPEN, debugging::replay)
+            .says("Debug", "replay_golden_set", "Looks at the golden set and says where it disagrees")
+            .any_query()
+            .answers::<golden::Report>(200, "What came of it")
+            .refuses(503, "SERVICE_GOLDEN_SET_PATH is not set, or a file below it is no fixture")
+            .debug(),
     ]
 }
 

@@ -23,6 +23,7 @@ use super::costs::Costs;
 use super::error::ErrorAnswer;
 use super::lane::Lane;
 use super::reading::Reading;
+use crate::golden::GoldenSet;
 use crate::identity::{Identities, IdentityError, Kept};
 use crate::meter::Registry;
 use crate::ops::health::Health;
@@ -81,6 +82,8 @@ pub struct Api {
     pub(super) costs: Option<Arc<Costs>>,
     /// The tenant that asks; the default tenant where there is no caller.
     asker: TenantId,
+    /// `None` where SERVICE_GOLDEN_SET_PATH is not set.
+    pub(super) golden: Option<Arc<GoldenSet>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
     /// For whatever takes a credential away.
@@ -106,6 +109,7 @@ impl Api {
             registry,
             costs: None,
             asker: TenantId::DEFAULT,
+            golden: None,
             readers: lane((READERS_MAX, READS_MAX)),
             writers: lane((WRITERS_MAX, WRITES_MAX)),
             endings: lane(ENDINGS_MAX),
@@ -127,6 +131,13 @@ impl Api {
     #[must_use]
     pub fn with_costs(mut self, costs: Costs) -> Self {
         self.costs = Some(Arc::new(costs));
+        self
+    }
+
+    /// The same with a golden set to replay.
+    #[must_use]
+    pub fn with_golden(mut self, golden: Option<Arc<GoldenSet>>) -> Self {
+        self.golden = golden;
         self
     }
 

@@ -15,6 +15,7 @@ use super::keep;
 use crate::api::{self, Api, Costs, Roles};
 use crate::control::Calls;
 use crate::forward::Peer;
+use crate::golden::GoldenSet;
 use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::money::Spend;
@@ -53,6 +54,7 @@ pub(super) struct Control {
     pub(super) fleet: Arc<Fleet>,
     pub(super) spend: Arc<Spend>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
+    pub(super) golden: Option<Arc<GoldenSet>>,
     pub(super) calls: Calls,
     pub(super) probing: HealthCheck,
 }
@@ -131,6 +133,7 @@ impl Control {
             fleet,
             spend,
             settings,
+            golden,
             calls,
             probing,
             ..
@@ -138,7 +141,7 @@ impl Control {
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend) };
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
-        let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
+        let api = api.with_costs(costs).reading_on(readers).with_builder(reports).with_golden(golden);
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_redaction(redaction));
         let reported = Arc::clone(&identities);
         health.watch_denials(move || reported.unwritten());

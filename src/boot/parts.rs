@@ -22,11 +22,13 @@ use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
 use crate::feed::{self, Feed, Inlet};
+use crate::golden::{GoldenGauges, GoldenSet};
 use crate::meter::{QueueGauge, Registry};
 use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::exchanges::ExchangeLog;
+use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
 use crate::outbound::Client;
@@ -103,6 +105,27 @@ pub(super) fn start_metrics(
     let scraping = metrics::start(runtime, listener, registry, pages, Arc::clone(hand_over)).map_err(fail)?;
     tracing::info!(metrics = %addr, "metrics are served without a key");
     Ok(scraping)
+}
+
+/// The golden set to replay, where there is one. Says so where everybody may ask for it.
+pub(super) fn golden_set(
+    live: &LiveSettings,
+    analyser: &Arc<Analyser>,
+    inference: &InferencePool,
+    registry: &Registry,
+) -> Option<Arc<GoldenSet>> {
+    let settings = live.snapshot().load_full();
+    if settings.server.debug_endpoints && !settings.listen_addr.ip().is_loopback() {
+        tracing::warn!(
+            listen = %settings.listen_addr,
+            "`server.debug_endpoints` is true on an address that others reach: whoever does needs no key for /debug/judge/; \
+             switch it off in production"
+        );
+    }
+    let root = settings.golden_set_path.clone()?;
+    let golden = GoldenSet::new(root, Arc::clone(analyser), inference.handle(), Arc::clone(live.snapshot()));
+    registry.add_source(Box::new(GoldenGauges(Arc::clone(&golden))));
+    Some(golden)
 }
 
 pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {

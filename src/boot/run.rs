@@ -24,8 +24,8 @@ use super::keep;
 use super::listeners::ListenSockets;
 use super::network::Consumers;
 use super::parts::{
-    CorePlacement, allow_descriptors, make_feed, open_store, start_access_log, start_cores, start_inference,
-    start_metrics, token_key_file, warn_when_nobody_can_administer,
+    CorePlacement, allow_descriptors, golden_set, make_feed, open_store, start_access_log, start_cores,
+    start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -196,6 +196,7 @@ pub fn start_with(
         fleet: Arc::clone(&fleet),
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
+        golden: golden_set(&live, &analyser, &inference, &registry),
         calls,
         probing: settings.health_check.clone(),
     })

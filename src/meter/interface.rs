@@ -59,18 +59,9 @@ pub const INTERFACE: [(Family, Kind); 31] = [
         family("service_judge_shadow_would_block_total", "Blocks the judge would have made outside shadow mode."),
         Counter,
     ),
-    (
-        family("service_judge_golden_set_alignment", "Share of a category's threats flagged in the last replay."),
-        Gauge(false),
-    ),
-    (
-        family("service_judge_golden_set_false_positive_rate", "Share of a category's harmless texts flagged."),
-        Gauge(false),
-    ),
-    (
-        family("service_judge_golden_set_last_replay_timestamp_seconds", "When the golden set was last replayed."),
-        Gauge(false),
-    ),
+    (names::GOLDEN_ALIGNMENT, Gauge(false)),
+    (names::GOLDEN_FALSE_POSITIVES, Gauge(false)),
+    (names::GOLDEN_REPLAYED, Gauge(false)),
     (family("service_action_executions_total", "Actions the router executed."), Counter),
     (names::BUILD_INFO, Gauge(false)),
 ];

@@ -16,6 +16,15 @@ const fn family(name: &'static str, help: &'static str) -> Family {
     Family { name, help }
 }
 
+/// Gauge; `category`.
+pub const GOLDEN_ALIGNMENT: Family =
+    family("service_judge_golden_set_alignment", "Share of a category's threats flagged in the last replay.");
+/// Gauge; `category`.
+pub const GOLDEN_FALSE_POSITIVES: Family =
+    family("service_judge_golden_set_false_positive_rate", "Share of a category's harmless texts flagged.");
+/// Gauge.
+pub const GOLDEN_REPLAYED: Family =
+    family("service_judge_golden_set_last_replay_timestamp_seconds", "When the golden set was last replayed.");
 /// Counter; `provider`, `model`, `status_code`.
 pub const REQUESTS: Family = family("service_requests_total", "Proxied requests by the status sent to the client.");
 /// Histogram; `provider`, `model`.

@@ -36,6 +36,7 @@ mod failures;
 mod feed;
 mod flags;
 mod framing;
+mod golden;
 mod guests;
 mod identity;
 mod inspection;

@@ -29,6 +29,8 @@ const ROWS: &[Row] = &[
     ("GET", "/livez", "", Nothing, 200),
     ("GET", "/readyz", "", Nothing, 200),
     ("GET", "/api-doc/openapi.json", "", Nothing, 200),
+    // Not there unless it is switched on; then for everybody, too (`golden::*`).
+    ("GET", "/debug/judge/golden_set/replay", "", Nothing, 404),
     ("GET", "/metrics", "", Admin, 200),
     ("GET", "/api/v1/traces", "", Viewer, 200),
     ("GET", "/api/v1/sessions", "", Viewer, 200),

@@ -16,7 +16,13 @@ fn examples() -> String {
 
 fn tested(profile: &str) {
     let provider = provider();
-    let setup = Setup::new(Driver::Auto).upstream(provider.url()).unlimited();
+    let golden = tempfile::tempdir().unwrap();
+    let fixture =
+        json!({"id": "hello", "category": "benign", "is_threat": false, "text": "Hello", "rationale": "A greeting."});
+    std::fs::create_dir(golden.path().join("benign")).unwrap();
+    std::fs::write(golden.path().join("benign/hello.json"), fixture.to_string()).unwrap();
+    let setup = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().server("debug_endpoints: true");
+    let setup = setup.env("SERVICE_GOLDEN_SET_PATH", golden.path().to_str().unwrap());
     let setup = if profile == "memory" { setup.storage("{profile: memory}") } else { setup };
     let gateway = setup.start();
     let answer =

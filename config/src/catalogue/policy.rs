@@ -236,7 +236,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Add Server-Timing: weir;dur=<ms> to proxied answers.",
         set!(server.timing_header, flag),
     ),
-    Setting::not_built("server.debug_endpoints", Kind::Bool, Literal::Bool(false), "the debug interface"),
+    Setting::built(
+        "server.debug_endpoints",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Serve /debug/judge/, to everybody and without a key: never in production.",
+        set!(server.debug_endpoints, flag),
+    ),
     Setting::built(
         "server.metrics_addr",
         Kind::ListenAddr,

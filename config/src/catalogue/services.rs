@@ -134,8 +134,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("environment.SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY", Kind::Name, Literal::Null, JUDGE)
         .env("SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY")
         .secret(),
-    Setting::not_built("environment.SERVICE_GOLDEN_SET_PATH", Kind::File, Literal::Null, "the golden-set replay")
-        .env("SERVICE_GOLDEN_SET_PATH"),
+    Setting::built(
+        "environment.SERVICE_GOLDEN_SET_PATH",
+        Kind::File,
+        Literal::Null,
+        "Folder of the golden set that /debug/judge/golden_set/replay looks at; one ships in config/golden_set.",
+        set!(golden_set_path, optional_path),
+    )
+    .env("SERVICE_GOLDEN_SET_PATH"),
     // --- action_router ---
     Setting::not_built("action_router.enabled", Kind::Bool, OFF, ROUTER),
     Setting::not_built("action_router.default_actions", Kind::TextList, Literal::Texts(&["log"]), ROUTER),

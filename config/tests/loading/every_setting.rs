@@ -199,6 +199,7 @@ fn samples() -> Vec<Sample> {
         sample("server.core_threads", "15", |s| s.server.core_threads = 15),
         sample("server.io_driver", "epoll", |s| s.server.io_driver = IoDriver::Epoll),
         sample("server.timing_header", "true", |s| s.server.timing_header = true),
+        sample("server.debug_endpoints", "true", |s| s.server.debug_endpoints = true),
         sample("server.metrics_addr", "'127.0.0.1:9100'", |s| {
             s.server.metrics_addr = Some(SocketAddr::from(([127, 0, 0, 1], 9100)));
         }),
