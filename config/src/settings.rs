@@ -197,6 +197,8 @@ pub struct SecurityAnalysis {
     pub jailbreak_enabled: bool,
     /// `max_analysis_text_bytes`.
     pub max_analysis_text_bytes: usize,
+    /// `rules_dir`: rules of the operator's own.
+    pub rules_dir: Option<PathBuf>,
 }
 
 /// `enforcement.*`.
@@ -423,6 +425,7 @@ impl Default for Settings {
                 operating_point: OperatingPoint::Balanced,
                 jailbreak_enabled: true,
                 max_analysis_text_bytes: 1_048_576,
+                rules_dir: None,
             },
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,

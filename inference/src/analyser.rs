@@ -22,6 +22,7 @@ use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};
 use crate::later::Later;
 use crate::learned::Learned;
+use crate::operator::{OperatorRules, OperatorScratch};
 use crate::part::{HITS_MAX, Hit, Part, Ran};
 use crate::plan::{Call, Plan, PlanSettings};
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
@@ -34,6 +35,8 @@ pub struct Analyser {
     pub(crate) kit: Arc<Kit>,
     pub(crate) detectors: Vec<Arc<dyn Detector>>,
     pub(crate) clean: Clean,
+    /// Those of the operator: which findings they allow.
+    operator: Option<Arc<OperatorRules>>,
 }
 
 /// Memory one thread works in; grows to the largest text it has seen.
@@ -47,6 +50,7 @@ pub struct Scratch {
     pub(crate) plain: Vec<Vec<u8>>,
     hidden: Vec<(usize, usize)>,
     pub(crate) runs: Vec<Run>,
+    operator: OperatorScratch,
     shares: Shares,
     count: Arc<CachePadded<Count>>,
 }
@@ -85,7 +89,10 @@ impl Analyser {
     }
 
     fn of(kit: Arc<Kit>, others: impl Iterator<Item = Arc<dyn Detector>>) -> Result<Self, LoadError> {
-        let detectors: Vec<_> = kit.detectors().into_iter().chain(others).collect();
+        Self::made_of(Arc::clone(&kit), kit.detectors().into_iter().chain(others).collect())
+    }
+
+    fn made_of(kit: Arc<Kit>, detectors: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
         if detectors.len() > DETECTORS_MAX {
             return Err(LoadError::TooManyDetectors(detectors.len()));
         }
@@ -94,7 +101,17 @@ impl Analyser {
                 return Err(LoadError::DetectorTwice(detector.name()));
             }
         }
-        Ok(Self { kit, detectors, clean: Clean::new() })
+        Ok(Self { kit, detectors, clean: Clean::new(), operator: None })
+    }
+
+    /// The same with an operator's rules.
+    ///
+    /// # Errors
+    /// As [`Self::with`].
+    pub fn with_operator(mut self, operator: Arc<OperatorRules>) -> Result<Self, LoadError> {
+        let detector: Arc<dyn Detector> = Arc::clone(&operator) as _;
+        self.detectors.push(detector);
+        Ok(Self { operator: Some(operator), ..Self::made_of(self.kit, self.detectors)? })
     }
 
     /// The same, but every text is looked at, however often it comes: for measurements.
@@ -171,7 +188,11 @@ impl Analyser {
             ran.verify_cap_reached |= outcome.cap_reached;
             let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
+            let before = out.len();
             self.report(scratch, index, part, out);
+            if let Some(operator) = &self.operator {
+                operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
+            }
             if !later.is_empty() {
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
                 rest.add(index, part, std::mem::take(&mut scratch.hidden), clean);
@@ -191,7 +212,7 @@ impl Analyser {
         now: DetectorSet,
         watch: &mut Stopwatch,
     ) -> Outcome {
-        let Scratch { folded, memory, inner, candidates, said, plain, runs, .. } = scratch;
+        let Scratch { folded, memory, inner, candidates, said, plain, runs, operator, .. } = scratch;
         candidates.clear();
         let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
         folded.fold(raw);
@@ -204,7 +225,7 @@ impl Analyser {
         runs.clear();
         runs.extend(Runs::new(bytes));
         watch.lap(SECRETS);
-        let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain };
+        let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain, operator };
         let mut found = Found { said: std::mem::take(said), failed: false, bench: Some(bench) };
         let text = Text { raw, kind: part.kind, folded: bytes, decoded: &[], deadline: call.deadline };
         for index in now.indices() {
@@ -234,6 +255,10 @@ impl Analyser {
                 hidden.push((candidate.start, candidate.end));
             }
         }
+        // What others report as a credential is masked, too.
+        hidden.extend(
+            said.iter().filter(|(_, finding)| is_credential(finding)).map(|(range, _)| (range.start, range.end)),
+        );
         candidates.sort_unstable_by_key(|candidate| candidate.start);
         for candidate in candidates.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
             let mut finding = candidate.finding(matcher, part.kind);
@@ -268,8 +293,15 @@ pub(crate) fn place(
     let start = text.floor_char_boundary(range.start);
     let end = text.ceil_char_boundary(range.end.max(start).min(text.len()));
     finding.span = Some(ByteSpan { start, end });
-    finding.evidence = evidence::excerpt(text, start, end, hidden);
+    finding.evidence = match is_credential(&finding) {
+        true => evidence::mask_secret(text.get(start..end).unwrap_or_default()),
+        false => evidence::excerpt(text, start, end, hidden),
+    };
     Hit { part, finding }
+}
+
+fn is_credential(finding: &Finding) -> bool {
+    finding.finding_type == "secret_leakage"
 }
 
 impl Call<'_> {

@@ -13,6 +13,7 @@ use weir_config::vocab::Finding;
 use crate::candidate::Candidate;
 use crate::decode::Run;
 use crate::fold::Folded;
+use crate::operator::OperatorScratch;
 use crate::part::PartKind;
 use crate::plan::Tuning;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
@@ -131,6 +132,8 @@ pub(crate) struct Bench<'a> {
     /// For scans of decoded text.
     pub(crate) inner: &'a mut MatcherScratch,
     pub(crate) plain: &'a mut [Vec<u8>],
+    /// For scans with an operator's rules.
+    pub(crate) operator: &'a mut OperatorScratch,
 }
 
 // === impl Kinds ===

@@ -53,7 +53,7 @@ pub struct Seen {
 
 impl Later {
     pub(crate) fn new(call: &Call<'_>) -> Self {
-        let Call { plan, tenant, deadline } = *call;
+        let Call { plan, tenant, deadline, .. } = *call;
         Self { plan: Arc::clone(plan), tenant, deadline, texts: Vec::new(), bytes: 0 }
     }
 

@@ -11,6 +11,7 @@
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
 //! | `ml` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
+//! | `operator_rules` | what operators' own rules say | as `rules`, in a pass of their own ([`OperatorRules`]) |
 //! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
 //!
 //! Text is folded once ([`fold`]): look-alikes to ASCII, invisible characters away, offsets kept. Rules are data
@@ -30,6 +31,7 @@ mod frame;
 mod later;
 mod learned;
 mod literals;
+mod operator;
 mod part;
 mod pii;
 mod plan;
@@ -46,6 +48,7 @@ pub use clean::TextBytes;
 pub use detector::{CostClass, DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Kinds, Needs, Text};
 pub use later::{Later, Seen};
 pub use learned::EMBEDDED;
+pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
 pub use plan::{Call, OperatingPoint, Plan, PlanSettings, Tuning};
 pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};

@@ -257,6 +257,20 @@ fn is_same(here: &[u8], literal: &[u8]) -> bool {
 /// counted over the non-synthetic benign part of the training prompts, in lower case.
 const COMMON: &[u8] = include_bytes!("../data/common-grams.txt");
 
+/// Grams of the list that stand in nearly every text.
+const FREQUENT: usize = 400;
+
+/// Tells which short literals stand in nearly every text.
+pub(crate) fn is_frequent() -> impl Fn(&str) -> bool {
+    let common = commonness();
+    let least = common.len().saturating_sub(FREQUENT);
+    move |literal| {
+        let bytes = literal.to_ascii_lowercase().into_bytes();
+        let gram = bytes.get(rarest_gram(&bytes, &common)..).and_then(|rest| rest.first_chunk::<GRAM>());
+        gram.is_none_or(|gram| common.get(&(u32::from_le_bytes(*gram) | FOLD)).is_some_and(|weight| *weight >= least))
+    }
+}
+
 /// How common a gram is: 0 for those that are in no list, else higher for commoner ones.
 fn commonness() -> HashMap<u32, usize> {
     let grams = COMMON.split(|byte| *byte == b'\n').flat_map(|line| line.as_chunks::<GRAM>().0);

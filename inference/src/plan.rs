@@ -68,6 +68,8 @@ pub struct Call<'a> {
     pub plan: &'a Arc<Plan>,
     /// Whose texts these are: what is remembered of them is remembered for this tenant alone.
     pub tenant: TenantId,
+    /// Which of the tenant's agents sends them, where it says so: allow rules may name it.
+    pub agent: Option<&'a str>,
     /// Stop looking when this instant has passed; what was found until then is reported.
     pub deadline: Option<Instant>,
 }
@@ -88,7 +90,7 @@ impl Default for PlanSettings<'_> {
 impl<'a> Call<'a> {
     /// One of the default tenant that takes the time it takes.
     pub const fn of(plan: &'a Arc<Plan>) -> Self {
-        Self { plan, tenant: TenantId::DEFAULT, deadline: None }
+        Self { plan, tenant: TenantId::DEFAULT, agent: None, deadline: None }
     }
 }
 

@@ -8,10 +8,10 @@ use crate::evidence;
 use crate::fold::Folded;
 use crate::part::PartKind;
 use crate::rule_matcher::{Limits, MatcherScratch, RuleMatcher};
-use crate::rules::{self, Group, LoadError, Rule, RuleText};
+use crate::rules::{self, Group, LoadError, Loaded, Rule, RuleText};
 use crate::secret;
 
-/// All rules of the binary with their texts.
+/// Rules with their texts.
 #[derive(Debug)]
 pub struct RuleBook {
     matcher: RuleMatcher,
@@ -47,8 +47,44 @@ impl RuleBook {
     /// # Errors
     /// When a rule file is unreadable or a rule is not as it must be; a test keeps that from being released.
     pub fn builtin() -> Result<Self, LoadError> {
-        let loaded = rules::builtin()?;
-        Ok(Self { matcher: RuleMatcher::new(loaded.rules)?, texts: loaded.texts })
+        Self::of(rules::builtin()?, RuleMatcher::new)
+    }
+
+    /// Reads an operator's rule files, given by name and text.
+    ///
+    /// # Errors
+    /// When a file is not in the form or a rule is not as it must be. Whether it matches its examples is not asked.
+    pub fn operator(files: &[(String, String)]) -> Result<Self, LoadError> {
+        let views: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        Self::of(rules::of_operator(&views)?, RuleMatcher::of_operator)
+    }
+
+    pub(crate) fn of(
+        loaded: Loaded,
+        make: impl Fn(Vec<Rule>) -> Result<RuleMatcher, LoadError>,
+    ) -> Result<Self, LoadError> {
+        Ok(Self { matcher: make(loaded.rules)?, texts: loaded.texts })
+    }
+
+    pub(crate) const fn matcher(&self) -> &RuleMatcher {
+        &self.matcher
+    }
+
+    /// Tries each rule on its examples; says the first that is not as it must be.
+    pub(crate) fn try_examples(&self) -> Result<(), LoadError> {
+        for text in &self.texts {
+            let matches = |example: &str| self.matches(example, None).iter().any(|found| found.rule == text.id);
+            let missed = text.hits.iter().find(|hit| !matches(hit)).map(|hit| ("hits", hit, "is not matched"));
+            let hit = text.misses.iter().find(|miss| matches(miss)).map(|miss| ("misses", miss, "is matched"));
+            if let Some((field, example, what)) = missed.or(hit) {
+                let reason = format!(
+                    "`{field}`: `{example}` {what}; mend the pattern, its literals or the example (a match begins at its \
+                     literal, or up to `before` bytes ahead of it)"
+                );
+                return Err(LoadError::Rule { file: text.file.clone(), rule: text.id.clone(), reason });
+            }
+        }
+        Ok(())
     }
 
     /// The rules in the order of their files.

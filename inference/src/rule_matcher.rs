@@ -167,9 +167,8 @@ impl<'a> Collected<'a> {
 // === impl Index ===
 
 impl Index {
-    /// The literals of the rules that apply to a kind of `scope`, and the marker words of ciphers.
-    fn new(rules: &[Rule], scope: u8) -> Result<Self, LoadError> {
-        let markers = Cipher::markers();
+    /// The literals of the rules that apply to a kind of `scope`, and marker words of ciphers.
+    fn new(rules: &[Rule], scope: u8, markers: &[(String, Cipher)]) -> Result<Self, LoadError> {
         let mut literals = Collected::default();
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| rule.scope & scope != 0) {
             let index = u16::try_from(index).map_err(|_| LoadError::Literals("more than 65535 rules".to_owned()))?;
@@ -179,7 +178,7 @@ impl Index {
                 owners.scope |= rule.scope;
             }
         }
-        for (marker, cipher) in &markers {
+        for (marker, cipher) in markers {
             let owners = literals.owners(marker);
             owners.ciphers |= cipher.bit();
             owners.scope = u8::MAX;
@@ -197,10 +196,20 @@ impl Index {
 // === impl RuleMatcher ===
 
 impl RuleMatcher {
+    /// Of the rules of the binary, and the ciphers.
     pub(crate) fn new(rules: Vec<Rule>) -> Result<Self, LoadError> {
+        Self::with(rules, &Cipher::markers())
+    }
+
+    /// Of an operator's rules.
+    pub(crate) fn of_operator(rules: Vec<Rule>) -> Result<Self, LoadError> {
+        Self::with(rules, &[])
+    }
+
+    fn with(rules: Vec<Rule>, markers: &[(String, Cipher)]) -> Result<Self, LoadError> {
         let definitions = PartKind::ToolDefinition.bit();
-        let index = Index::new(&rules, !definitions)?;
-        let of_definitions = Index::new(&rules, definitions)?;
+        let index = Index::new(&rules, !definitions, markers)?;
+        let of_definitions = Index::new(&rules, definitions, markers)?;
         Ok(Self { rules, index, of_definitions })
     }
 

@@ -76,6 +76,9 @@ pub enum StartError {
     /// The embedded rules do not compile: a defect of this build.
     #[error("the detection rules of this build cannot be loaded: {0}")]
     Rules(#[from] weir_inference::LoadError),
+    /// The operator's rules are not usable.
+    #[error("{0}")]
+    OwnRules(String),
     /// A thread or runtime cannot be created.
     #[error("could not start {what}: {source}; check the process's limits on threads, memory and descriptors")]
     Thread {

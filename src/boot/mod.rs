@@ -36,6 +36,7 @@ mod keep;
 mod listeners;
 mod metrics;
 mod network;
+pub(crate) mod own_rules;
 mod parts;
 mod run;
 mod starting;

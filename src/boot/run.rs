@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
-use weir_inference::{Analyser, Pool as InferencePool};
+use weir_inference::Pool as InferencePool;
 use weir_storage::audit::AuditEvent;
 use weir_storage::{AuditLog as _, SpanLog, Store};
 
@@ -23,6 +23,7 @@ use super::extensions::Extensions;
 use super::keep;
 use super::listeners::ListenSockets;
 use super::network::Consumers;
+use super::own_rules;
 use super::parts::{
     CorePlacement, allow_descriptors, golden_set, make_feed, open_store, start_access_log, start_cores,
     start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
@@ -160,7 +161,12 @@ pub fn start_with(
     });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
-    let analyser = Arc::new(Analyser::whole(extensions.detectors)?);
+    let (analyser, own) = own_rules::analyser(&settings, extensions.detectors)?;
+    let analyser = Arc::new(analyser);
+    if let Some(own) = own {
+        let live = Arc::clone(&live);
+        reloaders.add("rules", move || own.reload().inspect(|_| live.renew()));
+    }
     health.watch_classifier({
         let settings = Arc::clone(live.snapshot());
         move || settings.load().security_analysis.ml_enabled

@@ -166,7 +166,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Migrate => migrate(&cli.options),
         Command::Demo(options) => demo::run(&options),
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
-        Command::Rules(command) => rules::run(&command),
+        Command::Rules(command) => rules::run(&cli.options, &command),
         Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));

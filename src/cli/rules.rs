@@ -1,4 +1,4 @@
-//! `weir rules`: what the rules in the binary look for, and where one matches.
+//! `weir rules`: what the rules in the binary, and the operator's own, look for, and where one matches.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use weir_config::vocab::part::PartKind;
-use weir_inference::{RuleBook, RuleView};
+use weir_inference::{RuleBook, RuleMatch, RuleView};
 
 use super::scan::{TextRole, plain};
-use super::{EXIT_USAGE, complain, say};
-use crate::boot::StartError;
+use super::{EXIT_USAGE, Options, complain, say, sources};
+use crate::boot::{StartError, own_rules};
 use crate::limits::KEPT_BYTES_MAX;
 
 /// What can be asked about rules.
@@ -59,8 +59,11 @@ const ROLES: [(PartKind, &str); 7] = [
 ];
 
 /// Answers.
-pub(super) fn run(command: &RulesCommand) -> Result<ExitCode, StartError> {
-    let book = RuleBook::builtin()?;
+pub(super) fn run(from: &Options, command: &RulesCommand) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(from))?;
+    let mut books = vec![RuleBook::builtin()?];
+    books.extend(own_rules::book(&loaded.settings)?);
+    let book = Books(books);
     Ok(match command {
         RulesCommand::List { json } => list(&book, *json),
         RulesCommand::Explain { id } => match find(&book, id) {
@@ -81,7 +84,22 @@ pub(super) fn run(command: &RulesCommand) -> Result<ExitCode, StartError> {
     })
 }
 
-fn find<'a>(book: &'a RuleBook, id: &str) -> Option<RuleView<'a>> {
+/// The rules of the binary, and the operator's.
+struct Books(Vec<RuleBook>);
+
+impl Books {
+    fn rules(&self) -> impl Iterator<Item = RuleView<'_>> {
+        self.0.iter().flat_map(RuleBook::rules)
+    }
+
+    fn matches(&self, text: &str, kind: Option<PartKind>) -> Vec<RuleMatch> {
+        let mut all: Vec<RuleMatch> = self.0.iter().flat_map(|book| book.matches(text, kind)).collect();
+        all.sort_by(|a, b| (a.start, &a.rule, a.end).cmp(&(b.start, &b.rule, b.end)));
+        all
+    }
+}
+
+fn find<'a>(book: &'a Books, id: &str) -> Option<RuleView<'a>> {
     book.rules().find(|rule| rule.text.id == id)
 }
 
@@ -99,9 +117,9 @@ fn severity(rule: &RuleView<'_>) -> &'static str {
     rule.severity().map_or("signal", |severity| severity.as_str())
 }
 
-fn list(book: &RuleBook, json: bool) -> ExitCode {
+fn list(book: &Books, json: bool) -> ExitCode {
     for rule in book.rules() {
-        let (id, file, roles) = (&rule.text.id, rule.text.file, roles(&rule));
+        let (id, file, roles) = (&rule.text.id, &rule.text.file, roles(&rule));
         if json {
             let severity = rule.severity().map(|severity| severity.as_str());
             let line: Value = json!({
@@ -131,7 +149,7 @@ fn explain(rule: &RuleView<'_>) -> ExitCode {
         line("signal", &format!("{} points; 100 from several rules of one type make a finding", rule.signal()));
     }
     line("reads", &roles(rule).join(", "));
-    line("file", rule.text.file);
+    line("file", &rule.text.file);
     line("literals", &format!("one of: {}", rule.literals().join(" | ")));
     line("pattern", &rule.text.pattern);
     rule.text.hits.iter().for_each(|hit| line("matches", hit));
@@ -140,7 +158,7 @@ fn explain(rule: &RuleView<'_>) -> ExitCode {
 }
 
 /// Tries one rule, or all, on examples and on a text.
-fn test(book: &RuleBook, one: Option<&RuleView<'_>>, file: Option<&Path>, role: Option<TextRole>) -> ExitCode {
+fn test(book: &Books, one: Option<&RuleView<'_>>, file: Option<&Path>, role: Option<TextRole>) -> ExitCode {
     let text = match file.map(read).transpose() {
         Ok(text) => text,
         Err(error) => {

@@ -2,6 +2,7 @@
 //!
 //! | the finding                                    | action                                   |
 //! |------------------------------------------------|------------------------------------------|
+//! | of the type `finding_allowed`                  | none                                     |
 //! | below `min_severity` or `min_confidence`       | none                                     |
 //! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
 //! | otherwise                                      | the mode's: log nothing, flag, block     |
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
-use weir_config::vocab::{Finding, Unread, UnreadSet};
+use weir_config::vocab::{FINDING_ALLOWED, Finding, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
 
@@ -61,7 +62,9 @@ pub fn worst<'a>(findings: &'a [Finding], rules: &Enforcement) -> Option<&'a Fin
 }
 
 fn action(finding: &Finding, rules: &Enforcement) -> Decision {
-    if finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
+    // What an operator allows has no weight, however low the bar.
+    let allowed = finding.finding_type == FINDING_ALLOWED;
+    if allowed || finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
         return Decision::Forward;
     }
     let category = rules.categories.iter().find(|(finding_type, _)| *finding_type == finding.finding_type);

@@ -121,6 +121,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         text_max,
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
+        agent: exchange.journal.ids.agent_id.clone(),
         deadline,
     };
     let breaker = &core.process.parts.breakers.security;
@@ -224,6 +225,7 @@ struct Look {
     /// How to analyse, if that is to be done.
     plan: Option<Arc<Plan>>,
     tenant: TenantId,
+    agent: Option<String>,
     deadline: Instant,
 }
 
@@ -244,7 +246,8 @@ impl Look {
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
         let Some(plan) = self.plan else { return Some(Looked { view, inspection: None, room, out_of_room }) };
-        let call = Call { plan: &plan, tenant: self.tenant, deadline: Some(self.deadline) };
+        let agent = self.agent.as_deref();
+        let call = Call { plan: &plan, tenant: self.tenant, agent, deadline: Some(self.deadline) };
         let how = How { call, text_max: self.text_max };
         let texts = Texts { request: Some(&view), answer: None, before: 0 };
         let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &how)?;

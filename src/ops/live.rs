@@ -50,6 +50,12 @@ impl LiveSettings {
         &self.snapshot
     }
 
+    /// Publishes the settings as they are once more: what is made from them is made anew.
+    pub fn renew(&self) {
+        let _one = self.changing.lock();
+        self.snapshot.store(Arc::new(Settings::clone(&self.snapshot.load())));
+    }
+
     /// The settings as of now, with their sources.
     pub fn loaded(&self) -> Arc<Loaded> {
         self.loaded.load_full()

@@ -226,7 +226,9 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     }
     let (mut outcome, mut ran, mut rest) = (Outcome::Nothing, None, None);
     if let Some((plan, scratch)) = plan.zip(scratch) {
-        let how = How { call: Call { plan: &plan, tenant: span.tenant_id, deadline }, text_max: analysis_text_max };
+        let agent = span.agent_id.clone();
+        let call = Call { plan: &plan, tenant: span.tenant_id, agent: agent.as_deref(), deadline };
+        let how = How { call, text_max: analysis_text_max };
         let request = view.as_deref().filter(|_| !request_analysed);
         let texts = Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.records()) };
         (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);

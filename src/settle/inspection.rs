@@ -333,7 +333,7 @@ mod tests {
         let parts: Vec<PartRecord> = view.clone().into_record().1.into_iter().chain(answer.part_records()).collect();
         let found = |request| {
             let texts = Texts { request, answer: Some(&answer), before };
-            let call = Call { plan: &plan, tenant: TenantId::from_credential(b"sk-1"), deadline: None };
+            let call = Call { plan: &plan, tenant: TenantId::from_credential(b"sk-1"), ..Call::of(&plan) };
             let how = How { call, text_max: usize::MAX };
             let findings = run(&analyser, &mut analyser.scratch(), &texts, &how).unwrap().findings;
             let part = |finding: Finding| (finding.location, parts[finding.part.unwrap() as usize].clone());

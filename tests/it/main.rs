@@ -49,6 +49,7 @@ mod logging;
 mod matrix;
 mod notify;
 mod ops;
+mod own_rules;
 mod pressure;
 mod records;
 mod reviewed;

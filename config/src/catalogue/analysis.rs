@@ -1,6 +1,6 @@
 //! Rows of the analysers: detectors, output safety, streams, PII, anomalies, boundary defence.
 
-use super::value::{flag, float, int, one_of};
+use super::value::{flag, float, int, one_of, optional_path};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{ML_THRESHOLD, OperatingPoint};
 
@@ -90,6 +90,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         Literal::Int(1_048_576),
         "Longest text of a request or an answer that models are given whole; the rules look at all of it.",
         set!(security_analysis.max_analysis_text_bytes, int),
+    ),
+    Setting::built(
+        "security_analysis.rules_dir",
+        Kind::File,
+        Literal::Null,
+        "Folder with detection rules and allow rules of your own (*.yaml); read again on SIGHUP, all or nothing.",
+        set!(security_analysis.rules_dir, optional_path),
     ),
     Setting::not_built("security_analysis.zone_detection.enabled", Kind::Bool, OFF, ZONES),
     Setting::not_built(

@@ -78,6 +78,9 @@ impl Finding {
     }
 }
 
+/// The type of a finding that an operator's allow rule has taken the weight from: it stays in the record and leads to nothing.
+pub const FINDING_ALLOWED: &str = "finding_allowed";
+
 /// The security score of a set of findings: that of the worst severity, 0 when there is none.
 pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
     findings.into_iter().map(|finding| finding.severity.score()).max().unwrap_or(0)

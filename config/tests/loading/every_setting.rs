@@ -190,6 +190,9 @@ fn samples() -> Vec<Sample> {
             s.security_analysis.operating_point = OperatingPoint::HighRecall;
         }),
         sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
+        sample("security_analysis.rules_dir", "/etc/weir/rules", |s| {
+            s.security_analysis.rules_dir = Some("/etc/weir/rules".into());
+        }),
         sample("security_analysis.max_analysis_text_bytes", "14", |s| s.security_analysis.max_analysis_text_bytes = 14),
         sample("server.max_client_connections", "16", |s| s.server.max_client_connections = 16),
         sample("server.max_body_memory_bytes", "2000000", |s| s.server.max_body_memory_bytes = Some(2_000_000)),

@@ -6,6 +6,8 @@ mod pii;
 mod rules;
 mod secrets;
 
+pub(crate) use rules::judge;
+
 use std::sync::Arc;
 
 use memchr::memmem;

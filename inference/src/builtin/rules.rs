@@ -9,11 +9,12 @@ use super::Kit;
 use crate::candidate::Candidate;
 use crate::definition::{self, Sign};
 use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::frame::Frame;
 use crate::part::PartKind;
 use crate::plan::Tuning;
-use crate::rule_matcher::MatcherScratch;
+use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::Group;
-use crate::{frame, shape};
+use crate::shape;
 
 /// Points of one type that make a combined finding.
 const SIGNAL_MEDIUM: u32 = 100;
@@ -47,7 +48,7 @@ impl Detector for Rules {
 }
 
 impl Kit {
-    /// Candidates from matches: severity by rule, role and frame; signals are added up.
+    /// What the built-in rules' matches come to.
     pub(super) fn judge(
         &self,
         text: &[u8],
@@ -56,29 +57,7 @@ impl Kit {
         memory: &MatcherScratch,
         out: &mut Vec<Candidate>,
     ) {
-        let mut sums = Signals::default();
-        for found in &memory.matches {
-            let Some(rule) = self.matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
-                continue;
-            };
-            if rule.frame && frame::is_negated(text, found.start) {
-                continue;
-            }
-            let mentioned = rule.frame && self.frame.is_mention(text, found.start, found.end);
-            if rule.signal > 0 && !mentioned {
-                sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
-            }
-            if rule.severity.is_some() {
-                let mut candidate = Candidate::rule(*found, rule);
-                candidate.mention(mentioned);
-                if kind == PartKind::Tool {
-                    candidate.make_indirect();
-                }
-                candidate.disguised = disguised;
-                out.push(candidate);
-            }
-        }
-        sums.report(kind, out);
+        judge(&self.matcher, &self.frame, text, kind, disguised, memory, out);
     }
 
     /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand
@@ -104,6 +83,41 @@ impl Kit {
         }
         definition::weigh(&mut signs, out);
     }
+}
+
+/// Candidates from matches: severity by rule, role and frame; signals are added up.
+pub(crate) fn judge(
+    matcher: &RuleMatcher,
+    frame: &Frame,
+    text: &[u8],
+    kind: PartKind,
+    disguised: bool,
+    memory: &MatcherScratch,
+    out: &mut Vec<Candidate>,
+) {
+    let mut sums = Signals::default();
+    for found in &memory.matches {
+        let Some(rule) = matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
+            continue;
+        };
+        if rule.frame && crate::frame::is_negated(text, found.start) {
+            continue;
+        }
+        let mentioned = rule.frame && frame.is_mention(text, found.start, found.end);
+        if rule.signal > 0 && !mentioned {
+            sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
+        }
+        if rule.severity.is_some() {
+            let mut candidate = Candidate::rule(*found, rule);
+            candidate.mention(mentioned);
+            if kind == PartKind::Tool {
+                candidate.make_indirect();
+            }
+            candidate.disguised = disguised;
+            out.push(candidate);
+        }
+    }
+    sums.report(kind, out);
 }
 
 /// Sums of signal points per finding type; each rule counts once.

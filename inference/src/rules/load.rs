@@ -1,4 +1,4 @@
-//! Reads the embedded rule files: macros, literal sets, checks on every rule, compilation of the patterns.
+//! Reads rule files, embedded ones and those of operators: macros, literal sets, checks on every rule, compilation of the patterns.
 //!
 //! Patterns see folded bytes, so Unicode mode is off: it would turn the fast engines off for nothing. Every pattern is
 //! compiled under a size cap, so no rule can make a worker's memory explode.
@@ -10,7 +10,8 @@ use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::Severity;
 
-use super::{Group, LoadError, Rule, RuleText, Words};
+use super::allow::RawAllow;
+use super::{Allow, Bounds, Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
 use crate::part::PartKind;
 
@@ -78,6 +79,8 @@ struct RawFile {
     literal_sets: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     rules: Vec<RawRule>,
+    #[serde(default)]
+    allow: Vec<RawAllow>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,23 +140,43 @@ pub(crate) struct Loaded {
     pub(crate) texts: Vec<RuleText>,
     /// Words the patterns know, lower case; what decoders of ambiguous ciphers check against.
     pub(crate) vocabulary: BTreeSet<String>,
+    /// What is to be reported no more.
+    pub(crate) allow: Vec<Allow>,
 }
 
 /// Reads the rule files that are part of the binary.
 pub(crate) fn builtin() -> Result<Loaded, LoadError> {
-    load(&FILES)
+    load(&FILES, None)
 }
 
-fn load(files: &[(&'static str, &str)]) -> Result<Loaded, LoadError> {
+/// Reads an operator's files, each with its name; macros and literal sets of one are known to all of them, those of the
+/// binary are not.
+pub(crate) fn of_operator(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
+    let mut taken = BTreeSet::new();
+    for (file, text) in FILES {
+        taken.extend(read(file, text)?.rules.into_iter().map(|rule| rule.id));
+    }
+    load(files, Some(&Bounds::new(taken)))
+}
+
+fn read(file: &str, text: &str) -> Result<RawFile, LoadError> {
+    serde_yaml::from_str(text).map_err(|error| LoadError::File { file: file.to_owned(), reason: error.to_string() })
+}
+
+fn load(files: &[(&str, &str)], bounds: Option<&Bounds>) -> Result<Loaded, LoadError> {
     let mut macros = BTreeMap::new();
     let mut sets = BTreeMap::new();
-    let mut raw_rules = Vec::new();
+    let (mut raw_rules, mut allow) = (Vec::new(), Vec::new());
     for (file, text) in files {
-        let raw: RawFile =
-            serde_yaml::from_str(text).map_err(|error| LoadError::File { file, reason: error.to_string() })?;
+        let raw = read(file, text)?;
         macros.extend(raw.macros);
         sets.extend(raw.literal_sets);
         raw_rules.extend(raw.rules.into_iter().map(|rule| (*file, rule)));
+        for raw in raw.allow {
+            let id = raw.id.clone();
+            let fail = |reason| LoadError::Rule { file: (*file).to_owned(), rule: id, reason };
+            allow.push(Allow::new(raw).map_err(fail)?);
+        }
     }
     let mut ids = BTreeSet::new();
     let mut vocabulary = BTreeSet::new();
@@ -161,22 +184,30 @@ fn load(files: &[(&'static str, &str)]) -> Result<Loaded, LoadError> {
     let mut texts = Vec::with_capacity(raw_rules.len());
     for (file, mut raw) in raw_rules {
         let id = raw.id.clone();
-        let fail = |reason: String| LoadError::Rule { rule: id.clone(), reason };
+        let fail = |reason: String| LoadError::Rule { file: file.to_owned(), rule: id.clone(), reason };
         if !ids.insert(raw.id.clone()) {
-            return Err(fail("the id is used twice".to_owned()));
+            return Err(fail("`id` is used twice; give each rule one of its own".to_owned()));
         }
         let pattern = expand(&raw.pattern, &macros, 0).map_err(fail)?;
         collect_words(&pattern, &mut vocabulary);
         let (hits, misses) = (std::mem::take(&mut raw.hits), std::mem::take(&mut raw.misses));
         if hits.is_empty() || misses.is_empty() {
-            return Err(fail("needs at least one hit and one near miss".to_owned()));
+            let what =
+                "`hits` and `misses` need at least one text each: one that matches, one close to it that does not";
+            return Err(fail(what.to_owned()));
         }
         let rule = compile(raw, &pattern, &sets).map_err(fail)?;
+        if let Some(bounds) = bounds {
+            bounds.check(&rule).map_err(fail)?;
+        }
         let hits = hits.into_iter().map(|hit| spelled(&rule, hit)).collect();
-        texts.push(RuleText { id: rule.id.clone(), file, pattern, hits, misses });
+        texts.push(RuleText { id: rule.id.clone(), file: file.to_owned(), pattern, hits, misses });
         rules.push(rule);
     }
-    Ok(Loaded { rules, texts, vocabulary })
+    if bounds.is_some() {
+        Bounds::check_all(&rules, &allow)?;
+    }
+    Ok(Loaded { rules, texts, vocabulary, allow })
 }
 
 /// An example as the rule sees it: `~` breaks up those of credentials, and only one kind of credential has one of its own.
@@ -189,28 +220,36 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
     let finding_type = TYPES
         .iter()
         .find(|known| **known == raw.finding_type)
-        .ok_or_else(|| format!("unknown finding type `{}`", raw.finding_type))?;
+        .ok_or_else(|| format!("`type`: unknown finding type `{}`; one of {}", raw.finding_type, TYPES.join(", ")))?;
     if raw.severity.is_none() && raw.signal == 0 {
-        return Err("neither a severity nor a signal: the rule could never say anything".to_owned());
+        return Err("neither `severity` nor `signal` is given: the rule could never say anything; give one".to_owned());
     }
     if finding_type.starts_with("is_") && raw.severity.is_some_and(|severity| severity > Severity::Low) {
-        return Err("manipulation types never exceed Low".to_owned());
+        return Err("`severity`: findings of manipulation types never exceed Low; use Info or Low".to_owned());
     }
     if raw.before > WINDOW_MAX || raw.after > WINDOW_MAX || raw.after == 0 {
-        return Err(format!("`before` and `after` may be at most {WINDOW_MAX} bytes, `after` at least 1"));
+        return Err(format!(
+            "`before` is {} and `after` {}; `before` may be 0 to {WINDOW_MAX} bytes, `after` 1 to {WINDOW_MAX}",
+            raw.before, raw.after
+        ));
     }
     if let Some(count) = widest_repeat(pattern).filter(|count| *count > REPEAT_MAX) {
-        return Err(format!("counted repetition {{{count}}} is above {REPEAT_MAX}"));
+        return Err(format!(
+            "`pattern`: counted repetition {{{count}}} is above {REPEAT_MAX}; count less, or say `*?`"
+        ));
     }
     if let Some(count) = wide_repeat(pattern).filter(|count| *count > WIDE_REPEAT_MAX) {
-        return Err(format!("a class of nearly all bytes is repeated {count} times; say `*?`, the window bounds it"));
+        return Err(format!(
+            "`pattern`: a class of nearly all bytes is repeated {count} times, {WIDE_REPEAT_MAX} is the most; say `*?`, the \
+             window bounds it"
+        ));
     }
     let literals = literals(&raw, sets)?;
     let group = match (&raw.jailbreak, &raw.secret) {
         (Some(_), None) => Group::Jailbreak,
         (None, Some(_)) => Group::Secrets,
         (None, None) => Group::Rules,
-        (Some(_), Some(_)) => return Err("a rule is about a jailbreak or a secret, not both".to_owned()),
+        (Some(_), Some(_)) => return Err("`jailbreak` and `secret` exclude each other; leave one out".to_owned()),
     };
     let regex = Regex::builder()
         .configure(
@@ -222,7 +261,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         )
         .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!raw.exact_case))
         .build(pattern)
-        .map_err(|error| format!("the pattern does not compile: {error}"))?;
+        .map_err(|error| format!("`pattern` does not compile: {}", said(&error)))?;
     // The patterns of credentials are short and hold few words.
     let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
     Ok(Rule {
@@ -247,22 +286,37 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
     })
 }
 
+/// What a compiler says, with what is behind it: the outermost error names the pattern's number only.
+fn said(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string().lines().last().unwrap_or_default().to_owned()
+}
+
 /// The literals of a rule with `@name` replaced by the set of that name; at least one, none shorter than the index can find.
 fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<String>, String> {
     let mut literals = Vec::new();
     for literal in &raw.literals {
         match literal.strip_prefix('@') {
             Some(name) if !name.is_empty() => {
-                literals.extend(sets.get(name).ok_or_else(|| format!("unknown literal set `{name}`"))?.iter().cloned());
+                literals.extend(
+                    sets.get(name).ok_or_else(|| format!("`literals`: unknown literal set `{name}`"))?.iter().cloned(),
+                );
             }
             _ => literals.push(literal.clone()),
         }
     }
     if literals.is_empty() {
-        return Err("no literal: the pattern would run on every byte of every text".to_owned());
+        return Err(
+            "`literals` holds no literal: the pattern would run on every byte of every text; name words of which each \
+                    match holds one"
+                .to_owned(),
+        );
     }
     if let Some(short) = literals.iter().find(|literal| literal.len() < LITERAL_BYTES_MIN) {
-        return Err(format!("the literal `{short}` is too short to be rare"));
+        return Err(format!("`literals`: `{short}` is too short to be rare; {LITERAL_BYTES_MIN} bytes are the least"));
     }
     Ok(literals.into_iter().map(|literal| literal.to_lowercase()).collect())
 }
@@ -291,13 +345,13 @@ fn scope_mask(scope: &[Scope], group: Group) -> u8 {
 /// Replaces `{{name}}` by the macro of that name; blanks are widened by [`blanks`].
 fn expand(pattern: &str, macros: &BTreeMap<String, String>, depth: usize) -> Result<String, String> {
     if depth > MACRO_DEPTH_MAX {
-        return Err(format!("macros use macros more than {MACRO_DEPTH_MAX} deep"));
+        return Err(format!("`macros` use macros more than {MACRO_DEPTH_MAX} deep"));
     }
     let mut out = String::with_capacity(pattern.len() * 2);
     let mut rest = pattern;
     while let Some((head, tail)) = rest.split_once("{{") {
-        let (name, after) = tail.split_once("}}").ok_or("`{{` without `}}`")?;
-        let body = macros.get(name).ok_or_else(|| format!("unknown macro `{name}`"))?;
+        let (name, after) = tail.split_once("}}").ok_or("`pattern`: `{{` without `}}`")?;
+        let body = macros.get(name).ok_or_else(|| format!("`pattern`: unknown macro `{name}`"))?;
         out.push_str(&blanks(head));
         out.push_str("(?:");
         out.push_str(&expand(body, macros, depth + 1)?);
@@ -385,7 +439,7 @@ mod tests {
             "macros: {{verb: 'ignore|forget'}}\nrules:\n  - id: x\n    type: prompt_injection\n    about: A.\n    \
              hits: [a]\n    misses: [b]\n{body}"
         );
-        load(&[("test.yaml", &text)])
+        load(&[("test.yaml", &text)], None)
     }
 
     #[test]
@@ -406,9 +460,9 @@ mod tests {
     #[test]
     fn refuses_manipulation_above_low_and_unknown_types() {
         let text = "rules:\n  - {id: m, type: is_urgent, severity: Medium, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("never exceed Low"));
+        assert!(load(&[("t", text)], None).unwrap_err().to_string().contains("never exceed Low"));
         let text = "rules:\n  - {id: m, type: nonsense, severity: Low, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("unknown finding type"));
+        assert!(load(&[("t", text)], None).unwrap_err().to_string().contains("unknown finding type"));
     }
 
     #[test]

@@ -4,13 +4,17 @@
 //! is tried, so they are chosen to be rare in ordinary text. Invariant: a rule that was loaded has literals, a pattern
 //! that compiled under the size cap and a type from the known list. Knows nothing of how text is scanned.
 
+mod allow;
+mod bounds;
 mod load;
 mod words;
 
 use regex_automata::meta::Regex;
 use weir_config::vocab::Severity;
 
-pub(crate) use load::builtin;
+pub(crate) use allow::Allow;
+pub(crate) use bounds::Bounds;
+pub(crate) use load::{Loaded, builtin, of_operator};
 pub(crate) use words::Words;
 
 /// Why there is no analyser.
@@ -20,18 +24,23 @@ pub enum LoadError {
     #[error("rule file `{file}`: {reason}")]
     File {
         /// The file's name.
-        file: &'static str,
+        file: String,
         /// What the reader said.
         reason: String,
     },
     /// A rule is not valid.
-    #[error("rule `{rule}`: {reason}")]
+    #[error("rule file `{file}`, rule `{rule}`: {reason}")]
     Rule {
+        /// The file's name.
+        file: String,
         /// The rule's id.
         rule: String,
         /// What is wrong with it.
         reason: String,
     },
+    /// There are more rules than there may be.
+    #[error("rule files: {0}")]
+    TooMuch(String),
     /// The automaton over all literals cannot be built.
     #[error("the literals of the rules do not fit one automaton: {0}")]
     Literals(String),
@@ -102,7 +111,7 @@ pub struct RuleText {
     /// Its name.
     pub id: String,
     /// The file that it stands in.
-    pub file: &'static str,
+    pub file: String,
     /// The pattern with its macros expanded.
     pub pattern: String,
     /// Texts it matches.

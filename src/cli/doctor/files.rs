@@ -11,6 +11,7 @@ use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
 use weir_storage::Store;
 
 use super::Diagnosis;
+use crate::boot::own_rules::OwnRules;
 use crate::money::Prices;
 
 /// How every SQLite file begins.
@@ -24,6 +25,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(ca_files(settings));
     found.extend(tls_files(settings));
     found.extend(pricing_file(settings));
+    found.extend(own_rules(settings));
     found.extend(token_key(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
@@ -35,6 +37,13 @@ fn pricing_file(settings: &Settings) -> Option<Diagnosis> {
         Ok(_) => Diagnosis::ok("pricing file", format!("{}: can be read", path.display())),
         Err(error) => Diagnosis::fail("pricing file", error.to_string()),
     })
+}
+
+fn own_rules(settings: &Settings) -> Option<Diagnosis> {
+    match OwnRules::open(settings) {
+        Ok(own) => own.map(|own| Diagnosis::ok("own rules", own.said())),
+        Err(error) => Some(Diagnosis::fail("own rules", error.to_string())),
+    }
 }
 
 /// The key of tenant tokens. Made at first need, so that it may be missing.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use weir_config::Settings;
-use weir_config::vocab::{Finding, TenantId, Unread};
+use weir_config::vocab::{Finding, Unread};
 use weir_inference::{Analyser, Call, Part, Plan, Scratch};
 
 pub(super) use options::{ScanOptions, TextRole};
@@ -31,7 +31,7 @@ use self::progress::Progress;
 use self::report::{FAILED, MODELS, NO_FIELD, NOT_A_FILE, Report, TIMEOUT, Where};
 use self::walk::Found;
 use super::{EXIT_USAGE, Options, complain, sources};
-use crate::boot::{Extensions, StartError};
+use crate::boot::{Extensions, StartError, own_rules};
 use crate::inspect::{Takes, route};
 use crate::limits::kept_bytes_max;
 use crate::process::plan;
@@ -45,7 +45,7 @@ const STDIN: &str = "-";
 /// Looks at what was named, says what it found, and gives the exit code.
 pub(super) fn run(from: &Options, options: &ScanOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(from))?;
-    let analyser = Analyser::whole(extensions.detectors)?;
+    let analyser = own_rules::analyser(&loaded.settings, extensions.detectors)?.0;
     let mut scan = Scan::new(options, &loaded.settings, &analyser);
     let stdin = [PathBuf::from(STDIN)];
     let paths = if options.paths.is_empty() { &stdin[..] } else { &options.paths };
@@ -246,7 +246,7 @@ impl<'a> Scan<'a> {
     /// How texts are inspected, with the time they may take from now on.
     fn how<'b>(&self, plan: &'b Arc<Plan>) -> How<'b> {
         let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
-        let call = Call { plan, tenant: TenantId::DEFAULT, deadline: Some(Instant::now() + limit) };
+        let call = Call { deadline: Some(Instant::now() + limit), ..Call::of(plan) };
         How { call, text_max: self.settings.security_analysis.max_analysis_text_bytes }
     }
 
