@@ -94,7 +94,7 @@ impl Analyser {
 
     fn made_of(kit: Arc<Kit>, detectors: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
         if detectors.len() > DETECTORS_MAX {
-            return Err(LoadError::TooManyDetectors(detectors.len()));
+            return Err(LoadError::TooManyDetectors(detectors.len(), DETECTORS_MAX));
         }
         for (at, detector) in detectors.iter().enumerate() {
             if detectors.iter().take(at).any(|other| other.name() == detector.name()) {

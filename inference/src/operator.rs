@@ -17,7 +17,7 @@ use crate::part::Hit;
 use crate::plan::{Call, Tuning};
 use crate::rule_book::RuleBook;
 use crate::rule_matcher::{MatcherScratch, RuleMatcher};
-use crate::rules::{self, Allow, Group, LoadError};
+use crate::rules::{self, Allow, Group, LoadError, bounds};
 use crate::secret;
 
 /// The name of the detector.
@@ -146,6 +146,7 @@ impl Set {
             hasher.write_u8(0xFF);
         }
         let mut loaded = rules::of_operator(&views)?;
+        bounds::check(&loaded)?;
         let allow = std::mem::take(&mut loaded.allow);
         let book = RuleBook::of(loaded, RuleMatcher::of_operator)?;
         book.try_examples()?;

@@ -9,12 +9,12 @@ use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::{FINDING_ALLOWED, Finding, Severity, TenantId};
 
-use super::bounds::check_id;
-
 /// Shortest phrase, in bytes: shorter ones would allow too much.
 const PHRASE_MIN: usize = 8;
 /// Longest phrase, in bytes.
 const PHRASE_MAX: usize = 512;
+/// Longest name of a rule, in bytes.
+const ID_BYTES_MAX: usize = 64;
 /// Most phrases, and most names in each of the other lists, of one rule.
 const LIST_MAX: usize = 32;
 
@@ -115,4 +115,13 @@ impl Allow {
 /// The pattern of a phrase: its words with any white space between them.
 fn pattern(phrase: &str) -> String {
     phrase.split_whitespace().map(regex_syntax::escape).collect::<Vec<_>>().join(r"\s+")
+}
+
+/// Checks a rule's name: it stands in findings, in labels and on command lines.
+pub(super) fn check_id(id: &str) -> Result<(), String> {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    if (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(format!("`id`: use 1 to {ID_BYTES_MAX} of a-z, 0-9, `-` and `_`"))
 }

@@ -9,11 +9,11 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::Severity;
+use weir_config::vocab::part::PartKind;
 
 use super::allow::RawAllow;
-use super::{Allow, Bounds, Group, LoadError, Rule, RuleText, Words};
+use super::{Allow, Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
-use crate::part::PartKind;
 
 /// The embedded files; macros and literal sets of one file are known to all.
 const FILES: [(&str, &str); 11] = [
@@ -146,24 +146,29 @@ pub(crate) struct Loaded {
 
 /// Reads the rule files that are part of the binary.
 pub(crate) fn builtin() -> Result<Loaded, LoadError> {
-    load(&FILES, None)
+    load(&FILES)
 }
 
 /// Reads an operator's files, each with its name; macros and literal sets of one are known to all of them, those of the
 /// binary are not.
 pub(crate) fn of_operator(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
-    let mut taken = BTreeSet::new();
+    load(files)
+}
+
+/// Names of the rules that are part of the binary.
+pub(crate) fn builtin_ids() -> Result<BTreeSet<String>, LoadError> {
+    let mut ids = BTreeSet::new();
     for (file, text) in FILES {
-        taken.extend(read(file, text)?.rules.into_iter().map(|rule| rule.id));
+        ids.extend(read(file, text)?.rules.into_iter().map(|rule| rule.id));
     }
-    load(files, Some(&Bounds::new(taken)))
+    Ok(ids)
 }
 
 fn read(file: &str, text: &str) -> Result<RawFile, LoadError> {
     serde_yaml::from_str(text).map_err(|error| LoadError::File { file: file.to_owned(), reason: error.to_string() })
 }
 
-fn load(files: &[(&str, &str)], bounds: Option<&Bounds>) -> Result<Loaded, LoadError> {
+fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
     let mut macros = BTreeMap::new();
     let mut sets = BTreeMap::new();
     let (mut raw_rules, mut allow) = (Vec::new(), Vec::new());
@@ -197,15 +202,9 @@ fn load(files: &[(&str, &str)], bounds: Option<&Bounds>) -> Result<Loaded, LoadE
             return Err(fail(what.to_owned()));
         }
         let rule = compile(raw, &pattern, &sets).map_err(fail)?;
-        if let Some(bounds) = bounds {
-            bounds.check(&rule).map_err(fail)?;
-        }
         let hits = hits.into_iter().map(|hit| spelled(&rule, hit)).collect();
         texts.push(RuleText { id: rule.id.clone(), file: file.to_owned(), pattern, hits, misses });
         rules.push(rule);
-    }
-    if bounds.is_some() {
-        Bounds::check_all(&rules, &allow)?;
     }
     Ok(Loaded { rules, texts, vocabulary, allow })
 }
@@ -439,7 +438,7 @@ mod tests {
             "macros: {{verb: 'ignore|forget'}}\nrules:\n  - id: x\n    type: prompt_injection\n    about: A.\n    \
              hits: [a]\n    misses: [b]\n{body}"
         );
-        load(&[("test.yaml", &text)], None)
+        load(&[("test.yaml", &text)])
     }
 
     #[test]
@@ -460,9 +459,9 @@ mod tests {
     #[test]
     fn refuses_manipulation_above_low_and_unknown_types() {
         let text = "rules:\n  - {id: m, type: is_urgent, severity: Medium, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)], None).unwrap_err().to_string().contains("never exceed Low"));
+        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("never exceed Low"));
         let text = "rules:\n  - {id: m, type: nonsense, severity: Low, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)], None).unwrap_err().to_string().contains("unknown finding type"));
+        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("unknown finding type"));
     }
 
     #[test]

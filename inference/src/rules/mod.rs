@@ -5,7 +5,7 @@
 //! that compiled under the size cap and a type from the known list. Knows nothing of how text is scanned.
 
 mod allow;
-mod bounds;
+pub(crate) mod bounds;
 mod load;
 mod words;
 
@@ -13,8 +13,7 @@ use regex_automata::meta::Regex;
 use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
-pub(crate) use bounds::Bounds;
-pub(crate) use load::{Loaded, builtin, of_operator};
+pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator};
 pub(crate) use words::Words;
 
 /// Why there is no analyser.
@@ -51,8 +50,8 @@ pub enum LoadError {
     #[error("two detectors are named `{0}`")]
     DetectorTwice(&'static str),
     /// There is no room for so many.
-    #[error("{0} detectors are more than an analyser has room for ({max})", max = crate::detector::DETECTORS_MAX)]
-    TooManyDetectors(usize),
+    #[error("{0} detectors are more than an analyser has room for ({1})")]
+    TooManyDetectors(usize, usize),
 }
 
 /// Which detector a rule belongs to; also the order in which findings are reported.
