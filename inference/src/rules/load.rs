@@ -12,11 +12,12 @@ use weir_config::vocab::Severity;
 use weir_config::vocab::part::PartKind;
 
 use super::allow::RawAllow;
+use super::credential::{Credential, RawCredential};
 use super::{Allow, Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
 
 /// The embedded files; macros and literal sets of one file are known to all.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
     ("words.yaml", include_str!("../../rules/words.yaml")),
     ("injection.yaml", include_str!("../../rules/injection.yaml")),
     ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
@@ -28,6 +29,7 @@ const FILES: [(&str, &str); 11] = [
     ("payloads.yaml", include_str!("../../rules/payloads.yaml")),
     ("manipulation.yaml", include_str!("../../rules/manipulation.yaml")),
     ("secrets.yaml", include_str!("../../rules/secrets.yaml")),
+    ("credentials.yaml", include_str!("../../rules/credentials.yaml")),
 ];
 
 /// Finding types a rule may report.
@@ -67,6 +69,8 @@ const REPEAT_MAX: u32 = 128;
 const WIDE_REPEAT_MAX: u32 = 64;
 /// Longest window on either side of a literal, in bytes.
 const WINDOW_MAX: usize = 512;
+/// Least entropy of a credential, in bits per character: random ones of twenty characters and more have three.
+const CREDENTIAL_ENTROPY_MIN: f64 = 2.6;
 /// How deep macros may use macros.
 const MACRO_DEPTH_MAX: usize = 4;
 
@@ -79,6 +83,8 @@ struct RawFile {
     literal_sets: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     rules: Vec<RawRule>,
+    #[serde(default)]
+    credentials: Vec<RawCredential>,
     #[serde(default)]
     allow: Vec<RawAllow>,
 }
@@ -159,13 +165,41 @@ pub(crate) fn of_operator(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
 pub(crate) fn builtin_ids() -> Result<BTreeSet<String>, LoadError> {
     let mut ids = BTreeSet::new();
     for (file, text) in FILES {
-        ids.extend(read(file, text)?.rules.into_iter().map(|rule| rule.id));
+        let raw = read(file, text)?;
+        ids.extend(raw.rules.into_iter().map(|rule| rule.id));
+        ids.extend(raw.credentials.into_iter().map(|credential| credential.id));
     }
     Ok(ids)
 }
 
 fn read(file: &str, text: &str) -> Result<RawFile, LoadError> {
     serde_yaml::from_str(text).map_err(|error| LoadError::File { file: file.to_owned(), reason: error.to_string() })
+}
+
+/// The rule about a credential of a fixed shape.
+fn raw_credential(credential: Credential) -> RawRule {
+    let Credential { id, about, literals, pattern, hits, misses, after } = credential;
+    RawRule {
+        secret: Some(id.replace('-', "_")),
+        id,
+        finding_type: "secret_leakage".to_owned(),
+        severity: Some(Severity::High),
+        confidence: 0.95,
+        about,
+        scope: Vec::new(),
+        jailbreak: None,
+        signal: 0,
+        frame: true,
+        before: 0,
+        after,
+        entropy: CREDENTIAL_ENTROPY_MIN,
+        digit: false,
+        exact_case: true,
+        literals,
+        pattern,
+        hits,
+        misses,
+    }
 }
 
 fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
@@ -177,6 +211,11 @@ fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
         macros.extend(raw.macros);
         sets.extend(raw.literal_sets);
         raw_rules.extend(raw.rules.into_iter().map(|rule| (*file, rule)));
+        for raw in raw.credentials {
+            let id = raw.id.clone();
+            let fail = |reason| LoadError::Rule { file: (*file).to_owned(), rule: id, reason };
+            raw_rules.push((*file, raw_credential(raw.read().map_err(fail)?)));
+        }
         for raw in raw.allow {
             let id = raw.id.clone();
             let fail = |reason| LoadError::Rule { file: (*file).to_owned(), rule: id, reason };

@@ -6,6 +6,7 @@
 
 mod allow;
 pub(crate) mod bounds;
+mod credential;
 mod load;
 mod words;
 
