@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::Settings;
-use weir_config::vocab::{Finding, TenantId, score};
+use weir_config::vocab::{Finding, score};
 use weir_inference::{Analyser, Call, Job, Later, Part, PartKind, Plan, PoolHandle, Scratch, Turn, Work};
 
 use super::load::Fixture;
@@ -115,7 +115,7 @@ impl<'a> Looking<'a> {
     fn is_flagged(&self, scratch: &mut Scratch, fixture: &Fixture) -> bool {
         let kind = if fixture.category == BROUGHT_BY_TOOLS { PartKind::Tool } else { PartKind::User };
         let deadline = Instant::now() + self.limit;
-        let call = Call { plan: &self.plan, tenant: TenantId::DEFAULT, deadline: Some(deadline) };
+        let call = Call { deadline: Some(deadline), ..Call::of(&self.plan) };
         let how = How { call, text_max: self.text_max };
         let part = Part { text: &fixture.text, kind };
         let Some(Inspection { mut findings, rest, .. }) =
