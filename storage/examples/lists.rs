@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use uuid::Uuid;
-use weir_config::vocab::{TenantId, Timestamp, TraceId};
+use weir_config::vocab::{Finding, Severity, TenantId, Timestamp, TraceId};
 use weir_storage::audit::AuditEvent;
-use weir_storage::query::{Page, SpanFilter, TraceFilter};
+use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
+use weir_storage::usage::{SeriesQuery, SessionFilter, Split};
 use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _};
 use weir_storage::{Backend, ReadError, Store, StoreOptions};
 
@@ -32,7 +33,99 @@ fn vary(at: usize, span: SpanRecord) -> SpanRecord {
     let security_score = Some(if at.is_multiple_of(50) { 60 } else { 0 });
     let operation_name = if at.is_multiple_of(7) { "messages" } else { "chat_completion" }.into();
     let provider = if at.is_multiple_of(7) { "anthropic" } else { "openai" }.into();
-    SpanRecord { model, security_score, operation_name, provider, ..span }
+    let (status, error) = match (at.is_multiple_of(97), at.is_multiple_of(101)) {
+        (true, _) => (429, Some("rate_limit_exceeded")),
+        (_, true) => (502, Some("upstream_connect_failed")),
+        _ => (200, None),
+    };
+    let mut span = SpanRecord { model, security_score, operation_name, provider, ..span };
+    if at.is_multiple_of(50) {
+        span.security_findings.push(Finding::new("jailbreak", Severity::Medium, 0.8, "rules", "asks for a role"));
+    }
+    SpanRecord {
+        session_id: (!at.is_multiple_of(3)).then(|| format!("session-{}", at / 20)),
+        agent_id: Some(format!("agent-{}", at % 100)),
+        client: Some(["claude-cli", "codex", "curl"][at % 3].to_owned()),
+        streaming: at.is_multiple_of(2),
+        status_code: Some(status),
+        error_type: error.map(str::to_owned),
+        estimated_cost_usd: Some((at % 1_000) as f64 / 1e4),
+        ..span
+    }
+}
+
+/// The filters that no running sum knows, each on the first page, deep by offset, and behind the first page by cursor; sessions,
+/// and series.
+fn ask_by_facets(store: &Store) -> Result<(), ReadError> {
+    let named = |name: &str| Some(name.to_owned());
+    let any = Facets::default;
+    let asked = [
+        ("none", any()),
+        ("status 5xx", Facets { status: Some((500, 599)), ..any() }),
+        ("error type", Facets { error_type: named("rate_limit_exceeded"), ..any() }),
+        ("agent", Facets { agent_id: named("agent-7"), ..any() }),
+        ("session", Facets { session_id: named("session-100"), ..any() }),
+        ("client", Facets { client: named("codex"), ..any() }),
+        ("finding", Facets { finding_type: named("jailbreak"), ..any() }),
+        ("cost", Facets { cost_min_nano_usd: Some(99_800_000), ..any() }),
+        ("duration", Facets { duration_min_us: Some(3_390_000), ..any() }),
+        ("streaming", Facets { streaming: Some(true), ..any() }),
+        (
+            "agent, client, 4xx",
+            Facets { agent_id: named("agent-7"), client: named("codex"), status: Some((400, 499)), ..any() },
+        ),
+        (
+            "nothing has it",
+            Facets { agent_id: named("agent-7"), client: named("claude-cli"), streaming: Some(true), ..any() },
+        ),
+    ];
+    for (name, facets) in asked {
+        let filter = SpanFilter { facets: facets.clone(), ..SpanFilter::default() };
+        let page = |page: Page| store.list_spans(TENANT, &filter, page);
+        let first = Page { limit: 50, texts: false, ..Page::default() };
+        time(&format!("spans without texts, {name}"), || page(first).map(|listed| listed.total))?;
+        let deep = Page { offset: 20_000, ..first };
+        time(&format!("spans, {name}, behind 20,000"), || page(deep).map(|listed| listed.total))?;
+        for (place, from) in [("first", first), ("deep", deep)] {
+            let Some(next) = page(from)?.next else { continue };
+            let behind = Page { after: Some(next), limit: 50, ..Page::default() };
+            time(&format!("spans, {name}, by cursor, {place}"), || page(behind).map(|listed| listed.total))?;
+        }
+        let filter = TraceFilter { facets, ..TraceFilter::default() };
+        let first = Page { limit: 50, ..Page::default() };
+        time(&format!("traces, {name}"), || store.list_traces(TENANT, &filter, first).map(|listed| listed.total))?;
+    }
+    for (name, filter) in [
+        ("all", SessionFilter::default()),
+        ("agent", SessionFilter { agent_id: named("agent-7"), ..SessionFilter::default() }),
+        ("client", SessionFilter { client: named("codex"), ..SessionFilter::default() }),
+    ] {
+        let page = Page { limit: 50, ..Page::default() };
+        time(&format!("sessions, {name}"), || store.list_sessions(TENANT, &filter, page).map(|listed| listed.total))?;
+        let deep = Page { offset: 20_000, ..page };
+        time(&format!("sessions, {name}, deep"), || {
+            store.list_sessions(TENANT, &filter, deep).map(|listed| listed.total)
+        })?;
+    }
+    let all = store.list_spans(TENANT, &SpanFilter::default(), Page { limit: 1, ..Page::default() })?.data;
+    let end = all.first().map_or(0, |span| span.start_time.micros()) + 1;
+    for split in [Split::Tenant, Split::Agent, Split::Model, Split::Session, Split::Client] {
+        let start = Timestamp::from_micros(end - 30 * 86_400_000_000);
+        let query = SeriesQuery {
+            start,
+            end: Timestamp::from_micros(end),
+            bucket_hours: 24,
+            split,
+            agent_id: None,
+            session_id: None,
+            model: None,
+            points_max: 10_000,
+        };
+        time(&format!("series by {split:?}"), || {
+            store.series(TENANT, &query).map(|series| series.points.len() as u64)
+        })?;
+    }
+    Ok(())
 }
 
 /// Every documented filter, alone and combined, on the first page, page 1,000 and the last ones.
@@ -299,6 +392,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = resident_kib();
     ask_the_ledger(&store)?;
     ask_everything(&store, count)?;
+    ask_by_facets(&store)?;
     println!("resident memory: {before} KiB before, {} KiB after all queries", resident_kib());
     drop(store);
     std::fs::remove_dir_all(&folder)?;
