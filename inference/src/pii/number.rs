@@ -19,6 +19,9 @@ const DIGITS_MAX: usize = 24;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
+/// Types of numbers in source code.
+const TYPES: [&[u8]; 10] = [b"u8", b"u16", b"u32", b"u64", b"i32", b"i64", b"usize", b"c_ulong", b"c_int", b"Ioctl"];
+
 /// Digits and segments of a cluster.
 struct Cluster {
     digits: [u8; DIGITS_MAX],
@@ -308,19 +311,43 @@ impl<'a> Number<'a> {
         };
         let trunk = digit(0) == 0
             && self.lens != [3, 2, 4]
+            && !self.follows_a_time()
+            && (self.lens != [5, 4] || self.follows(Topic::Phone))
             && (9..=11).contains(&self.digits.len())
             && self.lens.len() >= 2
             && self.lens.first().is_some_and(|len| *len >= 2)
             && (matches!(self.gap, Gap::Space | Gap::Dash | Gap::Bracket | Gap::Slash) || self.lens == [2; 5]);
-        let international =
-            self.digits.starts_with(&[0, 0]) && (11..=16).contains(&self.digits.len()) && self.lens.len() >= 2;
+        let international = self.digits.starts_with(&[0, 0])
+            && digit(2) != 0
+            && (11..=16).contains(&self.digits.len())
+            && self.lens.len() >= 2;
         let named = (7..=15).contains(&self.digits.len())
             && !(self.gap == Gap::Dot && matches!(self.lens.len(), 2 | 4))
             && !matches!(self.lens, [4, 1..=2, 1..=2] | [1..=2, 1..=2, 4] | [3, 2, 4])
-            && (self.lens.len() > 1 || self.digits.len() <= 12)
+            && (self.lens.len() > 1 || (self.digits.len() <= 12 && !self.is_typed_constant()))
             && self.follows(Topic::Phone)
             && self.token.text.get(self.end) != Some(&b'%');
-        american || trunk || international || named
+        // A dot after the first zero makes a fraction; nobody's number is round, unless it is called one.
+        let fraction = self.gap == Gap::Dot && self.lens.first() == Some(&1) && digit(0) == 0;
+        (american || trunk || international || named) && !fraction && (!self.is_round() || self.follows(Topic::Phone))
+    }
+
+    /// Six equal digits in a row, as in dumps, maps and counters.
+    fn is_round(&self) -> bool {
+        self.digits.array_windows::<6>().any(|run| run.iter().all(|digit| *digit == run[0]))
+    }
+
+    /// `08:01 60662705`: what stands before it is a time, or the number of a device.
+    fn follows_a_time(&self) -> bool {
+        let before = self.token.text.get(..self.token.start).unwrap_or_default();
+        matches!(before, [.., b'0'..=b'9', b':'])
+    }
+
+    /// `CALL: u32 = 1074310945`: a number of that type and no text.
+    fn is_typed_constant(&self) -> bool {
+        let before = self.token.text.get(..self.token.start).unwrap_or_default().trim_ascii_end();
+        let Some(name) = before.strip_suffix(b"=").map(<[u8]>::trim_ascii_end) else { return false };
+        TYPES.iter().any(|known| name.strip_suffix(*known).is_some_and(|rest| matches!(rest, [.., b' ' | b':'])))
     }
 }
 
