@@ -21,6 +21,7 @@ pub mod flow;
 pub mod forward;
 pub mod golden;
 pub mod identity;
+pub mod ingest;
 pub mod inspect;
 pub mod json;
 pub mod limits;

@@ -49,6 +49,8 @@ const FLOORS: &[&str] = &[
     "golden",
     "client",
     "flow",
+    // What applications report of calls of their own.
+    "ingest",
     // The other side of the API, and what puts all together.
     "api",
     "boot",

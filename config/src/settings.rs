@@ -73,6 +73,8 @@ pub struct Settings {
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
     pub health_check: HealthCheck,
+    /// `otel_ingest.*`.
+    pub otel_ingest: OtelIngest,
     /// `auth.*`.
     pub auth: Auth,
     /// `server.*`.
@@ -357,6 +359,13 @@ pub struct Server {
     pub metrics_addr: Option<SocketAddr>,
 }
 
+/// `otel_ingest.*`. Fixed while the process runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OtelIngest {
+    /// `otel_ingest.enabled`: `POST /v1/traces` is served.
+    pub enabled: bool,
+}
+
 /// `server.allowed_hosts` and `server.cors_allowed_origins` (ours). Fixed while the process runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Web {
@@ -457,6 +466,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 retries: 3,
             },
+            otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
             server: Server {
                 core_threads: 0,

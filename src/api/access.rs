@@ -19,7 +19,7 @@ pub(super) const OPERATOR: Access = Access::Role(Role::Operator);
 pub(super) const ADMIN: Access = Access::Role(Role::Admin);
 
 /// Of a path that is not in the table.
-const UNKNOWN: Terms = Terms { access: VIEWER, limited: true, urgent: false };
+const UNKNOWN: Terms = Terms { access: VIEWER, limited: true, urgent: false, body_bytes_max: None };
 
 /// A row of the table as far as it matters here.
 struct Rule {
@@ -36,7 +36,12 @@ pub fn terms(method: &str, path: &str) -> Terms {
         let rule = |route: super::route::Route| Rule {
             method: route.method.as_str().to_owned(),
             path: route.path,
-            terms: Terms { access: route.access, limited: route.is_limited(), urgent: route.ends_credentials },
+            terms: Terms {
+                access: route.access,
+                limited: route.is_limited(),
+                urgent: route.ends_credentials,
+                body_bytes_max: route.body_bytes_max,
+            },
         };
         routes::table().into_iter().map(rule).collect()
     });

@@ -84,6 +84,11 @@ impl Ask {
         &self.headers
     }
 
+    /// The body as it came.
+    pub(super) fn body(&self) -> Bytes {
+        self.body.clone()
+    }
+
     /// The body as `T`.
     pub(super) fn json<T: DeserializeOwned + JsonSchema>(&self) -> Result<T, ErrorAnswer> {
         self.require_json()?;

@@ -48,6 +48,16 @@ impl ErrorAnswer {
         Self::new(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
+    /// 413: nothing is taken of it.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+    }
+
+    /// 415, and what would be taken.
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
     /// 415.
     pub fn unsupported_media_type() -> Self {
         let message = "the body must be JSON; send it with `Content-Type: application/json`";

@@ -24,6 +24,7 @@ mod lane;
 mod listed;
 mod openapi;
 mod operations;
+mod otlp;
 mod query;
 mod reading;
 mod reports;

@@ -57,6 +57,10 @@ pub(super) struct Route {
     pub(super) is_for_scrapers: bool,
     /// It is there only while `server.debug_endpoints` is true.
     pub(super) is_debug: bool,
+    /// It is there only while `otel_ingest.enabled` is true.
+    pub(super) is_ingest: bool,
+    /// The longest body it takes, where that is not `max_api_request_bytes`.
+    pub(super) body_bytes_max: Option<u64>,
 }
 
 impl Route {
@@ -82,6 +86,8 @@ impl Route {
             ends_credentials: false,
             is_for_scrapers: false,
             is_debug: false,
+            is_ingest: false,
+            body_bytes_max: None,
         }
     }
 
@@ -183,6 +189,13 @@ impl Route {
     pub(super) fn for_scrapers(mut self) -> Self {
         self.is_for_scrapers = true;
         self
+    }
+
+    /// It takes what others report, in bodies of up to so many bytes, whatever `max_api_request_bytes` says; it is there only
+    /// while `otel_ingest.enabled` is true.
+    pub(super) fn for_ingest(mut self, bytes: u64) -> Self {
+        (self.is_ingest, self.body_bytes_max) = (true, Some(bytes));
+        self.refuses(404, "`otel_ingest.enabled` is false")
     }
 
     /// Whether calls count against the rate of the caller's tenant. Probes and scrapes do not; nor does administration, so

@@ -25,7 +25,9 @@ use crate::exchange::Caller;
 pub fn router(api: Api) -> Router {
     let mut by_path: BTreeMap<&str, Vec<Route>> = BTreeMap::new();
     let debug = api.live.snapshot().load().server.debug_endpoints;
-    for route in routes::table().into_iter().filter(|route| debug || !route.is_debug) {
+    let ingest = api.ingest.is_some();
+    let is_there = |route: &Route| (debug || !route.is_debug) && (ingest || !route.is_ingest);
+    for route in routes::table().into_iter().filter(is_there) {
         by_path.entry(route.path).or_default().push(route);
     }
     let mut router = Router::new();

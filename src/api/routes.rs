@@ -18,8 +18,8 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, audit, config, costs, debug as debugging, keys, openapi, operations, query, reports, series, sessions,
-    spans, stats, swagger, tenants, traces,
+    actions, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, query, reports, series,
+    sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::Word;
 use crate::golden;
@@ -138,6 +138,14 @@ fn agents() -> Vec<Route> {
             .says("Agents", "summarise_actions", "Reported actions in sum")
             .query(query::ACTIONS)
             .answers::<ActionsSummary>(200, "The sums"),
+        Route::post("/v1/traces", OPERATOR, otlp::traces)
+            .says("Agents", "export_traces", "Takes traces by OTLP/HTTP, JSON or protobuf, once they are committed")
+            .for_ingest(otlp::BODY_BYTES_MAX)
+            .any_query()
+            .answers::<otlp::Exported>(200, "Taken, but for the spans that are named")
+            .refuses(413, "The body is too long, as sent or decoded")
+            .refuses(415, "Neither JSON nor protobuf, or an unknown content coding")
+            .refuses(503, "No room at the moment; try again after `Retry-After`"),
     ]
 }
 

@@ -1,5 +1,7 @@
 //! Records as one call shows them: with the conversation beside the texts.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -39,6 +41,9 @@ pub(crate) struct SpanShown<'a> {
     span: &'a SpanRecord,
     /// Who said what, in the order of the wire; empty where only the texts are known.
     messages: Vec<Message<'a>>,
+    /// What its sender said beyond these fields. Left out where there is nothing, as for every call that passed the gateway.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<&'a str, &'a Value>,
 }
 
 /// One trace whose spans have their conversations.
@@ -66,7 +71,7 @@ pub(crate) struct TraceShown<'a> {
 
 impl<'a> SpanShown<'a> {
     pub(crate) fn of(span: &'a SpanRecord) -> Self {
-        Self { span, messages: messages::of(span) }
+        Self { span, messages: messages::of(span), attributes: span.attributes.iter().collect() }
     }
 }
 

@@ -25,6 +25,7 @@ use super::lane::Lane;
 use super::reading::Reading;
 use crate::golden::GoldenSet;
 use crate::identity::{Identities, IdentityError, Kept};
+use crate::ingest::Door;
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
@@ -94,6 +95,8 @@ pub struct Api {
     identities: Option<Arc<Identities>>,
     /// Keeps credentials out of what is written down; `None` in tests of other routes.
     pub(super) redaction: Option<Arc<Redaction>>,
+    /// Takes what applications report; `None` where that is off.
+    pub(super) ingest: Option<Door>,
     /// Builds the reports that are asked for; `None` in tests of other routes.
     pub(super) builder: Option<Arc<ReportBuilder>>,
 }
@@ -118,6 +121,7 @@ impl Api {
             identities: None,
             redaction: None,
             builder: None,
+            ingest: None,
         }
     }
 
@@ -179,6 +183,15 @@ impl Api {
     {
         let (status, bytes) = self.on_lane(&self.writers, write).await?;
         Ok(answer(status, bytes, "application/json"))
+    }
+
+    /// Does work for the caller on a blocking thread once a writer is free.
+    pub(super) async fn aside<T, F>(&self, work: F) -> Result<T, ErrorAnswer>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Result<T, ErrorAnswer> + Send + 'static,
+    {
+        self.on_lane(&self.writers, |_| work()).await
     }
 
     async fn on_lane<T, F>(&self, lane: &Lane, work: F) -> Result<T, ErrorAnswer>
@@ -251,6 +264,13 @@ impl Api {
     #[must_use]
     pub fn with_builder(mut self, builder: Arc<ReportBuilder>) -> Self {
         self.builder = Some(builder);
+        self
+    }
+
+    /// With a door for reported spans.
+    #[must_use]
+    pub fn with_ingest(mut self, ingest: Option<Door>) -> Self {
+        self.ingest = ingest;
         self
     }
 

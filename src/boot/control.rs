@@ -17,6 +17,7 @@ use crate::control::Calls;
 use crate::forward::Peer;
 use crate::golden::GoldenSet;
 use crate::identity::Identities;
+use crate::ingest::Door;
 use crate::meter::Registry;
 use crate::money::Spend;
 use crate::ops::health::Health;
@@ -56,6 +57,7 @@ pub(super) struct Control {
     pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) golden: Option<Arc<GoldenSet>>,
     pub(super) calls: Calls,
+    pub(super) ingest: Option<Door>,
     pub(super) probing: HealthCheck,
 }
 
@@ -135,13 +137,15 @@ impl Control {
             settings,
             golden,
             calls,
+            ingest,
             probing,
             ..
         } = self;
         let shared = Arc::clone(registry.shared());
         let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend) };
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
-        let api = api.with_costs(costs).reading_on(readers).with_builder(reports).with_golden(golden);
+        let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
+        let api = api.with_golden(golden).with_ingest(ingest);
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_redaction(redaction));
         let reported = Arc::clone(&identities);
         health.watch_denials(move || reported.unwritten());

@@ -12,7 +12,7 @@ use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::Role;
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
-use weir_storage::{Backend, Store, StoreObserver, StoreOptions};
+use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions};
 
 use super::StartError;
 use super::core::{self, CoreSetup, DrainOrder};
@@ -23,6 +23,7 @@ use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
+use crate::ingest::Door;
 use crate::meter::{QueueGauge, Registry};
 use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
@@ -167,6 +168,21 @@ pub(super) fn open_store(
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));
     Ok(store)
+}
+
+/// The door for reported spans, where anything brings some.
+pub(super) fn open_door(
+    settings: &Settings,
+    process: &Arc<Process>,
+    store: &Store,
+) -> Result<Option<Door>, StartError> {
+    if !settings.otel_ingest.enabled {
+        return Ok(None);
+    }
+    let log: Arc<dyn SpanLog> = Arc::new(store.clone());
+    let door = Door::open(process, &log)
+        .map_err(|source| StartError::Thread { what: "a thread for reported spans", source })?;
+    Ok(Some(door))
 }
 
 pub(super) fn start_inference(

@@ -25,7 +25,7 @@ use super::listeners::ListenSockets;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, open_store, start_access_log, start_cores,
+    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores,
     start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
@@ -190,28 +190,6 @@ pub fn start_with(
     let (handle, calls) = channel(cores * CALLS_PER_CORE);
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
-    let control = ControlThread::start(Control {
-        store: store.clone(),
-        reports: Arc::clone(&reports),
-        store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
-        identities: Arc::clone(&identities),
-        redaction: Arc::clone(&redaction),
-        health: Arc::clone(&health),
-        live: Arc::clone(&live),
-        registry: Arc::clone(&registry),
-        fleet: Arc::clone(&fleet),
-        spend: Arc::clone(&spend),
-        settings: Arc::clone(live.snapshot()),
-        golden: golden_set(&live, &analyser, &inference, &registry),
-        calls,
-        probing: settings.health_check.clone(),
-    })
-    .map_err(|source| StartError::Thread { what: "the control thread", source })?;
-    reloaders.add("upstreams", {
-        let (live, fleet, prices) = (Arc::clone(&live), Arc::clone(&fleet), Arc::clone(&prices));
-        let runtime = control.runtime().clone();
-        move || reread_upstreams(&live, &fleet, &prices, &runtime)
-    });
     let (exchanges, access_log) = start_access_log(settings.logging.access, &registry)?;
     let process = Process::new(ProcessParts {
         taps: extensions.taps,
@@ -239,6 +217,30 @@ pub fn start_with(
         listen: addr,
         cores,
         body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
+    });
+    let ingest = open_door(&settings, &process, &store)?;
+    let control = ControlThread::start(Control {
+        store: store.clone(),
+        reports: Arc::clone(&reports),
+        store_waits_for_readers: settings.storage.profile == StorageProfile::Memory,
+        identities: Arc::clone(&identities),
+        redaction: Arc::clone(&process.parts.redaction),
+        health: Arc::clone(&health),
+        live: Arc::clone(&live),
+        registry: Arc::clone(&process.parts.registry),
+        fleet: Arc::clone(&fleet),
+        spend: Arc::clone(&spend),
+        settings: Arc::clone(live.snapshot()),
+        golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
+        calls,
+        ingest,
+        probing: settings.health_check.clone(),
+    })
+    .map_err(|source| StartError::Thread { what: "the control thread", source })?;
+    reloaders.add("upstreams", {
+        let (live, fleet, prices) = (Arc::clone(&live), Arc::clone(&fleet), Arc::clone(&process.parts.prices));
+        let runtime = control.runtime().clone();
+        move || reread_upstreams(&live, &fleet, &prices, &runtime)
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));

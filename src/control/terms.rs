@@ -20,6 +20,8 @@ pub struct Terms {
     pub limited: bool,
     /// Whether it takes a credential away, and goes ahead of everything else.
     pub urgent: bool,
+    /// The longest body it takes, where that is not `max_api_request_bytes`.
+    pub body_bytes_max: Option<u64>,
 }
 
 /// The error type of an answer, carried beside it for the log.

@@ -69,7 +69,7 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let bodies =
         core.process.bodies.own(admitted.filter(|caller| caller.role != Role::Admin).map(|caller| caller.tenant_id));
     let reads_body = admitted.is_some() && matches!(head.method(), "POST" | "PUT" | "PATCH");
-    let Whole { body, permit: _held } = match read_body(session, &head, reads_body, bodies.permit()).await {
+    let Whole { body, permit: _held } = match read_body(session, &head, terms, reads_body, bodies.permit()).await {
         Ok(whole) => whole,
         Err(NoBody::ClientLeft) => return Next::Close,
         Err(NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
@@ -119,12 +119,16 @@ fn within_rate(core: &Core, terms: Terms, caller: Option<Caller>) -> Result<(), 
 async fn read_body(
     session: &mut Session,
     head: &RequestHead,
+    terms: Terms,
     reads_body: bool,
     permit: Permit,
 ) -> Result<Whole, NoBody> {
     let bytes = session.core.settings().limits.max_api_request_bytes;
     if reads_body {
-        let cap = BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" };
+        let cap = match terms.body_bytes_max {
+            Some(bytes) => BodyCap { bytes, setting: "" },
+            None => BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" },
+        };
         return read_whole(session, head, cap, Some(permit)).await;
     }
     let cap = BodyCap { bytes: MEANINGLESS_BODY_BYTES_MAX, setting: "" };

@@ -39,6 +39,7 @@ mod framing;
 mod golden;
 mod guests;
 mod identity;
+mod ingest;
 mod inspection;
 mod interim;
 mod keeping;

@@ -47,7 +47,13 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("ml_pipeline.max_concurrent_requests", Kind::at_least(1), Literal::Int(8), "the ML pipeline")
         .env("SERVICE_ML_MAX_CONCURRENT"),
     // --- ingest, auth ---
-    Setting::not_built("otel_ingest.enabled", Kind::Bool, OFF, "OTLP ingest"),
+    Setting::built(
+        "otel_ingest.enabled",
+        Kind::Bool,
+        OFF,
+        "Take traces that applications report by OTLP/HTTP: POST /v1/traces, JSON or protobuf.",
+        set!(otel_ingest.enabled, flag),
+    ),
     Setting::built(
         "auth.enabled",
         Kind::Bool,

@@ -213,6 +213,7 @@ fn samples() -> Vec<Sample> {
             s.web.allowed_origins = vec!["https://app.example.com:8443".into(), "null".into()];
         }),
         sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
+        sample("otel_ingest.enabled", "true", |s| s.otel_ingest.enabled = true),
         sample("auth.enabled", "true", |s| s.auth.enabled = true),
         sample("auth.admin_key", "bootstrap-0123456789", |s| {
             s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));

@@ -1,0 +1,233 @@
+//! `POST /v1/traces`: OTLP/HTTP (OTLP 1.9, section OTLP/HTTP). The answer has the request's encoding; a fault is a
+//! `google.rpc.Status`, in JSON beside the gateway's own error.
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+
+use super::ask::Ask;
+use super::error::ErrorAnswer;
+use super::route::Answer;
+use super::state::{Api, answer, to_json};
+use crate::codec::DecodeFault;
+use crate::control::ErrorKind;
+use crate::ingest::otlp::{Read, read_json, read_protobuf, structure};
+use crate::ingest::{Busy, Door, ReportedSpan, Taken};
+use crate::inspect::decode_body;
+use crate::record::Permit;
+
+/// Bytes of a body, as sent and decoded.
+pub(super) const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A compressed body may grow so many times.
+const RATIO_MAX: u32 = 200;
+/// Bytes in memory of a value of a JSON body, beside its text.
+const VALUE_BYTES: usize = 32;
+/// Rejected spans whose reasons are named; the others are counted.
+const REASONS_MAX: usize = 16;
+
+/// How the request is encoded, and its answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Json,
+    Protobuf,
+}
+
+/// `ExportTraceServiceResponse`.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Exported {
+    /// What was not taken; left out where all was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_success: Option<Partial>,
+}
+
+/// `ExportTracePartialSuccess`.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Partial {
+    /// How many spans were not taken, as a text.
+    rejected_spans: String,
+    /// Which, and why.
+    error_message: String,
+}
+
+/// What was read of a body, and the room it takes.
+struct Decoded {
+    read: Vec<Read>,
+    _room: Permit,
+}
+
+pub(super) async fn traces(api: Api, ask: Ask) -> Answer {
+    let Some(door) = api.ingest.clone() else {
+        return Err(ErrorAnswer::not_found("the gateway takes no traces: `otel_ingest.enabled` is false"));
+    };
+    let encoding = encoding(&ask)?;
+    let exported = export(&api, &ask, door, encoding).await;
+    exported.or_else(|fault| Ok(fault_answer(&fault, encoding)))
+}
+
+async fn export(api: &Api, ask: &Ask, door: Door, encoding: Encoding) -> Answer {
+    let caller = ask.caller()?;
+    let coding = ask.headers().get(CONTENT_ENCODING).map(|value| value.as_bytes().to_vec());
+    let body = ask.body();
+    let taking = door.clone();
+    let Decoded { read, _room } =
+        api.aside(move || decode(&body, coding.as_deref(), encoding, taking.room(caller.tenant_id))).await?;
+    let (mut spans, mut places, mut rejected) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, read) in read.into_iter().enumerate() {
+        match read {
+            Ok(span) => {
+                spans.push(span);
+                places.push(at);
+            }
+            Err(reason) => rejected.push((at, reason)),
+        }
+    }
+    let taken: Taken = take(&door, &caller, spans).await?;
+    rejected.extend(taken.rejected.into_iter().filter_map(|(at, reason)| Some((*places.get(at)?, reason))));
+    rejected.sort_by_key(|(at, _)| *at);
+    exported(&rejected, encoding)
+}
+
+async fn take(door: &Door, caller: &crate::exchange::Caller, spans: Vec<ReportedSpan>) -> Result<Taken, ErrorAnswer> {
+    if spans.is_empty() {
+        return Ok(Taken::default());
+    }
+    door.take(caller, spans).await.map_err(|Busy { reason, .. }| ErrorAnswer::saturated(reason))
+}
+
+fn encoding(ask: &Ask) -> Result<Encoding, ErrorAnswer> {
+    let content_type = ask.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match media.as_str() {
+        "application/json" => Ok(Encoding::Json),
+        "application/x-protobuf" | "application/protobuf" => Ok(Encoding::Protobuf),
+        _ => Err(ErrorAnswer::unsupported(
+            "send `Content-Type: application/x-protobuf` or `application/json` with an `ExportTraceServiceRequest`",
+        )),
+    }
+}
+
+/// Undoes the coding and reads the request; on a blocking thread.
+fn decode(body: &Bytes, coding: Option<&[u8]>, encoding: Encoding, mut room: Permit) -> Result<Decoded, ErrorAnswer> {
+    let cap = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
+    let decoded = decode_body(coding, body, cap, RATIO_MAX);
+    match decoded.fault {
+        None => {}
+        Some(DecodeFault::TooLarge | DecodeFault::Ratio) => {
+            return Err(ErrorAnswer::too_large(format!(
+                "the decoded body has more than {BODY_BYTES_MAX} bytes, or more than {RATIO_MAX} times those that were \
+                 sent; send fewer spans at once"
+            )));
+        }
+        Some(fault) => {
+            return Err(ErrorAnswer::invalid(format!(
+                "the body cannot be decoded as its `Content-Encoding` says ({}); gzip is taken",
+                fault.as_str()
+            )));
+        }
+    }
+    let values = if encoding == Encoding::Json { structure(&decoded.bytes).saturating_mul(VALUE_BYTES) } else { 0 };
+    if !room.grow(decoded.bytes.len().saturating_add(values)) {
+        return Err(ErrorAnswer::saturated("no memory is free for this request at the moment; try again in a second"));
+    }
+    let read = match encoding {
+        Encoding::Json => read_json(&decoded.bytes),
+        Encoding::Protobuf => read_protobuf(&decoded.bytes),
+    };
+    let read = read.map_err(|fault| ErrorAnswer::invalid(fault.to_string()))?;
+    Ok(Decoded { read, _room: room })
+}
+
+fn exported(rejected: &[(usize, String)], encoding: Encoding) -> Answer {
+    let partial = (!rejected.is_empty())
+        .then(|| Partial { rejected_spans: rejected.len().to_string(), error_message: reasons(rejected) });
+    let (body, content_type) = match encoding {
+        Encoding::Json => (to_json(&Exported { partial_success: partial })?, "application/json"),
+        Encoding::Protobuf => {
+            let message = partial.map(|partial| {
+                let mut message = vec![0x08];
+                varint(&mut message, rejected.len() as u64);
+                text(&mut message, 2, &partial.error_message);
+                message
+            });
+            let mut body = Vec::new();
+            if let Some(message) = message {
+                bytes(&mut body, 1, &message);
+            }
+            (body, "application/x-protobuf")
+        }
+    };
+    Ok(answer(StatusCode::OK, body, content_type))
+}
+
+/// The first of the reasons, each with the number of its span.
+fn reasons(rejected: &[(usize, String)]) -> String {
+    let named: Vec<String> =
+        rejected.iter().take(REASONS_MAX).map(|(at, reason)| format!("span {at}: {reason}")).collect();
+    let more = rejected.len().saturating_sub(REASONS_MAX);
+    let others = if more == 0 { String::new() } else { format!("; and {more} more") };
+    named.join("; ") + &others
+}
+
+/// A refusal in the encoding of the request.
+fn fault_answer(fault: &ErrorAnswer, encoding: Encoding) -> Response {
+    let code = code(fault.status);
+    let (body, content_type) = match encoding {
+        Encoding::Json => {
+            let mut said: serde_json::Value = serde_json::from_slice(&fault.body()).unwrap_or_default();
+            if let Some(fields) = said.as_object_mut() {
+                fields.insert("code".to_owned(), json!(code));
+                fields.insert("message".to_owned(), json!(fault.message));
+            }
+            (said.to_string().into_bytes(), "application/json")
+        }
+        Encoding::Protobuf => {
+            let mut body = vec![0x08];
+            varint(&mut body, u64::from(code));
+            text(&mut body, 2, &fault.message);
+            (body, "application/x-protobuf")
+        }
+    };
+    let mut response = answer(fault.status, body, content_type);
+    response.extensions_mut().insert(ErrorKind(fault.kind));
+    if let Some(seconds) = fault.retry_after_s {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// `google.rpc.Code` of a status.
+fn code(status: StatusCode) -> u8 {
+    match status.as_u16() {
+        401 => 16,
+        403 => 7,
+        404 => 5,
+        413 | 429 => 8,
+        503 => 14,
+        500 => 13,
+        _ => 3,
+    }
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
+    out.push(number << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn text(out: &mut Vec<u8>, number: u8, text: &str) {
+    bytes(out, number, text.as_bytes());
+}

@@ -1,0 +1,138 @@
+//! Where reported spans come in: a bounded queue to threads of its own, and an answer once they are committed.
+//!
+//! Invariant: at most so many batches work or wait, and of them a tenant has no more than its share ([`Shares`]); whoever finds no
+//! room is told at once, and nothing of its batch was taken.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use weir_config::vocab::TenantId;
+use weir_storage::SpanLog;
+
+use super::span::ReportedSpan;
+use super::work::Worker;
+use crate::control::Shares;
+use crate::exchange::Caller;
+use crate::process::Process;
+use crate::record::Permit;
+use crate::rt;
+
+/// Batches that work or wait, of all tenants. One tenant has half of them.
+const BATCHES_MAX: usize = 64;
+/// Threads: a batch waits for its commit, and those that wait together are committed together.
+const THREADS: usize = 4;
+/// Spans one batch may have.
+pub(crate) const SPANS_MAX: usize = 100_000;
+
+/// Takes batches of reported spans. Cheap to clone; its threads end with the last of the clones.
+#[derive(Clone)]
+pub struct Door {
+    jobs: SyncSender<Job>,
+    shares: Arc<Mutex<Shares<TenantId>>>,
+    process: Arc<Process>,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Spans that are kept now.
+    pub accepted: usize,
+    /// Spans that were kept before, or stand twice in the batch.
+    pub duplicates: usize,
+    /// Spans that were not taken, by their places in the batch, and why.
+    pub rejected: Vec<(usize, String)>,
+}
+
+/// Nothing was taken; worth trying again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// When.
+    pub retry_after: Duration,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// A batch on its way.
+pub(super) struct Job {
+    pub(super) tenant: TenantId,
+    pub(super) spans: Vec<ReportedSpan>,
+    reply: oneshot::Sender<Result<Taken, Busy>>,
+    _entered: Entered,
+}
+
+/// A place among the batches; given back when it goes.
+struct Entered {
+    shares: Arc<Mutex<Shares<TenantId>>>,
+    tenant: TenantId,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.shares.lock().leave(self.tenant);
+    }
+}
+
+impl Busy {
+    pub(super) const fn because(reason: &'static str) -> Self {
+        Self { retry_after: Duration::from_secs(1), reason }
+    }
+}
+
+impl Door {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn open(process: &Arc<Process>, log: &Arc<dyn SpanLog>) -> std::io::Result<Self> {
+        let (jobs, waiting) = mpsc::sync_channel::<Job>(BATCHES_MAX);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..THREADS {
+            let (process, log, waiting) = (Arc::clone(process), Arc::clone(log), Arc::clone(&waiting));
+            std::thread::Builder::new().name("weir-ingest".to_owned()).spawn(move || {
+                // Calls on their way to the provider go first.
+                rt::give_way();
+                let mut worker = Worker::new(process, log);
+                loop {
+                    // Whoever is first waits for a job, the others for its place.
+                    let next = waiting.lock().recv();
+                    let Ok(job) = next else { break };
+                    worker.answer(job);
+                }
+            })?;
+        }
+        Ok(Self { jobs, shares: Arc::new(Mutex::new(Shares::new(BATCHES_MAX))), process: Arc::clone(process) })
+    }
+
+    /// Room in memory for what a tenant's requests are decoded to; the bodies of proxied calls share it.
+    pub fn room(&self, tenant: TenantId) -> Permit {
+        self.process.bodies.own(Some(tenant)).permit()
+    }
+
+    /// Takes a batch in the caller's name, and waits until it is committed.
+    ///
+    /// # Errors
+    /// [`Busy`] where there is no room, or the store takes nothing; nothing of the batch was kept then, or all that was can be sent
+    /// again.
+    pub async fn take(&self, caller: &Caller, spans: Vec<ReportedSpan>) -> Result<Taken, Busy> {
+        let tenant = caller.tenant_id;
+        if !self.shares.lock().enter(tenant) {
+            return Err(Busy::because("as many batches of this tenant are under way as may be while others send"));
+        }
+        let entered = Entered { shares: Arc::clone(&self.shares), tenant };
+        let (reply, taken) = oneshot::channel();
+        let job = Job { tenant, spans, reply, _entered: entered };
+        self.jobs.try_send(job).map_err(|_| Busy::because("the queue of reported spans is full"))?;
+        // Without an answer only where its thread panicked.
+        taken.await.unwrap_or(Err(Busy::because("the batch could not be dealt with")))
+    }
+}
+
+impl Job {
+    pub(super) fn reply(self, taken: Result<Taken, Busy>) {
+        // Whoever left meanwhile will send it again.
+        let _left = self.reply.send(taken).is_err();
+    }
+}

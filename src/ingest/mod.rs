@@ -1,0 +1,18 @@
+//! Spans from elsewhere: what applications report of their own calls, in whatever format it came.
+//!
+//! A format (OTLP here, the native one in `grpc`) makes [`ReportedSpan`]s of what it was sent; the [`Door`] takes them: checked,
+//! written as the bodies such a call has, and then completed, inspected and priced by the same functions as a proxied call.
+//!
+//! Invariants: what is acknowledged is committed; a span is kept once, whoever repeats it; nothing is charged to a budget, because
+//! what it reports was not held back by one; everything works on threads of its own, never on a core. Must not know: routes, listeners.
+
+mod body;
+mod check;
+mod door;
+mod known;
+pub(crate) mod otlp;
+mod span;
+mod work;
+
+pub use door::{Busy, Door, Taken};
+pub use span::{ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};

@@ -1,0 +1,271 @@
+//! From attributes to the fields of a span, by the table of `names`. What has no field stays an attribute.
+
+use serde_json::Value;
+
+use super::names::{CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
+use super::{Attributes, Origin, RawEvent, indexed, messages};
+use crate::ingest::span::{ReportedMessage, ReportedPart, ReportedSpan};
+
+/// Bytes of a value that is kept as an attribute; texts of messages have fields.
+const VALUE_BYTES_MAX: usize = 16 * 1024;
+
+/// Fills in what the attributes of a span, of its resource and of its events say.
+pub(super) fn fill(
+    span: &mut ReportedSpan,
+    name: String,
+    mut attributes: Attributes,
+    events: &mut Vec<RawEvent>,
+    origin: &Origin,
+) {
+    for (field, names) in FIELDS {
+        set_first(span, *field, names, &mut attributes);
+    }
+    let named = |wanted: &str| origin.resource.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+    if span.tenant_id.is_none() {
+        set(span, Field::Tenant, named("service.tenant_id").unwrap_or_default());
+    }
+    span.session_id = span.session_id.take().or_else(|| named("session.id").map(messages::text));
+    span.client = span.client.take().or_else(|| named("service.name").map(messages::text));
+    take_details(span, &mut attributes);
+    take_messages(span, &mut attributes);
+    take_events(span, events);
+    settle_usage(span);
+    if span.operation_name.is_none() && !name.is_empty() {
+        // `chat gpt-4o`, `openai.chat`, `anthropic.completion`
+        let word = name.split([' ', '.']).find(|word| ["chat", "completion", "embeddings"].contains(word));
+        span.operation_name = word.map(str::to_owned);
+    }
+    span.attributes.push(("span.name".to_owned(), Value::String(name)));
+    if !origin.scope.is_empty() {
+        span.attributes.push(("otel.scope.name".to_owned(), Value::String(origin.scope.clone())));
+    }
+    span.attributes.extend(attributes.into_iter().map(|(name, value)| (name, cut(value))));
+    let resource =
+        origin.resource.iter().filter(|(name, _)| !name.starts_with("telemetry.sdk.") && name != "service.name");
+    span.attributes.extend(resource.map(|(name, value)| (format!("resource.{name}"), cut(value.clone()))));
+}
+
+/// Takes the first of these names out; the others stay, they may say something else.
+fn set_first(span: &mut ReportedSpan, field: Field, names: &[&str], attributes: &mut Attributes) {
+    for name in names {
+        if let Some(value) = take(attributes, name)
+            && !set(span, field, value.clone())
+        {
+            attributes.push(((*name).to_owned(), value));
+        } else if is_set(span, field) {
+            return;
+        }
+    }
+}
+
+fn take(attributes: &mut Attributes, name: &str) -> Option<Value> {
+    let at = attributes.iter().position(|(known, _)| known == name)?;
+    Some(attributes.swap_remove(at).1)
+}
+
+fn is_set(span: &ReportedSpan, field: Field) -> bool {
+    let usage = &span.usage;
+    match field {
+        Field::Tenant => span.tenant_id.is_some(),
+        Field::Agent => span.agent_id.is_some(),
+        Field::Session => span.session_id.is_some(),
+        Field::User => span.user_id.is_some(),
+        Field::Client => span.client.is_some(),
+        Field::Operation => span.operation_name.is_some(),
+        Field::Provider => span.provider.is_some(),
+        Field::Model => span.model.is_some(),
+        Field::Streaming => span.streaming,
+        Field::Prompt => usage.prompt.is_some(),
+        Field::Completion => usage.completion.is_some(),
+        Field::Total => usage.total.is_some(),
+        Field::Cached => usage.cached.is_some(),
+        Field::CacheWrite => usage.cache_write.is_some(),
+        Field::Reasoning => usage.reasoning.is_some(),
+        Field::FirstTokenSeconds | Field::FirstTokenMillis => span.time_to_first_token_ms.is_some(),
+        Field::Status => span.status_code.is_some(),
+        Field::ErrorType => span.error_type.is_some() && span.error_type.as_deref() != Some("error"),
+        Field::FinishReason => span.finish_reason.is_some(),
+    }
+}
+
+/// Sets a field; false where the value is none for it.
+fn set(span: &mut ReportedSpan, field: Field, value: Value) -> bool {
+    let words = |value: Value| Some(messages::text(value)).filter(|text| !text.is_empty() && text != "null");
+    let usage = &mut span.usage;
+    match field {
+        Field::Tenant => {
+            // What is no id is nobody's.
+            span.tenant_id = value.as_str().map(|text| {
+                text.parse().unwrap_or_else(|_| weir_config::vocab::TenantId::from_credential(text.as_bytes()))
+            });
+        }
+        Field::Agent => span.agent_id = words(value),
+        Field::Session => span.session_id = words(value),
+        Field::User => span.user_id = words(value),
+        Field::Client => span.client = words(value),
+        Field::Operation => span.operation_name = words(value).map(|word| operation(&word)),
+        Field::Provider => span.provider = words(value).map(|word| word.to_ascii_lowercase()),
+        Field::Model => span.model = words(value),
+        Field::Streaming => span.streaming = value.as_bool().unwrap_or(false),
+        Field::Prompt => usage.prompt = count(&value),
+        Field::Completion => usage.completion = count(&value),
+        Field::Total => usage.total = count(&value),
+        Field::Cached => usage.cached = count(&value),
+        Field::CacheWrite => usage.cache_write = count(&value),
+        Field::Reasoning => usage.reasoning = count(&value),
+        Field::FirstTokenSeconds => span.time_to_first_token_ms = value.as_f64().map(|seconds| seconds * 1_000.0),
+        Field::FirstTokenMillis => span.time_to_first_token_ms = value.as_f64(),
+        Field::Status => span.status_code = count(&value).and_then(|status| status.try_into().ok()),
+        Field::ErrorType => span.error_type = words(value),
+        Field::FinishReason => {
+            let first = match messages::decoded(value) {
+                Value::Array(reasons) => reasons.into_iter().next().unwrap_or_default(),
+                one => one,
+            };
+            span.finish_reason = Some(first).filter(|reason| !reason.is_null()).and_then(words);
+        }
+    }
+    is_set(span, field)
+}
+
+/// Frameworks' kinds of spans as operations.
+fn operation(word: &str) -> String {
+    match word {
+        "LLM" | "generation" | "llm" => "chat".to_owned(),
+        other => other.to_ascii_lowercase(),
+    }
+}
+
+fn count(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number
+            .as_u64()
+            .or_else(|| number.as_f64().filter(|count| (0.0..9e15).contains(count)).map(|count| count.ceil() as u64)),
+        _ => None,
+    }
+}
+
+/// Langfuse's counters, which stand in one JSON text.
+fn take_details(span: &mut ReportedSpan, attributes: &mut Attributes) {
+    let Some(details) = take(attributes, "langfuse.observation.usage_details") else { return };
+    let details = messages::decoded(details);
+    let of = |names: &[&str]| names.iter().find_map(|name| count(details.get(*name)?));
+    let usage = &mut span.usage;
+    usage.prompt = usage.prompt.or_else(|| of(&["input", "prompt_tokens", "input_tokens"]));
+    usage.completion = usage.completion.or_else(|| of(&["output", "completion_tokens", "output_tokens"]));
+    usage.total = usage.total.or_else(|| of(&["total", "total_tokens"]));
+    usage.cached = usage.cached.or_else(|| of(&["input_cached_tokens", "cache_read_input_tokens", "input_cache_read"]));
+    usage.cache_write = usage.cache_write.or_else(|| of(&["cache_creation_input_tokens", "input_cache_creation"]));
+    usage.reasoning = usage.reasoning.or_else(|| of(&["output_reasoning_tokens", "output_reasoning"]));
+}
+
+/// Some senders count cached tokens beside those of the prompt.
+fn settle_usage(span: &mut ReportedSpan) {
+    let usage = &mut span.usage;
+    let cached = usage.cached.unwrap_or(0).saturating_add(usage.cache_write.unwrap_or(0));
+    if let Some(prompt) = usage.prompt.filter(|prompt| *prompt < cached) {
+        usage.prompt = Some(prompt.saturating_add(cached));
+        usage.total = None;
+    }
+}
+
+/// The value under the first of these names; the names are taken out, all of them.
+fn first(attributes: &mut Attributes, names: &[&str]) -> Option<Value> {
+    let mut found = None;
+    for name in names {
+        let value = if name.ends_with('.') { indexed::gather(attributes, name) } else { take(attributes, name) };
+        found = found.or(value.filter(|value| !value.is_null()));
+    }
+    found
+}
+
+fn take_messages(span: &mut ReportedSpan, attributes: &mut Attributes) {
+    if let Some(system) = first(attributes, SYSTEM) {
+        span.input.extend(messages::read(system, "system"));
+    }
+    if let Some(input) = first(attributes, INPUT) {
+        span.input.extend(messages::read(input, "user"));
+    }
+    if let Some(tools) = first(attributes, TOOLS) {
+        let parts = messages::tools(tools);
+        if !parts.is_empty() {
+            span.input.push(ReportedMessage { role: "tools".to_owned(), parts });
+        }
+    }
+    if let Some(output) = first(attributes, OUTPUT) {
+        span.output.extend(messages::read(output, "assistant"));
+    }
+    if let Some(calls) = first(attributes, CALLS) {
+        let calls = messages::read(messages::decoded(calls), "assistant").into_iter().flat_map(|said| said.parts);
+        let calls: Vec<ReportedPart> = calls.collect();
+        match span.output.first_mut() {
+            Some(said) => said.parts.extend(calls),
+            None => span.output.push(ReportedMessage { role: "assistant".to_owned(), parts: calls }),
+        }
+    }
+}
+
+/// Messages that stand in events: `gen_ai.client.inference.operation.details`, and one event for each message, as earlier
+/// conventions had it. Events that are messages are taken out; exceptions say what went wrong.
+fn take_events(span: &mut ReportedSpan, events: &mut Vec<RawEvent>) {
+    for mut event in std::mem::take(events) {
+        let role = event.name.strip_prefix("gen_ai.").and_then(|rest| rest.strip_suffix(".message")).map(str::to_owned);
+        match (event.name.as_str(), role) {
+            ("gen_ai.client.inference.operation.details", _) => take_messages(span, &mut event.attributes),
+            ("gen_ai.content.prompt", _) => {
+                let said = take(&mut event.attributes, "gen_ai.prompt").unwrap_or_default();
+                span.input.extend(messages::read(said, "user"));
+            }
+            ("gen_ai.content.completion", _) => {
+                let said = take(&mut event.attributes, "gen_ai.completion").unwrap_or_default();
+                span.output.extend(messages::read(said, "assistant"));
+            }
+            ("gen_ai.choice", _) => span.output.extend(messages::read(of_event(event.attributes), "assistant")),
+            (_, Some(role)) => span.input.extend(messages::read(of_event(event.attributes), &role)),
+            ("exception", _) => {
+                note_exception(span, &event);
+                events.push(event);
+            }
+            _ => events.push(event),
+        }
+    }
+}
+
+/// The message whose fields an event's attributes are.
+fn of_event(attributes: Attributes) -> Value {
+    let fields = attributes.into_iter().map(|(name, value)| (name, messages::decoded(value)));
+    Value::Object(fields.filter(|(name, _)| name != "gen_ai.system").collect())
+}
+
+fn note_exception(span: &mut ReportedSpan, event: &RawEvent) {
+    let named = |wanted: &str| event.attributes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+    if !is_set(span, Field::ErrorType) {
+        span.error_type = named("exception.type").map(messages::text).or(span.error_type.take());
+    }
+    span.error_message = span.error_message.take().or_else(|| named("exception.message").map(messages::text));
+}
+
+/// A text over the bound is cut, and says so; another value over it is its text, cut.
+fn cut(value: Value) -> Value {
+    let long = match &value {
+        Value::String(text) => text.len() > VALUE_BYTES_MAX,
+        Value::Array(_) | Value::Object(_) => true,
+        _ => false,
+    };
+    if !long {
+        return value;
+    }
+    let text = match value {
+        Value::String(text) => text,
+        other => {
+            let text = other.to_string();
+            if text.len() <= VALUE_BYTES_MAX {
+                return other;
+            }
+            text
+        }
+    };
+    let kept = text.get(..text.floor_char_boundary(VALUE_BYTES_MAX)).unwrap_or_default();
+    Value::String(format!("{kept}… [{} bytes in all]", text.len()))
+}

@@ -1,0 +1,394 @@
+//! The thread that deals with batches: checks each span, has it completed as a proxied call is, and answers once all are committed.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::Cache;
+use serde_json::json;
+use weir_config::Settings;
+use weir_config::vocab::{Dialect, SpanId, TenantId, Timestamp, UnreadSet};
+use weir_inference::{Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
+use weir_storage::record::SpanRecord;
+use weir_storage::{NotWritten, SpanLog};
+
+use super::door::{Busy, Job, SPANS_MAX, Taken};
+use super::known::Known;
+use super::span::{ReportedSpan, ReportedUsage};
+use super::{body, check};
+use crate::inspect::Takes;
+use crate::meter::{CoreMeter, Model};
+use crate::observe::{AnswerKind, AnswerReader};
+use crate::process::{Process, plan};
+use crate::record::{CallIds, blank};
+use crate::settle::charge::uncharge;
+use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
+use crate::settle::inspection::{Rest, survive};
+use crate::settle::publish::observe_detectors;
+use crate::settle::text::{RawBody, RequestText};
+
+/// Spans that are committed together.
+const TOGETHER: usize = 256;
+/// How long what was recorded a moment ago is waited for, so that a report of the same call finds it.
+const FLUSH_LIMIT: Duration = Duration::from_secs(2);
+/// The tag of a span that was reported, and did not pass the gateway.
+pub(super) const REPORTED: (&str, &str) = ("reported", "true");
+
+/// One of the threads.
+pub(super) struct Worker {
+    process: Arc<Process>,
+    log: Arc<dyn SpanLog>,
+    settings: Cache<Arc<arc_swap::ArcSwap<Settings>>, Arc<Settings>>,
+    plan: Option<(Arc<Settings>, Arc<Plan>)>,
+    scratch: Scratch,
+    meter: CoreMeter,
+}
+
+impl Worker {
+    pub(super) fn new(process: Arc<Process>, log: Arc<dyn SpanLog>) -> Self {
+        let parts = &process.parts;
+        let settings = Cache::new(Arc::clone(&parts.settings));
+        let (scratch, meter) = (parts.analyser.scratch(), parts.registry.core());
+        Self { process, log, settings, plan: None, scratch, meter }
+    }
+
+    pub(super) fn answer(&mut self, mut job: Job) {
+        let (tenant, spans) = (job.tenant, std::mem::take(&mut job.spans));
+        let Some(taken) = survive(|| self.take(tenant, spans)) else {
+            self.process.parts.registry.shared().panic();
+            return job.reply(Err(Busy::because("the batch could not be dealt with; the gateway's log says why")));
+        };
+        if taken.is_err() {
+            self.process.parts.registry.shared().dropped("ingest", "not_taken", 1);
+        }
+        job.reply(taken);
+    }
+
+    fn take(&mut self, tenant: TenantId, spans: Vec<ReportedSpan>) -> Result<Taken, Busy> {
+        let mut taken = Taken::default();
+        let now = Timestamp::now();
+        if !self.settings.load().enable_trace_storage {
+            let reason = "the gateway keeps no traces: `enable_trace_storage` is false";
+            taken.rejected = (0..spans.len()).map(|at| (at, reason.to_owned())).collect();
+            return Ok(taken);
+        }
+        let mut sound = Vec::with_capacity(spans.len());
+        for (at, mut span) in spans.into_iter().enumerate() {
+            let refused = if at < SPANS_MAX {
+                check::refuse(&span, tenant, now)
+            } else {
+                Err(format!("a batch has room for {SPANS_MAX} spans; send it in parts"))
+            };
+            match refused {
+                Ok(()) => {
+                    check::trim(&mut span);
+                    sound.push((at, span));
+                }
+                Err(reason) => taken.rejected.push((at, reason)),
+            }
+        }
+        let mut known = self.known(tenant, &sound)?;
+        let mut together = Vec::with_capacity(TOGETHER.min(sound.len()));
+        for (at, span) in sound {
+            if known.is_repeated(span.span_id) {
+                taken.duplicates += 1;
+                continue;
+            }
+            let counted_by = known.counted_by(span.trace_id, span.span_id);
+            together.push((at, self.complete(tenant, span, counted_by)));
+            if together.len() == TOGETHER {
+                self.keep(&mut together, &mut taken)?;
+            }
+        }
+        self.keep(&mut together, &mut taken)?;
+        Ok(taken)
+    }
+
+    fn known(&self, tenant: TenantId, spans: &[(usize, ReportedSpan)]) -> Result<Known, Busy> {
+        let mut known = Known::default();
+        if spans.is_empty() {
+            return Ok(known);
+        }
+        // A call that passed the gateway a moment ago may be on its way to the store.
+        let _late = self.log.flush(FLUSH_LIMIT);
+        known.look_up(&*self.log, tenant, spans.iter().map(|(_, span)| span)).map_err(|error| {
+            tracing::warn!(%error, "reported spans were not taken: the store cannot be read");
+            Busy::because("the store cannot be read at the moment")
+        })?;
+        for (_, span) in spans {
+            if check::operation(span).1 && !span.usage.is_empty() {
+                known.count(span.trace_id, span.span_id);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Commits what has gathered.
+    fn keep(&self, together: &mut Vec<(usize, Kept)>, taken: &mut Taken) -> Result<(), Busy> {
+        if together.is_empty() {
+            return Ok(());
+        }
+        let (places, kept): (Vec<usize>, Vec<Kept>) = std::mem::take(together).into_iter().unzip();
+        let (numbers, spans): (Vec<Numbers>, Vec<SpanRecord>) =
+            kept.into_iter().map(|kept| (kept.numbers, *kept.span)).unzip();
+        match self.log.insert(spans) {
+            Ok(inserted) => {
+                taken.accepted += inserted.stored;
+                let gone = places.iter().rev().take(inserted.tenant_deleted);
+                taken.rejected.extend(gone.map(|at| (*at, "its tenant was deleted after it began".to_owned())));
+                numbers.iter().for_each(|numbers| self.count(numbers));
+                Ok(())
+            }
+            Err(NotWritten::Refused { reason }) => {
+                taken.rejected.extend(places.iter().map(|at| (*at, reason.clone())));
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "reported spans were not taken");
+                Err(Busy::because("the store takes nothing at the moment"))
+            }
+        }
+    }
+
+    /// Adds to the metrics what the kept span brings.
+    fn count(&self, numbers: &Numbers) {
+        if let Some(nano_usd) = numbers.cost_nano_usd {
+            self.meter.cost(numbers.tenant, numbers.model.as_deref(), nano_usd);
+        } else if numbers.unpriced {
+            let model = Model { name: numbers.model.as_deref(), tenant: numbers.tenant, vouched: false };
+            self.meter.unpriced(numbers.provider_label, model);
+        }
+        for (severity, finding_type) in &numbers.findings {
+            self.meter.finding(*severity, finding_type);
+        }
+    }
+}
+
+/// A completed span, and what it adds to the metrics.
+struct Kept {
+    span: Box<SpanRecord>,
+    numbers: Numbers,
+}
+
+struct Numbers {
+    tenant: TenantId,
+    model: Option<String>,
+    provider_label: &'static str,
+    cost_nano_usd: Option<u64>,
+    unpriced: bool,
+    findings: Vec<(weir_config::vocab::Severity, Cow<'static, str>)>,
+}
+
+impl Worker {
+    /// The record of a span: read, inspected and priced as that of a proxied call.
+    fn complete(&mut self, tenant: TenantId, span: ReportedSpan, counted_by: Option<SpanId>) -> Kept {
+        let settings = Arc::clone(self.settings.load());
+        let (_, is_call) = check::operation(&span);
+        let analysed = settings.enable_security_analysis;
+        let (request, answer) = (body::request(&span), body::answer(&span));
+        let limit = Duration::from_millis(settings.limits.security_analysis_timeout_ms);
+        let finish = Finish {
+            span: begin(&span, tenant),
+            dialect: Dialect::ChatCompletions,
+            text: request.map_or(RequestText::None, |body| RequestText::Raw(raw(body))),
+            request_analysed: false,
+            answer_bytes: answer.as_ref().map_or(0, Vec::len),
+            answer_wire_bytes: 0,
+            answer: answer.map(read_answer),
+            answer_lost: false,
+            analyse: analysed.then(|| self.plan(&settings)),
+            deadline: Some(Instant::now() + limit),
+            decoded_bytes_max: usize::MAX,
+            analysis_text_max: settings.security_analysis.max_analysis_text_bytes,
+            unread: UnreadSet::default(),
+            path_model: None,
+            priced_as: None,
+            priced: settings.cost_estimation.enabled && is_call && counted_by.is_none(),
+        };
+        let mut finished = if analysed {
+            complete(&self.process, &mut self.scratch, finish)
+        } else {
+            complete_unanalysed(&self.process, finish, "disabled", false)
+        };
+        if let Some(ran) = &finished.ran {
+            observe_detectors(&self.process, &self.meter, ran);
+        }
+        if let Some(rest) = finished.rest.take() {
+            self.ask_models(&mut finished, rest, limit);
+        }
+        self.finish(span, finished, is_call, counted_by)
+    }
+
+    /// What the settings say about analyses.
+    fn plan(&mut self, settings: &Arc<Settings>) -> Arc<Plan> {
+        if let Some((_, plan)) = self.plan.as_ref().filter(|(of, _)| Arc::ptr_eq(of, settings)) {
+            return Arc::clone(plan);
+        }
+        let fresh = Arc::new(plan(&self.process.parts.analyser, settings));
+        self.plan = Some((Arc::clone(settings), Arc::clone(&fresh)));
+        fresh
+    }
+
+    /// Has models look at what is left to them, and waits for what they say.
+    fn ask_models(&self, finished: &mut Finished, mut rest: Rest, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        rest.end_at(deadline);
+        let (reply, said) = std::sync::mpsc::sync_channel(1);
+        let (lane, bytes) = (rest.lane(), rest.later().bytes());
+        let work = Box::new(AskModels { rest, reply });
+        let job = PoolJob { lane, tenant: finished.span.tenant_id, bytes, deadline, work };
+        if let Err(job) = self.process.parts.inference.submit(job) {
+            job.work.run(Turn::Refused);
+        }
+        // The pool calls every job, by its deadline at the latest but for one that is running.
+        match said.recv_timeout(limit * 2) {
+            Ok(Ok((rest, seen))) => {
+                let (findings, ran) = rest.findings(seen);
+                observe_detectors(&self.process, &self.meter, &ran);
+                finished.join(&self.process.parts.analyser, findings, &ran);
+            }
+            Ok(Err(reason)) => finished.miss(reason, true),
+            Err(_) => finished.miss("analyzer_timeout", true),
+        }
+    }
+
+    /// Puts in what was reported beside texts and counters, and takes out what must not be kept.
+    fn finish(&self, said: ReportedSpan, finished: Finished, is_call: bool, counted_by: Option<SpanId>) -> Kept {
+        let mut span = finished.span;
+        let usage = said.usage;
+        span.status_code = said.status_code;
+        span.parts.iter_mut().for_each(|part| part.raw = None);
+        if counted_by.is_some() || !is_call {
+            uncharge(&mut span);
+        }
+        add_attributes(&mut span, said, usage, is_call, counted_by);
+        self.process.parts.redaction.mask_record(&mut span);
+        let findings = if counted_by.is_some() {
+            Vec::new()
+        } else {
+            span.security_findings.iter().map(|found| (found.severity, found.finding_type.clone())).collect()
+        };
+        let provider_label = weir_config::vocab::Provider::named(&span.provider).label();
+        let numbers = Numbers {
+            tenant: span.tenant_id,
+            model: span.model.clone(),
+            provider_label,
+            cost_nano_usd: finished.cost_nano_usd.filter(|_| span.estimated_cost_usd.is_some()),
+            unpriced: span.tags.contains_key(crate::settle::charge::UNPRICED),
+            findings,
+        };
+        Kept { span, numbers }
+    }
+}
+
+/// Texts that wait for models.
+struct AskModels {
+    rest: Rest,
+    reply: std::sync::mpsc::SyncSender<Result<(Rest, Seen), &'static str>>,
+}
+
+impl Work for AskModels {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        let Self { rest, reply } = *self;
+        let said = match turn {
+            Turn::Seen(seen) => Ok((rest, seen)),
+            Turn::Refused => Err("queue_full"),
+            Turn::Failed => Err("analyzer_error"),
+            _ => Err("analyzer_timeout"),
+        };
+        // Whoever asked may have given up.
+        let _late = reply.send(said).is_err();
+    }
+
+    fn rest(&self) -> Option<&weir_inference::Later> {
+        Some(self.rest.later())
+    }
+}
+
+/// The record before anything has been read.
+fn begin(said: &ReportedSpan, tenant: TenantId) -> Box<SpanRecord> {
+    let mut span = blank(&CallIds {
+        tenant_id: tenant,
+        trace_id: said.trace_id,
+        span_id: said.span_id,
+        parent_span_id: said.parent_span_id,
+        agent_id: said.agent_id.clone(),
+        session_id: said.session_id.clone(),
+        client: said.client.clone(),
+        provider: weir_config::vocab::Provider::OPENAI,
+        priced_as: None,
+        operation: weir_config::vocab::Operation::Proxy,
+        path_model: None,
+        start_time: said.start_time,
+    });
+    span.provider = check::provider(said);
+    span.operation_name = Cow::Borrowed(check::operation(said).0);
+    span.end_time = said.end_time;
+    span.duration_ms = (said.end_time.micros() - said.start_time.micros()) as f64 / 1_000.0;
+    span.streaming = said.streaming;
+    span.time_to_first_token_ms = said.time_to_first_token_ms;
+    // What was answered is counted; a span that names no error was.
+    span.status_code = said.status_code.or_else(|| said.error_type.is_none().then_some(200));
+    span.error_type.clone_from(&said.error_type);
+    span.error_message.clone_from(&said.error_message);
+    span.tags.insert(Cow::Borrowed(REPORTED.0), REPORTED.1.to_owned());
+    span
+}
+
+fn raw(body: Vec<u8>) -> RawBody {
+    RawBody {
+        body: body.into(),
+        takes: Takes::Json,
+        content_type: None,
+        content_encoding: None,
+        repeated: None,
+        truncated: false,
+    }
+}
+
+fn read_answer(body: Vec<u8>) -> Box<AnswerReader> {
+    let mut reader = AnswerReader::new(AnswerKind::Json, None, usize::MAX);
+    reader.feed(&body);
+    Box::new(reader)
+}
+
+/// What no field has room for. Counters that are not this span's to count are kept here, too.
+fn add_attributes(
+    span: &mut SpanRecord,
+    said: ReportedSpan,
+    usage: ReportedUsage,
+    is_call: bool,
+    counted_by: Option<SpanId>,
+) {
+    let mut dropped = 0;
+    let mut put = |name: String, value| dropped += usize::from(span.attributes.insert(name, value).is_err());
+    if let Some(user) = said.user_id {
+        put("user.id".to_owned(), json!(user));
+    }
+    if counted_by.is_some() || !is_call {
+        for (name, count) in [
+            ("gen_ai.usage.input_tokens", usage.prompt),
+            ("gen_ai.usage.output_tokens", usage.completion),
+            ("gen_ai.usage.cache_read.input_tokens", usage.cached),
+            ("gen_ai.usage.reasoning.output_tokens", usage.reasoning),
+        ] {
+            if let Some(count) = count {
+                put(name.to_owned(), json!(count));
+            }
+        }
+    }
+    if let Some(count) = usage.cache_write {
+        put("gen_ai.usage.cache_write.input_tokens".to_owned(), json!(count));
+    }
+    for (name, value) in said.attributes {
+        put(name, value);
+    }
+    span.events.extend(said.events);
+    span.agent_actions.extend(said.agent_actions);
+    if dropped > 0 {
+        span.tags.insert(Cow::Borrowed("attributes_dropped"), dropped.to_string());
+    }
+    if let Some(counted_by) = counted_by {
+        span.tags.insert(Cow::Borrowed("counted_by"), counted_by.to_string());
+    }
+}
