@@ -20,6 +20,7 @@ pub mod feed;
 pub mod flow;
 pub mod forward;
 pub mod golden;
+mod grpc;
 pub mod identity;
 pub mod ingest;
 pub mod inspect;

@@ -51,6 +51,8 @@ const FLOORS: &[&str] = &[
     "flow",
     // What applications report of calls of their own.
     "ingest",
+    // Spans that come by gRPC.
+    "grpc",
     // The other side of the API, and what puts all together.
     "api",
     "boot",

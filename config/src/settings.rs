@@ -77,6 +77,8 @@ pub struct Settings {
     pub otel_ingest: OtelIngest,
     /// `auth.*`.
     pub auth: Auth,
+    /// `grpc.*`.
+    pub grpc: Grpc,
     /// `server.*`.
     pub server: Server,
     /// What web pages may do.
@@ -366,6 +368,15 @@ pub struct OtelIngest {
     pub enabled: bool,
 }
 
+/// `grpc.*`. Fixed while the process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grpc {
+    /// `grpc.enabled`: spans are taken in by gRPC.
+    pub enabled: bool,
+    /// `grpc.listen_addr`: where.
+    pub listen_addr: SocketAddr,
+}
+
 /// `server.allowed_hosts` and `server.cors_allowed_origins` (ours). Fixed while the process runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Web {
@@ -468,6 +479,7 @@ impl Default for Settings {
             },
             otel_ingest: OtelIngest::default(),
             auth: Auth::default(),
+            grpc: Grpc { enabled: false, listen_addr: SocketAddr::from(([0, 0, 0, 0], 50_051)) },
             server: Server {
                 core_threads: 0,
                 io_driver: IoDriver::Auto,

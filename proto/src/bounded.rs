@@ -58,7 +58,9 @@ impl<D: Decoder<Error = Status>> Decoder for BoundedDecoder<D> {
         let bytes = src.chunk().get(..src.remaining()).unwrap_or_default();
         check(bytes)?;
         self.0.decode(src).map_err(|status| match status.code() {
-            Code::Internal => Status::invalid_argument(format!("the message is not an ExportRequest: {}", status.message())),
+            Code::Internal => {
+                Status::invalid_argument(format!("the message is not an ExportRequest: {}", status.message()))
+            }
             _ => status,
         })
     }

@@ -34,6 +34,14 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The address of the gRPC listener cannot be listened on.
+    #[error("grpc.listen_addr `{addr}`: {}", bind_advice(.source))]
+    BindGrpc {
+        /// The address.
+        addr: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The process that serves the address does not hand it over.
     #[error(
         "listen_addr `{addr}`: it cannot be taken over: {source}; stop the other process and start without --take-over"

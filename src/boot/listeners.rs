@@ -17,7 +17,7 @@ use crate::rt::{self, DriverMode, Listener};
 pub(super) struct ListenSockets {
     pub(super) addr: SocketAddr,
     source: Source,
-    /// What else has been handed over or passed: a listener for metrics.
+    /// What else has been handed over or passed: listeners for metrics and for gRPC.
     others: Vec<TcpListener>,
 }
 
@@ -91,13 +91,20 @@ impl ListenSockets {
     /// The listener for metrics, and whether it is new: the one handed over or passed, where that is the address that is wanted,
     /// else a new one.
     pub(super) fn metrics(&mut self, addr: SocketAddr) -> Result<(TcpListener, bool), StartError> {
-        let wanted = |socket: &TcpListener| socket.local_addr().is_ok_and(|bound| bound == addr);
-        let inherited = std::mem::take(&mut self.others).into_iter().filter(Listener::is_open);
-        match inherited.into_iter().find(wanted) {
-            Some(inherited) => Ok((inherited, false)),
-            None => TcpListener::bind(addr)
-                .map(|bound| (bound, true))
-                .map_err(|source| StartError::BindMetrics { addr, source }),
+        self.other(addr).map_err(|source| StartError::BindMetrics { addr, source })
+    }
+
+    /// The listener for gRPC, found in the same way.
+    pub(super) fn grpc(&mut self, addr: SocketAddr) -> Result<TcpListener, StartError> {
+        self.other(addr).map(|(listener, _)| listener).map_err(|source| StartError::BindGrpc { addr, source })
+    }
+
+    fn other(&mut self, addr: SocketAddr) -> io::Result<(TcpListener, bool)> {
+        let wanted =
+            |socket: &TcpListener| Listener::is_open(socket) && socket.local_addr().is_ok_and(|bound| bound == addr);
+        match self.others.iter().position(wanted) {
+            Some(at) => Ok((self.others.swap_remove(at), false)),
+            None => TcpListener::bind(addr).map(|bound| (bound, true)),
         }
     }
 

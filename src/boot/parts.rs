@@ -23,6 +23,7 @@ use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
+use crate::grpc;
 use crate::ingest::Door;
 use crate::meter::{QueueGauge, Registry};
 use crate::ops::analysis::AnalysedBytes;
@@ -129,6 +130,20 @@ pub(super) fn golden_set(
     Some(golden)
 }
 
+/// The listener for spans by gRPC.
+pub(super) fn start_grpc(
+    listener: std::net::TcpListener,
+    tls: Option<Arc<TlsAcceptor>>,
+    process: &Arc<Process>,
+    door: Door,
+) -> Result<grpc::Serving, StartError> {
+    let fail = |source| StartError::Thread { what: "the gRPC listener", source };
+    let serving = grpc::start(listener, tls, process, door).map_err(fail)?;
+    process.parts.health.serves_grpc(serving.addr());
+    tracing::info!(grpc = %serving.addr(), "spans are taken in by gRPC");
+    Ok(serving)
+}
+
 pub(super) fn warn_when_nobody_can_administer(settings: &Settings, directory: &Directory) {
     if settings.auth.enabled && settings.auth.admin_key.is_none() && !directory.has_key_of(Role::Admin) {
         tracing::warn!(
@@ -176,7 +191,7 @@ pub(super) fn open_door(
     process: &Arc<Process>,
     store: &Store,
 ) -> Result<Option<Door>, StartError> {
-    if !settings.otel_ingest.enabled {
+    if !(settings.otel_ingest.enabled || settings.grpc.enabled) {
         return Ok(None);
     }
     let log: Arc<dyn SpanLog> = Arc::new(store.clone());

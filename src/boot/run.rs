@@ -25,7 +25,7 @@ use super::listeners::ListenSockets;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores,
+    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores, start_grpc,
     start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
@@ -35,6 +35,7 @@ use crate::admit::web::Pages;
 use crate::api;
 use crate::control::{CALLS_PER_CORE, channel};
 use crate::feed::Feed;
+use crate::grpc;
 use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::money::{Prices, Spend};
@@ -70,6 +71,8 @@ pub struct Gateway {
     consumers: Option<Consumers>,
     /// The task of the listener for metrics.
     scraping: Option<JoinHandle<()>>,
+    /// The listener for spans by gRPC.
+    grpc: Option<grpc::Serving>,
     inference: InferencePool,
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
@@ -126,6 +129,8 @@ pub fn start_with(
             (Some(listener), own.into_iter().collect())
         }
     };
+    let for_grpc =
+        Some(settings.grpc).filter(|grpc| grpc.enabled).map(|grpc| sockets.grpc(grpc.listen_addr)).transpose()?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
     let facts = Facts {
@@ -218,7 +223,7 @@ pub fn start_with(
         cores,
         body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
     });
-    let ingest = open_door(&settings, &process, &store)?;
+    let door = open_door(&settings, &process, &store)?;
     let control = ControlThread::start(Control {
         store: store.clone(),
         reports: Arc::clone(&reports),
@@ -233,7 +238,7 @@ pub fn start_with(
         settings: Arc::clone(live.snapshot()),
         golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
         calls,
-        ingest,
+        ingest: door.clone().filter(|_| settings.otel_ingest.enabled),
         probing: settings.health_check.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
@@ -251,11 +256,13 @@ pub fn start_with(
         // Whoever served the address before reads no more for them.
         consumers.go();
     }
-    let given = listeners.iter().flatten().chain(&metrics).filter_map(|socket| socket.try_clone().ok());
+    let given =
+        listeners.iter().flatten().chain(&metrics).chain(&for_grpc).filter_map(|socket| socket.try_clone().ok());
     let sockets = given.collect();
     let scraping = metrics
         .map(|listener| start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over))
         .transpose()?;
+    let grpc = for_grpc.zip(door).map(|(listener, door)| start_grpc(listener, tls.clone(), &process, door)).transpose()?;
     let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
     health.ready();
@@ -270,6 +277,7 @@ pub fn start_with(
         identities,
         inference,
         scraping,
+        grpc,
         control,
         cores,
         shutdown_limit,
@@ -386,6 +394,9 @@ impl Gateway {
         let left = || shutdown_limit.saturating_sub(started.elapsed()).max(Duration::from_millis(500));
         health.drain();
         process.start_draining();
+        if let Some(grpc) = &self.grpc {
+            grpc.drain();
+        }
         let mut threads = Vec::with_capacity(cores.len());
         for (thread, order) in cores {
             // A core that is gone already has nothing left to drain.
@@ -400,6 +411,7 @@ impl Gateway {
             }
         }
         clean &= process.cut() == 0;
+        clean &= self.grpc.is_none_or(|grpc| grpc.stop(left()));
         inference.stop_within(left());
         process.give_up_background();
         clean &= keep::save(&process.parts.spend, &store);

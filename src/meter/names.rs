@@ -87,6 +87,9 @@ pub const CONSUMER_LOST: Family = family(
 );
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
+/// Counter, ours; `method`, `code`.
+pub const GRPC_CALLS: Family =
+    family("service_grpc_requests_total", "Calls of the gRPC listener by method and by how they ended.");
 /// Counter, ours; `direction`, `reason`.
 pub const UNREAD: Family =
     family("service_unread_total", "Requests and answers that were not read whole, by what kept them from it.");

@@ -305,6 +305,10 @@ impl Known {
             out.counter(names::LABEL_FOLDS, &[("label", label)], count);
         }
 
+        for ((method, code), count) in shared.rpcs.iter() {
+            out.counter(names::GRPC_CALLS, &[("method", method), ("code", code)], count.get());
+        }
+
         let mut drops = BTreeMap::<(&str, &str), u64>::new();
         for series in &self.drops {
             *drops.entry((series.queue, series.reason)).or_default() += series.count.get();

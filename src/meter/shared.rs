@@ -40,12 +40,19 @@ pub struct Shared {
     pub(super) storage: Slots<(&'static str, bool), Counter>,
     pub(super) detectors: Slots<&'static str, Histogram<15>>,
     pub(super) drops: Slots<(&'static str, &'static str), Counter>,
+    pub(super) rpcs: Slots<(&'static str, &'static str), Counter>,
     pub(super) panics: Counter,
 }
 
 impl Shared {
     pub(super) fn new() -> Self {
-        Self { storage: Slots::new(), detectors: Slots::new(), drops: Slots::new(), panics: Counter::default() }
+        Self {
+            storage: Slots::new(),
+            detectors: Slots::new(),
+            drops: Slots::new(),
+            rpcs: Slots::new(),
+            panics: Counter::default(),
+        }
     }
 
     /// Counts `n` storage operations named verb_noun (`write_trace`, `read_traces`) that succeeded or failed.
@@ -66,6 +73,13 @@ impl Shared {
     pub fn dropped(&self, queue: &'static str, reason: &'static str, n: u64) {
         if let Some(count) = self.drops.cell((queue, reason), Counter::default) {
             count.add_shared(n);
+        }
+    }
+
+    /// Counts one gRPC call of `method` that ended with `code`.
+    pub fn rpc(&self, method: &'static str, code: &'static str) {
+        if let Some(count) = self.rpcs.cell((method, code), Counter::default) {
+            count.add_shared(1);
         }
     }
 

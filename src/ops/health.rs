@@ -14,6 +14,7 @@
 //! denied; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the probe tells it what it found.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -70,6 +71,7 @@ pub struct Health {
     io: OnceLock<Io>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
     classifies: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    grpc: OnceLock<SocketAddr>,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
 }
@@ -98,6 +100,8 @@ pub struct Report {
     pub io_driver: Option<&'static str>,
     /// Ring flags in use; null until the first core runs.
     pub ring_mode: Option<String>,
+    /// Where spans are taken in by gRPC; null where they are not.
+    pub grpc_addr: Option<String>,
     /// Each breaker by its subsystem.
     pub subsystems: BTreeMap<&'static str, SubsystemReport>,
     /// Each bounded queue by its name.
@@ -188,6 +192,7 @@ impl Health {
             io: OnceLock::new(),
             space: OnceLock::new(),
             classifies: OnceLock::new(),
+            grpc: OnceLock::new(),
             breakers,
             registry,
         }
@@ -237,6 +242,11 @@ impl Health {
     /// Says who knows whether the embedded classifier is on; the first word counts. It is loaded and tested by then.
     pub fn watch_classifier(&self, is_on: impl Fn() -> bool + Send + Sync + 'static) {
         self.classifies.get_or_init(|| Box::new(is_on));
+    }
+
+    /// Says where the gRPC listener is.
+    pub fn serves_grpc(&self, addr: SocketAddr) {
+        self.grpc.get_or_init(|| addr);
     }
 
     /// Takes in the outcome of one storage probe; returns how many have missed in a row.
@@ -301,6 +311,7 @@ impl Health {
             version: self.facts.version,
             io_driver: self.io.get().map(|io| io.driver),
             ring_mode: self.io.get().map(|io| io.ring_mode.clone()),
+            grpc_addr: self.grpc.get().map(SocketAddr::to_string),
             subsystems: self.breakers.by_subsystem().into_iter().map(subsystem).collect(),
             queues: queues
                 .into_iter()
@@ -350,6 +361,7 @@ mod tests {
             removed_spans: 5,
             removing: true,
         });
+        health.serves_grpc(SocketAddr::from(([127, 0, 0, 1], 50_051)));
         health.ready();
         let (is_up, report) = health.report();
         assert!(is_up);
@@ -368,6 +380,7 @@ mod tests {
                 "version": "0.1.0",
                 "io_driver": "io_uring",
                 "ring_mode": "SINGLE_ISSUER|DEFER_TASKRUN",
+                "grpc_addr": "127.0.0.1:50051",
                 "subsystems": {"storage": {"circuit_breaker": "closed"}, "security": {"circuit_breaker": "closed"}},
                 "queues": {"storage": {"depth": 7, "capacity": 65_536}},
             })

@@ -10,11 +10,17 @@ use crate::support::{Setup, on_both_drivers, provider};
 
 /// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
 pub(crate) fn python() -> PathBuf {
+    python_with("requirements.txt")
+}
+
+/// The same with the packages that another file of `tests/clients` pins.
+pub(crate) fn python_with(pins: &str) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/requirements.txt");
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(pins);
+    let name = if pins == "requirements.txt" { "clients-venv".to_owned() } else { format!("{pins}-venv") };
     let pins = fs::read_to_string(&requirements).unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients-venv");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let (python, stamp) = (folder.join("bin/python"), folder.join("installed.txt"));
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == pins) {
         return python;

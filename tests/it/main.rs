@@ -37,6 +37,7 @@ mod feed;
 mod flags;
 mod framing;
 mod golden;
+mod grpc;
 mod guests;
 mod identity;
 mod ingest;

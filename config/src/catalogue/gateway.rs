@@ -2,11 +2,11 @@
 //!
 //! Order matters in two places: `environment.*` rows come after the rows they override.
 
-use std::net::SocketAddr;
-
 use serde_json::Value;
 
-use super::value::{flag, int, one_of, optional_int, optional_path, optional_secret, owned_text, parsed, path, text};
+use super::value::{
+    flag, int, listen_addr, one_of, optional_int, optional_path, optional_secret, owned_text, parsed, path, text,
+};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::address;
 use crate::settings::{AccessFormat, LogFormat, StorageProfile, Upstream};
@@ -284,10 +284,6 @@ pub(super) static SETTINGS: &[Setting] = &[
 
 const ACCESS_FORMATS: &[(&str, AccessFormat)] =
     &[("off", AccessFormat::Off), ("text", AccessFormat::Text), ("json", AccessFormat::Json)];
-
-fn listen_addr(value: &Value) -> Result<SocketAddr, Unfit> {
-    address::listen_addr(text(value)?).map_err(|_| Unfit)
-}
 
 fn upstream(value: &Value) -> Result<Upstream, Unfit> {
     address::upstream(text(value)?).map_err(|_| Unfit)

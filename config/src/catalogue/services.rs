@@ -3,11 +3,10 @@
 //! What is not built in this version has its row all the same: the rows keep the paths, types
 //! and defaults of the interface in one place.
 
-use super::value::{flag, optional_path, optional_secret};
+use super::value::{flag, listen_addr, optional_path, optional_secret};
 use super::{EnvRule, Field, Kind, Literal, Setting, set};
 
 const ALERTS: &str = "alerting";
-const GRPC: &str = "gRPC ingest";
 const JUDGE: &str = "the LLM judge";
 const ROUTER: &str = "the action router";
 
@@ -80,8 +79,21 @@ pub(super) static SETTINGS: &[Setting] = &[
          database as <database_path>.key. Lose it and every tenant token changes.",
         set!(auth.token_key_file, optional_path),
     ),
-    Setting::not_built("grpc.enabled", Kind::Bool, OFF, GRPC),
-    Setting::not_built("grpc.listen_addr", Kind::ListenAddr, Literal::Text("0.0.0.0:50051"), GRPC),
+    Setting::built(
+        "grpc.enabled",
+        Kind::Bool,
+        OFF,
+        "Take spans that applications report by gRPC, in the format of proto/weir/traces/v1/traces.proto; over TLS where \
+         enable_tls is true.",
+        set!(grpc.enabled, flag),
+    ),
+    Setting::built(
+        "grpc.listen_addr",
+        Kind::ListenAddr,
+        Literal::Text("0.0.0.0:50051"),
+        "Address and port of the gRPC listener; not that of listen_addr.",
+        set!(grpc.listen_addr, listen_addr),
+    ),
     // --- judge ---
     Setting::not_built("judge.enabled", Kind::Bool, OFF, JUDGE).wire("llm_judge_enabled"),
     Setting::not_built(

@@ -62,9 +62,14 @@ pub(super) fn optional_path(value: &Value) -> Result<Option<PathBuf>, Unfit> {
     if value.is_null() { Ok(None) } else { text(value).map(|path| Some(PathBuf::from(path))) }
 }
 
+/// An address to listen on.
+pub(super) fn listen_addr(value: &Value) -> Result<SocketAddr, Unfit> {
+    address::listen_addr(text(value)?).map_err(|_| Unfit)
+}
+
 /// An address to listen on, or `None` for null.
 pub(super) fn optional_addr(value: &Value) -> Result<Option<SocketAddr>, Unfit> {
-    if value.is_null() { Ok(None) } else { address::listen_addr(text(value)?).map(Some).map_err(|_| Unfit) }
+    if value.is_null() { Ok(None) } else { listen_addr(value).map(Some) }
 }
 
 /// A credential, or `None` for null.

@@ -214,6 +214,10 @@ fn samples() -> Vec<Sample> {
         }),
         sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
         sample("otel_ingest.enabled", "true", |s| s.otel_ingest.enabled = true),
+        sample("grpc.enabled", "true", |s| s.grpc.enabled = true),
+        sample("grpc.listen_addr", "'127.0.0.1:50052'", |s| {
+            s.grpc.listen_addr = SocketAddr::from(([127, 0, 0, 1], 50_052));
+        }),
         sample("auth.enabled", "true", |s| s.auth.enabled = true),
         sample("auth.admin_key", "bootstrap-0123456789", |s| {
             s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));

@@ -74,7 +74,7 @@ fn what_loading_refuses_the_schema_refuses() {
         ("enforcement.categories", json!([{"finding_type": "jailbreak"}])),
         ("enforcement.categories", json!([{"finding_type": "jailbreak", "action": "allow"}])),
         ("enable_streaming", json!(null)),
-        ("grpc.enabled", json!(true)),
+        ("judge.enabled", json!(true)),
     ] {
         let document = document(path, value);
         assert!(!accepts(&schema, &document), "{document}");

@@ -105,6 +105,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);
     tell(network::listener(settings));
+    network::grpc(settings).into_iter().for_each(&mut *tell);
     tell(network::exposure(settings));
     tell(network::patience(settings));
     network::upstreams(settings).into_iter().for_each(tell);

@@ -32,6 +32,22 @@ pub(super) fn listener(settings: &Settings) -> Diagnosis {
     }
 }
 
+/// Whether the address for gRPC can be listened on; `None` where nobody is to.
+pub(super) fn grpc(settings: &Settings) -> Option<Diagnosis> {
+    let addr = Some(settings.grpc).filter(|grpc| grpc.enabled)?.listen_addr;
+    let is_served = || is_weir(settings.listen_addr);
+    Some(match TcpListener::bind(addr) {
+        Ok(_) => Diagnosis::ok("grpc", format!("{addr} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_served() => {
+            Diagnosis::ok("grpc", format!("{addr} is in use while a weir runs here"))
+        }
+        Err(error) => Diagnosis::fail(
+            "grpc",
+            format!("grpc.listen_addr {addr}: {error}; choose another port, or stop the process that holds it"),
+        ),
+    })
+}
+
 /// Whether the process behind `addr` reports its health as Weir does.
 fn is_weir(addr: SocketAddr) -> bool {
     let ask = || -> io::Result<String> {
@@ -65,7 +81,9 @@ pub(super) fn patience(settings: &Settings) -> Diagnosis {
 
 /// Whether strangers can use the gateway.
 pub(super) fn exposure(settings: &Settings) -> Diagnosis {
-    let addr = settings.listen_addr;
+    let grpc = Some(settings.grpc).filter(|grpc| grpc.enabled).map(|grpc| grpc.listen_addr);
+    // Whichever is reachable.
+    let addr = grpc.filter(|addr| !addr.ip().is_loopback()).unwrap_or(settings.listen_addr);
     match (settings.auth.enabled, addr.ip().is_loopback()) {
         (true, _) => Diagnosis::ok("exposure", "authentication is on"),
         (false, true) => {

@@ -1,0 +1,142 @@
+//! Connections of gRPC clients: accepted, shaken hands with, and given up when they fall silent.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::stream::{Stream, poll_fn};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, Sleep};
+use tonic::transport::server::Connected;
+
+use super::bounds::{CONNECTIONS_MAX, HANDSHAKE_LIMIT, SILENCE_MAX};
+use super::places::{Place, Places};
+use crate::admit::connections::ClientKey;
+use crate::meter::Registry;
+use crate::rt::TlsAcceptor;
+
+/// Bytes both ways.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A client's connection.
+pub(super) struct Conn {
+    io: Box<dyn Io>,
+    peer: Peer,
+    /// Ends it when nothing has come for [`SILENCE_MAX`].
+    silence: Pin<Box<Sleep>>,
+    _place: Place<ClientKey>,
+}
+
+/// Where it comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// What is listened on.
+pub(super) struct Listening {
+    pub(super) listener: TcpListener,
+    pub(super) tls: Option<Arc<TlsAcceptor>>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Listening {
+    /// The connections that come, until `stopping` says so.
+    pub(super) fn connections(self) -> impl Stream<Item = io::Result<Conn>> + Send {
+        let (ready, mut come) = mpsc::channel(1);
+        tokio::spawn(self.accept(ready));
+        poll_fn(move |context| come.poll_recv(context))
+    }
+
+    async fn accept(mut self, ready: mpsc::Sender<io::Result<Conn>>) {
+        let places = Places::new(CONNECTIONS_MAX);
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => return,
+                accepted = self.listener.accept() => accepted,
+            };
+            let Ok((stream, from)) = accepted else {
+                // A client that left, or no descriptors: both pass.
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                continue;
+            };
+            let Some(place) = places.enter(ClientKey::from(from.ip())) else {
+                self.registry.shared().dropped("grpc_connections", "full", 1);
+                continue;
+            };
+            let (tls, ready) = (self.tls.clone(), ready.clone());
+            tokio::spawn(async move {
+                match tokio::time::timeout(HANDSHAKE_LIMIT, shake_hands(stream, tls)).await {
+                    Ok(Ok(io)) => {
+                        let silence = Box::pin(tokio::time::sleep(SILENCE_MAX));
+                        let conn = Conn { io, peer: Peer(from.ip()), silence, _place: place };
+                        // The server has stopped: so does the connection.
+                        drop(ready.send(Ok(conn)).await);
+                    }
+                    Ok(Err(error)) => tracing::debug!(%error, "a gRPC client's TLS handshake failed"),
+                    Err(_) => tracing::debug!("a gRPC client's TLS handshake took too long"),
+                }
+            });
+        }
+    }
+}
+
+async fn shake_hands(stream: TcpStream, tls: Option<Arc<TlsAcceptor>>) -> io::Result<Box<dyn Io>> {
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls else { return Ok(Box::new(stream)) };
+    // The certificate of the main listener, and HTTP/2, which gRPC is spoken over.
+    let mut config = (*tls.config()).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Box::new(tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await?))
+}
+
+impl Connected for Conn {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(context, into) {
+            this.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+            return Poll::Ready(read);
+        }
+        ready!(this.silence.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for Conn {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,16 @@
+//! The gRPC listener (`grpc.listen_addr`, when `grpc.enabled`): spans in the gateway's native format, health and reflection.
+//!
+//! It has a runtime of its own, beside the cores and the control thread, which exists only where it is on. Invariants: nobody's
+//! message is read before its sender is known ([`admission`]); a span is called accepted when it is committed; a stop lets what has
+//! been read finish and says what has not been. Knows how spans come in, and leaves what becomes of them to `ingest`.
+
+mod admission;
+mod bounds;
+mod convert;
+mod export;
+mod listening;
+mod places;
+mod server;
+mod status;
+
+pub(crate) use server::{Serving, start};
