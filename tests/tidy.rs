@@ -150,6 +150,7 @@ fn unsafe_stands_in_the_runtime_seam_only() {
         ("inference/src", "-"),
         ("storage/src", "sqlite/log_file.rs"),
         ("loadtest/provider/src", "-"),
+        ("proto/src", "-"),
         ("loadtest/src", "epoll_sys.rs"),
     ] {
         assert_none(offences(folder, &words, &[allowed]), "unsafe is fenced");
@@ -243,6 +244,11 @@ fn each_library_has_one_home() {
             }
         }
     }
+}
+
+#[test]
+fn only_the_grpc_listener_speaks_http_2() {
+    assert_none(offences("src", &["tonic::", "weir_proto::"], &["src/grpc/"]), "it stays where it can be taken out");
 }
 
 #[test]
