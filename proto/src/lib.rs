@@ -5,6 +5,7 @@
 //! decoded within bounds ([`bounded`]). Knows nothing of the gateway.
 
 pub mod bounded;
+pub mod otlp;
 
 /// Package `weir.traces.v1`.
 pub mod v1 {
