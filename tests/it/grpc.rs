@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::clients::python_with;
-use crate::support::{AUTH, BOOTSTRAP, Driver, Gateway, Setup, eventually, weir};
+use crate::support::{AUTH, BOOTSTRAP, Driver, Gateway, Setup, weir};
 
 const GRPC: &str = "grpc: {enabled: true, listen_addr: '127.0.0.1:0'}";
 const CERT: &str = include_str!("data/server.pem");
