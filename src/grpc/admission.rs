@@ -171,9 +171,10 @@ fn crowded() -> Refusal {
 
 /// The method as the metrics name it.
 fn method_of(path: &str) -> &'static str {
-    const KNOWN: [(&str, &str); 4] = [
+    const KNOWN: [(&str, &str); 5] = [
         ("/weir.traces.v1.TraceService/ExportStream", "ExportStream"),
         ("/weir.traces.v1.TraceService/Export", "Export"),
+        (weir_proto::otlp::EXPORT, "OtlpExport"),
         ("/grpc.health.v1.Health/", "Health"),
         ("/grpc.reflection.", "Reflection"),
     ];

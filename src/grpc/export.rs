@@ -207,11 +207,13 @@ impl Tally {
     }
 }
 
-fn guest<T>(request: &Request<T>) -> Result<Guest, Status> {
+/// Whoever the admission has let in.
+pub(super) fn guest<T>(request: &Request<T>) -> Result<Guest, Status> {
     // Nobody comes here past the admission.
     request.extensions().get().cloned().ok_or_else(|| Status::internal("the call has no sender"))
 }
 
-fn full(busy: &Busy) -> Status {
+/// The status of a batch for which there is no room.
+pub(super) fn full(busy: &Busy) -> Status {
     status::again(Code::Unavailable, &format!("{}; send the batch again", busy.reason), busy.retry_after)
 }

@@ -1,4 +1,5 @@
-//! The gRPC listener (`grpc.listen_addr`, when `grpc.enabled`): spans in the gateway's native format, health and reflection.
+//! The gRPC listener (`grpc.listen_addr`, when `grpc.enabled`): spans in the gateway's native format and, where
+//! `otel_ingest.enabled`, in OTLP; health and reflection.
 //!
 //! It has a runtime of its own, beside the cores and the control thread, which exists only where it is on. Invariants: nobody's
 //! message is read before its sender is known ([`admission`]); a span is called accepted when it is committed; a stop lets what has
@@ -9,6 +10,7 @@ mod bounds;
 mod convert;
 mod export;
 mod listening;
+mod otlp;
 mod places;
 mod server;
 mod status;

@@ -9,16 +9,19 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::codec::CompressionEncoding;
+use tonic::server::NamedService;
 use tonic::transport::Server;
+use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, health_reporter};
 use weir_config::vocab::TenantId;
-use weir_proto::DESCRIPTORS;
 use weir_proto::v1::trace_service_server::TraceServiceServer;
+use weir_proto::{DESCRIPTORS, otlp};
 
 use super::admission::{Admission, Admitting};
 use super::bounds::{CALLS_PER_CONNECTION, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, PING_EVERY};
 use super::export::Exporter;
 use super::listening::Listening;
+use super::otlp::OtlpExporter;
 use super::places::Places;
 use crate::ingest::Door;
 use crate::process::Process;
@@ -105,8 +108,14 @@ async fn serve(
 ) -> Result<(), tonic::transport::Error> {
     let (reporter, health) = health_reporter();
     reporter.set_serving::<TraceServiceServer<Exporter>>().await;
+    let takes_otlp = exporter.process.parts.settings.load().otel_ingest.enabled;
+    let exporter = Arc::new(exporter);
+    let otlp = takes_otlp.then(|| otlp::Server::new(OtlpExporter(Arc::clone(&exporter)), MESSAGE_BYTES_MAX));
+    if takes_otlp {
+        reporter.set_service_status(<otlp::Server<OtlpExporter> as NamedService>::NAME, ServingStatus::Serving).await;
+    }
     tokio::spawn(say_stopping(reporter, stopping.clone()));
-    let export = TraceServiceServer::new(exporter)
+    let export = TraceServiceServer::from_arc(exporter)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
@@ -132,6 +141,7 @@ async fn serve(
         .http2_max_header_list_size(METADATA_BYTES_MAX)
         .layer(tower::layer::layer_fn(move |inner| Admitting { admission: admission.clone(), inner }))
         .add_service(export)
+        .add_optional_service(otlp)
         .add_service(health)
         .add_optional_service(reflection)
         .add_optional_service(older)
@@ -147,5 +157,7 @@ async fn stopped(mut stopping: watch::Receiver<bool>) {
 async fn say_stopping(reporter: HealthReporter, stopping: watch::Receiver<bool>) {
     stopped(stopping).await;
     reporter.set_not_serving::<TraceServiceServer<Exporter>>().await;
-    reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+    for service in ["", <otlp::Server<OtlpExporter> as NamedService>::NAME] {
+        reporter.set_service_status(service, ServingStatus::NotServing).await;
+    }
 }

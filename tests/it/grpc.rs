@@ -104,6 +104,17 @@ fn a_generated_client_reports_spans_and_is_told_what_became_of_them() {
 }
 
 #[test]
+fn the_opentelemetry_sdk_reports_by_grpc_where_otlp_is_taken_in() {
+    let gateway = setup().with("otel_ingest: {enabled: true}").start();
+    run(script(&gateway, "test_grpc_otlp.py"));
+    assert!(gateway.metric("service_grpc_requests_total", r#"method="OtlpExport""#) >= 4.0);
+    // Whoever has not asked for OTLP has none of it by gRPC either.
+    let without = setup().start();
+    let output = script(&without, "test_grpc_otlp.py").output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("UNIMPLEMENTED"));
+}
+
+#[test]
 fn credentials_in_metadata_decide_over_tls_as_they_do_over_http() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = |name: &str, text: &str| {
