@@ -25,8 +25,8 @@ use super::listeners::ListenSockets;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores, start_grpc,
-    start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
+    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores,
+    start_grpc, start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
