@@ -69,6 +69,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ),
     ("src", "cli", 19, "the commands and the helpers they share"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
+    ("src", "ingest", 3, "one reader of a protocol, and the span it makes; the door, and the threads behind it"),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),
     ("src", "meter", 2, "a core's cells, and those for costs"),
     ("src", "money", 3, "an account's cell, and the hold on it"),
