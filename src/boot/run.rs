@@ -298,15 +298,19 @@ fn priced_host(settings: &Settings) -> &str {
 
 /// Reads upstreams, routes and keys again: all or nothing.
 fn reread_upstreams(live: &LiveSettings, fleet: &Fleet, prices: &Prices, runtime: &Handle) -> Result<String, String> {
-    let said = live.reread_upstreams(|settings| {
-        for peer in fleet.replace(settings).map_err(|error| error.to_string())? {
+    let former = live.snapshot().load_full();
+    live.reread_upstreams(|settings| {
+        prices.serve_host(priced_host(settings)).map_err(|error| error.to_string())?;
+        let replaced = fleet.replace(settings).map_err(|error| {
+            // The file of prices was readable a moment ago; where it no longer is, SIGHUP says so.
+            drop(prices.serve_host(priced_host(&former)));
+            error.to_string()
+        });
+        for peer in replaced? {
             runtime.spawn(keep_resolved(Arc::downgrade(&peer)));
         }
-        prices.serve_host(priced_host(settings));
         Ok(())
-    })?;
-    prices.reload().map_err(|error| format!("{said}; prices: {error}"))?;
-    Ok(said)
+    })
 }
 
 impl Gateway {

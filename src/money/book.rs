@@ -105,10 +105,18 @@ impl Prices {
         Ok(Self { book: ArcSwap::from_pointee(book), custom, file, prefix: ArcSwap::from_pointee(prefix) })
     }
 
-    /// From the next [`Prices::reload`] on, the names of models are those of the provider at this host; none in particular where
-    /// it is empty.
-    pub fn serve_host(&self, host: &str) {
-        self.prefix.store(Arc::new(prefix_of(host)));
+    /// From now on the names of models are those of the provider at this host; none in particular where it is empty.
+    ///
+    /// # Errors
+    /// What is wrong with the pricing file, where it has to be read again; the former names and prices stay.
+    pub fn serve_host(&self, host: &str) -> Result<(), PriceFileError> {
+        let prefix = prefix_of(host);
+        if **self.prefix.load() != prefix {
+            let book = PriceBook::read(self.custom.clone(), self.file.as_ref(), prefix)?;
+            self.prefix.store(Arc::new(prefix));
+            self.book.store(Arc::new(book));
+        }
+        Ok(())
     }
 
     /// Reads the pricing file again; the former prices stay when it is not usable. Says in a few words what came of it.
