@@ -283,7 +283,8 @@ fn check_refuses_every_file_that_a_start_refuses() {
     std::fs::write(&broken, "this is: [neither, a certificate\n").unwrap();
     let mut seen = 0;
     for setting in catalogue::settings().filter(|setting| matches!(setting.build, Build::Built { .. })) {
-        if !matches!(setting.kind, Kind::File | Kind::DatabaseFile) {
+        // The golden set, which the environment names, is read when somebody asks for its replay.
+        if !matches!(setting.kind, Kind::File | Kind::DatabaseFile) || setting.path.starts_with("environment.") {
             continue;
         }
         seen += 1;
