@@ -59,6 +59,8 @@ pub struct Settings {
     pub logging: Logging,
     /// `security_analysis.*`.
     pub security_analysis: SecurityAnalysis,
+    /// `pii.action`: what becomes of personal data.
+    pub pii_action: PiiAction,
     /// `enforcement.*`.
     pub enforcement: Enforcement,
     /// `enforcement.analysis_depth`.
@@ -132,6 +134,8 @@ pub struct Storage {
     pub max_bytes: Option<u64>,
     /// `storage.tenant_max_bytes` (ours): the same for the records of one tenant; 0 is no bound.
     pub tenant_max_bytes: u64,
+    /// `storage.mask_secrets` (ours): what a detector called a credential is not kept in stored texts.
+    pub mask_secrets: bool,
 }
 
 /// `storage.profile` values this build serves.
@@ -172,6 +176,17 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+/// `pii.action`: what becomes of personal data in requests and in stored texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PiiAction {
+    /// It is reported.
+    AlertOnly,
+    /// It is reported, and replaced by tags.
+    AlertAndRedact,
+    /// It is replaced by tags and not reported.
+    RedactSilent,
 }
 
 /// The default of `security_analysis.ml_threshold`.
@@ -437,6 +452,7 @@ impl Default for Settings {
                 text_retention_days: 0,
                 max_bytes: None,
                 tenant_max_bytes: 0,
+                mask_secrets: true,
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis {
@@ -447,6 +463,7 @@ impl Default for Settings {
                 max_analysis_text_bytes: 1_048_576,
                 rules_dir: None,
             },
+            pii_action: PiiAction::AlertOnly,
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,
                 min_severity: Severity::High,

@@ -46,6 +46,8 @@ pub struct PlanSettings<'a> {
     pub thresholds: &'a [(&'a str, f64)],
     /// Models are given so many bytes of the texts of one analysis, from the beginning.
     pub model_text_max: usize,
+    /// Personal data is looked for and not reported.
+    pub silent_pii: bool,
 }
 
 /// Which detectors run, and at which operating point.
@@ -58,6 +60,7 @@ pub struct Plan {
     all: DetectorSet,
     tuning: [Tuning; DETECTORS_MAX],
     pub(crate) model_text_max: usize,
+    pub(crate) silent_pii: bool,
     fingerprint: u64,
 }
 
@@ -81,7 +84,13 @@ const KINDS: usize = 7;
 
 impl Default for PlanSettings<'_> {
     fn default() -> Self {
-        Self { off: &[], point: OperatingPoint::default(), thresholds: &[], model_text_max: usize::MAX }
+        Self {
+            off: &[],
+            point: OperatingPoint::default(),
+            thresholds: &[],
+            model_text_max: usize::MAX,
+            silent_pii: false,
+        }
     }
 }
 
@@ -105,6 +114,7 @@ impl Plan {
             all: DetectorSet::default(),
             tuning: Default::default(),
             model_text_max: settings.model_text_max,
+            silent_pii: settings.silent_pii,
             fingerprint: 0,
         };
         // A fixed key: the fingerprint is no secret, and what is remembered under it is hashed with one.

@@ -9,6 +9,7 @@
 
 use bytes::Bytes;
 use weir_config::Settings;
+use weir_config::settings::PiiAction;
 use weir_config::vocab::{Operation, Unread};
 
 use crate::admit::access::Allowed;
@@ -93,7 +94,7 @@ impl Exchange {
         let due = self.journal.inspection.analysis == Analysis::Due;
         if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
             Needs::Findings
-        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.needs_model() {
+        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.needs_model() || self.redacts() {
             Needs::Text
         } else {
             Needs::Nothing
@@ -115,6 +116,11 @@ impl Exchange {
             Ok(value) => Ok(next(self, value)),
             Err(why) => Err(Stopped { exchange: self, why: why.into() }),
         }
+    }
+
+    /// Personal data is taken out of what is forwarded.
+    pub(super) fn redacts(&self) -> bool {
+        self.settings().pii_action != PiiAction::AlertOnly
     }
 
     /// The advisory speaks to the model before it answers, so its findings have to be there first.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_channel::oneshot;
+use weir_config::settings::PiiAction;
 use weir_config::vocab::{Dialect, Finding, TenantId, Unread};
 use weir_inference::{Call, Job, Lane, Later, Plan, Ran, Scratch, Turn, Work};
 
@@ -23,10 +24,12 @@ use crate::limits::{INLINE_TEXT_BYTES_MAX, kept_bytes_max};
 use crate::ops::breaker::State;
 use crate::process::{Core, Process};
 use crate::record::Permit;
+use crate::rewrite::Redaction;
 use crate::rt;
 use crate::settle::closing::with_pool_meter;
 use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
 use crate::settle::publish::observe_detectors;
+use crate::settle::redact::redaction;
 use crate::settle::text::{self, RawBody, RequestText};
 use crate::wire::RequestBody;
 
@@ -107,6 +110,8 @@ struct Looked {
     room: Option<Permit>,
     /// There was no room for all of it at this moment.
     out_of_room: bool,
+    /// What is to be taken out of the body, where that is asked for.
+    redaction: Option<Box<Redaction>>,
 }
 
 async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analyse: bool) -> Result<(), Refusal> {
@@ -119,6 +124,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         raw,
         decoded_bytes_max: kept_bytes_max(&settings),
         text_max,
+        redact: settings.pii_action != PiiAction::AlertOnly,
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
         agent: exchange.journal.ids.agent_id.clone(),
@@ -141,7 +147,8 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
             return Err(out_of_room());
         }
-        Ok(Looked { mut view, inspection: inspected, room, .. }) => {
+        Ok(Looked { mut view, inspection: inspected, room, redaction, .. }) => {
+            exchange.journal.inspection.redaction = redaction;
             // The caller takes room for the text together with its body.
             drop(room);
             let (mut findings, mut missed) = (Vec::new(), None);
@@ -222,6 +229,8 @@ struct Look {
     raw: RawBody,
     decoded_bytes_max: usize,
     text_max: usize,
+    /// Whether personal data is to be taken out of the body.
+    redact: bool,
     /// How to analyse, if that is to be done.
     plan: Option<Arc<Plan>>,
     tenant: TenantId,
@@ -245,13 +254,17 @@ impl Look {
         let text::ReadRaw { view, room, out_of_room } =
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
-        let Some(plan) = self.plan else { return Some(Looked { view, inspection: None, room, out_of_room }) };
+        let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
+        let redaction = self.redact.then(|| Box::new(redaction(&view, as_sent.then_some(&self.raw.body))));
+        let Some(plan) = self.plan else {
+            return Some(Looked { view, inspection: None, room, out_of_room, redaction });
+        };
         let agent = self.agent.as_deref();
         let call = Call { plan: &plan, tenant: self.tenant, agent, deadline: Some(self.deadline) };
         let how = How { call, text_max: self.text_max };
         let texts = Texts { request: Some(&view), answer: None, before: 0 };
         let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &how)?;
-        Some(Looked { view, inspection: Some(inspection), room, out_of_room })
+        Some(Looked { view, inspection: Some(inspection), room, out_of_room, redaction })
     }
 }
 

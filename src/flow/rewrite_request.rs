@@ -35,18 +35,10 @@ pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
     let enforced = affordable.into_enforced();
     let decision = enforced.decision();
     let (mut exchange, mut payload) = (enforced.exchange, enforced.payload);
-    if let Some(edits) = advisory(&exchange, &payload) {
-        let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
-        if edits.is_ok_and(|edits| rewrite::rewrite(&mut payload, edits, room)) {
-            let said = "a system message describing the findings was put before the conversation";
-            exchange.journal.event("advisory_injected", said);
-        } else {
-            core.meter.dropped("rewrite", "out_of_memory");
-            let said = "there was no memory left for the request with the advisory in it";
-            exchange.journal.event("advisory_left_out", said);
-        }
-    }
     let mut marks = Vec::new();
+    if !matches!(payload, Payload::Empty) && !edit(core, &mut exchange, &mut payload) {
+        marks.push((REDACTION_HEADER, Bytes::from_static(b"incomplete")));
+    }
     if decision == Decision::Flag {
         flag(&exchange.journal.inspection.findings, &exchange.settings().enforcement, &mut marks);
     }
@@ -56,17 +48,64 @@ pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
     Ready { exchange, payload, marks }
 }
 
-/// The edit that puts the advisory into the body, where one is due.
-fn advisory(exchange: &Exchange, payload: &Payload) -> Option<Result<Edits, rewrite::Refused>> {
+/// Says that something that was to be redacted has been forwarded as it came.
+const REDACTION_HEADER: &str = "X-Service-Redaction";
+
+/// Makes all edits of the body at once, each at its place in the body as it came. False when personal data that was to be
+/// redacted stays.
+fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
+    let asked = exchange.redacts();
+    let redaction = exchange.journal.inspection.redaction.take();
+    let advisory = advisory(exchange, payload);
+    if !asked && advisory.is_none() {
+        return true;
+    }
+    let Payload::Held { body, .. } = &*payload else { return missed(core, exchange, asked, "not_read") };
+    let mut edits = Edits::of(body);
+    let left = redaction.as_ref().map(|redaction| redaction.put(&mut edits));
+    let redacted = !edits.is_empty();
+    let advised = advisory.is_some_and(|(at, message)| edits.insert(at, message).is_ok());
+    let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
+    if !rewrite::rewrite(payload, edits, room) {
+        core.meter.dropped("rewrite", "out_of_memory");
+        if advised {
+            let said = "there was no memory left for the request with the advisory in it";
+            exchange.journal.event("advisory_left_out", said);
+        }
+        return missed(core, exchange, asked && redacted, "not_in_memory");
+    }
+    if redacted {
+        let said = "personal data was replaced by tags in what was forwarded";
+        exchange.journal.event("pii_redacted", said);
+    }
+    if advised {
+        let said = "a system message describing the findings was put before the conversation";
+        exchange.journal.event("advisory_injected", said);
+    }
+    match left {
+        Some(left) => missed(core, exchange, left > 0, "not_in_place"),
+        None => missed(core, exchange, asked, "not_read"),
+    }
+}
+
+/// Counts and notes a request whose personal data was to be redacted and was not, or not all of it. True where it was.
+fn missed(core: &Core, exchange: &mut Exchange, is_missed: bool, reason: &'static str) -> bool {
+    if is_missed {
+        core.meter.dropped("redaction", reason);
+        exchange.journal.tag("pii_unredacted", reason.to_owned());
+    }
+    !is_missed
+}
+
+/// The advisory and its place in the body, where one is due.
+fn advisory(exchange: &Exchange, payload: &Payload) -> Option<(usize, Vec<u8>)> {
     let inspection = &exchange.journal.inspection;
-    let (RequestText::Read(view), Payload::Held { body, .. }) = (&inspection.text, payload) else { return None };
+    let (RequestText::Read(view), Payload::Held { .. }) = (&inspection.text, payload) else { return None };
     let may_speak =
         exchange.advisory_applies() && view.stream != Some(true) && exchange.head.get("content-encoding").is_none();
     let at = view.messages_open.filter(|_| may_speak)?;
     let least = exchange.settings().llm_advisory_min_severity;
-    let message = rewrite::advisory_message(&inspection.findings, least, view.messages_empty)?;
-    let mut edits = Edits::of(body);
-    Some(edits.insert(at, message).map(|()| edits))
+    Some((at, rewrite::advisory_message(&inspection.findings, least, view.messages_empty)?))
 }
 
 /// What the client is told when analysis did not see all of the request.

@@ -20,7 +20,7 @@ mod walk;
 pub use decode::{Decoded, decode_body};
 pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, TextPart};
-pub use place::{Spelling, Spot};
+pub use place::{Spelling, Spot, Spotter};
 pub use provider::{
     Route, array_stream, model_in_path, model_in_query, provider_of_host, provider_of_path, retrieves_response, route,
 };

@@ -82,28 +82,58 @@ impl RequestView {
     /// `range` of [`RequestView::text`]. A range over several strings has several; the line breaks that join them in the
     /// text have none. `None` where any of it is not spelled in the body as it is.
     pub fn spots(&self, body: &[u8], range: Range<usize>) -> Option<SmallVec<[Spot; 1]>> {
-        let pieces = &self.places.0;
+        self.spotter(body).spots(range)
+    }
+
+    /// For many questions about one body, in the order of the text: all of them together take one walk.
+    pub fn spotter<'a>(&'a self, body: &'a [u8]) -> Spotter<'a> {
+        Spotter { view: self, body, piece: 0, reached: None }
+    }
+}
+
+/// Answers where texts stand in a body, in ascending order.
+#[derive(Debug)]
+pub struct Spotter<'a> {
+    view: &'a RequestView,
+    body: &'a [u8],
+    /// The piece that was asked about last.
+    piece: usize,
+    /// How far it has been read.
+    reached: Option<Reached<'a>>,
+}
+
+/// The rest of a string, from where the last question ended.
+#[derive(Debug, Clone, Copy)]
+struct Reached<'a> {
+    rest: &'a str,
+    /// Where the rest begins in the text, and in the body.
+    text: usize,
+    raw: usize,
+}
+
+impl<'a> Spotter<'a> {
+    /// As [`RequestView::spots`]; `range` must not begin before the end of the one asked for last.
+    pub fn spots(&mut self, range: Range<usize>) -> Option<SmallVec<[Spot; 1]>> {
+        let pieces = &self.view.places.0;
         let begins = |piece: &Piece| usize::try_from(piece.text).unwrap_or(usize::MAX);
         let first = pieces.partition_point(|piece| begins(piece) <= range.start).saturating_sub(1);
         let mut spots = SmallVec::new();
         let mut at = range.start;
-        for piece in pieces.get(first..).unwrap_or_default() {
+        for (index, piece) in pieces.iter().enumerate().skip(first) {
             let text = begins(piece);
             if text >= range.end || at >= range.end {
                 break;
             }
             // What joins two parts is no part's.
-            if at < text && self.text.get(at..text) == Some("\n") {
+            if at < text && self.view.text.get(at..text) == Some("\n") {
                 at = text;
             }
-            let raw = usize::try_from(piece.raw).ok()?;
-            let string = body.get(raw..raw + usize::try_from(piece.len).ok()?)?;
-            let string = std::str::from_utf8(string).ok()?;
-            let wanted = at.checked_sub(text)?..range.end - text;
+            let from = self.reached(index, piece, at)?;
+            let wanted = at.checked_sub(from.text)?..range.end - from.text;
             let (bytes, read) = match piece.spelling {
-                Spelling::Json { escaped: true } => spelled(string, wanted.clone()),
+                Spelling::Json { escaped: true } => spelled(from.rest, wanted.clone()),
                 Spelling::Json { escaped: false } | Spelling::Plain => {
-                    let end = wanted.end.min(string.len());
+                    let end = wanted.end.min(from.rest.len());
                     (wanted.start.min(end)..end, end)
                 }
             };
@@ -111,10 +141,23 @@ impl RequestView {
                 // It ends before: what follows it is a line break, or nobody knows what.
                 continue;
             }
-            spots.push(Spot { raw: raw + bytes.start..raw + bytes.end, spelling: piece.spelling });
-            at = text + read;
+            spots.push(Spot { raw: from.raw + bytes.start..from.raw + bytes.end, spelling: piece.spelling });
+            at = from.text + read;
+            self.reached = from.rest.get(bytes.end..).map(|rest| Reached { rest, text: at, raw: from.raw + bytes.end });
         }
-        let rest = self.text.get(at.min(range.end)..range.end)?;
+        let rest = self.view.text.get(at.min(range.end)..range.end)?;
         (rest.is_empty() || rest == "\n").then_some(spots)
+    }
+
+    /// Where to read on in the piece `index` for what begins at `at`.
+    fn reached(&mut self, index: usize, piece: &Piece, at: usize) -> Option<Reached<'a>> {
+        if let Some(reached) = self.reached.filter(|reached| self.piece == index && reached.text <= at) {
+            return Some(reached);
+        }
+        let raw = usize::try_from(piece.raw).ok()?;
+        let string = self.body.get(raw..raw + usize::try_from(piece.len).ok()?)?;
+        let fresh = Reached { rest: std::str::from_utf8(string).ok()?, text: usize::try_from(piece.text).ok()?, raw };
+        (self.piece, self.reached) = (index, Some(fresh));
+        Some(fresh)
     }
 }

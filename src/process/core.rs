@@ -256,6 +256,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         },
         thresholds: written.as_slice(),
         model_text_max: analysis.max_analysis_text_bytes,
+        silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
     })
 }
 

@@ -5,11 +5,13 @@ mod advisory;
 mod edits;
 mod ending;
 mod frames;
+mod redaction;
 mod tap;
 
 pub use advisory::advisory_message;
 pub use edits::{Edits, Refused};
 pub use frames::Framed;
+pub use redaction::Redaction;
 pub use tap::{MakeTap, Onward, Tap, Tapped, Verdict};
 
 use crate::exchange::Payload;

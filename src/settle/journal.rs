@@ -16,6 +16,7 @@ use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 use super::answer_copy::AnswerCopy;
 use super::closing::{Closing, File, How, Step, close};
 use super::complete::{Finish, complete, drop_tags};
+use super::masking::Masking;
 use super::publish::Publish;
 use super::text::RequestText;
 use crate::exchange::{Analysis, Moments, Refusal, Skip};
@@ -25,6 +26,7 @@ use crate::observe::AnswerReader;
 use crate::process::log_entry::LogEntry;
 use crate::process::{Core, InEffect};
 use crate::record::{CallIds, Permit, blank, name_of};
+use crate::rewrite::Redaction;
 use crate::wire::RequestLine;
 
 /// What is known of a call when its journal is opened.
@@ -53,6 +55,8 @@ pub(crate) struct Inspection {
     pub(crate) analysis: Analysis,
     /// What was found; of an analysis that was cut it counts for the decision and not for the record, which is analysed again.
     pub(crate) findings: Vec<Finding>,
+    /// What is to be taken out of the body before it is forwarded; `None` where nobody has looked for it.
+    pub(crate) redaction: Option<Box<Redaction>>,
     /// The detectors that looked at it.
     pub(crate) detectors: DetectorSet,
     /// What others said of it who were waited for: it is part of the record whatever became of the analysis.
@@ -113,6 +117,7 @@ impl Journal {
                 text: RequestText::None,
                 analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
                 findings: Vec::new(),
+                redaction: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
             },
@@ -315,6 +320,7 @@ impl Journal {
         let publish = Publish {
             provider_label,
             store: self.store,
+            masking: Masking::of(&self.settings),
             show_cost: self.settings.cost_estimation.enabled,
             reservation: self.reservation.take(),
             token_cap: self.token_cap,

@@ -6,5 +6,7 @@ pub(crate) mod closing;
 pub(crate) mod complete;
 pub(crate) mod inspection;
 pub(crate) mod journal;
+pub(crate) mod masking;
 pub(crate) mod publish;
+pub(crate) mod redact;
 pub(crate) mod text;

@@ -13,6 +13,7 @@ use weir_storage::record::SpanRecord;
 
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
+use super::masking::Masking;
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
 use crate::ops::breaker::State;
@@ -24,6 +25,8 @@ use crate::process::log_entry::Ended;
 pub(crate) struct Publish {
     pub(crate) provider_label: &'static str,
     pub(crate) store: bool,
+    /// What the record's texts do not keep.
+    pub(crate) masking: Masking,
     /// Whether the record says what the call cost.
     pub(crate) show_cost: bool,
     /// What the request has reserved. Lost on the way (a job that never ran), it settles with its estimate.
@@ -53,6 +56,7 @@ impl Publish {
             self.charge_elsewhere(process, &mut finished);
         }
         self.report(process, meter, &finished);
+        self.masking.apply(&mut finished.span);
         process.parts.redaction.mask_record(&mut finished.span);
         self.settle(&mut finished);
         self.count(process, meter, &finished);

@@ -54,6 +54,7 @@ mod ops;
 mod own_rules;
 mod pressure;
 mod records;
+mod redaction;
 mod reviewed;
 mod revocation;
 mod scan;

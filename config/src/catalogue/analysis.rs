@@ -2,7 +2,7 @@
 
 use super::value::{flag, float, int, one_of, optional_path};
 use super::{EnvRule, Kind, Literal, Setting, set};
-use crate::settings::{ML_THRESHOLD, OperatingPoint};
+use crate::settings::{ML_THRESHOLD, OperatingPoint, PiiAction};
 
 const ML: &str = "a model beside the embedded classifier";
 const NER: &str = "named-entity recognition";
@@ -20,6 +20,12 @@ const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
     ("high_recall", OperatingPoint::HighRecall),
     ("high_precision", OperatingPoint::HighPrecision),
+];
+
+const PII_ACTIONS: [(&str, PiiAction); 3] = [
+    ("alert_only", PiiAction::AlertOnly),
+    ("alert_and_redact", PiiAction::AlertAndRedact),
+    ("redact_silent", PiiAction::RedactSilent),
 ];
 
 const OFF: Literal = Literal::Bool(false);
@@ -121,11 +127,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("streaming_analysis.output_enabled", Kind::Bool, OFF, STREAMING),
     Setting::not_built("streaming_analysis.early_stop_on_critical", Kind::Bool, OFF, STREAMING),
     // --- pii ---
-    Setting::not_built(
+    Setting::built(
         "pii.action",
         Kind::Choice(&["alert_only", "alert_and_redact", "redact_silent"]),
         Literal::Text("alert_only"),
-        "PII redaction",
+        "alert_only: report personal data and change nothing. alert_and_redact: report it, and put tags such as [PII:EMAIL] in its \
+         place in requests before they are forwarded and in texts before they are stored. redact_silent: the same without \
+         findings. Every request is then read whole before it is forwarded.",
+        set!(pii_action, |v| one_of(v, &PII_ACTIONS)),
     ),
     // --- anomaly_detection ---
     Setting::not_built("anomaly_detection.enabled", Kind::Bool, OFF, ANOMALY),

@@ -247,6 +247,14 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Bytes of records of one tenant before its own oldest traces are removed; 0 is no bound. Ours.",
         set!(storage.tenant_max_bytes, int),
     ),
+    Setting::built(
+        "storage.mask_secrets",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Keep a tag such as [SECRET:OPENAI_KEY] instead of what a detector calls a credential in the texts of a trace; what is \
+         forwarded does not change. Ours.",
+        set!(storage.mask_secrets, flag),
+    ),
     // --- logging; RUST_LOG overrides the filter and so comes after the level ---
     Setting::built(
         "logging.level",

@@ -184,6 +184,8 @@ fn samples() -> Vec<Sample> {
                 ];
             },
         ),
+        sample("pii.action", "redact_silent", |s| s.pii_action = PiiAction::RedactSilent),
+        sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
         sample("security_analysis.ml_enabled", "true", |s| s.security_analysis.ml_enabled = true),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = 0.65),
         sample("security_analysis.operating_point", "high_recall", |s| {

@@ -1,0 +1,174 @@
+//! Where personal data stands in a text, for whoever takes it out. The same scanner as the `pii` detector's, without the
+//! bounds on findings: what is taken out must not depend on how much else was found, or on a deadline.
+//!
+//! Invariants: the places are in order and do not overlap; with a tag in place of each of them, another look at the text finds
+//! nothing; tags already in a text are left alone; the work is linear in the text.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use crate::fold::Folded;
+use crate::part::PartKind;
+use crate::pii::{PiiType, Scanner};
+
+/// A piece of personal data in a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Personal {
+    start: usize,
+    end: usize,
+    kind: PiiType,
+}
+
+impl Personal {
+    /// Where it stands, in bytes of the text, at character boundaries.
+    pub const fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+
+    /// What stands in its place: `[PII:EMAIL]`.
+    pub fn tag(&self) -> String {
+        format!("{TAG_OPEN}{}]", self.kind.name().to_ascii_uppercase())
+    }
+}
+
+const TAG_OPEN: &str = "[PII:";
+/// Longest type a tag names.
+const TAG_TYPE_MAX: usize = 24;
+/// Looks at one text: a tag is shorter than what it stands for, so that a word may come to stand close enough to a number for
+/// the number to count.
+const LOOKS_MAX: usize = 4;
+
+/// The personal data in a text that plays this role.
+pub fn personal_data(text: &str, kind: PartKind) -> Vec<Personal> {
+    let mut all = look(text, kind);
+    if all.is_empty() {
+        return all;
+    }
+    for _ in 1..LOOKS_MAX {
+        let (without, places) = tagged(text, &all);
+        let more = look(&without, kind);
+        if more.is_empty() {
+            break;
+        }
+        all.extend(more.into_iter().map(|found| places.original(found)));
+        all.sort_unstable_by_key(|found| found.start);
+    }
+    all
+}
+
+fn look(text: &str, kind: PartKind) -> Vec<Personal> {
+    let mut folded = Folded::default();
+    folded.fold(text);
+    let bytes = folded.bytes(text);
+    let hidden = without_tags(bytes);
+    let mut scanner = Scanner::new(hidden.as_deref().unwrap_or(bytes));
+    let mut found: Vec<Personal> = Vec::new();
+    while let Some(pii) = scanner.next_before(usize::MAX) {
+        if kind == PartKind::ToolDefinition && pii.kind.is_contact() {
+            continue;
+        }
+        let (start, end) = folded.original(text, pii.start, pii.end);
+        // Two that touch inside of one character of the original are taken out with the first.
+        if found.last().is_none_or(|last| last.end <= start) {
+            found.push(Personal { start, end, kind: pii.kind });
+        }
+    }
+    found
+}
+
+/// The text with its tags struck out, byte for byte: their words say nothing about the numbers beside them. `None` where there
+/// are none.
+fn without_tags(text: &[u8]) -> Option<Vec<u8>> {
+    let mut tags =
+        memmem::find_iter(text, TAG_OPEN.as_bytes()).filter_map(|at| Some(at..at + tag_len(text.get(at..)?)?));
+    let first = tags.next()?;
+    let mut out = text.to_vec();
+    for tag in std::iter::once(first).chain(tags) {
+        out.get_mut(tag)?.fill(b'~');
+    }
+    Some(out)
+}
+
+/// How long the tag at the beginning of `text` is.
+fn tag_len(text: &[u8]) -> Option<usize> {
+    let name = text.get(TAG_OPEN.len()..)?;
+    let len = name.iter().take(TAG_TYPE_MAX).take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_').count();
+    (len > 0 && name.get(len) == Some(&b']')).then_some(TAG_OPEN.len() + len + 1)
+}
+
+/// From places in a text with tags to places in the text itself.
+struct Places {
+    /// End of each tag, and of what it stands for.
+    ends: Vec<(usize, usize)>,
+}
+
+fn tagged(text: &str, found: &[Personal]) -> (String, Places) {
+    let mut out = String::with_capacity(text.len());
+    let mut ends = Vec::with_capacity(found.len());
+    let mut done = 0;
+    for one in found {
+        out.push_str(text.get(done..one.start).unwrap_or_default());
+        out.push_str(&one.tag());
+        done = one.end;
+        ends.push((out.len(), done));
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    (out, Places { ends })
+}
+
+impl Places {
+    fn original(&self, found: Personal) -> Personal {
+        let place = |at: usize| match self.ends.partition_point(|(tag, _)| *tag <= at).checked_sub(1) {
+            Some(last) => self.ends.get(last).map_or(at, |(tag, original)| original + (at - tag)),
+            None => at,
+        };
+        Personal { start: place(found.start), end: place(found.end), ..found }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redacted(text: &str) -> String {
+        tagged(text, &personal_data(text, PartKind::User)).0
+    }
+
+    #[test]
+    fn each_piece_gets_the_tag_of_its_type() {
+        for (text, expected) in [
+            ("Mail jane.doe@example.com today", "Mail [PII:EMAIL] today"),
+            ("card 4111 1111 1111 1111, thanks", "card [PII:CREDIT_CARD], thanks"),
+            ("a@example.com,b@example.com", "[PII:EMAIL],[PII:EMAIL]"),
+            ("é jané@example.com é", "é [PII:EMAIL] é"),
+            ("nothing of the kind: 12 apples", "nothing of the kind: 12 apples"),
+        ] {
+            assert_eq!(redacted(text), expected);
+        }
+    }
+
+    #[test]
+    fn more_than_a_finding_list_holds_is_taken_out() {
+        let text = "x@example.com ".repeat(5000);
+        assert_eq!(redacted(&text), "[PII:EMAIL] ".repeat(5000));
+    }
+
+    proptest! {
+        /// A second look finds nothing, and what is not personal stays.
+        #[test]
+        fn taking_out_is_idempotent(words in proptest::collection::vec(prop::sample::select(vec![
+            "jane@example.com", "4111 1111 1111 1111", "passport", "phone number", "ssn", "219-09-9999", "220124321",
+            "C01X00T47", "+49 30 901820", "555-0199", "10.1.2.3", "DE89370400440532013000", "date of birth", "1980-04-01",
+            ",", ":", "-", "é", "\u{200b}", "ＡＢ＠example.com", "943 476 5919", "nhs", "[PII:EMAIL]", "[PII:PASSPORT]", "x1",
+        ]), 0..24), glue in prop::sample::select(vec!["", " ", "\n"])) {
+            let text = words.join(glue);
+            let found = personal_data(&text, PartKind::User);
+            prop_assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            let once = tagged(&text, &found).0;
+            prop_assert_eq!(redacted(&once), once);
+        }
+    }
+}

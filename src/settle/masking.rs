@@ -1,0 +1,214 @@
+//! What a record's texts do not keep: personal data where it is redacted (`pii.action`), and what a detector called a credential
+//! (`storage.mask_secrets`). Runs once over a finished record, when all findings are known.
+//!
+//! Invariants: each part of the record still points at its words; of two pieces that overlap nothing is left, and the longer one
+//! gives the tag; spans of findings stay those of the text that was analysed.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use weir_config::Settings;
+use weir_config::settings::PiiAction;
+use weir_config::vocab::Finding;
+use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
+use weir_inference::personal_data;
+use weir_storage::record::SpanRecord;
+
+/// What is taken out of stored texts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Masking {
+    personal: bool,
+    secrets: bool,
+}
+
+/// A piece of a text, and what is kept instead.
+struct Mark {
+    range: Range<usize>,
+    with: String,
+}
+
+impl Masking {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Self { personal: settings.pii_action != PiiAction::AlertOnly, secrets: settings.storage.mask_secrets }
+    }
+
+    /// Takes it out of a finished record.
+    pub(crate) fn apply(self, span: &mut SpanRecord) {
+        let secrets = self.secrets && span.security_findings.iter().any(is_secret);
+        if !self.personal && !secrets {
+            return;
+        }
+        for side in [PartSide::Request, PartSide::Response] {
+            let text = match side {
+                PartSide::Request => &span.prompt,
+                PartSide::Response => &span.response,
+            };
+            let Some(text) = text else { continue };
+            let mut marks = if self.personal { personal(text, &span.parts, side) } else { Vec::new() };
+            if secrets {
+                marks.extend(found_secrets(text, &span.parts, side, &span.security_findings));
+            }
+            if !marks.is_empty() {
+                replace(span, side, joined(marks));
+            }
+        }
+        if self.personal {
+            // An excerpt may have been cut in the middle of a number, and then shows less than one.
+            for finding in &mut span.security_findings {
+                mask_all(&mut finding.evidence);
+            }
+            span.error_message.iter_mut().for_each(mask_all);
+        }
+    }
+}
+
+fn is_secret(finding: &Finding) -> bool {
+    finding.metadata.contains_key("secret_type")
+}
+
+fn place(part: &PartRecord) -> Option<Range<usize>> {
+    let text = part.text.as_ref()?;
+    Some(usize::try_from(text.start).ok()?..usize::try_from(text.end).ok()?)
+}
+
+fn personal(text: &str, parts: &[PartRecord], side: PartSide) -> Vec<Mark> {
+    let of_side = parts.iter().filter(|part| part.side == side);
+    let places = of_side.filter_map(|part| Some((place(part)?, part.kind)));
+    let mut marks = Vec::new();
+    for (at, kind) in places {
+        let words = text.get(at.clone()).unwrap_or_default();
+        marks.extend(personal_data(words, kind).into_iter().map(|found| Mark {
+            range: at.start + found.range().start..at.start + found.range().end,
+            with: found.tag(),
+        }));
+    }
+    marks
+}
+
+fn found_secrets<'a>(
+    text: &'a str,
+    parts: &'a [PartRecord],
+    side: PartSide,
+    findings: &'a [Finding],
+) -> impl Iterator<Item = Mark> + use<'a> {
+    findings.iter().filter(|finding| is_secret(finding)).filter_map(move |finding| {
+        let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
+        let (at, span) = (place(part)?, finding.span?);
+        let start = at.start.checked_add(span.start)?;
+        let end = whole_key(text, at.start.checked_add(span.end)?.min(at.end), at.end, finding);
+        let kind = finding.metadata.get("secret_type")?.to_ascii_uppercase();
+        (start < end && text.is_char_boundary(start) && text.is_char_boundary(end))
+            .then(|| Mark { range: start..end, with: format!("[SECRET:{kind}]") })
+    })
+}
+
+/// Where a credential ends. The match of a key in several lines is only its beginning.
+fn whole_key(text: &str, end: usize, limit: usize, finding: &Finding) -> usize {
+    if finding.metadata.get("secret_type").is_none_or(|kind| kind != "private_key_pem") {
+        return end;
+    }
+    const LAST_LINE: &str = "-----END ";
+    let rest = text.get(end..limit).unwrap_or_default();
+    let Some(last) = rest.find(LAST_LINE) else {
+        // It was cut: what could be more of it goes with it.
+        return end
+            + rest
+                .find(|c: char| !(c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=\\:,-".contains(c)))
+                .unwrap_or(rest.len());
+    };
+    let behind = last + LAST_LINE.len();
+    let dashes = rest.get(behind..).and_then(|line| line.find("-----")).filter(|at| *at < 64);
+    end + dashes.map_or(behind, |at| behind + at + 5)
+}
+
+/// In order, without overlaps.
+fn joined(mut marks: Vec<Mark>) -> Vec<Mark> {
+    marks.sort_by_key(|mark| (mark.range.start, Reverse(mark.range.end)));
+    let mut all: Vec<Mark> = Vec::with_capacity(marks.len());
+    for mark in marks {
+        match all.last_mut() {
+            Some(last) if mark.range.start < last.range.end => {
+                if mark.range.len() > last.range.len() {
+                    last.with = mark.with;
+                }
+                last.range.end = last.range.end.max(mark.range.end);
+            }
+            _ => all.push(mark),
+        }
+    }
+    all
+}
+
+fn replaced(text: &str, marks: &[Mark]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
+    for mark in marks {
+        out.push_str(text.get(done..mark.range.start).unwrap_or_default());
+        out.push_str(&mark.with);
+        done = mark.range.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+fn mask_all(text: &mut String) {
+    let marks: Vec<Mark> = personal_data(text, PartKind::User)
+        .into_iter()
+        .map(|found| Mark { range: found.range(), with: found.tag() })
+        .collect();
+    if !marks.is_empty() {
+        *text = replaced(text, &marks);
+    }
+}
+
+fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
+    let held = if side == PartSide::Request { &mut span.prompt } else { &mut span.response };
+    let Some(before) = held.take() else { return };
+    let after = replaced(&before, &marks);
+    let shifts = Shifts::of(&marks);
+    let mut calls = Vec::new();
+    for part in span.parts.iter_mut().filter(|part| part.side == side) {
+        let Some(old) = place(part) else { continue };
+        let new = shifts.at(old.start)..shifts.at(old.end);
+        if side == PartSide::Response && part.kind == PartKind::ToolCall {
+            calls.push((
+                before.get(old).unwrap_or_default().to_owned(),
+                after.get(new.clone()).unwrap_or_default().to_owned(),
+            ));
+        }
+        part.text = u32::try_from(new.start).ok().zip(u32::try_from(new.end).ok()).map(|(start, end)| start..end);
+    }
+    let mut calls = calls.into_iter();
+    for event in span.events.iter_mut().filter(|event| side == PartSide::Response && event.event_type == "tool_call") {
+        let Some(arguments) = event.data.get_mut("arguments") else { continue };
+        // The same words as its part; of an answer that was cut nobody knows which they are.
+        *arguments =
+            calls.find(|(before, _)| before == arguments).map_or_else(|| "[not kept]".to_owned(), |(_, after)| after);
+    }
+    *held = Some(after);
+}
+
+/// From places in a text to places in the text with its marks.
+struct Shifts {
+    /// End of each mark, before and after.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Shifts {
+    fn of(marks: &[Mark]) -> Self {
+        let (mut removed, mut added) = (0, 0);
+        let ends = marks.iter().map(|mark| {
+            removed += mark.range.len();
+            added += mark.with.len();
+            (mark.range.end, mark.range.end - removed + added)
+        });
+        Self { ends: ends.collect() }
+    }
+
+    fn at(&self, place: usize) -> usize {
+        match self.ends.partition_point(|(before, _)| *before <= place).checked_sub(1) {
+            Some(last) => self.ends.get(last).map_or(place, |(before, after)| after + (place - before)),
+            None => place,
+        }
+    }
+}

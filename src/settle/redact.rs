@@ -1,0 +1,133 @@
+//! Personal data in a request's body, and what is put in its place before the body is forwarded (`pii.action`).
+//!
+//! Invariants: the texts are those that are scanned and stored; a credential for the provider stays; the body stays valid JSON,
+//! and so does JSON that is a string of it; the work is linear in the body.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use weir_inference::{PartKind, personal_data};
+
+use crate::inspect::{RequestView, Spelling, TextPart};
+use crate::rewrite::Redaction;
+
+/// What to put in the place of the personal data in `body`, which `view` was read from; `None` for `body` where the view was
+/// read from something else than the bytes that are forwarded.
+pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>) -> Redaction {
+    let mut redaction = Redaction::default();
+    let mut spotter = body.map(|body| view.spotter(body));
+    for part in view.parts.iter().filter(|part| !part.is_credential()) {
+        let text = view.text.get(part.range.clone()).unwrap_or_default();
+        for found in personal_data(text, part.kind) {
+            let range = found.range();
+            let whole = part.range.start + range.start..part.range.start + range.end;
+            let spots = spotter.as_mut().and_then(|spotter| spotter.spots(whole)).filter(|spots| !spots.is_empty());
+            let Some(spots) = spots else {
+                redaction.unplaced += 1;
+                continue;
+            };
+            let mut with = if is_bare_value(part, text, &range) { format!("\"{}\"", found.tag()) } else { found.tag() };
+            for spot in spots {
+                if matches!(spot.spelling, Spelling::Json { .. }) {
+                    with = with.replace('"', "\\\"");
+                }
+                // Of several strings that spell one piece the first gets the tag.
+                redaction.list.push((spot.raw, Bytes::from(std::mem::take(&mut with))));
+            }
+        }
+    }
+    redaction
+}
+
+/// Whether the piece is a bare number of JSON that stands in a string, as the arguments of a tool call do: it becomes a string.
+fn is_bare_value(part: &TextPart, text: &str, piece: &Range<usize>) -> bool {
+    if !matches!(part.kind, PartKind::ToolCall | PartKind::Tool) || !text.trim_start().starts_with(['{', '[']) {
+        return false;
+    }
+    let before = text.get(..piece.start).unwrap_or_default().trim_end();
+    let after = text.get(piece.end..).unwrap_or_default().trim_start();
+    before.ends_with([':', ',', '[']) && after.starts_with([',', '}', ']'])
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use weir_config::vocab::Dialect;
+
+    use super::*;
+    use crate::inspect::{Declared, read_request};
+    use crate::rewrite::Edits;
+
+    fn redacted(body: &str) -> (String, usize) {
+        let body = Bytes::from(body.to_owned());
+        let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
+        let mut edits = Edits::of(&body);
+        let left = redaction(&view, Some(&body)).put(&mut edits);
+        (String::from_utf8(edits.apply().to_vec()).unwrap(), left)
+    }
+
+    #[test]
+    fn every_other_byte_stays() {
+        let body = "{ \"temperature\":1.0e0,\n\"messages\" :[{\"content\":\"\\u0061nna@example.com\\/\\u00e9 and \
+                    bob@example.com\",\"role\":\"user\"} ] , \"seed\": 12.50 }";
+        let expected = "{ \"temperature\":1.0e0,\n\"messages\" :[{\"content\":\"[PII:EMAIL]\\/\\u00e9 and \
+                        [PII:EMAIL]\",\"role\":\"user\"} ] , \"seed\": 12.50 }";
+        assert_eq!(redacted(body), (expected.to_owned(), 0));
+    }
+
+    #[test]
+    fn the_arguments_of_a_tool_call_stay_json() {
+        let arguments = "{\"card\": 4111111111111111, \"to\": \"anna@example.com\", \"cards\":[4111111111111111]}";
+        let call = json!({"id": "c", "type": "function", "function": {"name": "pay", "arguments": arguments}});
+        let body = json!({"messages": [{"role": "assistant", "tool_calls": [call]}]}).to_string();
+        let after: Value = serde_json::from_str(&redacted(&body).0).unwrap();
+        let after = after["messages"][0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+        let after: Value = serde_json::from_str(after).unwrap();
+        let card = "[PII:CREDIT_CARD]";
+        assert_eq!(after, json!({"card": card, "to": "[PII:EMAIL]", "cards": [card]}));
+    }
+
+    #[test]
+    fn what_has_no_place_in_the_body_is_counted() {
+        let view = read_request(Dialect::ChatCompletions, Declared::default(), b"{\"prompt\":\"a@example.com\"}", 99);
+        assert_eq!(redaction(&view, None), Redaction { list: Vec::new(), unplaced: 1 });
+    }
+
+    #[test]
+    fn a_long_escaped_text_is_walked_once() {
+        let body = json!({"messages": [{"role": "user", "content": "a@example.com\n".repeat(40_000)}]}).to_string();
+        let started = std::time::Instant::now();
+        assert_eq!(redacted(&body).0.matches("[PII:EMAIL]").count(), 40_000);
+        // Walking it once for each piece would take minutes.
+        assert!(started.elapsed() < std::time::Duration::from_secs(30));
+    }
+
+    proptest! {
+        /// The same as taking it out of the texts themselves; once more changes nothing.
+        #[test]
+        fn json_says_the_same_without_the_personal_data(texts in proptest::collection::vec(
+            proptest::collection::vec(prop::sample::select(vec![
+                "a@example.com", "4111 1111 1111 1111", "\"", "\\", "\n", "é", "\u{1f600}", " word ", "ssn 219-09-9999",
+            ]), 0..8), 1..5),
+        ) {
+            let said = |texts: &[String]| {
+                let turns: Vec<_> = texts.iter().map(|text| json!({"role": "user", "content": text})).collect();
+                json!({"messages": turns, "n": 1})
+            };
+            let texts: Vec<String> = texts.iter().map(|words| words.concat()).collect();
+            let without: Vec<String> = texts.iter().map(|text| {
+                let mut out = text.clone();
+                for found in personal_data(text, PartKind::User).iter().rev() {
+                    out.replace_range(found.range(), &found.tag());
+                }
+                out
+            }).collect();
+            let (once, left) = redacted(&said(&texts).to_string());
+            prop_assert_eq!(left, 0);
+            prop_assert_eq!(serde_json::from_str::<Value>(&once).unwrap(), said(&without));
+            prop_assert_eq!(redacted(&once).0, once);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Promise: with `pii.action` set to redact, no personal data that the detector knows leaves in a request or lies in the store;
+//! every other byte of the request stays. What a detector calls a credential is never stored in clear.
+
+use serde_json::{Value, json};
+
+use crate::support::{Call, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream};
+
+const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
+const WITHOUT: &str = "Write to [PII:EMAIL], card [PII:CREDIT_CARD], about 12 apples";
+/// Random, and of the form that the detector for GitHub tokens knows; put together so that scanners of code hosts stay quiet.
+const TOKEN: [&str; 2] = ["ghp_", "6hIKgwt74CPInlfRDAagj6fvyEobZLVfjgvh"];
+
+fn types(span: &Value) -> Vec<&str> {
+    span["security_findings"].as_array().unwrap().iter().filter_map(|found| found["finding_type"].as_str()).collect()
+}
+
+on_both_drivers! {
+    fn every_shape_is_redacted_and_every_other_byte_stays(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with("pii: {action: alert_and_redact}").start();
+        let long = format!("{} {TEXT}", "word ".repeat(4000));
+        let embedding = json!({ "model": "fake-embedding", "input": [TEXT, "plain"] });
+        for (path, body) in [
+            ("/v1/chat/completions", chat_body(TEXT)),
+            ("/v1/chat/completions", with_stream(chat_body(TEXT))),
+            ("/v1/chat/completions", chat_body(&long)),
+            ("/v1/messages", messages_body(TEXT)),
+            ("/v1/messages", with_stream(messages_body(TEXT))),
+            ("/v1/responses", json!({"model": "fake-large", "input": TEXT})),
+            ("/v1/completions", json!({"model": "fake-large", "prompt": TEXT})),
+            ("/v1/embeddings", embedding),
+            ("/api/chat", chat_body(TEXT)),
+            ("/v1/some/new/path", json!({"anything": {"at": ["all", TEXT]}})),
+        ] {
+            let body = body.to_string();
+            for request in [Call::post(path, body.clone()).bytes(), Call::post(path, body.clone()).chunked(17)] {
+                let answer = call(gateway.addr, request);
+                assert_eq!(answer.header("x-service-redaction"), None, "{path}");
+                let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+                assert_eq!(seen, body.replace(TEXT, WITHOUT), "{path}");
+            }
+        }
+    }
+
+    fn what_is_stored_is_redacted_and_findings_point_at_the_original(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url());
+        for (action, reported) in [("alert_and_redact", true), ("redact_silent", false)] {
+            let gateway = setup.clone().with(&format!("pii: {{action: {action}}}")).start();
+            let answer = call(gateway.addr, chat_call(TEXT).bytes());
+            let span = gateway.span_of(&answer);
+            assert_eq!(span["prompt"], WITHOUT, "{action}");
+            assert!(!span.to_string().contains("anna.berg") && !span.to_string().contains("4111"), "{action}: {span}");
+            assert_eq!(types(&span).contains(&"pii_detected"), reported, "{action}");
+            if reported {
+                let findings = span["security_findings"].as_array().unwrap();
+                let mail = findings.iter().find(|found| found["metadata"]["pii_type"] == "email").unwrap();
+                let at = |end: &str| mail["span"][end].as_u64().unwrap() as usize;
+                assert_eq!(&TEXT[at("start")..at("end")], "anna.berg@example.com");
+            }
+        }
+    }
+
+    fn nothing_is_redacted_where_nobody_asked(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).start();
+        let answer = call(gateway.addr, chat_call(TEXT).bytes());
+        assert_eq!(provider.take_received()[0].request.body, chat_body(TEXT).to_string().as_bytes());
+        assert_eq!(gateway.span_of(&answer)["prompt"], TEXT);
+    }
+
+    fn it_does_not_depend_on_the_analysis(driver) {
+        let provider = provider();
+        let settings = "pii: {action: redact_silent}\nenable_security_analysis: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
+        call(gateway.addr, chat_call(TEXT).bytes());
+        assert_eq!(provider.take_received()[0].request.body, chat_body(WITHOUT).to_string().as_bytes());
+    }
+
+    fn what_cannot_be_redacted_is_said(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with("pii: {action: alert_and_redact}").start();
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut encoder, chat_body(TEXT).to_string().as_bytes()).unwrap();
+        let packed = Call::post("/v1/chat/completions", encoder.finish().unwrap()).field("Content-Encoding", "gzip");
+        let answer = call(gateway.addr, packed.bytes());
+        assert_eq!(answer.header("x-service-redaction").as_deref(), Some("incomplete"));
+        let span = gateway.span_of(&answer);
+        assert_eq!((&span["prompt"], &span["tags"]["pii_unredacted"]), (&json!(WITHOUT), &json!("not_in_place")));
+    }
+
+    fn a_credential_is_forwarded_and_not_stored(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url());
+        let kept = setup.clone().storage("{profile: memory, mask_secrets: false}").start();
+        let gateway = setup.start();
+        let text = format!("push with {} please", TOKEN.concat());
+        let answer = call(gateway.addr, chat_call(&text).bytes());
+        let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+        assert!(seen.contains(&TOKEN.concat()), "{seen}");
+        let span = gateway.span_of(&answer);
+        assert_eq!(span["prompt"], "push with [SECRET:GITHUB_PAT] please");
+        assert!(!span.to_string().contains(TOKEN[1]) && types(&span).contains(&"secret_leakage"), "{span}");
+        let answer = call(kept.addr, chat_call(&text).bytes());
+        assert_eq!(kept.span_of(&answer)["prompt"], text);
+    }
+}
