@@ -17,7 +17,8 @@ fn types(span: &Value) -> Vec<&str> {
 on_both_drivers! {
     fn every_shape_is_redacted_and_every_other_byte_stays(driver) {
         let provider = provider();
-        let gateway = Setup::new(driver).upstream(provider.url()).with("pii: {action: alert_and_redact}").start();
+        let settings = "pii: {action: alert_and_redact}\nllm_advisory_injection_enabled: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
         let long = format!("{} {TEXT}", "word ".repeat(4000));
         let embedding = json!({ "model": "fake-embedding", "input": [TEXT, "plain"] });
         for (path, body) in [
@@ -52,18 +53,25 @@ on_both_drivers! {
             assert_eq!(span["prompt"], WITHOUT, "{action}");
             assert!(!span.to_string().contains("anna.berg") && !span.to_string().contains("4111"), "{action}: {span}");
             assert_eq!(types(&span).contains(&"pii_detected"), reported, "{action}");
+            let sent: Value = serde_json::from_slice(&provider.take_received().remove(0).request.body).unwrap();
+            let roles: Vec<_> = sent["messages"].as_array().unwrap().iter().map(|turn| &turn["role"]).collect();
             if reported {
+                assert_eq!(roles, ["system", "user"], "the advisory stands beside what was redacted");
+                assert_eq!(sent["messages"][1]["content"], WITHOUT);
                 let findings = span["security_findings"].as_array().unwrap();
                 let mail = findings.iter().find(|found| found["metadata"]["pii_type"] == "email").unwrap();
                 let at = |end: &str| mail["span"][end].as_u64().unwrap() as usize;
                 assert_eq!(&TEXT[at("start")..at("end")], "anna.berg@example.com");
+            } else {
+                assert_eq!(roles, ["user"]);
+                assert_eq!(sent["messages"][0]["content"], WITHOUT);
             }
         }
     }
 
     fn nothing_is_redacted_where_nobody_asked(driver) {
         let provider = provider();
-        let gateway = Setup::new(driver).upstream(provider.url()).start();
+        let gateway = Setup::new(driver).upstream(provider.url()).with("llm_advisory_injection_enabled: false").start();
         let answer = call(gateway.addr, chat_call(TEXT).bytes());
         assert_eq!(provider.take_received()[0].request.body, chat_body(TEXT).to_string().as_bytes());
         assert_eq!(gateway.span_of(&answer)["prompt"], TEXT);
