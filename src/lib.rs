@@ -25,6 +25,7 @@ pub mod identity;
 pub mod ingest;
 pub mod inspect;
 pub mod json;
+pub mod judge;
 pub mod limits;
 pub mod meter;
 pub mod money;

@@ -41,6 +41,8 @@ const FLOORS: &[&str] = &[
     "reports",
     "outbound",
     "feed",
+    // Who is asked for a verdict about a recorded text.
+    "judge",
     // Which upstream a request goes to.
     "upstreams",
     // The way of a request.
@@ -67,7 +69,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         3,
         "the document of the routes is a route itself; what a handler works with holds the costs it shows",
     ),
-    ("src", "cli", 19, "the commands and the helpers they share"),
+    ("src", "cli", 20, "the commands and the helpers they share"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     ("src", "ingest", 3, "one reader of a protocol, and the span it makes; the door, and the threads behind it"),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),
@@ -78,7 +80,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("src", "rewrite", 10, "the end of a stream in each dialect, and the frames it is made of"),
     ("src", "rt", 6, "a connection, its deadline, and what ends an operation"),
     ("src", "wire", 6, "one parser of heads, and what it says of a bad one"),
-    ("config/src", "catalogue", 8, "one table in several files"),
+    ("config/src", "catalogue", 9, "one table in several files"),
     ("inference/src", "action", 10, "one reader of commands, and what it meets there"),
     ("inference/src", "analyser", 24, "the detectors, what they are handed, and the pool that runs them"),
     ("inference/src", "pii", 4, "one scan for personal data, by kind"),

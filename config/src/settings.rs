@@ -10,9 +10,11 @@ pub use crate::address::{Scheme, Upstream};
 use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
+mod judge;
 mod money;
 mod upstreams;
 
+pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
@@ -71,6 +73,8 @@ pub struct Settings {
     pub cost_estimation: CostEstimation,
     /// `cost_caps.*`.
     pub cost_caps: CostCaps,
+    /// `judge.*`.
+    pub judge: Judge,
     /// `circuit_breaker.*`.
     pub circuit_breaker: CircuitBreaker,
     /// `health_check.*`.
@@ -480,6 +484,7 @@ impl Default for Settings {
             },
             cost_estimation: CostEstimation::default(),
             cost_caps: CostCaps::default(),
+            judge: Judge::default(),
             circuit_breaker: CircuitBreaker {
                 enabled: true,
                 failure_threshold: 10,

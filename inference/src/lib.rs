@@ -48,7 +48,7 @@ pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
 pub use detector::{CostClass, DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Kinds, Needs, Text};
 pub use later::{Later, Seen};
-pub use learned::EMBEDDED;
+pub use learned::{Classifier, EMBEDDED};
 pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
 pub use personal::{Personal, personal_data};

@@ -5,6 +5,7 @@
 
 mod demo;
 mod doctor;
+mod judge;
 mod rules;
 mod scan;
 mod serve;
@@ -90,6 +91,9 @@ enum Command {
     /// Read the record in the terminal: list traces, show conversations, follow calls, export.
     #[command(subcommand)]
     Traces(traces::TracesCommand),
+    /// Try the configured judge.
+    #[command(subcommand)]
+    Judge(judge::JudgeCommand),
     /// Print the version.
     Version,
     /// Print a completion script, e.g. `weir completions bash > /etc/bash_completion.d/weir`.
@@ -168,6 +172,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
         Command::Rules(command) => rules::run(&cli.options, &command),
         Command::Traces(command) => traces::run(&cli.options, &command),
+        Command::Judge(command) => judge::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

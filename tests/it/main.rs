@@ -43,6 +43,7 @@ mod identity;
 mod ingest;
 mod inspection;
 mod interim;
+mod judge;
 mod keeping;
 mod limits;
 mod linear;

@@ -6,6 +6,7 @@
 
 mod analysis;
 mod gateway;
+mod judge;
 mod kind;
 mod money;
 mod policy;
@@ -181,6 +182,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(policy::SETTINGS)
         .chain(analysis::SETTINGS)
         .chain(money::SETTINGS)
+        .chain(judge::SETTINGS)
         .chain(services::SETTINGS)
         .chain(upstreams::SETTINGS)
 }

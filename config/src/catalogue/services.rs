@@ -1,4 +1,4 @@
-//! Rows of what stands around the data path: alerts, identity, ingest, judge, action router.
+//! Rows of what stands around the data path: alerts, identity, ingest, action router.
 //!
 //! What is not built in this version has its row all the same: the rows keep the paths, types
 //! and defaults of the interface in one place.
@@ -7,16 +7,12 @@ use super::value::{flag, listen_addr, optional_path, optional_secret};
 use super::{EnvRule, Field, Kind, Literal, Setting, set};
 
 const ALERTS: &str = "alerting";
-const JUDGE: &str = "the LLM judge";
 const ROUTER: &str = "the action router";
 
 /// A shorter one could be found by trying.
 const ADMIN_KEY_CHARACTERS_MIN: usize = 16;
 
 const OFF: Literal = Literal::Bool(false);
-const ON: Literal = Literal::Bool(true);
-const TEMPERATURE: Kind = Kind::Float { min: 0.0, max: 2.0 };
-const BACKEND: Kind = Kind::Choice(&["selfhosted", "hostedcompat", "hostedmessages", "classifier"]);
 
 const CHANNEL: &[Field] = &[
     Field::required("type", Kind::Choice(&["webhook", "email", "slack", "pagerduty"])),
@@ -94,64 +90,6 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Address and port of the gRPC listener; not that of listen_addr.",
         set!(grpc.listen_addr, listen_addr),
     ),
-    // --- judge ---
-    Setting::not_built("judge.enabled", Kind::Bool, OFF, JUDGE).wire("llm_judge_enabled"),
-    Setting::not_built(
-        "judge.backend",
-        Kind::Choice(&["selfhosted", "hostedcompat", "hostedmessages", "classifier", "cascade"]),
-        Literal::Text("selfhosted"),
-        JUDGE,
-    ),
-    Setting::not_built("judge.min_score_threshold", Kind::SCORE, Literal::Int(30), JUDGE),
-    Setting::not_built("judge.persist_verdicts", Kind::Bool, ON, JUDGE),
-    Setting::not_built("judge.system_prompt", Kind::Text, Literal::Null, JUDGE),
-    Setting::not_built("judge.selfhosted.base_url", Kind::UpstreamUrl, Literal::Text("http://localhost:8000"), JUDGE),
-    Setting::not_built("judge.selfhosted.model", Kind::Name, Literal::Null, JUDGE),
-    Setting::not_built("judge.selfhosted.max_tokens", Kind::u32_at_least(1), Literal::Int(512), JUDGE),
-    Setting::not_built("judge.selfhosted.temperature", TEMPERATURE, Literal::Float(0.1), JUDGE),
-    Setting::not_built("judge.selfhosted.allow_plaintext", Kind::Bool, OFF, JUDGE),
-    Setting::not_built(
-        "judge.hostedcompat.base_url",
-        Kind::UpstreamUrl,
-        Literal::Text("https://api.openai.com"),
-        JUDGE,
-    ),
-    Setting::not_built("judge.hostedcompat.model", Kind::Name, Literal::Null, JUDGE),
-    Setting::not_built("judge.hostedcompat.max_tokens", Kind::u32_at_least(1), Literal::Int(512), JUDGE),
-    Setting::not_built("judge.hostedcompat.temperature", TEMPERATURE, Literal::Float(0.1), JUDGE),
-    Setting::not_built(
-        "judge.hostedmessages.base_url",
-        Kind::UpstreamUrl,
-        Literal::Text("https://api.anthropic.com"),
-        JUDGE,
-    ),
-    Setting::not_built("judge.hostedmessages.model", Kind::Name, Literal::Null, JUDGE),
-    Setting::not_built("judge.hostedmessages.max_tokens", Kind::u32_at_least(1), Literal::Int(512), JUDGE),
-    Setting::not_built("judge.hostedmessages.temperature", TEMPERATURE, Literal::Float(0.1), JUDGE),
-    Setting::not_built("judge.classifier.model_id", Kind::Name, Literal::Text("embedded"), JUDGE),
-    Setting::not_built("judge.classifier.threshold", Kind::UNIT, Literal::Float(0.5), JUDGE),
-    Setting::not_built("judge.classifier.cache_dir", Kind::File, Literal::Null, JUDGE),
-    Setting::not_built("judge.cascade.fast_backend", BACKEND, Literal::Text("classifier"), JUDGE),
-    Setting::not_built("judge.cascade.slow_backend", BACKEND, Literal::Null, JUDGE),
-    Setting::not_built("judge.cascade.ambiguous_low", Kind::UNIT, Literal::Float(0.3), JUDGE),
-    Setting::not_built("judge.cascade.ambiguous_high", Kind::UNIT, Literal::Float(0.7), JUDGE),
-    Setting::not_built("judge.retry.max_retries", Kind::u32_at_least(0), Literal::Int(2), JUDGE),
-    Setting::not_built("judge.retry.backoff_base_ms", Kind::millis(0), Literal::Int(1_000), JUDGE),
-    Setting::not_built("judge.promotion.min_confidence", Kind::UNIT, Literal::Float(0.7), JUDGE),
-    Setting::not_built("judge.promotion.min_security_score", Kind::SCORE, Literal::Int(60), JUDGE),
-    Setting::not_built("judge.promotion.require_ensemble_support", Kind::Bool, ON, JUDGE),
-    Setting::not_built("judge.promotion.shadow", Kind::Bool, OFF, JUDGE),
-    Setting::not_built("judge.worker.channel_buffer", Kind::at_least(1), Literal::Int(1_000), JUDGE),
-    Setting::not_built("judge.worker.max_concurrency", Kind::at_least(1), Literal::Int(4), JUDGE),
-    Setting::not_built("judge.worker.timeout_ms", Kind::millis(1), Literal::Int(30_000), JUDGE),
-    Setting::not_built("judge.worker.max_analysis_text_bytes", Kind::at_least(1), Literal::Int(65_536), JUDGE),
-    Setting::not_built("judge.worker.total_deadline_ms", Kind::millis(0), Literal::Int(45_000), JUDGE),
-    Setting::not_built("environment.SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", Kind::Name, Literal::Null, JUDGE)
-        .env("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY")
-        .secret(),
-    Setting::not_built("environment.SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY", Kind::Name, Literal::Null, JUDGE)
-        .env("SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY")
-        .secret(),
     Setting::built(
         "environment.SERVICE_GOLDEN_SET_PATH",
         Kind::File,

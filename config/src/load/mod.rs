@@ -7,6 +7,7 @@ mod check;
 mod env;
 mod error;
 mod file;
+mod judge;
 mod layers;
 mod masked;
 mod overlay;
@@ -118,6 +119,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
     require_certificate(&settings, &mut layers);
     doubt_admin_key(&settings, &mut layers);
+    judge::check(&settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }

@@ -404,7 +404,7 @@ fn no_refusal_shows_a_secret() {
     let bench = Bench::with_file(file).env(&[
         ("SERVICE_AUTH_ADMIN_KEY", "sk-canary-5f2d x"),
         ("SERVICE_RELATIONAL_URL", canary),
-        ("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", canary),
+        ("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", "sk-canary-5f2d x"),
         ("SERVICE_UPSTREAM_URL", "https://u:sk-canary-5f2d@h"),
     ]);
     let errors = bench.errors();
@@ -423,4 +423,32 @@ fn a_word_in_rust_log_that_is_no_level_is_named() {
                 or directives such as `info,weir::flow=debug`";
     assert_eq!(warned("verbose"), [format!("RUST_LOG: `verbose` is no level: {said}")]);
     assert_eq!(warned("inof"), [format!("RUST_LOG: `inof` is no level (did you mean `info`?): {said}")]);
+}
+
+#[test]
+fn a_judge_is_not_asked_in_the_clear_unless_that_is_allowed() {
+    let judge = |text: &str| Bench::with_file(format!("judge: {text}\n"));
+    let far = "http://gpu.internal:8000";
+    let errors = judge(&format!("{{selfhosted: {{base_url: '{far}'}}}}")).errors();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    for part in ["`judge.selfhosted.base_url`: got http://gpu.internal:8000", "https://", "allow_plaintext: true"] {
+        assert!(errors[0].contains(part), "{part} in {errors:?}");
+    }
+    for fine in [
+        format!("{{selfhosted: {{base_url: '{far}', allow_plaintext: true}}}}"),
+        format!("{{backend: classifier, selfhosted: {{base_url: '{far}'}}}}"),
+        "{selfhosted: {base_url: 'http://127.0.0.1:1/v1'}}".to_owned(),
+        "{selfhosted: {base_url: 'http://[::1]:1'}}".to_owned(),
+        "{selfhosted: {base_url: 'http://LOCALHOST'}}".to_owned(),
+    ] {
+        assert_eq!(judge(&fine).loaded().warnings, Vec::<String>::new(), "{fine}");
+    }
+    let cascade =
+        format!("{{backend: cascade, cascade: {{slow_backend: selfhosted}}, selfhosted: {{base_url: '{far}'}}}}");
+    assert_eq!(judge(&cascade).errors().len(), 1);
+    let warned = judge(&format!("{{backend: hostedcompat, hostedcompat: {{base_url: '{far}'}}}}")).loaded().warnings;
+    assert!(warned.len() == 1 && warned[0].contains("unencrypted"), "{warned:?}");
+    assert!(judge("{selfhosted: {base_url: 'localhost:8000'}}").errors()[0].contains("no http:// or https://"));
+    let errors = judge("{cascade: {ambiguous_low: 0.9}}").errors();
+    assert!(errors.len() == 1 && errors[0].contains("begins at 0.9 and ends before that, at 0.7"), "{errors:?}");
 }

@@ -225,6 +225,41 @@ fn samples() -> Vec<Sample> {
             s.auth.admin_key = Some(SharedSecret::new("bootstrap-0123456789"));
         }),
         sample("auth.token_key_file", "/var/lib/x.key", |s| s.auth.token_key_file = Some("/var/lib/x.key".into())),
+        sample("judge.selfhosted.base_url", "'https://judge.example/selfhosted'", |s| {
+            s.judge.selfhosted.base_url = "https://judge.example/selfhosted".into();
+        }),
+        sample("judge.selfhosted.model", "m-selfhosted", |s| s.judge.selfhosted.model = "m-selfhosted".into()),
+        sample("judge.selfhosted.max_tokens", "77", |s| s.judge.selfhosted.max_tokens = 77),
+        sample("judge.selfhosted.temperature", "0.7", |s| s.judge.selfhosted.temperature = 0.7),
+        sample("judge.hostedcompat.base_url", "'https://judge.example/hostedcompat'", |s| {
+            s.judge.hostedcompat.base_url = "https://judge.example/hostedcompat".into();
+        }),
+        sample("judge.hostedcompat.model", "m-hostedcompat", |s| s.judge.hostedcompat.model = "m-hostedcompat".into()),
+        sample("judge.hostedcompat.max_tokens", "77", |s| s.judge.hostedcompat.max_tokens = 77),
+        sample("judge.hostedcompat.temperature", "0.7", |s| s.judge.hostedcompat.temperature = 0.7),
+        sample("judge.hostedmessages.base_url", "'https://judge.example/hostedmessages'", |s| {
+            s.judge.hostedmessages.base_url = "https://judge.example/hostedmessages".into();
+        }),
+        sample("judge.hostedmessages.model", "m-hostedmessages", |s| {
+            s.judge.hostedmessages.model = "m-hostedmessages".into()
+        }),
+        sample("judge.hostedmessages.max_tokens", "77", |s| s.judge.hostedmessages.max_tokens = 77),
+        sample("judge.hostedmessages.temperature", "0.7", |s| s.judge.hostedmessages.temperature = 0.7),
+        sample("judge.backend", "cascade", |s| s.judge.backend = JudgeBackend::Cascade),
+        sample("judge.system_prompt", "Judge.", |s| s.judge.system_prompt = Some("Judge.".into())),
+        sample("judge.selfhosted.allow_plaintext", "true", |s| s.judge.allow_plaintext = true),
+        sample("judge.classifier.threshold", "0.6", |s| s.judge.classifier_threshold = 0.6),
+        sample("judge.cascade.fast_backend", "selfhosted", |s| s.judge.cascade.fast = JudgeTier::SelfHosted),
+        sample("judge.cascade.slow_backend", "hostedcompat", |s| {
+            s.judge.cascade.slow = Some(JudgeTier::HostedCompat);
+        }),
+        sample("judge.cascade.ambiguous_low", "0.2", |s| s.judge.cascade.low = 0.2),
+        sample("judge.cascade.ambiguous_high", "0.8", |s| s.judge.cascade.high = 0.8),
+        sample("judge.retry.max_retries", "5", |s| s.judge.retry.max = 5),
+        sample("judge.retry.backoff_base_ms", "6", |s| s.judge.retry.backoff_base_ms = 6),
+        sample("judge.worker.timeout_ms", "7", |s| s.judge.worker.timeout_ms = 7),
+        sample("judge.worker.max_analysis_text_bytes", "8", |s| s.judge.worker.max_text_bytes = 8),
+        sample("judge.worker.total_deadline_ms", "9", |s| s.judge.worker.total_deadline_ms = 9),
         sample("shutdown.timeout_seconds", "0", |s| s.shutdown_timeout_seconds = 0),
     ]
 }
@@ -455,7 +490,7 @@ fn every_setting_that_is_not_built_is_refused_by_name() {
         assert!(errors[0].ends_with(&expected), "{errors:?}");
         seen += 1;
     }
-    assert!(seen > 100, "only {seen} settings are not built");
+    assert!(seen > 70, "only {seen} settings are not built");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! How it was trained and what it is worth: `docs/detection-learned.md`; where its weights come from: `model/NOTICE`.
 
+mod judge;
 mod model;
 mod words;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use weir_config::vocab::{Finding, Severity};
 
+pub use judge::Classifier;
 use model::{Model, ModelError, Worst};
 
 use crate::builtin::Kit;

@@ -23,6 +23,7 @@ use weir_config::Settings;
 use weir_config::vocab::{Finding, Unread};
 use weir_inference::{Analyser, Call, Part, Plan, Scratch};
 
+pub(super) use input::read_up_to;
 pub(super) use options::{ScanOptions, TextRole};
 pub(super) use report::plain;
 

@@ -1,0 +1,130 @@
+//! `weir judge try`: what the configured judge says of a text, and why: the question, the answer as it came, the verdict and
+//! what it cost. The question goes out as the gateway's would, under the same settings.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Subcommand;
+use weir_config::settings::Settings;
+use weir_config::vocab::Finding;
+use weir_inference::{Analyser, Call, Part, PlanSettings};
+
+use super::scan::{TextRole, plain};
+use super::{EXIT_USAGE, Options, complain, say, sources};
+use crate::boot::StartError;
+use crate::judge::{Candidate, Judge, Outcome, Prompt, Reply};
+use crate::limits::KEPT_BYTES_MAX;
+use crate::money::{Prices, dollars};
+use crate::outbound::Client;
+
+/// What can be asked of the judge.
+#[derive(Debug, Clone, Subcommand)]
+pub(super) enum JudgeCommand {
+    /// Ask the configured judge about a text and show the question, the answer, the verdict and the cost. 0 when there is a
+    /// verdict, 1 when there is none.
+    Try {
+        /// The text.
+        #[arg(long, conflicts_with = "file", required_unless_present = "file")]
+        text: Option<String>,
+        /// A file with the text; `-` is standard input.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Whose text it is.
+        #[arg(long, value_enum, default_value = "user")]
+        role: TextRole,
+    },
+}
+
+/// Asks.
+pub(super) fn run(options: &Options, command: &JudgeCommand) -> Result<ExitCode, StartError> {
+    let JudgeCommand::Try { text, file, role } = command;
+    let loaded = weir_config::load(&sources(options))?;
+    let text = match (text, file) {
+        (Some(text), _) => text.clone(),
+        (None, Some(path)) => match read(path) {
+            Ok(text) => text,
+            Err(error) => {
+                complain(&format!("{}: {error}", path.display()));
+                return Ok(ExitCode::from(EXIT_USAGE));
+            }
+        },
+        (None, None) => return Ok(ExitCode::from(EXIT_USAGE)),
+    };
+    let settings = &loaded.settings;
+    let findings = find(Part { text: &text, kind: role.kind() })?;
+    let candidate = Candidate::choose(&[(role.kind(), &text)], &findings, settings.judge.worker.max_text_bytes);
+    let judge = open(settings)?;
+    let prompt = judge.prompt(&candidate);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| StartError::Thread { what: "the network runtime", source })?;
+    let outcome = runtime.block_on(judge.ask(&candidate, &prompt));
+    Ok(show(&judge, &prompt, &outcome))
+}
+
+fn open(settings: &Settings) -> Result<Judge, StartError> {
+    let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+    let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
+    let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
+    Ok(Judge::new(&settings.judge, &client, prices)?)
+}
+
+/// What the detectors find in the text, as the judge is told.
+fn find(part: Part<'_>) -> Result<Vec<Finding>, StartError> {
+    let analyser = Analyser::builtin()?;
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+    let mut hits = Vec::new();
+    analyser.analyse(&mut analyser.scratch(), &[part], &Call::of(&plan), &mut hits);
+    let found = hits.into_iter().map(|hit| Finding { part: Some(0), ..hit.finding });
+    Ok(found.collect())
+}
+
+fn read(path: &std::path::Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let longer = if path.as_os_str() == "-" {
+        super::scan::read_up_to(io::stdin().lock(), KEPT_BYTES_MAX, &mut bytes)?
+    } else {
+        super::scan::read_up_to(File::open(path)?, KEPT_BYTES_MAX, &mut bytes)?
+    };
+    if longer {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {KEPT_BYTES_MAX} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn show(judge: &Judge, prompt: &Prompt, outcome: &Outcome) -> ExitCode {
+    let line = |topic: &str, text: &str| say(&format!("{topic:<8}  {}", plain(text)));
+    line("judge", &format!("{}, {}", judge.backend(), judge.model()));
+    line("system", &prompt.system);
+    line("user", &prompt.user);
+    outcome.replies.iter().for_each(|reply| show_reply(reply, &line));
+    let took = format!("{} ms", outcome.took.as_millis());
+    line("took", &took);
+    match &outcome.verdict {
+        Ok(verdict) => {
+            line("verdict", &serde_json::to_string(verdict).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            line("verdict", &format!("none ({}): {}", failure.status.as_str(), failure.reason));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show_reply(reply: &Reply, line: &impl Fn(&str, &str)) {
+    line("asked", &format!("{}, {}", reply.backend, reply.model));
+    line("answer", if reply.raw.is_empty() { "-" } else { &reply.raw });
+    if let Err(failure) = &reply.verdict {
+        line("failed", &format!("{}: {}", failure.status.as_str(), failure.reason));
+    }
+    let cost = match reply.cost_nano_usd {
+        Some(cost) => format!("{} USD", dollars(cost)),
+        None if reply.backend == "classifier" => "nothing".to_owned(),
+        None => "unknown: the model has no price".to_owned(),
+    };
+    line("cost", &format!("{cost} ({} tokens in, {} out)", reply.tokens.input, reply.tokens.output));
+}
