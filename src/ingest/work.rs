@@ -24,6 +24,7 @@ use crate::record::{CallIds, blank};
 use crate::settle::charge::uncharge;
 use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
 use crate::settle::inspection::{Rest, survive};
+use crate::settle::masking::Masking;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{RawBody, RequestText};
 
@@ -216,6 +217,7 @@ impl Worker {
         if let Some(rest) = finished.rest.take() {
             self.ask_models(&mut finished, rest, limit);
         }
+        Masking::of(&settings).apply(&mut finished.span);
         self.finish(span, finished, is_call, counted_by)
     }
 
