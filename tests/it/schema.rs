@@ -22,6 +22,7 @@ fn tested(profile: &str) {
     std::fs::create_dir(golden.path().join("benign")).unwrap();
     std::fs::write(golden.path().join("benign/hello.json"), fixture.to_string()).unwrap();
     let setup = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().server("debug_endpoints: true");
+    let setup = setup.with("otel_ingest: {enabled: true}");
     let setup = setup.env("SERVICE_GOLDEN_SET_PATH", golden.path().to_str().unwrap());
     let setup = if profile == "memory" { setup.storage("{profile: memory}") } else { setup };
     let gateway = setup.start();
