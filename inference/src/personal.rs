@@ -145,6 +145,9 @@ mod tests {
             ("a@example.com,b@example.com", "[PII:EMAIL],[PII:EMAIL]"),
             ("é jané@example.com é", "é [PII:EMAIL] é"),
             ("nothing of the kind: 12 apples", "nothing of the kind: 12 apples"),
+            ("from 203.0.113.77 on", "from [PII:IP_ADDRESS] on"),
+            // 4,294,967,499 is 203 more than 32 bits hold.
+            ("build 4294967499.0.113.77 is out", "build 4294967499.0.113.77 is out"),
         ] {
             assert_eq!(redacted(text), expected);
         }

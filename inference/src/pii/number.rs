@@ -265,6 +265,10 @@ impl<'a> Number<'a> {
 
     fn is_ip_v4(&self) -> bool {
         let octet = |from: usize, len: usize| {
+            // More digits would not fit the number.
+            if len > 3 {
+                return None;
+            }
             let digits = self.digits.get(from..from + len).unwrap_or_default();
             let value = digits.iter().fold(0u32, |v, digit| v * 10 + u32::from(*digit));
             (value <= 255 && (len == 1 || digits.first() != Some(&0))).then_some(value)
