@@ -1,17 +1,19 @@
 //! Finds every occurrence of many literals in one pass: each literal is found by the rarest four bytes in it.
 //!
-//! Every position of the text costs a few loads, two multiplications and one test, none of which waits for the one
-//! before, so a large set costs no more than a small one; an automaton of the same literals follows a chain of loads
-//! through memory and was measured at four times the cost. The test is of bytes, not of single bits, because shifting by a
-//! variable costs more than the table is larger. Letters match without regard to ASCII case. Invariant: what
-//! is reported is an occurrence, and every occurrence whose four bytes lie in the scanned range is reported.
+//! Every position of the text costs two loads, a multiplication and one test, none of which waits for the one before, so
+//! a large set costs no more than a small one; an automaton of the same literals follows a chain of loads through memory
+//! and was measured at four times the cost. The few positions that pass are tested for a fifth byte, then compared.
+//! Letters match without regard to ASCII case. Invariant: what is reported is an occurrence, and every occurrence whose
+//! four bytes lie in the scanned range is reported.
 
 use std::collections::HashMap;
 
 /// Bytes that identify a literal.
 const GRAM: usize = 4;
-/// Entries of the filters of grams of four and of three bytes, powers of two; a byte each, so that both stay in the
+/// Entries of the filter that every position is put to, a power of two; four bytes each, so that it stays in the
 /// first-level cache.
+const FIRST_ENTRIES: usize = 1 << 13;
+/// Entries of the filters of grams of four and of three bytes, powers of two; a byte each.
 const FOUR_ENTRIES: usize = 1 << 15;
 const THREE_ENTRIES: usize = 1 << 12;
 /// Number of buckets, as a power of two.
@@ -74,9 +76,15 @@ struct Known {
     literal: u16,
 }
 
+/// Which grams there may be: for each hash of the last three bytes a bit per first byte, of which the lower five bits
+/// count, so that letters have a bit each.
+#[derive(Debug)]
+struct First(Box<[u32; FIRST_ENTRIES]>);
+
 /// The literals, indexed.
 #[derive(Debug)]
 pub(crate) struct Literals {
+    first: First,
     four: Grams<FOUR_ENTRIES>,
     /// Literals of three bytes.
     three: Grams<THREE_ENTRIES>,
@@ -113,7 +121,12 @@ impl Literals {
                 _ => {}
             }
         }
-        Self { four: Grams::new(four, &entries), three: Grams::new(three, &entries), entries }
+        Self {
+            first: First::new(&four, &three),
+            four: Grams::new(four, &entries),
+            three: Grams::new(three, &entries),
+            entries,
+        }
     }
 
     /// Calls `found` for every literal whose gram begins in `from..to`.
@@ -140,11 +153,27 @@ impl Literals {
     /// The first position at which a gram may begin. A function of its own, so that its loop has all registers.
     #[inline(never)]
     fn next(&self, text: &[u8]) -> Option<usize> {
-        let (four, three) = (&self.four, &self.three);
-        text.array_windows().position(|[a, b, c, d, after]| {
-            let gram = u32::from_le_bytes([*a, *b, *c, *d]) | FOLD;
-            four.classes(gram) & CLASSES[usize::from(*after)] | three.classes(gram & THREE) != 0
-        })
+        // Four positions at a time, of which one load brings all bytes.
+        let (mut at, mut rest) = (0, text);
+        while let Some(group) = rest.first_chunk::<WORD>() {
+            let word = u64::from_le_bytes(*group) | FOLD_WORD;
+            for step in 0..GRAM {
+                let [gram, rest] = [step, step + 1].map(|bytes| (word >> (u8::BITS as usize * bytes)) as u32);
+                if self.first.may_be(gram, rest) && self.may_be(gram, group[GRAM + step]) {
+                    return Some(at + step);
+                }
+            }
+            (at, rest) = (at + GRAM, rest.get(GRAM..).unwrap_or_default());
+        }
+        let last = rest
+            .array_windows()
+            .position(|[a, b, c, d, after]| self.may_be(u32::from_le_bytes([*a, *b, *c, *d]) | FOLD, *after));
+        last.map(|step| at + step)
+    }
+
+    /// The closer look at a gram, and at the byte after it.
+    fn may_be(&self, gram: u32, after: u8) -> bool {
+        self.four.classes(gram) & CLASSES[usize::from(after)] | self.three.classes(gram & THREE) != 0
     }
 
     fn confirm(&self, text: &[u8], at: usize, found: &mut impl FnMut(Found)) {
@@ -200,6 +229,34 @@ impl Known {
             return true;
         };
         (u64::from_le_bytes(here) | FOLD_WORD) & self.mask == self.word
+    }
+}
+
+// === impl First ===
+
+impl First {
+    /// Of folded grams of four and of three bytes, and the numbers of their literals.
+    fn new(four: &[(u32, u16)], three: &[(u32, u16)]) -> Self {
+        let mut entries = Box::new([0; FIRST_ENTRIES]);
+        // Any byte may follow one of three.
+        let followed =
+            three.iter().flat_map(|(gram, _)| (0..=u8::MAX).map(move |after| gram | u32::from(after) << 24 | FOLD));
+        for gram in four.iter().map(|(gram, _)| *gram).chain(followed) {
+            entries[Self::entry(gram >> u8::BITS)] |= 1 << (gram % u32::BITS);
+        }
+        Self(entries)
+    }
+
+    /// Of the gram and what follows its first byte, of which three bytes count.
+    #[inline(always)]
+    fn may_be(&self, gram: u32, rest: u32) -> bool {
+        self.0[Self::entry(rest)] >> (gram % u32::BITS) & 1 != 0
+    }
+
+    /// Where three bytes are. The product leaves a fourth one out.
+    #[inline(always)]
+    const fn entry(rest: u32) -> usize {
+        (rest.wrapping_mul(SPREAD << u8::BITS) >> (u32::BITS - FIRST_ENTRIES.ilog2())) as usize
     }
 }
 
