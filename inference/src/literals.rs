@@ -414,5 +414,26 @@ mod tests {
             expected.sort_by_key(|found| (found.start, found.literal));
             prop_assert_eq!(all(&literals, text.as_bytes()), expected);
         }
+
+        #[test]
+        fn finds_every_word_wherever_it_stands(
+            pieces in prop::collection::vec(("\\PC{0,9}", prop::option::of(0usize..6), any::<bool>()), 1..12),
+            words in prop::collection::vec("[ -~]{3}|[ -~]{4}|[ -~é密]{5,12}", 6),
+        ) {
+            let mut text = String::new();
+            for (filler, word, upper) in pieces {
+                text.push_str(&filler);
+                let word = word.map_or("", |word| &words[word]);
+                text.push_str(&if upper { word.to_ascii_uppercase() } else { word.to_owned() });
+            }
+            let mut expected = Vec::new();
+            for (literal, word) in words.iter().enumerate() {
+                let ends = text.as_bytes().windows(word.len()).enumerate();
+                let here = ends.filter(|(_, here)| here.eq_ignore_ascii_case(word.as_bytes()));
+                expected.extend(here.map(|(start, _)| Found { literal, start, end: start + word.len() }));
+            }
+            expected.sort_by_key(|found| (found.start, found.literal));
+            prop_assert_eq!(all(&Literals::new(words.iter().map(String::as_str)), text.as_bytes()), expected);
+        }
     }
 }
