@@ -10,10 +10,12 @@ pub use crate::address::{Scheme, Upstream};
 use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
+mod alerts;
 mod judge;
 mod money;
 mod upstreams;
 
+pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
 pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
 pub use upstreams::{
@@ -35,6 +37,8 @@ pub struct Settings {
     pub egress: Egress,
     /// `upstreams` (ours) and what belongs to them: providers beside `upstream_url`.
     pub upstreams: Upstreams,
+    /// `alerts.*`: who is told of findings.
+    pub alerts: Alerts,
     /// `enable_tls`: the listener speaks HTTPS; both files below are set then.
     pub enable_tls: bool,
     /// `tls_cert_file`: PEM, certificate and chain.
@@ -436,6 +440,7 @@ impl Default for Settings {
             upstream: Upstream::default(),
             upstream_ca_file: None,
             upstreams: Upstreams::default(),
+            alerts: Alerts::default(),
             enable_tls: false,
             tls_cert_file: None,
             tls_key_file: None,

@@ -4,6 +4,7 @@
 //! Invariant: what is not in this table does not exist; loading, the example file and the live view all read it.
 //! It knows nothing of files, YAML or the environment.
 
+mod alerts;
 mod analysis;
 mod gateway;
 mod judge;
@@ -183,6 +184,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(analysis::SETTINGS)
         .chain(money::SETTINGS)
         .chain(judge::SETTINGS)
+        .chain(alerts::SETTINGS)
         .chain(services::SETTINGS)
         .chain(upstreams::SETTINGS)
 }

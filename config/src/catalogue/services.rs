@@ -1,4 +1,4 @@
-//! Rows of what stands around the data path: alerts, identity, ingest, action router.
+//! Rows of what stands around the data path: identity, ingest, action router.
 //!
 //! What is not built in this version has its row all the same: the rows keep the paths, types
 //! and defaults of the interface in one place.
@@ -6,7 +6,6 @@
 use super::value::{flag, listen_addr, optional_path, optional_secret};
 use super::{EnvRule, Field, Kind, Literal, Setting, set};
 
-const ALERTS: &str = "alerting";
 const ROUTER: &str = "the action router";
 
 /// A shorter one could be found by trying.
@@ -14,14 +13,6 @@ const ADMIN_KEY_CHARACTERS_MIN: usize = 16;
 
 const OFF: Literal = Literal::Bool(false);
 
-const CHANNEL: &[Field] = &[
-    Field::required("type", Kind::Choice(&["webhook", "email", "slack", "pagerduty"])),
-    Field::optional("url", Kind::Name).alias("webhook_url"),
-    Field::optional("routing_key", Kind::Name),
-    Field::optional("min_severity", Kind::SEVERITY),
-    Field::optional("min_security_score", Kind::SCORE),
-];
-const ESCALATION: &[Field] = &[Field::optional("escalate_after_seconds", Kind::at_least(1))];
 const RULE: &[Field] = &[
     Field::optional("finding_type", Kind::Name),
     Field::optional("min_severity", Kind::SEVERITY),
@@ -30,14 +21,6 @@ const RULE: &[Field] = &[
 ];
 
 pub(super) static SETTINGS: &[Setting] = &[
-    // --- alerts ---
-    Setting::not_built("alerts.enabled", Kind::Bool, OFF, ALERTS),
-    Setting::not_built("alerts.webhook_url", Kind::Text, Literal::Text(""), ALERTS).secret(),
-    Setting::not_built("alerts.min_severity", Kind::SEVERITY, Literal::Text("High"), ALERTS),
-    Setting::not_built("alerts.min_security_score", Kind::SCORE, Literal::Int(70), ALERTS),
-    Setting::not_built("alerts.cooldown_seconds", Kind::at_least(0), Literal::Int(300), ALERTS),
-    Setting::not_built("alerts.channels", Kind::Records(CHANNEL), Literal::EmptyList, ALERTS).secret(),
-    Setting::not_built("alerts.escalation", Kind::Record(ESCALATION), Literal::Null, ALERTS),
     // --- ml_pipeline ---
     Setting::not_built("ml_pipeline.max_concurrent_requests", Kind::at_least(1), Literal::Int(8), "the ML pipeline")
         .env("SERVICE_ML_MAX_CONCURRENT"),

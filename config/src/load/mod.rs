@@ -3,6 +3,7 @@
 //! Invariant: [`load`] answers with settings that keep every start-up rule, or with every violation at once. The only
 //! I/O is reading the two files, and those that hold keys of upstreams; the environment is handed in.
 
+mod alerts;
 mod check;
 mod env;
 mod error;
@@ -115,6 +116,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
 
     let mut settings = assemble(&mut layers);
     settings.egress = egress::read(&sources.env, &settings.upstream, &mut layers.violations);
+    alerts::settle(&settings, &mut layers);
     upstreams::settle(&mut settings, &sources.env, config_text.as_deref(), &mut layers);
     refuse_loop(&settings, config_text.as_deref(), &mut layers);
     require_certificate(&settings, &mut layers);

@@ -1,0 +1,92 @@
+//! Rows of alerts. What a single channel needs beside its type is checked behind all layers (`load::alerts`).
+
+use serde_json::Value;
+
+use super::value::{flag, int, one_of, optional_secret, parsed, text};
+use super::{Field, Kind, Literal, Setting, Unfit, set};
+use crate::settings::{AlertChannel, AlertKind};
+use crate::vocab::{Severity, SharedSecret};
+
+const KINDS: [(&str, AlertKind); 3] =
+    [("webhook", AlertKind::Webhook), ("slack", AlertKind::Slack), ("pagerduty", AlertKind::PagerDuty)];
+const CHANNEL: &[Field] = &[
+    Field::required("type", Kind::Choice(&["webhook", "slack", "pagerduty"])),
+    Field::optional("url", Kind::Name).alias("webhook_url"),
+    Field::optional("routing_key", Kind::Name),
+    Field::optional("secret", Kind::Name),
+    Field::optional("min_severity", Kind::SEVERITY),
+    Field::optional("min_security_score", Kind::SCORE),
+];
+const ESCALATION: &[Field] = &[Field::optional("escalate_after_seconds", Kind::at_least(1))];
+
+pub(super) static SETTINGS: &[Setting] = &[
+    Setting::built(
+        "alerts.enabled",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Tell the channels below of findings.",
+        set!(alerts.enabled, flag),
+    ),
+    Setting::built(
+        "alerts.webhook_url",
+        Kind::Text,
+        Literal::Text(""),
+        "Receiver of alerts as JSON, where `alerts.channels` is empty.",
+        set!(alerts.webhook_url, filled_secret),
+    )
+    .secret(),
+    Setting::built(
+        "alerts.min_severity",
+        Kind::SEVERITY,
+        Literal::Text("High"),
+        "Least severity of the findings that `alerts.webhook_url` is told of.",
+        set!(alerts.min_severity, parsed),
+    ),
+    Setting::built(
+        "alerts.min_security_score",
+        Kind::SCORE,
+        Literal::Int(70),
+        "Least security score of the calls that `alerts.webhook_url` is told of.",
+        set!(alerts.min_security_score, int),
+    ),
+    Setting::built(
+        "alerts.cooldown_seconds",
+        Kind::Int { min: 0, max: 31_536_000 },
+        Literal::Int(300),
+        "For how long a channel that has taken an alert hears no more of the same finding type of the same tenant; then it \
+         is told how many there were meanwhile. 0 tells of all.",
+        set!(alerts.cooldown_seconds, int),
+    ),
+    Setting::built(
+        "alerts.channels",
+        Kind::Records(CHANNEL),
+        Literal::EmptyList,
+        "Who is told, at most 16; wins over `alerts.webhook_url`. type is webhook, slack or pagerduty; url (of pagerduty only \
+         for another region); routing_key for pagerduty; secret (`whsec_` and base64, ours) signs a webhook as Standard \
+         Webhooks does; min_severity (High) of a finding and min_security_score (70) of its call.",
+        set!(alerts.channels, channels),
+    )
+    .secret(),
+    Setting::not_built("alerts.escalation", Kind::Record(ESCALATION), Literal::Null, "escalation of alerts"),
+];
+
+fn filled_secret(value: &Value) -> Result<Option<SharedSecret>, Unfit> {
+    text(value).map(|text| (!text.is_empty()).then(|| SharedSecret::new(text)))
+}
+
+fn channels(value: &Value) -> Result<Vec<AlertChannel>, Unfit> {
+    value.as_array().ok_or(Unfit)?.iter().map(channel).collect()
+}
+
+fn channel(entry: &Value) -> Result<AlertChannel, Unfit> {
+    let field = |name: &str| entry.get(name).filter(|value| !value.is_null());
+    let secret = |name: &str| field(name).map_or(Ok(None), optional_secret);
+    Ok(AlertChannel {
+        kind: one_of(entry.get("type").ok_or(Unfit)?, &KINDS)?,
+        url: secret("url")?,
+        routing_key: secret("routing_key")?,
+        secret: secret("secret")?,
+        min_severity: field("min_severity").map_or(Ok(Severity::High), parsed)?,
+        min_security_score: field("min_security_score").map_or(Ok(70), int)?,
+    })
+}
