@@ -8,6 +8,7 @@
 //! has the floors, ARCHITECTURE.md the reasons.
 
 pub mod admit;
+pub mod alerts;
 pub mod api;
 pub mod boot;
 pub mod cli;

@@ -43,6 +43,8 @@ const FLOORS: &[&str] = &[
     "feed",
     // Who is asked for a verdict about a recorded text.
     "judge",
+    // Who is told of findings.
+    "alerts",
     // Which upstream a request goes to.
     "upstreams",
     // The way of a request.

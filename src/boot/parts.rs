@@ -21,6 +21,7 @@ use super::metrics;
 use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
+use crate::alerts;
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
 use crate::grpc;
@@ -80,13 +81,20 @@ pub(super) fn start_access_log(
 }
 
 /// The consumers of finished spans, if there are any.
-pub(super) fn make_feed(settings: &Settings, consumers: Vec<AddConsumer>) -> Result<Option<Feed>, StartError> {
-    if consumers.is_empty() {
+pub(super) fn make_feed(
+    settings: &Settings,
+    registry: &Registry,
+    consumers: Vec<AddConsumer>,
+) -> Result<Option<Feed>, StartError> {
+    if consumers.is_empty() && !settings.alerts.enabled {
         return Ok(None);
     }
     let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
     let mut feed = Feed::new(client);
+    if settings.alerts.enabled {
+        alerts::add(&mut feed, &settings.alerts, registry);
+    }
     for add in consumers {
         add(&mut feed);
     }

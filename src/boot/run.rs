@@ -151,7 +151,7 @@ pub fn start_with(
         let prices = Arc::clone(&prices);
         reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
     }
-    let feed = make_feed(&settings, extensions.consumers)?;
+    let feed = make_feed(&settings, &registry, extensions.consumers)?;
     let inlet = feed.as_ref().map(Feed::inlet);
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
     let consumers = feed.map(|feed| {

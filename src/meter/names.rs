@@ -85,6 +85,11 @@ pub const CONSUMER_LOST: Family = family(
     "service_consumer_lost_total",
     "Finished spans a consumer will never get: no room in memory, removed from the store, refused, given up, or in memory at the end.",
 );
+/// Counter, ours; `channel`, `outcome`.
+pub const ALERTS: Family = family(
+    "service_alerts_total",
+    "Alerts by channel and outcome: messages sent, summaries and failed attempts; findings suppressed by the cooldown, refused by the receiver, too old, or without room.",
+);
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");
 /// Counter, ours; `method`, `code`.

@@ -6,6 +6,7 @@
 
 mod activation;
 mod advisory;
+mod alerts;
 mod analysis;
 mod api;
 mod breaker;
