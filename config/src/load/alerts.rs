@@ -4,12 +4,13 @@ use super::error::Violation;
 use super::layers::Layers;
 use crate::settings::{AlertChannel, AlertKind, CHANNELS_MAX, Settings};
 
-/// Refuses channels that could never be told anything.
+/// Refuses channels that could never be told anything; alerts without channels are a warning.
 pub(super) fn settle(settings: &Settings, layers: &mut Layers) {
     let alerts = &settings.alerts;
     if alerts.enabled && alerts.effective().is_empty() {
-        let problem = "no channel is named that could be told".to_owned();
-        refuse(layers, "alerts.enabled", "alerts.enabled".to_owned(), problem, "set `alerts.channels`");
+        layers
+            .warnings
+            .push("alerts.enabled: there is no channel that could be told; set `alerts.channels`".to_owned());
     }
     if alerts.channels.len() > CHANNELS_MAX {
         let problem = format!("{} channels are more than {CHANNELS_MAX}", alerts.channels.len());

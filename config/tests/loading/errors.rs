@@ -398,7 +398,8 @@ fn no_refusal_shows_a_secret() {
     let canary = "sk-canary-5f2d";
     let file = format!(
         "auth: {{admin_key: '{canary} x'}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
-         'https://x/{canary}', channels: [{{type: slack, url: {canary}}}]}}\nupstream_url: 'https://{canary}@h'\n\
+         '{canary}', channels: [{{type: slack, url: {canary}}}, {{type: webhook, url: 'http://h', secret: {canary}}}, \
+         {{type: pagerduty, routing_key: '{canary} x'}}]}}\nupstream_url: 'https://{canary}@h'\n\
          upstream_api_key: '{canary} x'\n"
     );
     let bench = Bench::with_file(file).env(&[
@@ -408,7 +409,7 @@ fn no_refusal_shows_a_secret() {
         ("SERVICE_UPSTREAM_URL", "https://u:sk-canary-5f2d@h"),
     ]);
     let errors = bench.errors();
-    assert_eq!(errors.len(), 10, "{errors:#?}");
+    assert_eq!(errors.len(), 12, "{errors:#?}");
     assert!(!errors.join("\n").contains("canary"), "{errors:#?}");
 }
 

@@ -216,6 +216,23 @@ fn samples() -> Vec<Sample> {
         }),
         sample("server.websocket", "deny", |s| s.websocket = Some(WebSocket::Deny)),
         sample("otel_ingest.enabled", "true", |s| s.otel_ingest.enabled = true),
+        sample("alerts.enabled", "true", |s| s.alerts.enabled = true),
+        sample("alerts.webhook_url", "https://h/hook", |s| {
+            s.alerts.webhook_url = Some(SharedSecret::new("https://h/hook"));
+        }),
+        sample("alerts.min_severity", "Medium", |s| s.alerts.min_severity = Severity::Medium),
+        sample("alerts.min_security_score", "7", |s| s.alerts.min_security_score = 7),
+        sample("alerts.cooldown_seconds", "7", |s| s.alerts.cooldown_seconds = 7),
+        sample("alerts.channels", "[{type: slack, webhook_url: 'https://h/hook', min_severity: Low}]", |s| {
+            s.alerts.channels = vec![AlertChannel {
+                kind: AlertKind::Slack,
+                url: Some(SharedSecret::new("https://h/hook")),
+                routing_key: None,
+                secret: None,
+                min_severity: Severity::Low,
+                min_security_score: 70,
+            }];
+        }),
         sample("grpc.enabled", "true", |s| s.grpc.enabled = true),
         sample("grpc.listen_addr", "'127.0.0.1:50052'", |s| {
             s.grpc.listen_addr = SocketAddr::from(([127, 0, 0, 1], 50_052));
