@@ -1,3 +1,5 @@
+//! Cooldowns, signatures and payloads, without a receiver.
+
 use std::time::Duration;
 
 use base64::Engine as _;
