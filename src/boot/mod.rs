@@ -18,6 +18,7 @@
 //! | provider         | core: who waits     | one call a connection   | 504 after `timeout_ms`               |
 //! | idle connections | core → core         | one number              | cannot be                            |
 //! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
+//! | reported spans   | control, gRPC → door | 64 batches of 100,000 spans; a tenant has its share | 503 with `Retry-After`, nothing taken |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
 //! | consumers        | core, writer → network runtime | 4,096 spans, 16 MiB each | lost for that consumer, counted |
 //! | log              | any → log writer    | 8,192 lines             | line dropped, counted                |

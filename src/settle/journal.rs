@@ -344,8 +344,6 @@ impl Journal {
             let finished = complete(process, &mut scratch, finish);
             drop(scratch);
             // Whoever finds the call recorded or in the log finds its memory given back.
-            drop(self.permit.take());
-            // Whoever finds the call recorded finds its memory given back.
             drop((self.permit.take(), self.answer.take_permit(&process.bodies)));
             close(process, &self.core.meter, how, finished, publish);
         } else {

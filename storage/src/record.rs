@@ -93,11 +93,10 @@ pub struct SpanRecord {
     pub events: Vec<SpanEvent>,
     /// Actions the client reported or the answer asked for.
     pub agent_actions: Vec<AgentAction>,
-    /// The parts of the request and of the answer, in wire order. The store does not keep them yet, and the API does not show
-    /// them.
+    /// The parts of the request and of the answer, in wire order. The API shows them as `messages`.
     #[serde(skip)]
     pub parts: Vec<PartRecord>,
-    /// What a sender said beyond these fields. Kept; the API does not show it yet.
+    /// What a sender said beyond these fields.
     #[serde(skip)]
     pub attributes: Attributes,
 }

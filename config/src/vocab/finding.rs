@@ -45,7 +45,7 @@ pub struct Finding {
     pub detected_at: Timestamp,
     /// True for High and Critical.
     pub requires_alert: bool,
-    /// Index of the part it is about among the parts of its span; not stored and not shown yet.
+    /// Index of the part it is about among the parts of its span. Stored with the parts, and shown there.
     #[serde(skip)]
     pub part: Option<u32>,
 }
