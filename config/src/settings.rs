@@ -241,6 +241,8 @@ pub struct Enforcement {
     pub timeout_ms: u64,
     /// `categories[]`: finding type to action; wins over `mode`.
     pub categories: Vec<(String, EnforcementAction)>,
+    /// `scope`.
+    pub scope: EnforcementScope,
 }
 
 impl Enforcement {
@@ -271,6 +273,15 @@ impl EnforcementMode {
             Self::Flag => "flag",
         }
     }
+}
+
+/// `enforcement.scope` values (ours).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EnforcementScope {
+    /// All texts of a request act.
+    All,
+    /// A text that stood in an earlier call of the tenant does not act again, unless it is the request's last one.
+    New,
 }
 
 /// `enforcement.analysis_depth` values.
@@ -479,6 +490,7 @@ impl Default for Settings {
                 min_confidence: 0.8,
                 timeout_ms: 5_000,
                 categories: Vec::new(),
+                scope: EnforcementScope::All,
             },
             enforcement_analysis_depth: AnalysisDepth::Full,
             rate_limiting: RateLimiting {

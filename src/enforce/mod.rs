@@ -3,11 +3,14 @@
 //! | the finding                                    | action                                   |
 //! |------------------------------------------------|------------------------------------------|
 //! | of the type `finding_allowed`                  | none                                     |
+//! | in a text of an earlier call, with `scope: new` | none                                    |
 //! | below `min_severity` or `min_confidence`       | none                                     |
 //! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
 //! | otherwise                                      | the mode's: log nothing, flag, block     |
 //!
 //! The strictest action of all findings wins. Enforcement never sees HTTP.
+
+mod scope;
 
 use std::collections::BTreeSet;
 
@@ -16,6 +19,8 @@ use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
 use weir_config::vocab::{FINDING_ALLOWED, Finding, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
+use scope::EARLIER_CALL;
+pub use scope::Earlier;
 
 /// What is to be done with the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,10 +66,18 @@ pub fn worst<'a>(findings: &'a [Finding], rules: &Enforcement) -> Option<&'a Fin
     flags.max_by(|a, b| a.severity.cmp(&b.severity).then(a.confidence.total_cmp(&b.confidence)))
 }
 
+/// Whether a finding leads to more than forwarding.
+pub fn acts(finding: &Finding, rules: &Enforcement) -> bool {
+    action(finding, rules) != Decision::Forward
+}
+
 fn action(finding: &Finding, rules: &Enforcement) -> Decision {
     // What an operator allows has no weight, however low the bar.
     let allowed = finding.finding_type == FINDING_ALLOWED;
     if allowed || finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
+        return Decision::Forward;
+    }
+    if finding.metadata.contains_key(EARLIER_CALL) {
         return Decision::Forward;
     }
     let category = rules.categories.iter().find(|(finding_type, _)| *finding_type == finding.finding_type);
@@ -161,6 +174,7 @@ pub fn streaming_refusal() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use weir_config::settings::EnforcementScope;
     use weir_config::vocab::Severity;
 
     use super::*;
@@ -176,6 +190,7 @@ mod tests {
             min_confidence: 0.8,
             timeout_ms: 5_000,
             categories: Vec::new(),
+            scope: EnforcementScope::All,
         }
     }
 

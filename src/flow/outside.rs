@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use weir_config::settings::EnforcementScope;
+
 use super::exchange::Exchange;
 use super::look::Inspected;
 use crate::enforce::{self, Decision};
@@ -13,10 +15,24 @@ use crate::settle::text::{RequestText, request_parts};
 
 /// Lets others speak, where there are any.
 pub(super) async fn hear(core: &Core, mut inspected: Inspected) -> Inspected {
+    mark_earlier(core, inspected.exchange_mut());
     if !core.process.parts.outside.is_empty() {
         ask(core, inspected.exchange_mut()).await;
     }
     inspected
+}
+
+/// Takes what stood in an earlier call out of the decision, where the settings say so.
+fn mark_earlier(core: &Core, exchange: &mut Exchange) {
+    let journal = &mut exchange.journal;
+    let (rules, inspection) = (&journal.settings.enforcement, &mut journal.inspection);
+    if rules.scope == EnforcementScope::All || inspection.findings.is_empty() {
+        return;
+    }
+    let RequestText::Read(view) = &inspection.text else { return };
+    let text = |part: usize| view.text.get(view.parts.get(part)?.range.clone());
+    let (tenant, last) = (journal.ids.tenant_id, view.parts.len().saturating_sub(1));
+    core.process.earlier.mark(tenant, &mut inspection.findings, |finding| enforce::acts(finding, rules), text, last);
 }
 
 async fn ask(core: &Core, exchange: &mut Exchange) {

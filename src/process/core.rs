@@ -27,6 +27,7 @@ use crate::admit::eviction::Evictions;
 use crate::admit::rate::RateTable;
 use crate::admit::web::Pages;
 use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
+use crate::enforce::Earlier;
 use crate::feed;
 use crate::forward::ConnPool;
 use crate::meter::{CoreMeter, Registry};
@@ -106,6 +107,8 @@ pub struct Process {
     pub bodies: Budget,
     /// Answers whose end a later request fetches.
     pub(crate) background: Background<Bill>,
+    /// What was found in earlier calls, for `enforcement.scope`.
+    pub earlier: Earlier,
     /// Bounds the client connections.
     pub clients: Connections,
     /// Tries at the admin key.
@@ -136,6 +139,7 @@ impl Process {
             rates: RateTable::new(),
             own_rates: RateTable::new(),
             background: Background::new(),
+            earlier: Earlier::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),

@@ -20,6 +20,7 @@ use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind,
 use crate::inspect::RequestView;
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::observe::{Answer, AnswerPart};
+use crate::settle::seam::Seam;
 use crate::settle::text;
 
 /// The texts that are inspected.
@@ -74,7 +75,12 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
     parts.extend(request.into_iter().flat_map(text::request_parts));
     parts.extend(answer.into_iter().flat_map(text::answer_parts));
-    let (hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
+    let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
+    if let Some(seam) = request.and_then(Seam::of).filter(|_| hits.len() < HITS_MAX) {
+        let (across, ran_there) = look(analyser, scratch, &[seam.part()], &how.call)?;
+        hits.extend(seam.across(across, &hits));
+        ran.join(&ran_there);
+    }
     let found = hits.into_iter().filter_map(|hit| texts.place(hit.part).put(hit.finding));
     let mut findings: Vec<Finding> = found.collect();
     // Nearly always there is nothing to say here, and a finding is large to hand about.

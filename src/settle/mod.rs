@@ -9,4 +9,5 @@ pub(crate) mod journal;
 pub(crate) mod masking;
 pub(crate) mod publish;
 pub(crate) mod redact;
+mod seam;
 pub(crate) mod text;

@@ -8,7 +8,7 @@ use super::kind::YEAR_MS;
 use super::value::{flag, float, int, one_of, optional_addr, optional_int, owned_text, parsed, text, texts};
 use super::{EnvRule, Field, Keys, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{
-    AnalysisDepth, BreakerScope, EnforcementAction, EnforcementMode, IoDriver, RateLimit, WebSocket,
+    AnalysisDepth, BreakerScope, EnforcementAction, EnforcementMode, EnforcementScope, IoDriver, RateLimit, WebSocket,
 };
 use crate::vocab::TenantId;
 
@@ -190,6 +190,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         Literal::EmptyList,
         "Actions for single finding types, which win over the mode but not over min_severity and min_confidence: finding_type and action (block or flag).",
         set!(enforcement.categories, categories),
+    ),
+    Setting::built(
+        "enforcement.scope",
+        Kind::Choice(&["all", "new"]),
+        Literal::Text("all"),
+        "all: every text of a request acts. new: one that stood in an earlier call of the tenant is recorded and does not act \
+         again, unless it is the request's last one; agents send their whole history with every turn.",
+        set!(enforcement.scope, |v| one_of(
+            v,
+            &[("all", EnforcementScope::All), ("new", EnforcementScope::New)]
+        )),
     ),
     // --- server, shutdown ---
     Setting::built(
