@@ -15,6 +15,7 @@ pub mod cli;
 pub mod client;
 pub mod codec;
 pub mod control;
+mod defence;
 pub mod enforce;
 pub mod exchange;
 pub mod feed;

@@ -47,6 +47,8 @@ const FLOORS: &[&str] = &[
     "alerts",
     // Which upstream a request goes to.
     "upstreams",
+    // What is done to strangers' words before they are forwarded.
+    "defence",
     // The way of a request.
     "process",
     "settle",

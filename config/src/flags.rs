@@ -72,6 +72,14 @@ impl Loaded {
                 mismatches.append(&mut found);
             }
         }
+        if next.settings.boundary_defense.enabled && next.settings.boundary_defense.wrap_roles.is_empty() {
+            mismatches.push(FlagError {
+                flag: "boundary_defense_enabled".to_owned(),
+                refused: Refused::Unfit,
+                problem: "`boundary_defense.wrap_roles` is empty, so there is nothing to wrap".to_owned(),
+                advice: "name a role in the configuration file, such as tool, and restart".to_owned(),
+            });
+        }
         if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }
     }
 

@@ -79,6 +79,11 @@ fn of_kind(kind: &Kind) -> Value {
         Kind::Credential { min } => json!({"type": "string", "minLength": min, "pattern": "^[!-~]*$"}),
         Kind::UpstreamUrl => json!({"type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://"}),
         Kind::Choice(values) => json!({ "enum": values }),
+        Kind::Choices(values) => json!({"type": "array", "items": {"enum": values}}),
+        Kind::TagName => json!({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9._-]{0,63}$"}),
+        Kind::Marker => {
+            json!({"type": "string", "pattern": "^([\\uE000-\\uF8FF]|(U\\+|u\\+|\\\\u|\\\\U)0{0,2}([eE][0-9a-fA-F]{3}|[fF][0-8][0-9a-fA-F]{2}))$"})
+        }
         Kind::TextList => json!({"type": "array", "items": {"type": "string", "pattern": "\\S"}}),
         Kind::Hosts => json!({"type": "array", "items": of_kind(&Kind::Host)}),
         Kind::Host => {

@@ -11,11 +11,13 @@ use crate::egress::Egress;
 use crate::vocab::{Severity, SharedSecret, TenantId};
 
 mod alerts;
+mod defence;
 mod judge;
 mod money;
 mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
+pub use defence::{BoundaryDefense, Datamarking, MARKERS, MarkerKind, ZoneDetection, ZoneMode};
 pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
 pub use upstreams::{
@@ -67,6 +69,8 @@ pub struct Settings {
     pub security_analysis: SecurityAnalysis,
     /// `pii.action`: what becomes of personal data.
     pub pii_action: PiiAction,
+    /// `boundary_defense.*`.
+    pub boundary_defense: BoundaryDefense,
     /// `enforcement.*`.
     pub enforcement: Enforcement,
     /// `enforcement.analysis_depth`.
@@ -226,6 +230,8 @@ pub struct SecurityAnalysis {
     pub max_analysis_text_bytes: usize,
     /// `rules_dir`: rules of the operator's own.
     pub rules_dir: Option<PathBuf>,
+    /// `zone_detection.*`.
+    pub zones: ZoneDetection,
 }
 
 /// `enforcement.*`.
@@ -482,8 +488,10 @@ impl Default for Settings {
                 jailbreak_enabled: true,
                 max_analysis_text_bytes: 1_048_576,
                 rules_dir: None,
+                zones: ZoneDetection::default(),
             },
             pii_action: PiiAction::AlertOnly,
+            boundary_defense: BoundaryDefense::default(),
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,
                 min_severity: Severity::High,

@@ -26,6 +26,11 @@ pub trait Detector: fmt::Debug + Send + Sync {
     /// Which threads may run it.
     fn cost(&self) -> CostClass;
 
+    /// Whether it has learned what it knows: analyses that are left to the rules go without it.
+    fn is_learned(&self) -> bool {
+        self.cost() == CostClass::Model
+    }
+
     /// The roles of text it reads.
     fn reads(&self) -> Kinds {
         Kinds::ALL

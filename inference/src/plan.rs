@@ -48,6 +48,8 @@ pub struct PlanSettings<'a> {
     pub model_text_max: usize,
     /// Personal data is looked for and not reported.
     pub silent_pii: bool,
+    /// Texts of these roles are left to the rules: nothing that has learned looks at them.
+    pub rules_only: &'a [PartKind],
 }
 
 /// Which detectors run, and at which operating point.
@@ -90,6 +92,7 @@ impl Default for PlanSettings<'_> {
             thresholds: &[],
             model_text_max: usize::MAX,
             silent_pii: false,
+            rules_only: &[],
         }
     }
 }
@@ -119,13 +122,21 @@ impl Plan {
         };
         // A fixed key: the fingerprint is no secret, and what is remembered under it is hashed with one.
         let mut hasher = SipHasher13::new();
+        let spared = settings.rules_only.iter().fold(0, |bits, kind| bits | kind.bit());
+        if spared != 0 {
+            hasher.write_u8(spared);
+        }
         let running = detectors.iter().enumerate().filter(|(_, detector)| !settings.off.contains(&detector.name()));
         for (index, detector) in running {
             let threshold = settings.thresholds.iter().find(|(name, _)| *name == detector.name());
             let tuning = Tuning { point: settings.point, threshold: threshold.map(|(_, value)| *value) };
             let by_kind = if detector.cost() == CostClass::Core { &mut plan.now } else { &mut plan.later };
+            let spared = if detector.is_learned() { spared } else { 0 };
             for (bit, set) in by_kind.iter_mut().enumerate().filter(|(bit, _)| detector.reads().has_bit(*bit)) {
                 debug_assert!(bit < KINDS);
+                if spared >> bit & 1 == 1 {
+                    continue;
+                }
                 *set |= DetectorSet::only(index);
             }
             plan.all |= DetectorSet::only(index);

@@ -39,6 +39,7 @@ use crate::grpc;
 use crate::identity::Identities;
 use crate::meter::Registry;
 use crate::money::{Prices, Spend};
+use crate::ops::analysis::DefenceShadow;
 use crate::ops::breaker::{BreakerGauges, Breakers};
 use crate::ops::clock::Clock;
 use crate::ops::cores::CorePulses;
@@ -133,6 +134,7 @@ pub fn start_with(
         Some(settings.grpc).filter(|grpc| grpc.enabled).map(|grpc| sockets.grpc(grpc.listen_addr)).transpose()?;
     let breakers = Arc::new(Breakers::new(settings.circuit_breaker, &Clock::monotonic()));
     registry.add_source(Box::new(BreakerGauges(Arc::clone(&breakers))));
+    registry.add_source(Box::new(DefenceShadow(Arc::clone(live.snapshot()))));
     let facts = Facts {
         version: env!("CARGO_PKG_VERSION"),
         storage_profile: settings.storage.profile,

@@ -15,9 +15,10 @@ use weir_config::vocab::{Operation, Unread};
 use crate::admit::access::Allowed;
 use crate::client::body::NoBody;
 use crate::codec::can_decode;
+use crate::defence::Shape;
 use crate::enforce;
 use crate::exchange::{Analysis, Refusal, TraceContext};
-use crate::inspect::{Route, Takes, announces_binary};
+use crate::inspect::{Route, Takes, ZoneAsk, announces_binary};
 use crate::settle::journal::Journal;
 use crate::settle::text::{RawBody, RequestText};
 use crate::upstreams::Chosen;
@@ -94,7 +95,12 @@ impl Exchange {
         let due = self.journal.inspection.analysis == Analysis::Due;
         if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
             Needs::Findings
-        } else if !settings.enable_streaming || settings.cost_caps.enabled || self.needs_model() || self.redacts() {
+        } else if !settings.enable_streaming
+            || settings.cost_caps.enabled
+            || self.needs_model()
+            || self.redacts()
+            || self.is_fenced()
+        {
             Needs::Text
         } else {
             Needs::Nothing
@@ -123,6 +129,23 @@ impl Exchange {
         self.settings().pii_action != PiiAction::AlertOnly
     }
 
+    /// Strangers' words in it are fenced in, or the operator's markers taken out, before it is forwarded.
+    fn is_fenced(&self) -> bool {
+        let settings = self.settings();
+        let zones = settings.security_analysis.zones;
+        (settings.boundary_defense.enabled && self.shape().is_some()) || (zones.enabled && zones.mode.is_operator())
+    }
+
+    /// How it names its messages, where the boundary defence knows that.
+    pub(super) fn shape(&self) -> Option<Shape> {
+        match self.route.operation {
+            Operation::ChatCompletion if self.head.path().ends_with("/chat/completions") => Some(Shape::Chat),
+            Operation::Chat => Some(Shape::Chat),
+            Operation::Messages => Some(Shape::Messages),
+            _ => None,
+        }
+    }
+
     /// The advisory speaks to the model before it answers, so its findings have to be there first.
     pub(super) fn advisory_applies(&self) -> bool {
         self.settings().llm_advisory_injection_enabled
@@ -148,8 +171,24 @@ impl Exchange {
 }
 
 /// A body to be read later, with what the head says about it.
-pub(super) fn raw_text(head: &RequestHead, route: &Route, body: Bytes, truncated: bool) -> RequestText {
-    RequestText::Raw(raw_body(head, route, body, truncated))
+pub(super) fn raw_text(
+    head: &RequestHead,
+    route: &Route,
+    settings: &Settings,
+    body: Bytes,
+    truncated: bool,
+) -> RequestText {
+    RequestText::Raw(RawBody { zones: zone_ask(head, settings), ..raw_body(head, route, body, truncated) })
+}
+
+/// How data is to be told from other words in a request.
+pub(super) fn zone_ask(head: &RequestHead, settings: &Settings) -> Option<Box<ZoneAsk>> {
+    let mut ask = ZoneAsk::of(settings, None)?;
+    if ask.mode.is_operator() {
+        let values: Vec<&[u8]> = head.get_all("x-service-data-boundary").collect();
+        ask.header = (!values.is_empty()).then(|| String::from_utf8_lossy(&values.join(&b","[..])).into_owned());
+    }
+    Some(ask)
 }
 
 /// A body to be read, with what the head says about it.
@@ -180,6 +219,7 @@ pub(super) fn raw_body(head: &RequestHead, route: &Route, body: Bytes, truncated
         content_encoding,
         repeated,
         truncated,
+        zones: None,
     }
 }
 

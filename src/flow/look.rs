@@ -13,10 +13,11 @@ use weir_config::vocab::{Dialect, Finding, TenantId, Unread};
 use weir_inference::{Call, Job, Lane, Later, Plan, Ran, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
-use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text};
+use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_ask};
 use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
+use crate::defence::{Ask, weave};
 use crate::enforce;
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
 use crate::inspect::RequestView;
@@ -24,7 +25,7 @@ use crate::limits::{INLINE_TEXT_BYTES_MAX, kept_bytes_max};
 use crate::ops::breaker::State;
 use crate::process::{Core, Process};
 use crate::record::Permit;
-use crate::rewrite::Redaction;
+use crate::rewrite::Changes;
 use crate::rt;
 use crate::settle::closing::with_pool_meter;
 use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
@@ -95,7 +96,7 @@ async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<Payload,
             }
         }
     } else if exchange.journal.wants_text() {
-        exchange.journal.inspection.text = raw_text(&exchange.head, &exchange.route, body.clone(), false);
+        exchange.journal.inspection.text = raw_text(&exchange.head, &exchange.route, &settings, body.clone(), false);
     }
     let chunked = exchange.head.body == RequestBody::Chunked;
     Ok(Payload::Held { body, chunked, permit })
@@ -110,13 +111,14 @@ struct Looked {
     room: Option<Permit>,
     /// There was no room for all of it at this moment.
     out_of_room: bool,
-    /// What is to be taken out of the body, where that is asked for.
-    redaction: Option<Box<Redaction>>,
+    /// What is to be changed in the body, where that is asked for.
+    changes: Option<Box<Changes>>,
 }
 
 async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analyse: bool) -> Result<(), Refusal> {
-    let raw = raw_body(&exchange.head, &exchange.route, body.clone(), false);
     let settings = Rc::clone(&exchange.journal.settings);
+    let zones = zone_ask(&exchange.head, &settings);
+    let raw = RawBody { zones, ..raw_body(&exchange.head, &exchange.route, body.clone(), false) };
     let text_max = settings.security_analysis.max_analysis_text_bytes;
     let deadline = Instant::now() + Duration::from_millis(settings.enforcement.timeout_ms);
     let look = Look {
@@ -125,6 +127,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         decoded_bytes_max: kept_bytes_max(&settings),
         text_max,
         redact: settings.pii_action != PiiAction::AlertOnly,
+        defence: Ask::of(&settings, exchange.shape()),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
         agent: exchange.journal.ids.agent_id.clone(),
@@ -147,8 +150,11 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
             return Err(out_of_room());
         }
-        Ok(Looked { mut view, inspection: inspected, room, redaction, .. }) => {
-            exchange.journal.inspection.redaction = redaction;
+        Ok(Looked { mut view, inspection: inspected, room, changes, .. }) => {
+            exchange.journal.inspection.changes = changes;
+            for _ in 0..view.zones.as_ref().map_or(0, |zones| zones.bad_entries) {
+                core.meter.dropped("zones", "bad_entry");
+            }
             // The caller takes room for the text together with its body.
             drop(room);
             let (mut findings, mut missed) = (Vec::new(), None);
@@ -186,7 +192,8 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
             missed
         }
         Err(missed) => {
-            exchange.journal.inspection.text = raw_text(&exchange.head, &exchange.route, body.clone(), false);
+            exchange.journal.inspection.text =
+                raw_text(&exchange.head, &exchange.route, &settings, body.clone(), false);
             Some(missed)
         }
     };
@@ -231,6 +238,8 @@ struct Look {
     text_max: usize,
     /// Whether personal data is to be taken out of the body.
     redact: bool,
+    /// What is to be fenced in.
+    defence: Option<Box<Ask>>,
     /// How to analyse, if that is to be done.
     plan: Option<Arc<Plan>>,
     tenant: TenantId,
@@ -248,23 +257,36 @@ impl Look {
         }
     }
 
+    /// What is to be changed in the body before it is forwarded.
+    fn changes(&self, view: &RequestView) -> Option<Box<Changes>> {
+        if !self.redact && self.defence.is_none() {
+            return None;
+        }
+        let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
+        let body = as_sent.then_some(&self.raw.body[..]);
+        let mut changes = if self.redact { redaction(view, body) } else { Changes::default() };
+        if let Some(ask) = &self.defence {
+            weave(view, body, ask, &mut changes);
+        }
+        Some(Box::new(changes))
+    }
+
     /// `None` when a detector panicked.
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
         let text::ReadRaw { view, room, out_of_room } =
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
-        let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
-        let redaction = self.redact.then(|| Box::new(redaction(&view, as_sent.then_some(&self.raw.body))));
+        let changes = self.changes(&view);
         let Some(plan) = self.plan else {
-            return Some(Looked { view, inspection: None, room, out_of_room, redaction });
+            return Some(Looked { view, inspection: None, room, out_of_room, changes });
         };
         let agent = self.agent.as_deref();
         let call = Call { plan: &plan, tenant: self.tenant, agent, deadline: Some(self.deadline) };
         let how = How { call, text_max: self.text_max };
         let texts = Texts { request: Some(&view), answer: None, before: 0 };
         let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &how)?;
-        Some(Looked { view, inspection: Some(inspection), room, out_of_room, redaction })
+        Some(Looked { view, inspection: Some(inspection), room, out_of_room, changes })
     }
 }
 

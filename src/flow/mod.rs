@@ -13,6 +13,7 @@
 //! decide    what the findings mean for it
 //! caps      token caps, and the estimate reserved against budgets
 //! rewrite_request  the advisory; what the client is told
+//! fenced    what became of the boundary defence, as metrics and the record tell it
 //! gather    the beginning of an upload, before a connection is leased for it
 //! attempts  the members of a group, one after the other, where asking again is safe
 //! forward   ask, and relay what is answered
@@ -40,6 +41,7 @@ mod caps;
 mod credentials;
 mod decide;
 mod exchange;
+mod fenced;
 mod forward;
 mod gather;
 mod lines;

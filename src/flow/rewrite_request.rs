@@ -7,6 +7,7 @@ use weir_config::vocab::{Finding, Unread};
 
 use super::caps::Affordable;
 use super::exchange::Exchange;
+use super::fenced;
 use crate::enforce::{self, Decision};
 use crate::exchange::{Analysis, Payload};
 use crate::process::Core;
@@ -55,18 +56,25 @@ const REDACTION_HEADER: &str = "X-Service-Redaction";
 /// redacted stays.
 fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     let asked = exchange.redacts();
-    let redaction = exchange.journal.inspection.redaction.take();
+    let changes = exchange.journal.inspection.changes.take();
+    let defence = changes.as_ref().and_then(|changes| changes.defence.as_deref().cloned());
     let advisory = advisory(exchange, payload);
-    if !asked && advisory.is_none() {
+    if !asked && advisory.is_none() && changes.is_none() {
+        fenced::account(core, exchange, None, true);
         return true;
     }
-    let Payload::Held { body, .. } = &*payload else { return missed(core, exchange, asked, "not_read") };
+    let Payload::Held { body, .. } = &*payload else {
+        fenced::account(core, exchange, defence, true);
+        return missed(core, exchange, asked, "not_read");
+    };
     let mut edits = Edits::of(body);
-    let left = redaction.as_ref().map(|redaction| redaction.put(&mut edits));
-    let redacted = !edits.is_empty();
+    let left = changes.as_ref().map(|changes| changes.put(&mut edits));
+    let redacted = changes.as_ref().is_some_and(|changes| changes.personal > changes.unplaced);
     let advised = advisory.is_some_and(|(at, message)| edits.insert(at, message).is_ok());
     let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
-    if !rewrite::rewrite(payload, edits, room) {
+    let fits = rewrite::rewrite(payload, edits, room);
+    fenced::account(core, exchange, defence, fits);
+    if !fits {
         core.meter.dropped("rewrite", "out_of_memory");
         if advised {
             let said = "there was no memory left for the request with the advisory in it";
@@ -83,7 +91,7 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
         exchange.journal.event("advisory_injected", said);
     }
     match left {
-        Some(left) => missed(core, exchange, left > 0, "not_in_place"),
+        Some(left) => missed(core, exchange, asked && left > 0, "not_in_place"),
         None => missed(core, exchange, asked, "not_read"),
     }
 }

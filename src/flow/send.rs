@@ -120,7 +120,7 @@ async fn send_streamed(
     let relayed = upload::relay(session, to, head, cap, kept.as_mut(), &mut journal.moments).await;
     if let Some(mut kept) = kept {
         kept.truncated |= !matches!(relayed, Relayed::Complete);
-        journal.inspection.text = raw_text(head, route, kept.bytes.freeze(), kept.truncated);
+        journal.inspection.text = raw_text(head, route, &journal.settings, kept.bytes.freeze(), kept.truncated);
         journal.hold(kept.permit);
     }
     match relayed {

@@ -345,6 +345,7 @@ fn raw(body: Vec<u8>) -> RawBody {
         content_encoding: None,
         repeated: None,
         truncated: false,
+        zones: None,
     }
 }
 

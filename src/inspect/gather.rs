@@ -85,6 +85,7 @@ impl Gather {
             unrecorded: Vec::new(),
             files: Vec::new(),
             passed_by: UnreadSet::default(),
+            zones: None,
             places: Places::default(),
             labels: Labels::default(),
         };

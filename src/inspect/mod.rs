@@ -16,6 +16,8 @@ pub mod provider;
 pub mod request;
 mod sender;
 mod walk;
+mod zone;
+mod zones;
 
 pub use decode::{Decoded, decode_body};
 pub use expect::{Declared, Takes, announces_binary};
@@ -26,6 +28,8 @@ pub use provider::{
 };
 pub use request::{RequestView, read_request};
 pub use sender::Sender;
+pub use zone::{Zone, ZoneKind, Zones};
+pub use zones::{ZoneAsk, zones};
 
 #[cfg(test)]
 mod tests;

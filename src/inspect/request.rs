@@ -10,6 +10,7 @@ use super::expect::{self, Declared, Media, Takes};
 use super::gather::Gather;
 use super::part::{FileNote, Labels, TextPart};
 use super::place::Places;
+use super::zone::Zones;
 use super::{form, walk};
 use crate::json::FaultKind;
 
@@ -47,6 +48,8 @@ pub struct RequestView {
     pub files: Vec<FileNote>,
     /// What was passed by: files, and bodies that are none we read.
     pub passed_by: UnreadSet,
+    /// Which pieces of the texts are data, where somebody asked.
+    pub zones: Option<Box<Zones>>,
     pub(super) places: Places,
     pub(super) labels: Labels,
 }

@@ -49,6 +49,11 @@ impl Location {
         Self { root, segments: SmallVec::new(), cut: false }
     }
 
+    /// Its steps from the root; empty where some were left out.
+    pub fn segments(&self) -> &[Segment] {
+        if self.cut { &[] } else { &self.segments }
+    }
+
     /// Adds one step; past the bound only the fact that there were more is kept.
     pub fn push(&mut self, segment: Segment) {
         if self.segments.len() < SHOWN_MAX {

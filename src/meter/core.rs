@@ -12,6 +12,7 @@ use weir_config::vocab::{Severity, TenantId, Unread, UnreadSet};
 
 use super::cell::{Counter, Gauge, Histogram};
 use super::cost::{CoreCosts, CostSeries};
+use super::defence::{CoreDefence, DefenceCells, DefenceError, DefenceSeries, DefenceSkip};
 use super::label::{Admitted, FINDING_TYPES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
 use super::table::Table;
 
@@ -113,6 +114,7 @@ pub(super) struct CoreCells {
     pub(super) overhead_us: Histogram<18>,
     /// By direction and reason.
     pub(super) unread: [[Counter; Unread::ALL.len()]; Direction::ALL.len()],
+    pub(super) defence: DefenceCells,
 }
 
 /// A series some core has just begun, on its way to the registry.
@@ -125,6 +127,7 @@ pub(super) enum Fresh {
     Detector(Arc<DetectorSeries>),
     Drop(Arc<DropSeries>),
     Cost(Arc<CostSeries>),
+    Defence(Arc<DefenceSeries>),
 }
 
 /// What an upstream connection is doing.
@@ -234,6 +237,7 @@ pub struct CoreMeter {
     detectors: RefCell<Vec<Arc<DetectorSeries>>>,
     drops: RefCell<Vec<Arc<DropSeries>>>,
     costs: CoreCosts,
+    defence: CoreDefence,
 }
 
 impl CoreMeter {
@@ -249,10 +253,12 @@ impl CoreMeter {
             folded_statuses: Counter::default(),
             overhead_us: Histogram::new(&OVERHEAD_BOUNDS_US),
             unread: Default::default(),
+            defence: DefenceCells::default(),
         });
         fresh.push(Fresh::Core(cells.clone()));
         Self {
             costs: CoreCosts::new(fresh.clone()),
+            defence: CoreDefence::new(fresh.clone()),
             fresh,
             cells,
             requests: RefCell::new(Table::new()),
@@ -303,6 +309,31 @@ impl CoreMeter {
         if let Some(entry) = table.get_mut(at) {
             entry.series.unpriced.add(1);
         }
+    }
+
+    /// Counts a request that the boundary defence left alone.
+    pub fn defence_skipped(&self, reason: DefenceSkip) {
+        self.cells.defence.skip(reason);
+    }
+
+    /// Counts a request that the boundary defence could not rewrite, or not wholly.
+    pub fn defence_failed(&self, error: DefenceError) {
+        self.cells.defence.fail(error);
+    }
+
+    /// Counts a request with so many messages wrapped and so many bytes added, or that would have been in `shadow`.
+    pub fn defence_applied(&self, provider_label: &'static str, shadow: bool, messages: usize, bytes: usize) {
+        self.defence.applied(provider_label, shadow, messages, bytes);
+    }
+
+    /// Counts a reminder in front of a system prompt.
+    pub fn defence_reminded(&self, provider_label: &'static str) {
+        self.defence.reminded(provider_label);
+    }
+
+    /// Counts a request in whose data so much white space was marked, or would have been in `shadow`.
+    pub fn datamarked(&self, provider_label: &'static str, shadow: bool, marks: usize) {
+        self.defence.marked(provider_label, shadow, marks);
     }
 
     /// Counts one finding.

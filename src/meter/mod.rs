@@ -14,6 +14,7 @@
 mod cell;
 mod core;
 mod cost;
+mod defence;
 mod expose;
 pub mod interface;
 mod label;
@@ -27,6 +28,7 @@ mod tests;
 pub use cell::HistogramSum;
 pub use core::{ClientEvent, CoreMeter, Direction, Model, UpstreamState};
 pub use cost::TENANTS_MAX;
+pub use defence::{DefenceError, DefenceSkip};
 pub use expose::{CONTENT_TYPE, Exposition, Labels};
 pub use label::{FINDING_TYPES_MAX, LABEL_BYTES_MAX, MODELS_MAX, NO_MODEL, OTHER, is_legal};
 pub use names::Family;

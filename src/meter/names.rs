@@ -25,6 +25,32 @@ pub const GOLDEN_FALSE_POSITIVES: Family =
 /// Gauge.
 pub const GOLDEN_REPLAYED: Family =
     family("service_judge_golden_set_last_replay_timestamp_seconds", "When the golden set was last replayed.");
+/// Counter; `provider`, `mode`.
+pub const DEFENCE_APPLIED: Family =
+    family("service_boundary_defense_applied_total", "Requests whose tool messages were wrapped.");
+/// Histogram; `provider`.
+pub const DEFENCE_WRAPPED: Family =
+    family("service_boundary_defense_messages_wrapped", "Tool messages wrapped in one request.");
+/// Counter; `provider`.
+pub const DEFENCE_REMINDERS: Family =
+    family("service_boundary_defense_reminder_injected_total", "Reminders put in front of system prompts.");
+/// Histogram; `provider`.
+pub const DEFENCE_BYTES: Family =
+    family("service_boundary_defense_overhead_bytes", "Bytes the defence added to one request.");
+/// Counter; `error_type`.
+pub const DEFENCE_ERRORS: Family =
+    family("service_boundary_defense_errors_total", "Requests the defence could not rewrite.");
+/// Counter; `reason`.
+pub const DEFENCE_SKIPPED: Family =
+    family("service_boundary_defense_skipped_total", "Requests the defence left alone.");
+/// Gauge.
+pub const DEFENCE_SHADOW: Family =
+    family("service_boundary_defense_shadow_mode", "1 while the defence computes and does not act, else 0.");
+/// Counter, ours; `provider`, `mode`.
+pub const DATAMARKED: Family =
+    family("service_datamarking_applied_total", "Requests in whose data white space was marked.");
+/// Counter, ours; `provider`, `mode`.
+pub const DATAMARKS: Family = family("service_datamarking_marks_total", "White space in data that was marked.");
 /// Counter; `provider`, `model`, `status_code`.
 pub const REQUESTS: Family = family("service_requests_total", "Proxied requests by the status sent to the client.");
 /// Histogram; `provider`, `model`.

@@ -18,6 +18,7 @@ use super::core::{
     FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
 use super::cost::KnownCosts;
+use super::defence::{self, DefenceSeries};
 use super::expose::Exposition;
 use super::label::{Admitted, FINDING_TYPES_MAX, MODELS_MAX, OTHER};
 use super::names;
@@ -72,6 +73,7 @@ struct Known {
     detectors: Vec<Arc<DetectorSeries>>,
     drops: Vec<Arc<DropSeries>>,
     costs: KnownCosts,
+    defence: Vec<Arc<DefenceSeries>>,
     sources: Vec<Box<dyn Source>>,
 }
 
@@ -109,6 +111,7 @@ impl Registry {
                 detectors: Vec::new(),
                 drops: Vec::new(),
                 costs: KnownCosts::new(),
+                defence: Vec::new(),
                 sources: Vec::new(),
             }),
         }
@@ -161,6 +164,7 @@ impl Registry {
         }
         known.expose_requests(&mut out);
         known.costs.expose(&mut out);
+        defence::expose(&known.defence, known.cores.iter().map(|core| &core.defence), &mut out);
         known.expose_analysis(&self.shared, &mut out);
         known.expose_cores(&self.shared, &mut out);
         for ((operation, ok), count) in self.shared.storage.iter() {
@@ -201,6 +205,7 @@ impl Known {
                 Fresh::Detector(cells) => self.detectors.push(cells),
                 Fresh::Drop(cells) => self.drops.push(cells),
                 Fresh::Cost(cells) => self.costs.take_in(cells),
+                Fresh::Defence(cells) => self.defence.push(cells),
             }
         }
     }

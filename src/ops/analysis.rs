@@ -1,7 +1,9 @@
-//! What the detectors were spared, for `/metrics`.
+//! What the detectors were spared, and whether the boundary defence acts, for `/metrics`.
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use weir_config::Settings;
 use weir_inference::Analyser;
 
 use crate::meter::{Exposition, Source, names};
@@ -15,5 +17,17 @@ impl Source for AnalysedBytes {
         for (outcome, bytes) in [("scanned", met.scanned), ("known", met.known)] {
             out.counter(names::ANALYSED_BYTES, &[("outcome", outcome)], bytes);
         }
+    }
+}
+
+/// Shows whether the boundary defence computes and does not act.
+pub struct DefenceShadow(pub Arc<ArcSwap<Settings>>);
+
+impl Source for DefenceShadow {
+    fn collect(&self, out: &mut Exposition) {
+        let settings = self.0.load();
+        let defence = &settings.boundary_defense;
+        let is_shadow = defence.enabled && defence.shadow_mode;
+        out.gauge(names::DEFENCE_SHADOW, &[], f64::from(u8::from(is_shadow)));
     }
 }

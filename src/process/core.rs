@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::settings::{self, ML_THRESHOLD};
 use weir_config::vocab::TenantId;
-use weir_inference::{Analyser, EMBEDDED, OperatingPoint, Plan, PlanSettings, PoolHandle, Scratch};
+use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
 use super::background::Background;
@@ -247,6 +247,7 @@ fn lend(pool: &Rc<ConnPool>, meter: &Rc<CoreMeter>) {
 /// What the settings say about analyses.
 pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;
+    let zones = analysis.zones;
     let switches = [(analysis.jailbreak_enabled, "jailbreak"), (analysis.ml_enabled, EMBEDDED)];
     let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
     // Left at its default, the threshold is that of the operating point.
@@ -261,6 +262,8 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         thresholds: written.as_slice(),
         model_text_max: analysis.max_analysis_text_bytes,
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
+        // Where zones are told apart, models look at data, and at the rest where they are asked to.
+        rules_only: if zones.enabled && !zones.scan_instruction_zones { &[PartKind::User] } else { &[] },
     })
 }
 

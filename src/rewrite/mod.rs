@@ -2,16 +2,16 @@
 //! an answer that is stopped. Pure: bytes in, bytes out.
 
 mod advisory;
+mod changes;
 mod edits;
 mod ending;
 mod frames;
-mod redaction;
 mod tap;
 
 pub use advisory::advisory_message;
+pub use changes::{Changes, Defence, DefenceOutcome, Marks};
 pub use edits::{Edits, Refused};
 pub use frames::Framed;
-pub use redaction::Redaction;
 pub use tap::{MakeTap, Onward, Tap, Tapped, Verdict};
 
 use crate::exchange::Payload;

@@ -13,15 +13,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use weir_config::vocab::{Finding, Severity};
+use weir_config::vocab::{ByteSpan, Finding, Severity};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind, Ran, Scratch, Seen};
 
-use crate::inspect::RequestView;
+use crate::inspect::{RequestView, ZoneKind};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::observe::{Answer, AnswerPart};
 use crate::settle::seam::Seam;
-use crate::settle::text;
+use crate::settle::{text, zones};
 
 /// The texts that are inspected.
 pub(crate) struct Texts<'a> {
@@ -58,6 +58,8 @@ pub(crate) struct Rest {
 /// Where a part stands.
 struct Place {
     location: String,
+    /// The zone it is, and where that begins in its part.
+    zone: Option<(ZoneKind, usize)>,
     /// Its number among the parts of the record.
     part: usize,
     is_credential: bool,
@@ -75,11 +77,18 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
     parts.extend(request.into_iter().flat_map(text::request_parts));
     parts.extend(answer.into_iter().flat_map(text::answer_parts));
+    let zones_from = parts.len();
+    if let Some(view) = request {
+        parts.extend(zones::parts(view));
+    }
     let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
     if let Some(seam) = request.and_then(Seam::of).filter(|_| hits.len() < HITS_MAX) {
         let (across, ran_there) = look(analyser, scratch, &[seam.part()], &how.call)?;
         hits.extend(seam.across(across, &hits));
         ran.join(&ran_there);
+    }
+    if parts.len() > zones_from {
+        zones::settle(&mut hits, zones_from, |part| texts.place(part).of_zone());
     }
     let found = hits.into_iter().filter_map(|hit| texts.place(hit.part).put(hit.finding));
     let mut findings: Vec<Finding> = found.collect();
@@ -113,7 +122,7 @@ pub(crate) fn run_alone(
     location: &str,
 ) -> Option<Inspection> {
     let (hits, mut ran) = look(analyser, scratch, &[part], &how.call)?;
-    let place = Place { location: location.to_owned(), part: 0, is_credential: false };
+    let place = Place { location: location.to_owned(), zone: None, part: 0, is_credential: false };
     let mut findings: Vec<Finding> = hits.into_iter().filter_map(|hit| place.put(hit.finding)).collect();
     findings.extend(long_text(location, part.text, how.text_max));
     findings.extend(limit_findings(&ran));
@@ -154,13 +163,28 @@ impl Texts<'_> {
             None => {
                 let known = self.request.and_then(|view| view.parts.get(part));
                 let location = known.map(|known| known.location.to_string()).unwrap_or_default();
-                Place { location, part, is_credential: known.is_some_and(|known| known.is_credential()) }
+                Place { location, zone: None, part, is_credential: known.is_some_and(|known| known.is_credential()) }
             }
-            Some(at) => {
-                let location = self.answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default();
-                Place { location, part: self.before + at, is_credential: false }
-            }
+            Some(at) => match at.checked_sub(self.answer.map_or(0, |answer| answer.parts.len())) {
+                None => {
+                    let location = self.answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default();
+                    Place { location, zone: None, part: self.before + at, is_credential: false }
+                }
+                Some(at) => self.zone(at),
+            },
         }
+    }
+}
+
+impl Texts<'_> {
+    /// Where the zone of this number stands, by itself behind all parts.
+    fn zone(&self, at: usize) -> Place {
+        let zone = self.request.and_then(|view| Some((view, view.zones.as_ref()?.list.get(at)?)));
+        let Some((view, zone)) = zone else {
+            return Place { location: String::new(), zone: None, part: 0, is_credential: false };
+        };
+        let shift = view.parts.get(zone.part).map_or(0, |part| zone.range.start - part.range.start);
+        Place { zone: Some((zone.kind, shift)), ..self.place(zone.part) }
     }
 }
 
@@ -176,10 +200,19 @@ const ORDERS: [&str; 7] = [
 ];
 
 impl Place {
+    /// The part it is a zone of, and where it begins there.
+    fn of_zone(&self) -> Option<(usize, usize)> {
+        self.zone.map(|(_, shift)| (self.part, shift))
+    }
+
     /// The finding with its place. In a credential a secret is nothing to report, and its words are never shown.
     fn put(&self, mut finding: Finding) -> Option<Finding> {
         finding.part = u32::try_from(self.part).ok();
         finding.location.clone_from(&self.location);
+        if let Some((kind, shift)) = self.zone {
+            finding.metadata.insert("zone".to_owned(), kind.as_str().to_owned());
+            finding.span = finding.span.map(|span| ByteSpan { start: span.start + shift, end: span.end + shift });
+        }
         if self.is_credential {
             if !ORDERS.contains(&&*finding.finding_type) {
                 return None;

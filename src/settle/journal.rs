@@ -26,7 +26,7 @@ use crate::observe::AnswerReader;
 use crate::process::log_entry::LogEntry;
 use crate::process::{Core, InEffect};
 use crate::record::{CallIds, Permit, blank, name_of};
-use crate::rewrite::Redaction;
+use crate::rewrite::Changes;
 use crate::wire::RequestLine;
 
 /// What is known of a call when its journal is opened.
@@ -55,8 +55,8 @@ pub(crate) struct Inspection {
     pub(crate) analysis: Analysis,
     /// What was found; of an analysis that was cut it counts for the decision and not for the record, which is analysed again.
     pub(crate) findings: Vec<Finding>,
-    /// What is to be taken out of the body before it is forwarded; `None` where nobody has looked for it.
-    pub(crate) redaction: Option<Box<Redaction>>,
+    /// What is to be changed in the body before it is forwarded; `None` where nobody has looked for it.
+    pub(crate) changes: Option<Box<Changes>>,
     /// The detectors that looked at it.
     pub(crate) detectors: DetectorSet,
     /// What others said of it who were waited for: it is part of the record whatever became of the analysis.
@@ -117,7 +117,7 @@ impl Journal {
                 text: RequestText::None,
                 analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
                 findings: Vec::new(),
-                redaction: None,
+                changes: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
             },
@@ -193,6 +193,13 @@ impl Journal {
         self.streams();
         if self.inspection.analysis == Analysis::Due {
             self.inspection.analysis = Analysis::Skipped(Skip::WebSocket);
+        }
+    }
+
+    /// Adds a finding about what the gateway did itself; nobody decides by it.
+    pub(crate) fn note(&mut self, finding: Finding) {
+        if let Some(span) = &mut self.span {
+            span.security_findings.push(finding);
         }
     }
 
@@ -388,7 +395,7 @@ impl Journal {
         }
         match self.inspection.analysis {
             Analysis::Ran => {
-                span.security_findings = std::mem::take(&mut self.inspection.findings);
+                span.security_findings.append(&mut self.inspection.findings);
                 let analyser = &self.core.process.parts.analyser;
                 span.detectors.extend(analyser.names(self.inspection.detectors).map(Cow::Borrowed));
                 span.security_score = Some(score(&span.security_findings));

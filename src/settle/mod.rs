@@ -11,3 +11,4 @@ pub(crate) mod publish;
 pub(crate) mod redact;
 mod seam;
 pub(crate) mod text;
+mod zones;

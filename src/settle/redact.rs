@@ -9,21 +9,22 @@ use bytes::Bytes;
 use weir_inference::{PartKind, personal_data};
 
 use crate::inspect::{RequestView, Spelling, TextPart};
-use crate::rewrite::Redaction;
+use crate::rewrite::Changes;
 
 /// What to put in the place of the personal data in `body`, which `view` was read from; `None` for `body` where the view was
 /// read from something else than the bytes that are forwarded.
-pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>) -> Redaction {
-    let mut redaction = Redaction::default();
+pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>) -> Changes {
+    let mut changes = Changes::default();
     let mut spotter = body.map(|body| view.spotter(body));
     for part in view.parts.iter().filter(|part| !part.is_credential()) {
         let text = view.text.get(part.range.clone()).unwrap_or_default();
         for found in personal_data(text, part.kind) {
+            changes.personal += 1;
             let range = found.range();
             let whole = part.range.start + range.start..part.range.start + range.end;
             let spots = spotter.as_mut().and_then(|spotter| spotter.spots(whole)).filter(|spots| !spots.is_empty());
             let Some(spots) = spots else {
-                redaction.unplaced += 1;
+                changes.unplaced += 1;
                 continue;
             };
             let mut with = if is_bare_value(part, text, &range) { format!("\"{}\"", found.tag()) } else { found.tag() };
@@ -32,11 +33,11 @@ pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>) -> Redaction {
                     with = with.replace('"', "\\\"");
                 }
                 // Of several strings that spell one piece the first gets the tag.
-                redaction.list.push((spot.raw, Bytes::from(std::mem::take(&mut with))));
+                changes.list.push((spot.raw, Bytes::from(std::mem::take(&mut with))));
             }
         }
     }
-    redaction
+    changes
 }
 
 /// Whether the piece is a bare number of JSON that stands in a string, as the arguments of a tool call do: it becomes a string.
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn what_has_no_place_in_the_body_is_counted() {
         let view = read_request(Dialect::ChatCompletions, Declared::default(), b"{\"prompt\":\"a@example.com\"}", 99);
-        assert_eq!(redaction(&view, None), Redaction { list: Vec::new(), unplaced: 1 });
+        assert_eq!(redaction(&view, None), Changes { personal: 1, unplaced: 1, ..Changes::default() });
     }
 
     #[test]

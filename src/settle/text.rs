@@ -8,7 +8,7 @@ use weir_config::vocab::Dialect;
 use weir_inference::{Part, PartKind};
 
 use crate::codec::DecodeFault;
-use crate::inspect::{Declared, RequestView, Takes, decode_body, read_request};
+use crate::inspect::{Declared, RequestView, Takes, ZoneAsk, decode_body, read_request, zones};
 use crate::observe::Answer;
 use crate::record::{Budget, Permit};
 
@@ -36,6 +36,8 @@ pub(crate) struct RawBody {
     pub repeated: Option<&'static str>,
     /// True when only the beginning was kept.
     pub truncated: bool,
+    /// How data is told from other words in it, where somebody wants to know.
+    pub zones: Option<Box<ZoneAsk>>,
 }
 
 /// A compressed body may grow at most this many times when it is decoded for analysis.
@@ -79,6 +81,9 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
         }
         permit = Some(room);
     }
+    if let Some(ask) = &raw.zones {
+        view.zones = Some(Box::new(zones(&view, ask)));
+    }
     ReadRaw { view, room: permit, out_of_room }
 }
 
@@ -118,6 +123,7 @@ mod tests {
             content_encoding: Some(Bytes::from_static(b"gzip")),
             repeated: None,
             truncated: false,
+            zones: None,
         };
         let read = |decoded_max, room| {
             let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room, false));

@@ -1,4 +1,4 @@
-//! Rows of the analysers: detectors, output safety, streams, PII, anomalies, boundary defence.
+//! Rows of the analysers: detectors, output safety, streams, PII, anomalies.
 
 use super::value::{flag, float, int, one_of, optional_path};
 use super::{EnvRule, Kind, Literal, Setting, set};
@@ -9,12 +9,9 @@ const NER: &str = "named-entity recognition";
 const FUSION: &str = "the fusion classifier";
 const GUARD_A: &str = "guard classifier A";
 const GUARD_B: &str = "guard classifier B";
-const ZONES: &str = "zone-aware scanning";
 const OUTPUT: &str = "output safety";
 const STREAMING: &str = "streaming analysis";
 const ANOMALY: &str = "anomaly detection";
-const BOUNDARY: &str = "boundary defence";
-const DATAMARKING: &str = "datamarking";
 
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
@@ -104,14 +101,6 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Folder with detection rules and allow rules of your own (*.yaml); read again on SIGHUP, all or nothing.",
         set!(security_analysis.rules_dir, optional_path),
     ),
-    Setting::not_built("security_analysis.zone_detection.enabled", Kind::Bool, OFF, ZONES),
-    Setting::not_built(
-        "security_analysis.zone_detection.mode",
-        Kind::Choice(&["heuristic", "operator", "both"]),
-        Literal::Text("both"),
-        ZONES,
-    ),
-    Setting::not_built("security_analysis.zone_detection.scan_instruction_zones", Kind::Bool, OFF, ZONES),
     // --- output_safety ---
     Setting::not_built("output_safety.enabled", Kind::Bool, OFF, OUTPUT),
     Setting::not_built("output_safety.toxicity_enabled", Kind::Bool, OFF, OUTPUT),
@@ -144,21 +133,4 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("anomaly_detection.check_tokens", Kind::Bool, ON, ANOMALY),
     Setting::not_built("anomaly_detection.check_velocity", Kind::Bool, ON, ANOMALY),
     Setting::not_built("anomaly_detection.check_latency", Kind::Bool, ON, ANOMALY),
-    // --- boundary_defense ---
-    Setting::not_built("boundary_defense.enabled", Kind::Bool, OFF, BOUNDARY).wire("boundary_defense_enabled"),
-    Setting::not_built("boundary_defense.shadow_mode", Kind::Bool, OFF, BOUNDARY).wire("boundary_defense_shadow_mode"),
-    Setting::not_built("boundary_defense.wrap_roles", Kind::TextList, Literal::Texts(&["tool"]), BOUNDARY),
-    Setting::not_built("boundary_defense.delimiter", Kind::Name, Literal::Text("service-boundary"), BOUNDARY),
-    Setting::not_built("boundary_defense.randomize_nonce", Kind::Bool, OFF, BOUNDARY),
-    Setting::not_built("boundary_defense.inject_system_reminder", Kind::Bool, ON, BOUNDARY),
-    Setting::not_built("boundary_defense.system_reminder_text", Kind::Text, Literal::Text(""), BOUNDARY),
-    Setting::not_built("boundary_defense.datamarking.enabled", Kind::Bool, OFF, DATAMARKING),
-    Setting::not_built("boundary_defense.datamarking.shadow_mode", Kind::Bool, ON, DATAMARKING),
-    Setting::not_built(
-        "boundary_defense.datamarking.marker_strategy.kind",
-        Kind::Choice(&["randomized", "fixed"]),
-        Literal::Text("randomized"),
-        DATAMARKING,
-    ),
-    Setting::not_built("boundary_defense.datamarking.marker_strategy.value", Kind::Name, Literal::Null, DATAMARKING),
 ];

@@ -44,6 +44,12 @@ pub enum Kind {
     UpstreamUrl,
     /// One of these texts.
     Choice(&'static [&'static str]),
+    /// A list of some of these texts.
+    Choices(&'static [&'static str]),
+    /// The name of a tag: ASCII letters, digits, `-`, `_` and `.`, a letter first.
+    TagName,
+    /// A character of the private use area: itself, `U+E0F0` or `\uE0F0`.
+    Marker,
     /// A list of texts.
     TextList,
     /// A list of host names, or `.suffix` for all names below one.
@@ -160,6 +166,11 @@ impl Kind {
             }
             Self::UpstreamUrl => "http://host[:port][/path] or https://host[:port][/path]".to_owned(),
             Self::Choice(values) => choices(values),
+            Self::Choices(values) => format!("a list of {}", choices(values)),
+            Self::TagName => {
+                "the name of a tag: a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all".to_owned()
+            }
+            Self::Marker => "a character from U+E000 to U+F8FF, written U+E0F0, as a JSON escape or as itself".to_owned(),
             Self::TextList => "a list of texts".to_owned(),
             Self::Hosts => "a list of host names without port, such as llm.example.com, or .example.com for all below it".to_owned(),
             Self::Host => "a host name without port, such as llm.example.com, or .example.com for all below it".to_owned(),

@@ -6,6 +6,7 @@
 
 mod alerts;
 mod analysis;
+mod defence;
 mod gateway;
 mod judge;
 mod kind;
@@ -19,6 +20,7 @@ use serde_json::Value;
 
 use crate::settings::Settings;
 
+pub(crate) use defence::marker;
 pub use kind::{Field, Keys, Kind, Literal};
 pub use value::Unfit;
 
@@ -182,6 +184,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .iter()
         .chain(policy::SETTINGS)
         .chain(analysis::SETTINGS)
+        .chain(defence::SETTINGS)
         .chain(money::SETTINGS)
         .chain(judge::SETTINGS)
         .chain(alerts::SETTINGS)

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use super::suggest::nearest;
 use super::yaml::Node;
 use crate::address;
-use crate::catalogue::{Build, Field, Keys, Kind, Setting};
+use crate::catalogue::{self, Build, Field, Keys, Kind, Setting};
 use crate::vocab::TenantId;
 
 /// How a problem begins that shows the value; those of secrets are replaced.
@@ -131,7 +131,7 @@ impl Checker {
                 false if matches!(kind, Kind::Credential { .. }) => Err("got a value that does not fit".to_owned()),
                 false => Err(format!("{GOT}{node}{}", case_hint(kind, text))),
             },
-            (Kind::TextList | Kind::Hosts | Kind::Origins | Kind::Records(_), Node::List(items)) => {
+            (Kind::TextList | Kind::Choices(_) | Kind::Hosts | Kind::Origins | Kind::Records(_), Node::List(items)) => {
                 return self.list(kind, items);
             }
             (Kind::Record(fields), Node::Map(entries)) => return self.record(fields, entries),
@@ -146,6 +146,7 @@ impl Checker {
         let item_kind = match kind {
             Kind::Records(fields) => Kind::Record(fields),
             Kind::Hosts => Kind::Host,
+            Kind::Choices(values) => Kind::Choice(values),
             Kind::Origins => Kind::Origin,
             _ => Kind::Name,
         };
@@ -251,6 +252,8 @@ fn is_text(kind: &Kind) -> bool {
             | Kind::File
             | Kind::DatabaseFile
             | Kind::Choice(_)
+            | Kind::TagName
+            | Kind::Marker
     )
 }
 
@@ -267,8 +270,16 @@ fn fits_text(kind: &Kind, text: &str) -> bool {
         }
         Kind::HealthPath => is_health_path(text),
         Kind::Choice(values) => values.contains(&text),
+        Kind::TagName => is_tag_name(text),
+        Kind::Marker => catalogue::marker(text).is_some(),
         _ => true,
     }
+}
+
+/// Whether `text` can stand between `<` and `>` as the name of a tag.
+fn is_tag_name(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= 64 && text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(legal)
 }
 
 /// Whether `text` is a host name, or a dot and the name all others stand below.

@@ -5,6 +5,7 @@
 
 mod alerts;
 mod check;
+mod defence;
 mod env;
 mod error;
 mod file;
@@ -122,6 +123,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     require_certificate(&settings, &mut layers);
     doubt_admin_key(&settings, &mut layers);
     judge::check(&settings, &mut layers);
+    defence::check(&mut settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }

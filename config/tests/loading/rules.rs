@@ -15,7 +15,7 @@ fn wrong(kind: &Kind) -> &'static str {
         Kind::Int { .. } => "-1",
         Kind::Float { .. } => "-0.5",
         Kind::Text => "[a list]",
-        Kind::TextList | Kind::Record(_) | Kind::Records(_) | Kind::RecordMap(..) => "a word",
+        Kind::TextList | Kind::Choices(_) | Kind::Record(_) | Kind::Records(_) | Kind::RecordMap(..) => "a word",
         _ => "''",
     }
 }

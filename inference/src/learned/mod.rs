@@ -88,6 +88,10 @@ impl Detector for Learned {
         EMBEDDED
     }
 
+    fn is_learned(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> CostClass {
         // Linear, without allocations, in whole numbers; no figure in microseconds yet.
         CostClass::Core

@@ -33,7 +33,7 @@ use self::report::{FAILED, MODELS, NO_FIELD, NOT_A_FILE, Report, TIMEOUT, Where}
 use self::walk::Found;
 use super::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
-use crate::inspect::{Takes, route};
+use crate::inspect::{Takes, ZoneAsk, route};
 use crate::limits::kept_bytes_max;
 use crate::process::plan;
 use crate::record::Budget;
@@ -224,6 +224,7 @@ impl<'a> Scan<'a> {
             content_encoding: None,
             repeated: None,
             truncated: longer,
+            zones: ZoneAsk::of(self.settings, None),
         };
         let max = kept_bytes_max(self.settings);
         let read = inspection::survive(|| read_raw(route.dialect, &raw, max, &Budget::new(usize::MAX, false)));

@@ -1,0 +1,54 @@
+//! The contents of messages: the strings of a body that a tag may be put around. Everything else in a message (arguments, ids,
+//! addresses of pictures) is somebody's syntax and stays as it is.
+
+use std::ops::Range;
+
+use weir_inference::PartKind;
+
+use crate::inspect::{RequestView, TextPart};
+use crate::json::Segment;
+
+/// One content, a single JSON string of the body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Content {
+    /// Index into [`RequestView::parts`].
+    pub(super) part: usize,
+    /// Its bytes in the body, without the quotes.
+    pub(super) raw: Range<usize>,
+    /// The message it belongs to.
+    pub(super) message: u32,
+}
+
+/// The contents of a request, in order.
+pub(super) fn contents(view: &RequestView) -> Vec<Content> {
+    let parts = view.parts.iter().enumerate();
+    let content = |(at, part): (usize, &TextPart)| {
+        let (message, raw) = (part.message?, part.raw.clone()?);
+        let raw = usize::try_from(raw.start).ok()?..usize::try_from(raw.end).ok()?;
+        is_content(part).then_some(Content { part: at, raw, message })
+    };
+    parts.filter_map(content).collect()
+}
+
+/// `messages[i].content`, a text block in it, or the content of a tool's result in it, which may have blocks itself.
+fn is_content(part: &TextPart) -> bool {
+    use Segment::{Index, Key};
+    let [Key("messages"), Index(_), Key("content"), inner @ ..] = part.location.segments() else { return false };
+    let is_tool = part.kind == PartKind::Tool;
+    match inner {
+        [] | [Index(_), Key("text")] => true,
+        [Index(_), Key("content")] | [Index(_), Key("content"), Index(_), Key("text")] => is_tool,
+        _ => false,
+    }
+}
+
+/// Whether the role of a content is one of `roles`. A tool's result is the tool's, whoever hands it in.
+pub(super) fn is_of(view: &RequestView, content: &Content, roles: &[String]) -> bool {
+    let Some(part) = view.parts.get(content.part) else { return false };
+    let named = |role: &str| roles.iter().any(|known| known.eq_ignore_ascii_case(role));
+    match part.kind {
+        PartKind::Tool => named("tool") || named("function"),
+        PartKind::User | PartKind::Assistant | PartKind::System => view.label(part.role).is_some_and(named),
+        PartKind::ToolDefinition | PartKind::ToolCall | PartKind::Output => false,
+    }
+}
