@@ -14,7 +14,7 @@ use weir_inference::PartKind;
 
 use super::part::TextPart;
 use super::request::RequestView;
-use super::zone::{Zone, ZoneKind, Zones};
+use super::zone::{Zone, Zones};
 
 /// Zones of one request that are told apart.
 const ZONES_MAX: usize = 1024;

@@ -123,7 +123,7 @@ pub(super) fn mail(scan: &Scan<'_>, line: &Range<usize>) -> Option<Found> {
         }
     }
     is_mail.then(|| {
-        let end = until(scan, at, |words| is_rule(words));
+        let end = until(scan, at, is_rule);
         Found { zone: line.start..end, kind: ZoneKind::Mail, next: end + 1 }
     })
 }
@@ -132,7 +132,7 @@ pub(super) fn mail(scan: &Scan<'_>, line: &Range<usize>) -> Option<Found> {
 fn field(line: &str) -> Option<usize> {
     let (name, value) = line.split_at_checked(memchr::memchr(b':', line.as_bytes().get(..line.len().min(24))?)?)?;
     let is_field = |known: &&str| known.eq_ignore_ascii_case(name);
-    MAIL_FIELDS.iter().position(|known| is_field(&known)).filter(|_| value.len() > 1)
+    MAIL_FIELDS.iter().position(is_field).filter(|_| value.len() > 1)
 }
 
 /// A line of at least five equal signs of punctuation.
@@ -174,7 +174,7 @@ fn heading(line: &str, words: &[&str]) -> Option<usize> {
             && name.get(word.len()..).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '*', '_']))
     };
     let few = name.split_whitespace().count() <= 5;
-    (few && words.iter().any(|word| fits(&word))).then_some(colon + 1)
+    (few && words.iter().any(fits)).then_some(colon + 1)
 }
 
 /// A table: with a line of dashes below its head, or at least three lines with as many tabs or commas.

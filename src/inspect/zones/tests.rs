@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use weir_config::vocab::Dialect;
 
 use super::*;
-use crate::inspect::{Declared, read_request};
+use crate::inspect::{Declared, ZoneKind, read_request};
 
 fn read(body: &Value) -> RequestView {
     read_request(Dialect::ChatCompletions, Declared::default(), body.to_string().as_bytes(), usize::MAX)
