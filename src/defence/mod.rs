@@ -18,19 +18,11 @@ use weir_config::settings::BoundaryDefense;
 use weir_inference::PartKind;
 
 use self::content::{Content, contents, is_of};
+pub(crate) use self::system::Shape;
 use self::system::places;
 use self::tag::{NEUTRAL, Tag};
 use crate::inspect::RequestView;
 use crate::rewrite::{Changes, Defence, DefenceOutcome, Marks};
-
-/// How a request names its messages and its system prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Chat completions, and the chats of local servers: the system prompt is a message.
-    Chat,
-    /// Messages: the system prompt is a field of the body.
-    Messages,
-}
 
 /// What is to be done with one request.
 #[derive(Debug)]

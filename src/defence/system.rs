@@ -6,8 +6,16 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use super::Shape;
 use crate::json::{Event, Fault, Walker};
+
+/// How a request names its messages and its system prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Chat completions, and the chats of local servers: the system prompt is a message.
+    Chat,
+    /// Messages: the system prompt is a field of the body.
+    Messages,
+}
 
 /// A place for the reminder.
 #[derive(Debug, Clone, PartialEq, Eq)]
