@@ -249,6 +249,7 @@ impl Analyser {
         }
         let matcher = &self.kit.matcher;
         Candidate::keep_worst(candidates, matcher);
+        Candidate::add_up(candidates, matcher);
         for candidate in candidates.iter_mut() {
             (candidate.start, candidate.end) = folded.original(part.text, candidate.start, candidate.end);
             if candidate.source.is_confidential(matcher) {
