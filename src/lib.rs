@@ -2,8 +2,8 @@
 //! as a trace, scores it for security, enforces limits, and stays out of the way.
 //!
 //! The map: `rt` is the runtime seam, `wire` the HTTP/1.1 framing, `client` a client's connection, `flow` the journey of a
-//! request through the stages `admit`, `inspect`, `enforce`, `rewrite`, `forward` and `observe`, `settle` its end, and `process`
-//! what they work with; `exchange` is what they say to each other in. `control` is the cores' side of our own API and `api` the
+//! request through the stages `admit`, `inspect`, `enforce`, `rewrite`, `forward` and `observe`, `settle` its end, `output` what
+//! looks at answers before their clients have them, and `process` what they work with; `exchange` is what they say to each other in. `control` is the cores' side of our own API and `api` the
 //! other; `grpc` takes in spans from elsewhere; `ops` and `meter` run the gateway; `boot` builds and takes down. `tests/tidy.rs`
 //! has the floors, ARCHITECTURE.md the reasons.
 
@@ -34,6 +34,7 @@ pub mod money;
 pub mod observe;
 pub mod ops;
 pub mod outbound;
+mod output;
 mod per_tenant;
 pub mod process;
 pub mod record;

@@ -53,6 +53,8 @@ const FLOORS: &[&str] = &[
     "process",
     "settle",
     "golden",
+    // What looks at answers before their clients have them.
+    "output",
     "client",
     "flow",
     // What applications report of calls of their own.

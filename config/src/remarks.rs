@@ -10,10 +10,36 @@ use crate::catalogue::{self, Build, Setting};
 use crate::load::{Loaded, Origin};
 
 impl Loaded {
-    /// One sentence each: the entries of the overlay that beat the file, then the settings that are written and have no effect
-    /// in this version.
+    /// One sentence each: the entries of the overlay that beat the file, then the settings that are written and have no effect:
+    /// in this version, or without others.
     pub fn remarks(&self) -> Vec<String> {
-        self.overridden().chain(self.without_effect()).collect()
+        self.overridden().chain(self.without_effect()).chain(self.without_others()).collect()
+    }
+
+    /// Switches of answers that do nothing while another one is off.
+    fn without_others(&self) -> impl Iterator<Item = String> + use<> {
+        let (safety, stream) = (self.settings.output_safety, self.settings.streaming_analysis);
+        let needs = [
+            ("output_safety.block_on_critical", safety.block_on_critical, "output_safety.enabled", safety.enabled),
+            ("streaming_analysis.output_enabled", stream.output_enabled, "streaming_analysis.enabled", stream.enabled),
+            ("streaming_analysis.output_enabled", stream.output_enabled, "output_safety.enabled", safety.enabled),
+            (
+                "streaming_analysis.early_stop_on_critical",
+                stream.early_stop_on_critical,
+                "streaming_analysis.output_enabled",
+                stream.output_enabled,
+            ),
+            (
+                "streaming_analysis.hold_back",
+                stream.hold_back,
+                "streaming_analysis.early_stop_on_critical",
+                stream.early_stop_on_critical || self.settings.blocks_answers(),
+            ),
+        ];
+        let idle = needs.into_iter().filter(|(_, on, _, needed)| *on && !needed);
+        idle.map(|(path, _, needed, _)| {
+            format!("`{path}` has no effect while `{needed}` is false; set that to true, too")
+        })
     }
 
     /// The value a setting has in effect. The switches of a feature that is not built are off, whatever their defaults are.

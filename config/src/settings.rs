@@ -14,12 +14,14 @@ mod alerts;
 mod defence;
 mod judge;
 mod money;
+mod output;
 mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
 pub use defence::{BoundaryDefense, Datamarking, MARKERS, MarkerKind, ZoneDetection, ZoneMode};
 pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
+pub use output::{OutputSafety, StreamingAnalysis};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
 };
@@ -71,6 +73,10 @@ pub struct Settings {
     pub pii_action: PiiAction,
     /// `boundary_defense.*`.
     pub boundary_defense: BoundaryDefense,
+    /// `output_safety.*`.
+    pub output_safety: OutputSafety,
+    /// `streaming_analysis.*`.
+    pub streaming_analysis: StreamingAnalysis,
     /// `enforcement.*`.
     pub enforcement: Enforcement,
     /// `enforcement.analysis_depth`.
@@ -450,6 +456,18 @@ pub enum IoDriver {
     Epoll,
 }
 
+impl Settings {
+    /// Whether a Critical finding in an answer's stream ends it.
+    pub const fn stops_streams(&self) -> bool {
+        self.output_safety.enabled && (self.streaming_analysis.may_stop() || self.output_safety.block_on_critical)
+    }
+
+    /// Whether a Critical finding in an answer that is no stream replaces it by an error.
+    pub const fn blocks_answers(&self) -> bool {
+        self.output_safety.enabled && self.output_safety.block_on_critical
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -492,6 +510,8 @@ impl Default for Settings {
             },
             pii_action: PiiAction::AlertOnly,
             boundary_defense: BoundaryDefense::default(),
+            output_safety: OutputSafety::default(),
+            streaming_analysis: StreamingAnalysis::default(),
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,
                 min_severity: Severity::High,

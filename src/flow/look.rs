@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use weir_config::settings::PiiAction;
-use weir_config::vocab::{Dialect, Finding, TenantId, Unread};
-use weir_inference::{Call, Job, Lane, Later, Plan, Ran, Scratch, Turn, Work};
+use weir_config::vocab::{Dialect, TenantId, Unread};
+use weir_inference::{Call, Job, Lane, Plan, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
 use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_ask};
@@ -28,7 +28,8 @@ use crate::record::Permit;
 use crate::rewrite::Changes;
 use crate::rt;
 use crate::settle::closing::with_pool_meter;
-use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
+use crate::settle::inspection::{self, How, Inspection, Texts, survive};
+use crate::settle::models::{Missed, ask_models};
 use crate::settle::publish::observe_detectors;
 use crate::settle::redact::redaction;
 use crate::settle::text::{self, RawBody, RequestText};
@@ -161,7 +162,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
             if let Some(Inspection { findings: found, mut ran, rest, .. }) = inspected {
                 findings = found;
                 if let Some(rest) = rest.filter(|_| !ran.cut) {
-                    match ask_models(core, rest, deadline).await {
+                    match ask_models(&core.process, rest, deadline).await {
                         Ok((found, later)) => {
                             findings.extend(found);
                             ran.join(&later);
@@ -206,13 +207,6 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         exchange.journal.inspection.analysis = Analysis::Skipped(skip);
     }
     Ok(())
-}
-
-/// Nobody looked at a request in time.
-struct Missed {
-    skip: Skip,
-    /// The request was the cause, or the load, and not the state of the service.
-    by_content: bool,
 }
 
 /// How far a job of the pool has come: 0 while it waits, then one more than the bytes of text it has to look at.
@@ -331,42 +325,5 @@ async fn look_on_pool(core: &Core, look: Look) -> Result<Looked, Missed> {
             let by_content = progress.text_bytes().map_or(was_busy, |bytes| bytes.max(weight) > text_max);
             Err(Missed { skip: Skip::Timeout, by_content })
         }
-    }
-}
-
-/// Texts on their way to models and back.
-struct ModelJob {
-    rest: Rest,
-    process: Arc<Process>,
-    tell: oneshot::Sender<(Vec<Finding>, Ran)>,
-}
-
-impl Work for ModelJob {
-    fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Turn::Seen(seen) = turn else { return };
-        let said = self.rest.findings(seen);
-        with_pool_meter(&self.process, |meter| observe_detectors(&self.process, meter, &said.1));
-        drop(self.tell.send(said));
-    }
-
-    fn rest(&self) -> Option<&Later> {
-        Some(self.rest.later())
-    }
-}
-
-/// Waits for what models say, holding no core.
-async fn ask_models(core: &Core, rest: Rest, deadline: Instant) -> Result<(Vec<Finding>, Ran), Missed> {
-    let (tell, told) = oneshot::channel();
-    let pool = &core.process.parts.inference;
-    let was_busy = pool.is_busy();
-    let (lane, tenant, bytes) = (rest.lane(), rest.later().tenant(), rest.later().bytes());
-    let work = ModelJob { rest, process: Arc::clone(&core.process), tell };
-    if pool.submit(Job { lane, tenant, bytes, deadline, work: Box::new(work) }).is_err() {
-        return Err(Missed { skip: Skip::QueueFull, by_content: true });
-    }
-    match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
-        Some(Ok(said)) => Ok(said),
-        Some(Err(_)) if Instant::now() < deadline => Err(Missed { skip: Skip::Error, by_content: true }),
-        Some(Err(_)) | None => Err(Missed { skip: Skip::Timeout, by_content: was_busy }),
     }
 }

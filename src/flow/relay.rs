@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::exchange::{Exchange, Stopped};
 use super::rewrite_request::Marks;
-use super::tapped::{self, Halt};
+use super::tapped::{self, Halt, Piece, Through};
 use super::unsent;
 use super::upstream::{Answered, StopUpstream};
 use crate::client::page;
@@ -19,7 +19,7 @@ use crate::forward::Lease;
 use crate::inspect::array_stream;
 use crate::limits::{JOIN_BYTES_MAX, READ_BYTES_FRAMES, READ_BYTES_STREAM};
 use crate::observe::{AnswerKind, AnswerReader};
-use crate::rewrite::Tapped;
+use crate::output::{self, Observer};
 use crate::rt::{Deadline, On};
 use crate::settle::journal::Journal;
 use crate::wire::{self, BodyScanner, HeadWriter, Ranges, ResponseBody, ResponseHead, Version};
@@ -57,7 +57,12 @@ pub(super) async fn answer(
         && (!session.body_unread || missing.is_some())
         && !core.process.is_draining();
     begin_record(&mut exchange, &head, kind);
-    response_head(session, &exchange.journal, &head, framing, keep, marks);
+    let decoded = tapped.as_ref().is_some_and(|tapped| tapped.is_decoded());
+    response_head(session, &exchange.journal, &head, framing, Shape { keep, decoded }, marks);
+    let observer = match &tapped {
+        None => output::observer(&core, &exchange.journal, head.status, kind),
+        Some(_) => None,
+    };
     let (body, reusable) = (head.body, head.keep_alive);
     // It shares the read buffer's memory, which a stream uses again from its beginning for every frame.
     drop(head);
@@ -71,6 +76,7 @@ pub(super) async fn answer(
         framing,
         ranges: Ranges::default(),
         tapped,
+        observer,
         idle_limit: Duration::from_millis(exchange.settings().limits.stream_idle_timeout_ms),
     };
     let ended = relay.run(&mut lease, rest, watch, &mut exchange.journal).await;
@@ -175,6 +181,15 @@ fn framing(head: &ResponseHead, client: Version, tapped: bool) -> Framing {
     }
 }
 
+/// What the client's head says beside its framing.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// The connection can be used again.
+    keep: bool,
+    /// The content coding has been undone.
+    decoded: bool,
+}
+
 /// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks. Written
 /// into the session's buffer.
 fn response_head(
@@ -182,7 +197,7 @@ fn response_head(
     journal: &Journal,
     head: &ResponseHead,
     framing: Framing,
-    keep: bool,
+    Shape { keep, decoded }: Shape,
     marks: &Marks,
 ) {
     let page = session.page.clone();
@@ -198,6 +213,8 @@ fn response_head(
             if head.body == ResponseBody::Chunked && framing == Framing::Same {
                 writer.chunked();
             }
+        } else if decoded && field.is("content-encoding") {
+            // It has been undone.
         } else if page.is_some() && field.name_starts_with("access-control-") {
             // What its pages may read is ours to say, once.
         } else if !field.name_starts_with("x-service-") && !field.is_hop_by_hop() {
@@ -260,7 +277,9 @@ struct Relay<'a> {
     framing: Framing,
     ranges: Ranges,
     /// What looks at it before the client gets it.
-    tapped: Option<Box<Tapped>>,
+    tapped: Option<Box<Through>>,
+    /// What looks at it behind the client's bytes.
+    observer: Option<Box<Observer>>,
     /// The head stands in the session's buffer and goes out with the first body bytes.
     head_is_due: bool,
     /// It takes its time, and memory that it does not need is let go.
@@ -353,13 +372,19 @@ impl Relay<'_> {
             .map_err(|fault| Body::UpstreamCut(format!("the provider broke its framing: {}", fault.message())))?;
         let input = buf.split_to(progress.consumed).freeze();
         let done = self.scanner.is_done();
-        let (piece, halt) = self.piece(&input, done);
+        let Piece { bytes: piece, halt, fault } = match &mut self.tapped {
+            None => self.piece(&input),
+            Some(tapped) => {
+                let chunked = self.framing == Framing::Chunks;
+                Box::pin(tapped.take(&self.ranges.content(&input), done, chunked)).await
+            }
+        };
         if journal.wants_text() && journal.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
             journal.moments.first_byte = Some(Instant::now());
         }
         let writing = Instant::now();
         // Nothing goes, the head included, while a tap holds all of it.
-        let waits = self.tapped.is_some() && piece.is_empty() && !done;
+        let waits = self.tapped.is_some() && piece.is_empty() && (!done || fault.is_some());
         if !self.client_gone
             && !waits
             && halt != Some(Halt::Replaced)
@@ -375,24 +400,24 @@ impl Relay<'_> {
         let content = self.ranges.data.iter().map(std::ops::Range::len).sum();
         let pieces = self.ranges.data.iter().map(|range| input.get(range.clone()).unwrap_or_default());
         journal.relayed(content, pieces);
-        match halt {
-            Some(halt) => Err(Body::Halted(halt)),
-            None => Ok(done),
+        if let Some(observer) = &mut self.observer {
+            observer.look(journal);
+        }
+        match (halt, fault) {
+            (Some(halt), _) => Err(Body::Halted(halt)),
+            (None, Some(fault)) => Err(Body::UpstreamCut(format!("the provider broke its content coding: {fault}"))),
+            (None, None) => Ok(done),
         }
     }
 
-    /// What goes to the client of `input`, the next bytes of the provider, and whether a tap ends the answer with it.
-    fn piece(&mut self, input: &Bytes, done: bool) -> (Bytes, Option<Halt>) {
-        let chunked = self.framing == Framing::Chunks;
-        if let Some(tapped) = &mut self.tapped {
-            return tapped::through(tapped, &self.ranges.content(input), done, chunked);
-        }
-        let piece = match self.framing {
+    /// What goes to the client of `input`, the next bytes of the provider, where no tap looks at them.
+    fn piece(&self, input: &Bytes) -> Piece {
+        let bytes = match self.framing {
             Framing::Same => self.ranges.relayed(input),
             Framing::Bare => self.ranges.content(input),
             Framing::Chunks => chunks(&self.ranges.content(input)),
         };
-        (piece, None)
+        Piece { bytes, halt: None, fault: None }
     }
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Body> {
@@ -426,8 +451,12 @@ impl Relay<'_> {
                 fault.message()
             ));
         }
-        if self.tapped.is_some() {
-            let (piece, halt) = self.piece(&Bytes::new(), true);
+        if let Some(tapped) = &mut self.tapped {
+            let chunked = self.framing == Framing::Chunks;
+            let Piece { bytes: piece, halt, fault } = Box::pin(tapped.take(&[], true, chunked)).await;
+            if let Some(fault) = fault {
+                return Body::UpstreamCut(format!("the provider broke its content coding: {fault}"));
+            }
             if halt != Some(Halt::Replaced)
                 && let Err(left) = self.write(piece).await
             {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use weir_config::Settings;
 use weir_config::settings::Upstream;
 use weir_config::vocab::Dialect;
 
@@ -215,6 +216,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let mut credentials = Credentials::new(&core.process.parts.redaction, head, member.api_key.as_ref());
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
+    let plain = wants_plain(exchange.settings());
     for field in head.fields() {
         if field.is("host") {
             writer.field(field.name(), endpoint.authority.as_bytes());
@@ -227,6 +229,8 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             && field.is("max-forwards")
         {
             writer.number(field.name(), hops.saturating_sub(1));
+        } else if plain && field.is("accept-encoding") {
+            // Written once, below.
         } else if field.is("traceparent") && trace.is_some() {
             let child = trace.map(|trace| trace.child(exchange.journal.ids.span_id)).unwrap_or_default();
             writer.field(field.name(), child.as_bytes());
@@ -241,6 +245,9 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     if !host_written {
         writer.field("Host", endpoint.authority.as_bytes());
     }
+    if plain {
+        writer.field("Accept-Encoding", b"identity");
+    }
     credentials.write(&mut writer, key_form(exchange));
     if head.upgrade_websocket {
         writer.field("Upgrade", b"websocket");
@@ -251,6 +258,11 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
         writer.field("Proxy-Authorization", value.expose());
     }
     writer.end();
+}
+
+/// Whether answers are asked for without a content coding: what may be stopped in the middle ends legally only then.
+fn wants_plain(settings: &Settings) -> bool {
+    settings.output_safety.enabled && (settings.stops_streams() || settings.blocks_answers())
 }
 
 /// How the provider wants the operator's credential.

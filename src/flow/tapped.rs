@@ -1,14 +1,19 @@
 //! An answer that goes through a tap: bytes no longer go first. Knows how the tap's verdicts become framed bytes for the client.
 
+use std::rc::Rc;
+
 use bytes::{Bytes, BytesMut};
 
 use super::exchange::Exchange;
-use crate::codec::is_identity;
+use crate::codec::{ContentDecoder, DecodeFault, can_decode, is_identity};
 use crate::exchange::Refusal;
 use crate::observe::AnswerKind;
+use crate::output;
 use crate::process::Core;
+use crate::record::Permit;
 use crate::rewrite::{Framed, Onward, Tapped};
 use crate::settle::journal::Journal;
+use crate::settle::text::DECODE_RATIO_MAX;
 use crate::wire::{self, ResponseBody, ResponseHead};
 
 /// How a tap has ended an answer.
@@ -22,59 +27,118 @@ pub(super) enum Halt {
     Cut,
 }
 
-/// The tap for this answer, where there is one: the first that wants to look at it. Of one with a content coding it sees what stands
-/// on the wire, which says little: that is tagged and counted.
-pub(super) fn tap(core: &Core, exchange: &mut Exchange, head: &ResponseHead, kind: AnswerKind) -> Option<Box<Tapped>> {
-    let taps = &core.process.parts.taps;
-    if taps.is_empty() || head.body == ResponseBody::Empty {
+/// An answer on its way through a tap.
+pub(super) struct Through {
+    tapped: Tapped,
+    /// Undoes the content coding of an answer that came with one all the same: the client gets it without.
+    decoder: Option<Box<ContentDecoder>>,
+    /// What waits, at its most, in the budget for bodies.
+    room: Permit,
+    charged: usize,
+}
+
+/// What the client gets for a piece of the body, and what comes of the answer.
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    pub(super) halt: Option<Halt>,
+    /// The content coding is broken: nothing more can be passed on.
+    pub(super) fault: Option<DecodeFault>,
+}
+
+/// The tap for this answer, where there is one: that of the settings, or the first of those tests bring that wants to look at it. Of a
+/// content coding nobody can undo it sees what stands on the wire, which says little: that is tagged and counted.
+pub(super) fn tap(
+    core: &Rc<Core>,
+    exchange: &mut Exchange,
+    head: &ResponseHead,
+    kind: AnswerKind,
+) -> Option<Box<Through>> {
+    let (journal, tests) = (&mut exchange.journal, &core.process.parts.taps);
+    if (tests.is_empty() && !journal.settings.output_safety.enabled) || head.body == ResponseBody::Empty {
         return None;
     }
-    let tap = taps.iter().find_map(|make| make(exchange.settings()))?;
-    let encoded = !is_identity(head.get("content-encoding"));
-    if encoded {
+    let tap = output::tap(core, journal, head.status, kind);
+    let tap = tap.or_else(|| tests.iter().find_map(|make| make(&journal.settings)))?;
+    let coding = head.get("content-encoding");
+    let (encoded, readable) = (!is_identity(coding), can_decode(coding));
+    if !readable {
         core.meter.dropped("tap", "content_encoding");
-        exchange.journal.tag("untapped_response", "content_encoding".to_owned());
+        journal.tag("untapped_response", "content_encoding".to_owned());
     }
     let framed = match kind {
-        _ if encoded => Framed::Whole,
+        _ if !readable => Framed::Whole,
         AnswerKind::EventStream => Framed::Events,
         AnswerKind::JsonLines => Framed::Lines,
         AnswerKind::AmazonEvents => Framed::Amazon,
         AnswerKind::Json | AnswerKind::Other => Framed::Whole,
     };
-    Some(Box::new(Tapped::new(tap, framed)))
+    let decoder = (encoded && readable).then(|| Box::new(ContentDecoder::new(coding, u64::MAX, DECODE_RATIO_MAX)));
+    let room = core.process.bodies.of(journal.ids.tenant_id).permit();
+    Some(Box::new(Through { tapped: Tapped::new(tap, framed), decoder, room, charged: 0 }))
 }
 
-/// What the client gets for the next `content` of the body, of which no more comes when it is `done`.
-pub(super) fn through(tapped: &mut Tapped, content: &[u8], done: bool, chunked: bool) -> (Bytes, Option<Halt>) {
-    let mut out = BytesMut::new();
-    let mut put = |onward| {
-        let (bytes, halt) = match onward {
-            Onward::Send(bytes) => (bytes, None),
-            Onward::End(bytes) => (bytes, Some(Halt::Ended)),
-            Onward::Replace => (Bytes::new(), Some(Halt::Replaced)),
-            Onward::Cut(bytes) => (bytes, Some(Halt::Cut)),
+impl Through {
+    /// Whether the client gets it without the content coding it came with.
+    pub(super) fn is_decoded(&self) -> bool {
+        self.decoder.is_some()
+    }
+
+    /// Whether something that has come waits, so that the client has not seen it.
+    pub(super) fn holds(&self) -> bool {
+        self.tapped.holds()
+    }
+
+    /// What the client gets for the next `content` of the body, of which no more comes when it is `done`.
+    pub(super) async fn take(&mut self, content: &[u8], done: bool, chunked: bool) -> Piece {
+        let mut decoded = Vec::new();
+        let fault = self.decoder.as_mut().and_then(|decoder| {
+            let fed = decoder.feed(content, &mut decoded);
+            fed.and_then(|()| if done { decoder.finish(&mut decoded) } else { Ok(()) }).err()
+        });
+        let content = if self.decoder.is_some() { &decoded } else { content };
+        let mut out = BytesMut::new();
+        let mut put = |onward| {
+            let (bytes, halt) = match onward {
+                Onward::Send(bytes) => (bytes, None),
+                Onward::End(bytes) => (bytes, Some(Halt::Ended)),
+                Onward::Replace => (Bytes::new(), Some(Halt::Replaced)),
+                Onward::Cut(bytes) => (bytes, Some(Halt::Cut)),
+            };
+            if chunked {
+                wire::data_chunk(&mut out, &bytes);
+            } else {
+                out.extend_from_slice(&bytes);
+            }
+            halt
         };
-        if chunked {
-            wire::data_chunk(&mut out, &bytes);
+        let mut halt = put(self.tapped.feed(content).await);
+        let more = self.tapped.most_held_bytes().saturating_sub(self.charged);
+        if halt.is_none() && !self.room.grow(more) {
+            put(Onward::Send(self.tapped.let_go()));
         } else {
-            out.extend_from_slice(&bytes);
+            self.charged += more;
         }
-        halt
-    };
-    let mut halt = put(tapped.feed(content));
-    if halt.is_none() && done {
-        halt = put(tapped.finish());
+        let done = done && fault.is_none();
+        if halt.is_none() && done {
+            halt = put(self.tapped.finish().await);
+        }
+        let whole = (done && halt.is_none()) || halt == Some(Halt::Ended);
+        if chunked && whole {
+            out.extend_from_slice(wire::LAST_CHUNK);
+        }
+        Piece { bytes: out.freeze(), halt, fault: fault.filter(|_| halt.is_none()) }
     }
-    let whole = (done && halt.is_none()) || halt == Some(Halt::Ended);
-    if chunked && whole {
-        out.extend_from_slice(wire::LAST_CHUNK);
-    }
-    (out.freeze(), halt)
 }
 
 /// Notes what the tap did, and what the client gets where it has seen nothing of the answer.
-pub(super) fn record(core: &Core, journal: &mut Journal, tapped: &Tapped, halt: Option<Halt>) -> Option<Refusal> {
+pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt: Option<Halt>) -> Option<Refusal> {
+    let tapped = &through.tapped;
+    if tapped.most_held_bytes() > 0 {
+        journal.tag("response_held_bytes", tapped.most_held_bytes().to_string());
+    }
+    if let Some(reason) = tapped.missed() {
+        journal.tag("untapped_response", reason.to_owned());
+    }
     if tapped.overheld() > 0 {
         core.meter.dropped("tap", "held_too_much");
     }
@@ -88,7 +152,10 @@ pub(super) fn record(core: &Core, journal: &mut Journal, tapped: &Tapped, halt: 
     journal.event("response_stopped", tapped.warning());
     match halt {
         Halt::Ended => None,
-        Halt::Replaced => Some(Refusal::new(403, "output_safety_blocked", tapped.warning())),
+        Halt::Replaced => {
+            // Asked again, the provider may say it again; and both times it is paid.
+            Some(Refusal::new(403, "output_safety_blocked", tapped.warning()).header("x-should-retry", "false"))
+        }
         Halt::Cut => {
             journal.failed("output_safety_blocked", tapped.warning());
             None

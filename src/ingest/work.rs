@@ -205,6 +205,7 @@ impl Worker {
             path_model: None,
             priced_as: None,
             priced: settings.cost_estimation.enabled && is_call && counted_by.is_none(),
+            guarded: settings.output_safety.enabled,
         };
         let mut finished = if analysed {
             complete(&self.process, &mut self.scratch, finish)

@@ -186,6 +186,18 @@ pub(super) enum Channel {
     Definition,
 }
 
+impl Channel {
+    /// The role its texts play.
+    const fn kind(self) -> PartKind {
+        match self {
+            Self::Call => PartKind::ToolCall,
+            Self::Result => PartKind::Tool,
+            Self::Definition => PartKind::ToolDefinition,
+            Self::Content | Self::Refusal | Self::Reasoning => PartKind::Output,
+        }
+    }
+}
+
 /// Where a text belongs: choice, channel, and block within them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
@@ -271,6 +283,24 @@ impl Collector {
 
     pub(super) const fn has_text(&self) -> bool {
         self.answer.first_text_seen
+    }
+
+    /// Bytes of text kept so far.
+    pub(super) const fn text_bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// The texts kept so far, in the order in which they began.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (PartKind, &str)> {
+        self.held.iter().map(|held| (held.slot.channel.kind(), held.text.as_str()))
+    }
+
+    /// The tool calls so far: name, arguments, and whether it is a tool that changes files.
+    pub(super) fn calls(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.calls.iter().map(|call| {
+            let text = self.held.get(call.held).map(|held| held.text.as_str()).unwrap_or_default();
+            (call.name.as_str(), call.spelled.as_deref().unwrap_or(text), call.writes)
+        })
     }
 
     /// Appends to the text in `slot`; `location` is asked when the slot is new.
@@ -546,12 +576,7 @@ impl Collector {
                 answer.text.push_str(&held.text);
             }
             let start = answer.parts.last().map_or(0, |part: &AnswerPart| part.range.end + 1);
-            let kind = match held.slot.channel {
-                Channel::Call => PartKind::ToolCall,
-                Channel::Result => PartKind::Tool,
-                Channel::Definition => PartKind::ToolDefinition,
-                Channel::Content | Channel::Refusal | Channel::Reasoning => PartKind::Output,
-            };
+            let kind = held.slot.channel.kind();
             let form = match held.slot.channel {
                 Channel::Reasoning => PartForm::Reasoning,
                 Channel::Refusal => PartForm::Refusal,

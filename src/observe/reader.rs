@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use weir_config::vocab::Unread;
+use weir_inference::PartKind;
 
 use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
 use super::frames::{EventStream, JsonLines};
@@ -260,6 +261,31 @@ impl AnswerReader {
     /// Whether the answer's own last message has been seen; for streams only, documents are read at the end.
     pub const fn is_complete(&self) -> bool {
         self.messages.collector.answer.complete
+    }
+
+    /// Whether the answer has said why it ends, or sent its last message; for streams only.
+    pub const fn has_ended(&self) -> bool {
+        self.is_complete() || self.messages.collector.answer.finish_reason.is_some()
+    }
+
+    /// Bytes of text kept so far; for streams only.
+    pub const fn text_bytes(&self) -> usize {
+        self.messages.collector.text_bytes()
+    }
+
+    /// Whether text has been left out because of a bound.
+    pub const fn is_truncated(&self) -> bool {
+        self.messages.collector.answer.truncated
+    }
+
+    /// The texts so far and their roles, in the order in which they began; for streams only.
+    pub fn texts(&self) -> impl Iterator<Item = (PartKind, &str)> {
+        self.messages.collector.texts()
+    }
+
+    /// The tool calls so far: name, arguments, and whether it is a tool that changes files; for streams only.
+    pub fn calls(&self) -> impl Iterator<Item = (&str, &str, bool)> {
+        self.messages.collector.calls()
     }
 
     /// Ends the answer and takes it out of the reader, which is done with.

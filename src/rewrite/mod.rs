@@ -12,7 +12,7 @@ pub use advisory::advisory_message;
 pub use changes::{Changes, Defence, DefenceOutcome, Marks};
 pub use edits::{Edits, Refused};
 pub use frames::Framed;
-pub use tap::{MakeTap, Onward, Tap, Tapped, Verdict};
+pub use tap::{HOLD_BYTES_MAX, LateVerdict, MakeTap, Onward, Tap, Tapped, Verdict};
 
 use crate::exchange::Payload;
 use crate::record::Permit;

@@ -5,6 +5,7 @@
 //! ends as its dialect ends streams, or does not look whole.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
 use weir_config::Settings;
@@ -13,7 +14,7 @@ use super::ending::Ending;
 use super::frames::{Framed, Frames};
 
 /// Bytes that may wait for a tap's next verdict; beyond them the oldest frames go.
-const HOLD_BYTES_MAX: usize = 1 << 20;
+pub const HOLD_BYTES_MAX: usize = 1 << 20;
 
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +25,12 @@ pub enum Verdict {
     Hold(usize),
     /// Nothing more of it goes to the client, what waits included.
     Stop,
+    /// It takes longer to say: [`Tap::answer`] says it, and until then nothing more is read of the answer.
+    Later,
 }
+
+/// A verdict that takes longer. One that is given up ends with [`Verdict::Pass`], never later than its own deadline.
+pub type LateVerdict<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
 /// Looks at one answer. A verdict has to be quick: it is given on the core.
 pub trait Tap {
@@ -32,11 +38,26 @@ pub trait Tap {
     /// of it.
     fn look(&mut self, frame: &[u8]) -> Verdict;
 
+    /// The body is over: the verdict on what still waits.
+    fn end(&mut self) -> Verdict {
+        Verdict::Pass
+    }
+
+    /// The verdict that was to come later.
+    fn answer(&mut self) -> LateVerdict<'_> {
+        Box::pin(std::future::ready(Verdict::Pass))
+    }
+
+    /// Why some of the answer passed without a look, where it did.
+    fn missed(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What the client is told where the answer was stopped.
     fn warning(&self) -> &str;
 }
 
-/// Makes the tap for one answer, under the settings its request came in; `None` where nobody looks at it.
+/// Makes a tap of tests for one answer, under the settings its request came in; `None` where it does not look at it.
 pub type MakeTap = fn(&Settings) -> Option<Box<dyn Tap>>;
 
 /// An answer that a tap looks at.
@@ -46,6 +67,7 @@ pub struct Tapped {
     ending: Ending,
     held: VecDeque<Bytes>,
     held_bytes: usize,
+    most_held_bytes: usize,
     overheld: u64,
     /// The client has got something of it.
     begun: bool,
@@ -67,31 +89,43 @@ pub enum Onward {
 impl Tapped {
     /// An answer whose body is framed like this.
     pub fn new(tap: Box<dyn Tap>, framed: Framed) -> Self {
-        let (frames, ending) = (Frames::new(framed), Ending::default());
-        Self { tap, frames, ending, held: VecDeque::new(), held_bytes: 0, overheld: 0, begun: false }
+        let (frames, ending, held) = (Frames::new(framed), Ending::default(), VecDeque::new());
+        Self { tap, frames, ending, held, held_bytes: 0, most_held_bytes: 0, overheld: 0, begun: false }
     }
 
     /// Takes the next bytes of the body.
-    pub fn feed(&mut self, content: &[u8]) -> Onward {
+    pub async fn feed(&mut self, content: &[u8]) -> Onward {
         self.frames.put(content);
         let mut out = BytesMut::new();
         while let Some(frame) = self.frames.next() {
-            if !self.take(frame, &mut out) {
+            if !self.take(frame, &mut out).await {
                 return self.stop(out);
             }
         }
         Onward::Send(out.freeze())
     }
 
-    /// The body is over: what waits goes.
-    pub fn finish(&mut self) -> Onward {
+    /// The body is over: what waits goes, unless the tap stops it now.
+    pub async fn finish(&mut self) -> Onward {
         let mut out = BytesMut::new();
         let rest = self.frames.rest();
-        if !rest.is_empty() && !self.take(rest, &mut out) {
+        if !rest.is_empty() && !self.take(rest, &mut out).await {
+            return self.stop(out);
+        }
+        let verdict = self.tap.end();
+        if self.settled(verdict).await == Verdict::Stop {
             return self.stop(out);
         }
         self.release(0, &mut out);
         Onward::Send(out.freeze())
+    }
+
+    /// There is no room for what waits: it goes.
+    pub fn let_go(&mut self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.overheld += self.held.len() as u64;
+        self.release(0, &mut out);
+        out.freeze()
     }
 
     /// What the client is told where the answer was stopped.
@@ -99,9 +133,19 @@ impl Tapped {
         self.tap.warning()
     }
 
+    /// Why some of the answer passed without a look, where it did.
+    pub fn missed(&self) -> Option<&'static str> {
+        self.tap.missed()
+    }
+
     /// Whether something that has come waits, so that the client has not seen it.
     pub fn holds(&self) -> bool {
         self.held_bytes > 0 || self.frames.holds()
+    }
+
+    /// Bytes that waited at most.
+    pub const fn most_held_bytes(&self) -> usize {
+        self.most_held_bytes
     }
 
     /// Frames that went although the tap would have held them.
@@ -109,19 +153,26 @@ impl Tapped {
         self.overheld
     }
 
+    async fn settled(&mut self, verdict: Verdict) -> Verdict {
+        if verdict == Verdict::Later { self.tap.answer().await } else { verdict }
+    }
+
     /// False where the answer is stopped.
-    fn take(&mut self, frame: Bytes, out: &mut BytesMut) -> bool {
+    async fn take(&mut self, frame: Bytes, out: &mut BytesMut) -> bool {
         let verdict = self.tap.look(&frame);
+        let verdict = self.settled(verdict).await;
         self.held_bytes += frame.len();
         self.held.push_back(frame);
         match verdict {
-            Verdict::Pass => self.release(0, out),
+            // Nobody is asked twice.
+            Verdict::Pass | Verdict::Later => self.release(0, out),
             Verdict::Hold(frames) => {
                 self.release(frames, out);
                 while self.held_bytes > HOLD_BYTES_MAX {
                     self.overheld += 1;
                     self.release(self.held.len() - 1, out);
                 }
+                self.most_held_bytes = self.most_held_bytes.max(self.held_bytes);
             }
             Verdict::Stop => return false,
         }

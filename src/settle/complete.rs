@@ -12,6 +12,7 @@ use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::charge::{Counter, charge};
 use super::inspection::{self, How, Inspection, Rest, Texts, survive};
+use super::leak;
 use super::text::{self, RequestText};
 use crate::inspect::RequestView;
 use crate::money::Prices;
@@ -49,6 +50,8 @@ pub(crate) struct Finish {
     pub(crate) priced_as: Option<Provider>,
     /// Whether the call is to be priced.
     pub(crate) priced: bool,
+    /// Whether the answer is compared with the system prompt.
+    pub(crate) guarded: bool,
 }
 
 /// A completed record.
@@ -193,6 +196,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         priced,
         answer_wire_bytes,
         answer_lost,
+        guarded,
         ..
     } = finish;
     let mut unread_answer = UnreadSet::default();
@@ -234,6 +238,11 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
         if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
+        }
+        if let (true, Some(view), Some(answer)) = (guarded, &view, &answer) {
+            let leaked = survive(|| leak::findings(view, answer, view.records())).unwrap_or_default();
+            span.security_findings.extend(leaked);
+            span.security_score = span.security_score.map(|_| score(&span.security_findings));
         }
         // Nobody has looked at anything of it: that is no clean bill.
         if span.detectors.is_empty() && !(unread_request.is_empty() && unread_answer.is_empty()) {

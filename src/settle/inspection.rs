@@ -130,8 +130,13 @@ pub(crate) fn run_alone(
     Some(Inspection { findings, ran, rest, text_bytes: part.text.len() })
 }
 
-/// What the detectors say of `parts`. `None` when one panicked.
-fn look(analyser: &Analyser, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>) -> Option<(Vec<Hit>, Ran)> {
+/// What the detectors say of `parts`, without a place in a record. `None` when one panicked.
+pub(crate) fn look(
+    analyser: &Analyser,
+    scratch: &mut Scratch,
+    parts: &[Part<'_>],
+    call: &Call<'_>,
+) -> Option<(Vec<Hit>, Ran)> {
     let mut hits = Vec::new();
     let ran = survive(|| analyser.analyse(scratch, parts, call, &mut hits));
     if ran.is_none() {

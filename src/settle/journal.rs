@@ -177,6 +177,11 @@ impl Journal {
         }
     }
 
+    /// What has been read of the answer so far, where somebody reads it.
+    pub(crate) fn answer_reader(&self) -> Option<&AnswerReader> {
+        self.answer.reader.as_deref()
+    }
+
     /// Whether the last message of a stream has been relayed.
     pub(crate) fn answer_is_complete(&self) -> bool {
         self.answer.is_complete()
@@ -381,6 +386,7 @@ impl Journal {
             path_model: self.ids.path_model.take(),
             priced_as: self.ids.priced_as.take(),
             priced,
+            guarded: self.settings.output_safety.enabled,
         }
     }
 

@@ -63,6 +63,13 @@ on_both_drivers! {
         run_cases(Setup::new(driver), "test_clients.py");
     }
 
+    fn official_clients_are_told_no_in_a_way_they_know(driver) {
+        let enforcement = "enforcement: {categories: [{finding_type: prompt_injection, action: block}, \
+                           {finding_type: secret_leakage, action: flag}]}";
+        let output = "output_safety: {enabled: true, block_on_critical: true}\nstreaming_analysis: {hold_back: true}";
+        run_cases(Setup::new(driver).with(enforcement).with(output), "test_stops.py");
+    }
+
     fn prometheus_own_reader_accepts_the_metrics(driver) {
         run_cases(Setup::new(driver).storage("{profile: memory}"), "test_metrics.py");
     }

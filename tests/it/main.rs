@@ -54,6 +54,7 @@ mod logging;
 mod matrix;
 mod notify;
 mod ops;
+mod output;
 mod own_rules;
 mod pressure;
 mod records;

@@ -9,8 +9,7 @@ const NER: &str = "named-entity recognition";
 const FUSION: &str = "the fusion classifier";
 const GUARD_A: &str = "guard classifier A";
 const GUARD_B: &str = "guard classifier B";
-const OUTPUT: &str = "output safety";
-const STREAMING: &str = "streaming analysis";
+const OUTPUT: &str = "output safety by models";
 const ANOMALY: &str = "anomaly detection";
 
 const POINTS: [(&str, OperatingPoint); 3] = [
@@ -102,19 +101,65 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(security_analysis.rules_dir, optional_path),
     ),
     // --- output_safety ---
-    Setting::not_built("output_safety.enabled", Kind::Bool, OFF, OUTPUT),
+    Setting::built(
+        "output_safety.enabled",
+        Kind::Bool,
+        OFF,
+        "Compare answers with the system prompt they must not repeat, and let the switches below withhold answers.",
+        set!(output_safety.enabled, flag),
+    ),
     Setting::not_built("output_safety.toxicity_enabled", Kind::Bool, OFF, OUTPUT),
     Setting::not_built("output_safety.toxicity_threshold", Kind::UNIT, Literal::Float(0.7), OUTPUT),
-    Setting::not_built("output_safety.block_on_critical", Kind::Bool, OFF, OUTPUT),
+    Setting::built(
+        "output_safety.block_on_critical",
+        Kind::Bool,
+        OFF,
+        "Answer 403 in place of a JSON answer with a Critical finding, and end a stream at one; answers then wait for their \
+         analysis.",
+        set!(output_safety.block_on_critical, flag),
+    ),
     Setting::not_built("output_safety.hallucination_enabled", Kind::Bool, OFF, OUTPUT),
     Setting::not_built("output_safety.hallucination_model", Kind::Name, Literal::Null, OUTPUT),
     Setting::not_built("output_safety.hallucination_threshold", Kind::UNIT, Literal::Float(0.5), OUTPUT),
     Setting::not_built("output_safety.hallucination_min_response_length", Kind::at_least(0), Literal::Int(50), OUTPUT),
     // --- streaming_analysis ---
-    Setting::not_built("streaming_analysis.enabled", Kind::Bool, OFF, STREAMING),
-    Setting::not_built("streaming_analysis.token_interval", Kind::u32_at_least(1), Literal::Int(50), STREAMING),
-    Setting::not_built("streaming_analysis.output_enabled", Kind::Bool, OFF, STREAMING),
-    Setting::not_built("streaming_analysis.early_stop_on_critical", Kind::Bool, OFF, STREAMING),
+    Setting::built(
+        "streaming_analysis.enabled",
+        Kind::Bool,
+        OFF,
+        "Look at streamed answers while they last, with the rules; all of an answer is analysed at its end in any case.",
+        set!(streaming_analysis.enabled, flag),
+    ),
+    Setting::built(
+        "streaming_analysis.token_interval",
+        Kind::u32_at_least(1),
+        Literal::Int(50),
+        "Tokens of the answer from one look to the next, by estimate; after about 7 KiB of text there is a look in any case.",
+        set!(streaming_analysis.token_interval, int),
+    ),
+    Setting::built(
+        "streaming_analysis.output_enabled",
+        Kind::Bool,
+        OFF,
+        "Let what is found in a stream stop it; needs output_safety.enabled.",
+        set!(streaming_analysis.output_enabled, flag),
+    ),
+    Setting::built(
+        "streaming_analysis.early_stop_on_critical",
+        Kind::Bool,
+        OFF,
+        "End a stream at a Critical finding, as its dialect ends streams; needs output_enabled. Providers are asked for \
+         answers without a content coding.",
+        set!(streaming_analysis.early_stop_on_critical, flag),
+    ),
+    Setting::built(
+        "streaming_analysis.hold_back",
+        Kind::Bool,
+        OFF,
+        "Where a stream may be stopped, keep its last words back until they have been looked at: nothing of what stops it is \
+         seen, and every word comes later. Ours.",
+        set!(streaming_analysis.hold_back, flag),
+    ),
     // --- pii ---
     Setting::built(
         "pii.action",

@@ -186,6 +186,15 @@ fn samples() -> Vec<Sample> {
             },
         ),
         sample("pii.action", "redact_silent", |s| s.pii_action = PiiAction::RedactSilent),
+        sample("output_safety.enabled", "true", |s| s.output_safety.enabled = true),
+        sample("output_safety.block_on_critical", "true", |s| s.output_safety.block_on_critical = true),
+        sample("streaming_analysis.enabled", "true", |s| s.streaming_analysis.enabled = true),
+        sample("streaming_analysis.token_interval", "20", |s| s.streaming_analysis.token_interval = 20),
+        sample("streaming_analysis.output_enabled", "true", |s| s.streaming_analysis.output_enabled = true),
+        sample("streaming_analysis.early_stop_on_critical", "true", |s| {
+            s.streaming_analysis.early_stop_on_critical = true;
+        }),
+        sample("streaming_analysis.hold_back", "true", |s| s.streaming_analysis.hold_back = true),
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
         sample("security_analysis.ml_enabled", "true", |s| s.security_analysis.ml_enabled = true),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = 0.65),

@@ -21,6 +21,51 @@ impl Tap for Word {
     }
 }
 
+/// What a future says that has nothing to wait for.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    futures_util::FutureExt::now_or_never(future).expect("it waits for nothing")
+}
+
+/// Waits for the end, and says then whether it has seen the word.
+struct Late(&'static str, bool);
+
+impl Tap for Late {
+    fn look(&mut self, frame: &[u8]) -> Verdict {
+        self.1 |= memchr::memmem::find(frame, self.0.as_bytes()).is_some();
+        Verdict::Hold(usize::MAX)
+    }
+
+    fn end(&mut self) -> Verdict {
+        Verdict::Later
+    }
+
+    fn answer(&mut self) -> LateVerdict<'_> {
+        Box::pin(std::future::ready(if self.1 { Verdict::Stop } else { Verdict::Pass }))
+    }
+
+    fn warning(&self) -> &str {
+        "Withheld."
+    }
+}
+
+#[test]
+fn a_verdict_at_the_end_that_takes_longer_replaces_a_document_or_lets_it_go() {
+    let document = br#"{"choices":[{"message":{"content":"two"}}]}"#;
+    for (word, expected) in [("two", Onward::Replace), ("three", Onward::Send(Bytes::from_static(document)))] {
+        let mut tapped = Tapped::new(Box::new(Late(word, false)), Framed::Whole);
+        assert_eq!(now(tapped.feed(&document[..20])), Onward::Send(Bytes::new()));
+        assert_eq!(now(tapped.feed(&document[20..])), Onward::Send(Bytes::new()));
+        assert_eq!(tapped.most_held_bytes(), document.len());
+        assert_eq!(now(tapped.finish()), expected);
+    }
+    // Where there is no room for it, it goes.
+    let mut tapped = Tapped::new(Box::new(Late("two", false)), Framed::Whole);
+    assert_eq!(now(tapped.feed(&document[..20])), Onward::Send(Bytes::new()));
+    assert_eq!((tapped.let_go(), tapped.overheld()), (Bytes::from_static(&document[..20]), 1));
+    assert_eq!(now(tapped.feed(&document[20..])), Onward::Send(Bytes::new()));
+    assert_eq!(now(tapped.finish()), Onward::Cut(Bytes::new()));
+}
+
 /// What the client gets, and how it ended.
 fn tapped(tap: Word, framed: Framed, pieces: &[&[u8]]) -> (Vec<u8>, &'static str) {
     let mut tapped = Tapped::new(Box::new(tap), framed);
@@ -28,8 +73,8 @@ fn tapped(tap: Word, framed: Framed, pieces: &[&[u8]]) -> (Vec<u8>, &'static str
     let all = pieces.iter().map(Some).chain([None]);
     for piece in all {
         let onward = match piece {
-            Some(piece) => tapped.feed(piece),
-            None => tapped.finish(),
+            Some(piece) => now(tapped.feed(piece)),
+            None => now(tapped.finish()),
         };
         match onward {
             Onward::Send(bytes) => out.extend_from_slice(&bytes),
@@ -125,7 +170,7 @@ fn no_more_waits_than_the_bound() {
     let line = [vec![b'x'; 300 * 1024], b"\n".to_vec()].concat();
     let mut sent = 0;
     for _ in 0..10 {
-        let Onward::Send(bytes) = tapped.feed(&line) else { panic!("it passes") };
+        let Onward::Send(bytes) = now(tapped.feed(&line)) else { panic!("it passes") };
         sent += bytes.len();
         assert!(tapped.held_bytes <= HOLD_BYTES_MAX);
     }
@@ -134,7 +179,7 @@ fn no_more_waits_than_the_bound() {
     let mut tapped = Tapped::new(Box::new(Word("never", 0)), Framed::Events);
     let mut sent = 0;
     for _ in 0..20 {
-        let Onward::Send(bytes) = tapped.feed(&[b'x'; 100 * 1024]) else { panic!("it passes") };
+        let Onward::Send(bytes) = now(tapped.feed(&[b'x'; 100 * 1024])) else { panic!("it passes") };
         sent += bytes.len();
     }
     assert_eq!(sent, 20 * 100 * 1024);

@@ -1,0 +1,181 @@
+//! A look at texts: on the core where they are short, as a job of the pool otherwise, with a deadline either way.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_channel::oneshot;
+use weir_config::vocab::{Finding, TenantId};
+use weir_inference::action::{self, Action, ActionKind};
+use weir_inference::{Call, Job, Lane, Part, PartKind, Plan, Ran, Scratch, Turn, Work};
+
+use crate::exchange::Skip;
+use crate::observe::AnswerReader;
+use crate::process::{Core, Process};
+use crate::rt;
+use crate::settle::closing::with_pool_meter;
+use crate::settle::inspection::{self, How, Rest, Texts, survive};
+use crate::settle::journal::Journal;
+use crate::settle::models::ask_models;
+use crate::settle::publish::observe_detectors;
+
+/// How the texts of one answer are looked at.
+pub(super) struct Asker {
+    core: Rc<Core>,
+    to: Terms,
+    /// How long one look may take (`security_analysis_timeout_ms`).
+    limit: Duration,
+}
+
+/// What a look needs on whichever thread.
+#[derive(Clone)]
+struct Terms {
+    plan: Arc<Plan>,
+    tenant: TenantId,
+    agent: Option<String>,
+    text_max: usize,
+}
+
+/// What is looked at.
+pub(super) enum Case {
+    /// Some words of an answer, for the rules alone, and the tool calls it asks for.
+    Words(Words),
+    /// All of a document, for models, too.
+    Document(Box<AnswerReader>),
+}
+
+/// Some words of an answer.
+#[derive(Default)]
+pub(super) struct Words {
+    pub(super) texts: Vec<(PartKind, String)>,
+    /// Name, arguments, and whether it is a tool that changes files.
+    pub(super) calls: Vec<(String, String, bool)>,
+}
+
+/// What a look brought.
+struct Looked {
+    findings: Vec<Finding>,
+    ran: Ran,
+    rest: Option<Rest>,
+}
+
+/// What was found, or why nobody looked.
+pub(super) type Outcome = Result<Vec<Finding>, Skip>;
+
+impl Words {
+    pub(super) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(|(_, text)| text.len()).sum();
+        texts + self.calls.iter().map(|(_, arguments, _)| arguments.len()).sum::<usize>()
+    }
+}
+
+impl Asker {
+    pub(super) fn new(core: &Rc<Core>, journal: &Journal) -> Self {
+        let settings = &journal.settings;
+        let to = Terms {
+            plan: Arc::clone(&settings.plan),
+            tenant: journal.ids.tenant_id,
+            agent: journal.ids.agent_id.clone(),
+            text_max: settings.security_analysis.max_analysis_text_bytes,
+        };
+        let limit = Duration::from_millis(settings.limits.security_analysis_timeout_ms);
+        Self { core: Rc::clone(core), to, limit }
+    }
+
+    /// Looks now, on this core.
+    pub(super) fn here(&self, words: Words) -> Outcome {
+        let process = &self.core.process;
+        let looked = self.core.scratch.try_borrow_mut().ok().and_then(|mut scratch| {
+            self.to.look(Case::Words(words), process, &mut scratch, Instant::now() + self.limit)
+        });
+        let looked = looked.ok_or(Skip::Error)?;
+        observe_detectors(process, &self.core.meter, &looked.ran);
+        outcome(looked.findings, &looked.ran)
+    }
+
+    /// Looks on the pool, `bytes` in all.
+    pub(super) async fn elsewhere(&self, case: Case, bytes: usize) -> Outcome {
+        let process = &self.core.process;
+        let deadline = Instant::now() + self.limit;
+        let (tell, told) = oneshot::channel();
+        let work = AnswerJob { case, to: self.to.clone(), process: Arc::clone(process), deadline, tell };
+        let job = Job { lane: Lane::of(bytes), tenant: self.to.tenant, bytes, deadline, work: Box::new(work) };
+        process.parts.inference.submit(job).map_err(|_| Skip::QueueFull)?;
+        let Looked { mut findings, mut ran, rest } =
+            match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
+                Some(Ok(looked)) => looked,
+                Some(Err(_)) if Instant::now() < deadline => return Err(Skip::Error),
+                Some(Err(_)) | None => return Err(Skip::Timeout),
+            };
+        if let Some(rest) = rest.filter(|_| !ran.cut) {
+            let (more, later) = ask_models(process, rest, deadline).await.map_err(|missed| missed.skip)?;
+            findings.extend(more);
+            ran.join(&later);
+        }
+        outcome(findings, &ran)
+    }
+
+    /// Counts an answer, or some of it, that passes without a look.
+    pub(super) fn missed(&self, reason: &'static str) {
+        self.core.meter.dropped("output", reason);
+    }
+}
+
+/// What is found counts, however much of the text was seen.
+fn outcome(findings: Vec<Finding>, ran: &Ran) -> Outcome {
+    match (ran.cut, ran.failed) {
+        _ if findings.iter().any(super::is_critical) => Ok(findings),
+        (true, _) => Err(Skip::Timeout),
+        (_, true) => Err(Skip::Error),
+        _ => Ok(findings),
+    }
+}
+
+impl Terms {
+    /// `None` when a detector panicked.
+    fn look(&self, case: Case, process: &Process, scratch: &mut Scratch, deadline: Instant) -> Option<Looked> {
+        let agent = self.agent.as_deref();
+        let call = Call { plan: &self.plan, tenant: self.tenant, agent, deadline: Some(deadline) };
+        let analyser = &process.parts.analyser;
+        match case {
+            Case::Words(words) => {
+                let parts: Vec<Part<'_>> = words.texts.iter().map(|(kind, text)| Part { text, kind: *kind }).collect();
+                let (hits, mut ran) = inspection::look(analyser, scratch, &parts, &call)?;
+                ran.later = None;
+                let mut findings: Vec<Finding> = hits.into_iter().map(|hit| hit.finding).collect();
+                for (name, arguments, writes) in &words.calls {
+                    let action = Action { kind: ActionKind::Tool, name, arguments: Some(arguments), writes: *writes };
+                    findings.extend(survive(|| action::check(&action, Some(deadline)))?);
+                }
+                Some(Looked { findings, ran, rest: None })
+            }
+            Case::Document(mut reader) => {
+                let answer = survive(|| reader.finish())?;
+                let texts = Texts { request: None, answer: Some(&answer), before: 0 };
+                let how = How { call, text_max: self.text_max };
+                let inspected = inspection::run(analyser, scratch, &texts, &how)?;
+                Some(Looked { findings: inspected.findings, ran: inspected.ran, rest: inspected.rest })
+            }
+        }
+    }
+}
+
+/// Texts of an answer on their way to the pool and back.
+struct AnswerJob {
+    case: Case,
+    to: Terms,
+    process: Arc<Process>,
+    deadline: Instant,
+    tell: oneshot::Sender<Looked>,
+}
+
+impl Work for AnswerJob {
+    fn run(self: Box<Self>, turn: Turn<'_>) {
+        let Self { case, to, process, deadline, tell } = *self;
+        let Turn::Run(_, scratch) = turn else { return };
+        let Some(looked) = to.look(case, &process, scratch, deadline) else { return };
+        with_pool_meter(&process, |meter| observe_detectors(&process, meter, &looked.ran));
+        // The waiting core may have given up; then nobody needs it.
+        drop(tell.send(looked));
+    }
+}

@@ -1,0 +1,82 @@
+//! What looks at an answer before its client has all of it (`output_safety`, `streaming_analysis`).
+//!
+//! | answer | looked at | what may happen |
+//! |---|---|---|
+//! | a stream that may be stopped | every `token_interval` tokens, before the frame that makes them full goes on | it ends as its dialect ends streams |
+//! | a JSON document that may be blocked | whole, before anything of it goes on | 403 in its place |
+//! | another stream, with `streaming_analysis.enabled` | every `token_interval` tokens, behind the client's bytes | an event on the span |
+//!
+//! Only answers of success are looked at. The record is analysed whole after the end in any case; what is found here decides and
+//! is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a deadline; what could not
+//! be looked at passes, is counted and is said on the span.
+
+mod asking;
+mod document;
+mod observer;
+mod stream;
+mod windows;
+
+use std::rc::Rc;
+
+use weir_config::vocab::{FINDING_ALLOWED, Finding, Operation, Severity};
+
+use crate::exchange::{Analysis, Skip};
+use crate::observe::AnswerKind;
+use crate::process::Core;
+use crate::rewrite::Tap;
+use crate::settle::journal::Journal;
+
+use asking::Asker;
+use document::DocumentTap;
+pub(crate) use observer::Observer;
+use stream::StreamTap;
+
+/// Most finding types a warning names.
+const NAMED_MAX: usize = 8;
+
+/// The tap for an answer with this status, where the settings ask for one.
+pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<dyn Tap>> {
+    let settings = &journal.settings;
+    if !settings.output_safety.enabled || !is_looked_at(journal, status) {
+        return None;
+    }
+    if kind.is_stream() && settings.stops_streams() {
+        return Some(Box::new(StreamTap::new(core, journal, kind)));
+    }
+    (kind == AnswerKind::Json && settings.blocks_answers()).then(|| Box::new(DocumentTap::new(core, journal)) as _)
+}
+
+/// What looks at an answer behind the client's bytes, where the settings ask for it.
+pub(crate) fn observer(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<Observer>> {
+    let wanted = journal.settings.streaming_analysis.enabled && kind.is_stream() && is_looked_at(journal, status);
+    wanted.then(|| Box::new(Observer::new(core, journal)))
+}
+
+/// Whether an answer with this status says something in words, and analysis takes place at all.
+fn is_looked_at(journal: &Journal, status: u16) -> bool {
+    let off = matches!(journal.inspection.analysis, Analysis::Skipped(Skip::Disabled | Skip::BreakerOpen));
+    let wordless = matches!(
+        journal.ids.operation,
+        Operation::Embedding | Operation::ListModels | Operation::Speech | Operation::Image | Operation::Moderation
+    );
+    (200..300).contains(&status) && !off && !wordless
+}
+
+/// Whether a finding stops an answer.
+fn is_critical(finding: &Finding) -> bool {
+    finding.severity == Severity::Critical && finding.finding_type != FINDING_ALLOWED
+}
+
+/// What the client of an answer is told that these findings stop, as `setting` asks for; `None` where they do not.
+fn warning(findings: &[Finding], setting: &str) -> Option<String> {
+    let mut types: Vec<&str> = findings.iter().filter(|found| is_critical(found)).map(|f| &*f.finding_type).collect();
+    types.sort_unstable();
+    types.dedup();
+    types.truncate(NAMED_MAX);
+    (!types.is_empty()).then(|| {
+        format!(
+            "[The gateway withheld the rest of this answer: its analysis found {} (Critical), which `{setting}` stops.]",
+            types.join(", ")
+        )
+    })
+}

@@ -1,0 +1,185 @@
+//! The tap on a stream that may be stopped.
+//!
+//! Without hold-back every frame goes on at once, but for the one at which a look finds something: the client has at most
+//! `token_interval` tokens and a frame behind the critical word. With it a frame goes on once the words in it, and
+//! [`OVERLAP_BYTES`](super::windows::OVERLAP_BYTES) behind them, have been looked at, or the stream has ended.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use weir_config::vocab::Finding;
+
+use super::asking::{Asker, Case, Outcome, Words};
+use super::warning;
+use super::windows::Windows;
+use crate::observe::{AnswerKind, AnswerReader};
+use crate::process::Core;
+use crate::record::Permit;
+use crate::rewrite::{LateVerdict, Tap, Verdict};
+use crate::settle::inspection::{fits_core, survive};
+use crate::settle::journal::Journal;
+
+/// Bytes of an answer's text that are looked at while it lasts; no model writes so much.
+const TEXT_BYTES_MAX: usize = 8 << 20;
+
+/// The tap.
+pub(super) struct StreamTap {
+    asker: Asker,
+    reader: AnswerReader,
+    /// What the text read takes.
+    room: Permit,
+    windows: Windows,
+    waiting: Option<Waiting>,
+    /// Bytes of the tool calls that have been looked at.
+    calls_bytes: usize,
+    /// What is to be looked at on the pool.
+    asked: Option<Words>,
+    /// Which setting stops it.
+    setting: &'static str,
+    warning: String,
+    missed: Option<&'static str>,
+    /// Nothing more of it is looked at.
+    given_up: bool,
+}
+
+/// The frames that wait, by how many bytes of text had come with each of them.
+#[derive(Default)]
+struct Waiting {
+    ends: VecDeque<usize>,
+}
+
+impl Waiting {
+    /// Lets all frames go whose words stand among the first `safe` bytes.
+    fn release(&mut self, safe: usize) -> Verdict {
+        while self.ends.front().is_some_and(|end| *end <= safe) {
+            self.ends.pop_front();
+        }
+        if self.ends.is_empty() { Verdict::Pass } else { Verdict::Hold(self.ends.len()) }
+    }
+}
+
+impl StreamTap {
+    pub(super) fn new(core: &Rc<Core>, journal: &Journal, kind: AnswerKind) -> Self {
+        let (stream, safety) = (&journal.settings.streaming_analysis, &journal.settings.output_safety);
+        let setting = match safety.block_on_critical {
+            true => "output_safety.block_on_critical",
+            false => "streaming_analysis.early_stop_on_critical",
+        };
+        Self {
+            asker: Asker::new(core, journal),
+            reader: AnswerReader::new(kind, None, TEXT_BYTES_MAX),
+            room: core.process.bodies.of(journal.ids.tenant_id).permit(),
+            windows: Windows::new(stream.token_interval),
+            waiting: stream.hold_back.then(Waiting::default),
+            calls_bytes: 0,
+            asked: None,
+            setting,
+            warning: String::new(),
+            missed: None,
+            given_up: false,
+        }
+    }
+
+    /// Reads a frame; what cannot be read, or has no room, is not looked at any more.
+    fn read(&mut self, frame: &[u8]) {
+        let before = self.reader.text_bytes();
+        let lost = if survive(|| self.reader.feed(frame)).is_none() {
+            "analyzer_error"
+        } else if !self.room.grow(self.reader.text_bytes().saturating_sub(before)) {
+            "out_of_memory"
+        } else if self.reader.is_truncated() {
+            "text_limit"
+        } else {
+            return;
+        };
+        self.reader.keep_less();
+        self.given_up = true;
+        self.note_missed(lost);
+    }
+
+    fn note_missed(&mut self, reason: &'static str) {
+        if self.missed.replace(reason).is_none() {
+            self.asker.missed(reason);
+        }
+    }
+
+    /// The verdict after what has been read, `last` where no more comes soon.
+    fn verdict(&mut self, last: bool) -> Verdict {
+        let due = self.windows.note(&self.reader);
+        let calls_bytes = if last { self.reader.calls().map(|call| call.1.len() + 1).sum() } else { self.calls_bytes };
+        if !due && !(last && self.windows.has_new()) && calls_bytes == self.calls_bytes {
+            return self.wait();
+        }
+        let mut words = Words { texts: self.windows.take(&self.reader), calls: Vec::new() };
+        if calls_bytes != self.calls_bytes {
+            let calls = self.reader.calls();
+            words.calls = calls.map(|(name, args, writes)| (name.to_owned(), args.to_owned(), writes)).collect();
+            self.calls_bytes = calls_bytes;
+        }
+        if !fits_core(words.bytes(), false) {
+            self.asked = Some(words);
+            return Verdict::Later;
+        }
+        let found = self.asker.here(words);
+        self.judge(found)
+    }
+
+    fn judge(&mut self, found: Outcome) -> Verdict {
+        let found: Vec<Finding> = found.unwrap_or_else(|skip| {
+            self.note_missed(skip.reason());
+            Vec::new()
+        });
+        match warning(&found, self.setting) {
+            Some(warning) => {
+                self.warning = warning;
+                Verdict::Stop
+            }
+            None => self.wait(),
+        }
+    }
+
+    /// Which frames wait.
+    fn wait(&mut self) -> Verdict {
+        let Some(waiting) = &mut self.waiting else { return Verdict::Pass };
+        // Behind the last message nothing goes on that has begun.
+        let tail = if self.reader.is_complete() { 0 } else { self.windows.tail() };
+        waiting.release(self.windows.looked().saturating_sub(tail))
+    }
+}
+
+impl Tap for StreamTap {
+    fn look(&mut self, frame: &[u8]) -> Verdict {
+        if self.given_up {
+            return Verdict::Pass;
+        }
+        self.read(frame);
+        if self.given_up {
+            return Verdict::Pass;
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.ends.push_back(self.reader.text_bytes());
+        }
+        self.verdict(self.reader.has_ended())
+    }
+
+    fn end(&mut self) -> Verdict {
+        if self.given_up { Verdict::Pass } else { self.verdict(true) }
+    }
+
+    fn answer(&mut self) -> LateVerdict<'_> {
+        Box::pin(async {
+            let Some(words) = self.asked.take() else { return Verdict::Pass };
+            let bytes = words.bytes();
+            let found = self.asker.elsewhere(Case::Words(words), bytes).await;
+            self.judge(found)
+        })
+    }
+
+    fn warning(&self) -> &str {
+        &self.warning
+    }
+
+    fn missed(&self) -> Option<&'static str> {
+        self.missed
+    }
+}

@@ -1,0 +1,160 @@
+//! Which words of a growing answer are to be looked at next: those that are new, and so many before them that what began there is
+//! seen whole.
+//!
+//! Invariants: every word is in a look; looks are as long as what is new and [`OVERLAP_BYTES`] more for each text that grew.
+
+use smallvec::SmallVec;
+use weir_inference::PartKind;
+
+use crate::limits::INLINE_TEXT_BYTES_MAX;
+use crate::observe::AnswerReader;
+
+/// Words before what is new that are looked at once more, in bytes: no rule of the binary asks for more around its literal.
+pub(super) const OVERLAP_BYTES: usize = 512;
+/// A look comes due with so much new text, however long the interval: more is no work for a core.
+const LOOK_BYTES_MAX: usize = INLINE_TEXT_BYTES_MAX - 2 * OVERLAP_BYTES;
+/// Bytes that count as a token. Few texts have fewer, so that looks come rather too often than too seldom.
+const TOKEN_BYTES: usize = 3;
+
+/// The looks at one answer.
+pub(super) struct Windows {
+    /// Tokens from one look to the next.
+    interval: usize,
+    /// How much of each text has been looked at, in the order in which they began.
+    seen: SmallVec<[usize; 4]>,
+    /// Bytes of all texts at the last look, and when the last message had been read.
+    looked: usize,
+    read: usize,
+    /// Messages with text since the last look.
+    messages: usize,
+    /// Texts that the last look saw grow.
+    grew: usize,
+}
+
+impl Windows {
+    pub(super) fn new(interval: u32) -> Self {
+        let interval = usize::try_from(interval).unwrap_or(usize::MAX);
+        Self { interval, seen: SmallVec::new(), looked: 0, read: 0, messages: 0, grew: 0 }
+    }
+
+    /// Notes that messages have been read. Whether a look is due.
+    pub(super) fn note(&mut self, reader: &AnswerReader) -> bool {
+        let bytes = reader.text_bytes();
+        if bytes != self.read {
+            self.read = bytes;
+            // A message carries a token at least.
+            self.messages += 1;
+        }
+        let new = bytes.saturating_sub(self.looked);
+        new >= LOOK_BYTES_MAX || self.messages.max(new / TOKEN_BYTES) >= self.interval
+    }
+
+    /// Whether there are words that no look has seen.
+    pub(super) fn has_new(&self) -> bool {
+        self.messages > 0
+    }
+
+    /// Bytes of all texts at the last look.
+    pub(super) const fn looked(&self) -> usize {
+        self.looked
+    }
+
+    /// Bytes at the end of what was looked at in which something may have begun that goes on.
+    pub(super) const fn tail(&self) -> usize {
+        OVERLAP_BYTES * self.grew
+    }
+
+    /// What is to be looked at now.
+    pub(super) fn take(&mut self, reader: &AnswerReader) -> Vec<(PartKind, String)> {
+        let mut out = Vec::new();
+        for (at, (kind, text)) in reader.texts().enumerate() {
+            if self.seen.len() <= at {
+                self.seen.push(0);
+            }
+            let Some(seen) = self.seen.get_mut(at) else { break };
+            // A text that was replaced by a longer telling of it begins again.
+            let from = if *seen <= text.len() { *seen } else { 0 };
+            if from < text.len() {
+                let from = text.floor_char_boundary(from.saturating_sub(OVERLAP_BYTES));
+                out.push((kind, text.get(from..).unwrap_or_default().to_owned()));
+            }
+            *seen = text.len();
+        }
+        (self.looked, self.messages, self.grew) = (reader.text_bytes(), 0, out.len());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::observe::AnswerKind;
+
+    fn chunk(index: u64, text: &str) -> Vec<u8> {
+        let choice = json!({"index": index, "delta": {"content": text}, "finish_reason": null});
+        format!("data: {}\n\n", json!({ "choices": [choice] })).into_bytes()
+    }
+
+    fn reader() -> AnswerReader {
+        AnswerReader::new(AnswerKind::EventStream, None, 1 << 20)
+    }
+
+    #[test]
+    fn a_look_is_due_after_so_many_tokens_or_messages() {
+        for (text, messages) in [("a", 10), ("word", 8), ("nine char", 4), (&*"x".repeat(30), 1)] {
+            let (mut reader, mut windows) = (reader(), Windows::new(10));
+            let due = (1..).find(|_| {
+                reader.feed(&chunk(0, text));
+                windows.note(&reader)
+            });
+            assert_eq!(due, Some(messages), "{text}");
+            assert!(windows.has_new());
+            assert_eq!(windows.take(&reader).len(), 1);
+            assert!(!windows.has_new() && !windows.note(&reader));
+        }
+        // Without text nothing is due.
+        let (mut reader, mut windows) = (reader(), Windows::new(1));
+        reader.feed(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n");
+        assert!(!windows.note(&reader));
+    }
+
+    #[test]
+    fn a_long_interval_ends_with_what_a_core_may_look_at() {
+        let (mut reader, mut windows) = (reader(), Windows::new(u32::MAX));
+        let looks = (0..1_000).filter(|_| {
+            reader.feed(&chunk(0, &"word ".repeat(20)));
+            let due = windows.note(&reader);
+            if due {
+                let bytes: usize = windows.take(&reader).iter().map(|(_, text)| text.len()).sum();
+                assert!(bytes <= INLINE_TEXT_BYTES_MAX, "{bytes}");
+            }
+            due
+        });
+        assert_eq!(looks.count(), 13);
+    }
+
+    #[test]
+    fn each_text_is_seen_whole_with_what_stands_before_it() {
+        let (mut reader, mut windows) = (reader(), Windows::new(1));
+        let (mut first, mut second) = (String::new(), String::new());
+        for number in 0..200 {
+            let (a, b) = (format!("é{number} "), format!("second {number}; "));
+            reader.feed(&chunk(0, &a));
+            first.push_str(&a);
+            if number % 3 == 0 {
+                reader.feed(&chunk(1, &b));
+                second.push_str(&b);
+            }
+            assert!(windows.note(&reader));
+            let looks = windows.take(&reader);
+            assert_eq!(looks.len(), if number % 3 == 0 { 2 } else { 1 });
+            assert_eq!(windows.tail(), looks.len() * OVERLAP_BYTES);
+            for ((_, look), whole) in looks.iter().zip([&first, &second]) {
+                assert!(whole.ends_with(look.as_str()), "{look}");
+                assert!(look.len() >= whole.len().min(OVERLAP_BYTES), "{}", look.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! How much later the words of a paced stream come where the stream may be stopped. The figures are printed; what is asserted is
+//! what must hold on any machine.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::support::{Client, on_both_drivers};
+
+const WORDS: usize = 300;
+const PACE: Duration = Duration::from_millis(5);
+
+/// A provider that says a word every [`PACE`], and when it said each.
+fn paced(dialect: Dialect) -> (Upstream, Arc<Mutex<Vec<Instant>>>) {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&said);
+    let frames = dialect.frames(&words("word", WORDS));
+    let upstream = Upstream::play(move |peer| {
+        peer.request();
+        peer.say(format!("HTTP/1.1 200 OK\r\n{SSE}\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        for frame in &frames {
+            times.lock().unwrap().push(Instant::now());
+            peer.say(format!("{:x}\r\n{frame}\r\n", frame.len()));
+            std::thread::sleep(PACE);
+        }
+        peer.say("0\r\n\r\n");
+    });
+    (upstream, said)
+}
+
+/// How much later than it was said each word came.
+fn delays(driver: Driver, settings: &str) -> Vec<Duration> {
+    let dialect = DIALECTS[0];
+    let (upstream, said) = paced(dialect);
+    let gateway = setup(driver, &upstream, settings).start();
+    let mut client = Client::connect(gateway.addr);
+    client.say(dialect.call().bytes());
+    let (mut came, mut text) = (Vec::new(), String::new());
+    while came.len() < WORDS {
+        text.push_str(&String::from_utf8_lossy(&client.read_until(|bytes| !bytes.is_empty())));
+        let now = Instant::now();
+        while came.len() < WORDS && text.contains(&format!("\"word{} \"", came.len())) {
+            came.push(now);
+        }
+    }
+    let said = said.lock().unwrap();
+    let mut delays: Vec<Duration> = came.iter().zip(said.iter()).map(|(came, said)| *came - *said).collect();
+    delays.sort_unstable();
+    delays
+}
+
+on_both_drivers! {
+    fn a_word_waits_for_what_follows_it_only_where_it_is_held_back(driver) {
+        for (name, settings) in [("off", ""), ("stopping", STOPPING), ("holding", HOLDING)] {
+            let delays = delays(driver, settings);
+            let (p50, p99) = (delays[WORDS / 2], delays[WORDS * 99 / 100]);
+            println!("added delay per frame, {name}: p50 {} us, p99 {} us", p50.as_micros(), p99.as_micros());
+            // Of words of 8 bytes, 64 stand in what is looked at once more, and 10 in an interval.
+            let waits = if name == "holding" { PACE * 80 } else { Duration::ZERO };
+            assert!(p50 <= waits + Duration::from_millis(100), "{name}: {p50:?}");
+            assert!(name != "holding" || p50 >= PACE * 20, "it is held back: {p50:?}");
+        }
+    }
+}
