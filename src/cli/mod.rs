@@ -6,6 +6,7 @@
 mod demo;
 mod doctor;
 mod judge;
+mod replay;
 mod rules;
 mod scan;
 mod serve;
@@ -91,6 +92,9 @@ enum Command {
     /// Read the record in the terminal: list traces, show conversations, follow calls, export.
     #[command(subcommand)]
     Traces(traces::TracesCommand),
+    /// Look at recorded calls once more under these settings and rules, and say what would change. Writes nothing; may run beside
+    /// the gateway.
+    Replay(replay::ReplayOptions),
     /// Try the configured judge.
     #[command(subcommand)]
     Judge(judge::JudgeCommand),
@@ -172,6 +176,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
         Command::Rules(command) => rules::run(&cli.options, &command),
         Command::Traces(command) => traces::run(&cli.options, &command),
+        Command::Replay(options) => replay::run(&cli.options, &options, extensions),
         Command::Judge(command) => judge::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));

@@ -10,6 +10,7 @@ mod leak;
 pub(crate) mod masking;
 pub(crate) mod models;
 pub(crate) mod publish;
+pub(crate) mod recorded;
 pub(crate) mod redact;
 mod seam;
 pub(crate) mod text;

@@ -59,6 +59,7 @@ mod own_rules;
 mod pressure;
 mod records;
 mod redaction;
+mod replay;
 mod reviewed;
 mod revocation;
 mod scan;

@@ -25,10 +25,10 @@ use weir_inference::{Analyser, Call, Part, Plan, Scratch};
 
 pub(super) use input::read_up_to;
 pub(super) use options::{ScanOptions, TextRole};
+pub(super) use progress::Progress;
 pub(super) use report::plain;
 
 use self::options::InputKind;
-use self::progress::Progress;
 use self::report::{FAILED, MODELS, NO_FIELD, NOT_A_FILE, Report, TIMEOUT, Where};
 use self::walk::Found;
 use super::{EXIT_USAGE, Options, complain, sources};

@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WIDTH: u64 = 30;
 
 /// How far the work has come.
-pub(super) struct Progress {
+pub(in crate::cli) struct Progress {
     /// When it is drawn next; `None` where nobody looks.
     due: Option<Instant>,
     drawn: bool,
@@ -20,12 +20,19 @@ pub(super) struct Progress {
     total: u64,
     done: u64,
     files: u64,
+    /// What is counted, where that is not bytes of files.
+    counted: Option<&'static str>,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
         let due = std::io::stderr().is_terminal().then(|| Instant::now() + QUIET);
-        Self { due, drawn: false, total: 0, done: 0, files: 0 }
+        Self { due, drawn: false, total: 0, done: 0, files: 0, counted: None }
+    }
+
+    /// One that counts things by this name instead of bytes.
+    pub(in crate::cli) fn counting(things: &'static str) -> Self {
+        Self { counted: Some(things), ..Self::new() }
     }
 
     /// Whether anybody looks.
@@ -33,19 +40,23 @@ impl Progress {
         self.due.is_some()
     }
 
-    /// There are so many bytes more.
-    pub(super) fn expect(&mut self, bytes: u64) {
+    /// There are so many more.
+    pub(in crate::cli) fn expect(&mut self, bytes: u64) {
         self.total += bytes;
     }
 
-    /// So many bytes more were looked at.
-    pub(super) fn advance(&mut self, bytes: u64) {
+    /// So many more were looked at.
+    pub(in crate::cli) fn advance(&mut self, bytes: u64) {
         self.done += bytes;
         let now = Instant::now();
         if self.due.is_some_and(|due| now >= due) {
             self.due = Some(now + PAUSE);
             self.drawn = true;
-            drop(write!(std::io::stderr(), "\r\x1b[K{}", line(self.done, self.total, self.files)));
+            let said = match self.counted {
+                Some(things) => format!("{} of {} {things}", self.done, self.total.max(self.done)),
+                None => line(self.done, self.total, self.files),
+            };
+            drop(write!(std::io::stderr(), "\r\x1b[K{said}"));
         }
     }
 
@@ -56,7 +67,7 @@ impl Progress {
     }
 
     /// Takes the bar away, so that a line can be written.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::cli) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             drop(write!(std::io::stderr(), "\r\x1b[K"));
         }

@@ -21,8 +21,7 @@ use weir_storage::query::{Page, Paged, Place};
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::{OpenError, ReadError, RecordReader};
 
-use self::options::Filter;
-pub(super) use self::options::TracesCommand;
+pub(super) use self::options::{Filter, Of, TracesCommand};
 use self::screen::Screen;
 use self::table::Row;
 use super::scan::plain;
@@ -38,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+pub(super) enum Fault {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the record cannot be read: {0}")]
@@ -60,12 +59,8 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
         | TracesCommand::Tail { of, .. }
         | TracesCommand::Export { of, .. } => of,
     };
-    let path = match &of.database {
-        Some(path) => Ok(path.clone()),
-        None => configured(from)?,
-    };
-    let done = path.and_then(|path| Ok(RecordReader::open(&path)?)).and_then(|record| {
-        let tenant = of.tenant.unwrap_or(TenantId::DEFAULT);
+    let done = open(from, of)?.and_then(|record| {
+        let tenant = of.tenant_or_default();
         Asked { record, tenant }.answer(command)
     });
     Ok(match done {
@@ -75,6 +70,15 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
             if matches!(fault, Fault::NoTrace(..)) { ExitCode::FAILURE } else { ExitCode::from(EXIT_USAGE) }
         }
     })
+}
+
+/// Opens the record that was named, or that of the settings.
+pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, Fault>, StartError> {
+    let path = match &of.database {
+        Some(path) => Ok(path.clone()),
+        None => configured(from)?,
+    };
+    Ok(path.and_then(|path| Ok(RecordReader::open(&path)?)))
 }
 
 /// The file the settings name.

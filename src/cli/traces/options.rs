@@ -72,7 +72,14 @@ pub(in crate::cli) struct Of {
     pub(super) database: Option<PathBuf>,
     /// Whose records; left out, those of the default tenant.
     #[arg(long, value_name = "ID")]
-    pub(super) tenant: Option<TenantId>,
+    tenant: Option<TenantId>,
+}
+
+impl Of {
+    /// Whose records.
+    pub(in crate::cli) fn tenant_or_default(&self) -> TenantId {
+        self.tenant.unwrap_or(TenantId::DEFAULT)
+    }
 }
 
 /// Which ones. All but the times are about a trace's first span.
@@ -176,7 +183,7 @@ impl Filter {
     }
 
     /// For a list of spans.
-    pub(super) fn spans(&self) -> SpanFilter {
+    pub(in crate::cli) fn spans(&self) -> SpanFilter {
         let TraceFilter { start_time, end_time, provider, model, facets } = self.traces();
         SpanFilter { start_time, end_time, provider, model, facets, ..SpanFilter::default() }
     }

@@ -1,0 +1,136 @@
+//! `weir replay`: recorded calls looked at once more under other settings or rules, and what would be different. Reads the record
+//! beside a running gateway; writes nothing but what is said.
+//!
+//! Invariants: the texts go through the detectors of the proxy; what a record lacks for a faithful look is counted and said; one
+//! piece of the list is in memory at a time.
+
+mod options;
+mod report;
+mod tally;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weir_config::Settings;
+use weir_inference::{Analyser, Call, Plan, Scratch};
+use weir_storage::RecordReader;
+use weir_storage::query::Page;
+use weir_storage::record::SpanRecord;
+
+pub(super) use options::ReplayOptions;
+
+use self::report::Report;
+use self::tally::{Lack, Tally};
+use super::scan::{Progress, plain};
+use super::traces::{self, Fault};
+use super::{EXIT_USAGE, Options, complain, sources};
+use crate::boot::{Extensions, StartError, own_rules};
+use crate::process::plan;
+use crate::settle::recorded::{Again, look_again};
+
+/// Spans, and about how many bytes of them, that are in memory at a time.
+const PIECE_ITEMS: u32 = 256;
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Looks again, says what would change, and gives the exit code.
+pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
+    let loaded = weir_config::load(&sources(from))?;
+    let analyser = own_rules::analyser(&loaded.settings, extensions.detectors)?.0.without_memory();
+    let done = traces::open(from, &options.of)?.and_then(|record| {
+        let mut replay = Replay::new(options, &loaded.settings, &analyser);
+        replay.all(&record)?;
+        Ok(replay.end())
+    });
+    Ok(done.unwrap_or_else(|fault| {
+        complain(&plain(&fault.to_string()));
+        ExitCode::from(EXIT_USAGE)
+    }))
+}
+
+/// A replay under way.
+struct Replay<'a> {
+    options: &'a ReplayOptions,
+    settings: &'a Settings,
+    analyser: &'a Analyser,
+    plan: Arc<Plan>,
+    scratch: Scratch,
+    tally: Tally,
+    report: Report,
+    progress: Progress,
+}
+
+impl<'a> Replay<'a> {
+    fn new(options: &'a ReplayOptions, settings: &'a Settings, analyser: &'a Analyser) -> Self {
+        Self {
+            options,
+            settings,
+            analyser,
+            plan: Arc::new(plan(analyser, settings)),
+            scratch: analyser.scratch(),
+            tally: Tally::default(),
+            report: Report::new(options.json, options.list),
+            progress: Progress::counting("spans"),
+        }
+    }
+
+    fn all(&mut self, record: &RecordReader) -> Result<(), Fault> {
+        let (tenant, filter) = (self.options.of.tenant_or_default(), self.options.filter.spans());
+        let mut left = self.options.limit.unwrap_or(u64::MAX);
+        let mut page = Page { or_fewer: true, enough_bytes: PIECE_BYTES, ..Page::default() };
+        let mut expected = false;
+        while left > 0 {
+            page.limit = u32::try_from(left).unwrap_or(u32::MAX).min(PIECE_ITEMS);
+            let found = record.list_spans(tenant, &filter, page)?;
+            if !std::mem::replace(&mut expected, true) {
+                self.progress.expect(found.total.min(left));
+            }
+            for span in &found.data {
+                self.one(span);
+                self.progress.advance(1);
+            }
+            left = left.saturating_sub(found.data.len() as u64);
+            match found.next {
+                Some(next) => page.after = Some(next.to_the_end()),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, span: &SpanRecord) {
+        let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
+        let call = Call {
+            plan: &self.plan,
+            tenant: span.tenant_id,
+            agent: span.agent_id.as_deref(),
+            deadline: Some(Instant::now() + limit),
+        };
+        let again = look_again(self.analyser, &mut self.scratch, span, &call);
+        let Some(Again { findings, ran, text_bytes }) = again else {
+            return self.tally.not_looked_at(span, Lack::Failed);
+        };
+        let mut lacks = tally::lacks(span, text_bytes);
+        for (missed, lack) in [
+            (ran.cut, Lack::Timeout),
+            (ran.failed, Lack::Failed),
+            (ran.full || ran.verify_cap_reached, Lack::Cut),
+            (ran.later.is_some(), Lack::Models),
+        ] {
+            if missed {
+                lacks.push(lack);
+            }
+        }
+        if let Some(change) = self.tally.compare(span, &findings, &lacks, &self.settings.enforcement) {
+            self.progress.clear();
+            self.report.change(span, &change);
+        }
+    }
+
+    /// The last words, and the exit code.
+    fn end(mut self) -> ExitCode {
+        self.progress.clear();
+        self.report.end(&self.tally);
+        if self.tally.changed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
