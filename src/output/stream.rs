@@ -107,11 +107,12 @@ impl StreamTap {
     fn verdict(&mut self, last: bool) -> Verdict {
         let due = self.windows.note(&self.reader);
         let calls_bytes = if last { self.reader.calls().map(|call| call.1.len() + 1).sum() } else { self.calls_bytes };
-        if !due && !(last && self.windows.has_new()) && calls_bytes == self.calls_bytes {
+        let (said, called) = (due || (last && self.windows.has_new()), calls_bytes != self.calls_bytes);
+        if !said && !called {
             return self.wait();
         }
         let mut words = Words { texts: self.windows.take(&self.reader), calls: Vec::new() };
-        if calls_bytes != self.calls_bytes {
+        if called {
             let calls = self.reader.calls();
             words.calls = calls.map(|(name, args, writes)| (name.to_owned(), args.to_owned(), writes)).collect();
             self.calls_bytes = calls_bytes;
