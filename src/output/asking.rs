@@ -9,6 +9,7 @@ use weir_config::vocab::{Finding, TenantId};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Call, Job, Lane, Part, PartKind, Plan, Ran, Scratch, Turn, Work};
 
+use super::warning::is_critical;
 use crate::exchange::Skip;
 use crate::observe::AnswerReader;
 use crate::process::{Core, Process};
@@ -124,7 +125,7 @@ impl Asker {
 /// What is found counts, however much of the text was seen.
 fn outcome(findings: Vec<Finding>, ran: &Ran) -> Outcome {
     match (ran.cut, ran.failed) {
-        _ if findings.iter().any(super::is_critical) => Ok(findings),
+        _ if findings.iter().any(is_critical) => Ok(findings),
         (true, _) => Err(Skip::Timeout),
         (_, true) => Err(Skip::Error),
         _ => Ok(findings),

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::asking::{Asker, Case, Outcome};
-use super::warning;
+use super::warning::warning;
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::Core;
 use crate::record::Permit;

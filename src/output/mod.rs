@@ -14,11 +14,12 @@ mod asking;
 mod document;
 mod observer;
 mod stream;
+mod warning;
 mod windows;
 
 use std::rc::Rc;
 
-use weir_config::vocab::{FINDING_ALLOWED, Finding, Operation, Severity};
+use weir_config::vocab::Operation;
 
 use crate::exchange::{Analysis, Skip};
 use crate::observe::AnswerKind;
@@ -26,13 +27,9 @@ use crate::process::Core;
 use crate::rewrite::Tap;
 use crate::settle::journal::Journal;
 
-use asking::Asker;
 use document::DocumentTap;
 pub(crate) use observer::Observer;
 use stream::StreamTap;
-
-/// Most finding types a warning names.
-const NAMED_MAX: usize = 8;
 
 /// The tap for an answer with this status, where the settings ask for one.
 pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<dyn Tap>> {
@@ -60,23 +57,4 @@ fn is_looked_at(journal: &Journal, status: u16) -> bool {
         Operation::Embedding | Operation::ListModels | Operation::Speech | Operation::Image | Operation::Moderation
     );
     (200..300).contains(&status) && !off && !wordless
-}
-
-/// Whether a finding stops an answer.
-fn is_critical(finding: &Finding) -> bool {
-    finding.severity == Severity::Critical && finding.finding_type != FINDING_ALLOWED
-}
-
-/// What the client of an answer is told that these findings stop, as `setting` asks for; `None` where they do not.
-fn warning(findings: &[Finding], setting: &str) -> Option<String> {
-    let mut types: Vec<&str> = findings.iter().filter(|found| is_critical(found)).map(|f| &*f.finding_type).collect();
-    types.sort_unstable();
-    types.dedup();
-    types.truncate(NAMED_MAX);
-    (!types.is_empty()).then(|| {
-        format!(
-            "[The gateway withheld the rest of this answer: its analysis found {} (Critical), which `{setting}` stops.]",
-            types.join(", ")
-        )
-    })
 }

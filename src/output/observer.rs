@@ -5,8 +5,7 @@ use std::rc::Rc;
 
 use weir_config::vocab::{FINDING_ALLOWED, Severity};
 
-use super::Asker;
-use super::asking::Words;
+use super::asking::{Asker, Words};
 use super::windows::Windows;
 use crate::process::Core;
 use crate::settle::inspection::fits_core;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weir_config::vocab::Finding;
 
 use super::asking::{Asker, Case, Outcome, Words};
-use super::warning;
+use super::warning::warning;
 use super::windows::Windows;
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::Core;
