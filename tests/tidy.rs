@@ -157,6 +157,7 @@ fn unsafe_stands_in_the_runtime_seam_only() {
         ("src", "src/rt/"),
         ("config/src", "-"),
         ("inference/src", "-"),
+        ("models/src", "-"),
         ("storage/src", "sqlite/log_file.rs"),
         ("loadtest/provider/src", "-"),
         ("proto/src", "-"),
@@ -190,7 +191,7 @@ fn stages_do_not_import_one_another() {
 #[test]
 fn files_of_different_concerns_do_not_import_one_another_in_a_circle() {
     let mut found = Vec::new();
-    for folder in ["src", "config/src", "inference/src"] {
+    for folder in ["src", "config/src", "inference/src", "models/src"] {
         for circle in Graph::read(&root().join(folder)).circles() {
             let mut at: BTreeMap<&str, usize> = BTreeMap::new();
             circle.iter().for_each(|module| *at.entry(Graph::folder(module)).or_default() += 1);
@@ -243,10 +244,14 @@ fn pure_folders_know_no_runtime() {
 
 #[test]
 fn each_library_has_one_home() {
-    for (library, home) in [("rusqlite", "storage"), ("regex_automata", "inference"), ("serde_yaml", "config")] {
+    for (library, home) in
+        [("rusqlite", "storage"), ("regex_automata", "inference"), ("serde_yaml", "config"), ("tokenizers", "models")]
+    {
         let words = [format!("{library}::")];
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/provider/src", "loadtest/src"] {
+        for folder in
+            ["src", "config/src", "inference/src", "models/src", "storage/src", "loadtest/provider/src", "loadtest/src"]
+        {
             if !folder.starts_with(home) {
                 // Rule files are data; the rule loader reads them with the library that settings use.
                 assert_none(offences(folder, &words, &["inference/src/rules/"]), "one crate sees each library");
@@ -274,7 +279,9 @@ fn inference_and_storage_never_see_each_other() {
 
 #[test]
 fn every_file_says_what_it_is_for() {
-    for folder in ["src", "config/src", "inference/src", "storage/src", "loadtest/provider/src", "loadtest/src"] {
+    for folder in
+        ["src", "config/src", "inference/src", "models/src", "storage/src", "loadtest/provider/src", "loadtest/src"]
+    {
         for (path, text) in sources(folder) {
             assert!(text.starts_with("//!"), "{} does not open with its purpose", path.display());
         }

@@ -81,6 +81,8 @@ pub struct Settings {
     pub enforcement: Enforcement,
     /// `enforcement.analysis_depth`.
     pub enforcement_analysis_depth: AnalysisDepth,
+    /// `ml_pipeline.max_concurrent_requests`: how many may wait for what models say.
+    pub ml_max_concurrent: usize,
     /// `rate_limiting.*`.
     pub rate_limiting: RateLimiting,
     /// `cost_estimation.*`.
@@ -209,6 +211,10 @@ pub enum PiiAction {
 
 /// The default of `security_analysis.ml_threshold`.
 pub const ML_THRESHOLD: f64 = 0.8;
+/// The default of `security_analysis.guard_a_threshold` and `guard_b_threshold`.
+pub const GUARD_THRESHOLD: f64 = 0.85;
+/// The value of `security_analysis.ml_model` that means the classifier in the binary.
+pub const EMBEDDED_MODEL: &str = "embedded";
 
 /// `security_analysis.operating_point`: how the classifier weighs what it misses against what it reports in error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,10 +230,24 @@ pub enum OperatingPoint {
 /// `security_analysis.*`, as far as this build implements it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecurityAnalysis {
-    /// `ml_enabled`: the embedded classifier.
+    /// `ml_enabled`: a classifier.
     pub ml_enabled: bool,
+    /// `ml_model`: which one; [`EMBEDDED_MODEL`], a folder or an id.
+    pub ml_model: String,
     /// `ml_threshold`, 0.0 to 1.0: the confidence from which on the classifier reports something at the balanced point.
     pub ml_threshold: f64,
+    /// `ml_cache_dir`: where models lie that are named by an id.
+    pub ml_cache_dir: Option<PathBuf>,
+    /// `ml_runtime_path`: libonnxruntime, as a file or a folder.
+    pub ml_runtime_path: Option<PathBuf>,
+    /// `ml_preload`: models are loaded before the gateway is ready.
+    pub ml_preload: bool,
+    /// `guard_a_*`.
+    pub guard_a: Guard,
+    /// `guard_b_*`.
+    pub guard_b: Guard,
+    /// `ner_*`.
+    pub ner: Ner,
     /// `operating_point`.
     pub operating_point: OperatingPoint,
     /// `jailbreak_enabled`: the dedicated jailbreak detector and the decoding of encoded text.
@@ -238,6 +258,32 @@ pub struct SecurityAnalysis {
     pub rules_dir: Option<PathBuf>,
     /// `zone_detection.*`.
     pub zones: ZoneDetection,
+}
+
+/// `security_analysis.guard_a_*` or `guard_b_*`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Guard {
+    /// `guard_*_enabled`.
+    pub enabled: bool,
+    /// `guard_*_model`: a folder or an id.
+    pub model: Option<String>,
+    /// `guard_*_threshold`, 0.0 to 1.0.
+    pub threshold: f64,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { enabled: false, model: None, threshold: GUARD_THRESHOLD }
+    }
+}
+
+/// `security_analysis.ner_*`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ner {
+    /// `ner_enabled`.
+    pub enabled: bool,
+    /// `ner_model`: a folder or an id.
+    pub model: Option<String>,
 }
 
 /// `enforcement.*`.
@@ -501,7 +547,14 @@ impl Default for Settings {
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis {
                 ml_enabled: false,
+                ml_model: EMBEDDED_MODEL.to_owned(),
                 ml_threshold: ML_THRESHOLD,
+                ml_cache_dir: None,
+                ml_runtime_path: None,
+                ml_preload: true,
+                guard_a: Guard::default(),
+                guard_b: Guard::default(),
+                ner: Ner::default(),
                 operating_point: OperatingPoint::Balanced,
                 jailbreak_enabled: true,
                 max_analysis_text_bytes: 1_048_576,
@@ -521,6 +574,7 @@ impl Default for Settings {
                 scope: EnforcementScope::All,
             },
             enforcement_analysis_depth: AnalysisDepth::Full,
+            ml_max_concurrent: 8,
             rate_limiting: RateLimiting {
                 enabled: true,
                 default: RateLimit { requests_per_second: 100, burst_size: 200 },

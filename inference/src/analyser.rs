@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use weir_config::vocab::{ByteSpan, Finding};
+use weir_config::vocab::{ByteSpan, Finding, Severity};
 
 use crate::builtin::{JAILBREAK, Kit, RULES, SECRETS};
-use crate::candidate::{Candidate, Source};
+use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
 use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Text};
@@ -125,6 +125,11 @@ impl Analyser {
         Plan::new(&self.detectors, settings)
     }
 
+    /// Whether the detector of this name is there and ready.
+    pub fn is_ready(&self, name: &str) -> bool {
+        self.detectors.iter().any(|detector| detector.name() == name && detector.is_ready())
+    }
+
     /// The names of some detectors, in the order in which they run.
     pub fn names(&self, set: DetectorSet) -> impl Iterator<Item = &'static str> + '_ {
         set.indices().filter_map(|index| self.detectors.get(index)).map(|detector| detector.name())
@@ -162,7 +167,8 @@ impl Analyser {
     /// Looks at every part with the detectors that may run on any thread, and appends what they find to `out`, part by part
     /// in the order of the text. What others are to look at stands in [`Ran::later`].
     pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
-        let mut ran = Ran::default();
+        let mut ran = Ran { absent: call.plan.absent(), ..Ran::default() };
+        ran.absent.indices().filter_map(|index| self.detectors.get(index)).for_each(|detector| detector.missed());
         let mut watch = Stopwatch::default();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
             ran.cut |= call.is_late();
@@ -194,8 +200,9 @@ impl Analyser {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
             if !later.is_empty() {
+                let suspect = out.get(before..).unwrap_or_default().iter().any(|hit| is_order(&hit.finding));
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
-                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean);
+                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean, suspect);
             } else if let Some(name) = clean {
                 self.clean.add(name);
             }
@@ -227,7 +234,7 @@ impl Analyser {
         watch.lap(SECRETS);
         let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain, operator };
         let mut found = Found { said: std::mem::take(said), failed: false, bench: Some(bench) };
-        let text = Text { raw, kind: part.kind, folded: bytes, decoded: &[], deadline: call.deadline };
+        let text = Text { raw, kind: part.kind, folded: bytes, decoded: &[], suspect: false, deadline: call.deadline };
         for index in now.indices() {
             let Some(detector) = self.detectors.get(index) else { continue };
             detector.look(&text, &call.plan.tuning(index), &mut found);
@@ -297,11 +304,19 @@ pub(crate) fn place(
     let start = text.floor_char_boundary(range.start);
     let end = text.ceil_char_boundary(range.end.max(start).min(text.len()));
     finding.span = Some(ByteSpan { start, end });
-    finding.evidence = match is_credential(&finding) {
-        true => evidence::mask_secret(text.get(start..end).unwrap_or_default()),
-        false => evidence::excerpt(text, start, end, hidden),
+    let words = text.get(start..end).unwrap_or_default();
+    finding.evidence = match &*finding.finding_type {
+        _ if is_credential(&finding) => evidence::mask_secret(words),
+        "person_name" | "organization" | "location" => evidence::mask_pii(words),
+        _ => evidence::excerpt(text, start, end, hidden),
     };
     Hit { part, finding }
+}
+
+/// Whether it says that somebody gives orders, and with some certainty.
+pub(crate) fn is_order(finding: &Finding) -> bool {
+    let is_order = ORDER_TYPES.contains(&&*finding.finding_type) || finding.finding_type.ends_with("_injection");
+    is_order && finding.severity >= Severity::Medium
 }
 
 fn is_credential(finding: &Finding) -> bool {

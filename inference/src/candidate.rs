@@ -45,7 +45,7 @@ pub(crate) struct Candidate {
 }
 
 /// Types that become `indirect_injection` when a third party wrote them.
-const ORDER_TYPES: [&str; 6] =
+pub(crate) const ORDER_TYPES: [&str; 6] =
     ["prompt_injection", "role_injection", "prompt_extraction", "synonym_injection", "jailbreak", "indirect_injection"];
 
 /// What a further sign counts for beside the surest one. Chosen on the training texts (docs/decisions.md, "Several signs").

@@ -52,6 +52,14 @@ pub trait Detector: fmt::Debug + Send + Sync {
         1
     }
 
+    /// Whether it can look at texts by now: a model that is still to be loaded cannot. Once it can, it always can.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    /// Told, on whichever thread, that an analysis did without it because it was not ready. Must not wait.
+    fn missed(&self) {}
+
     /// Looks at one text.
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>);
 
@@ -101,6 +109,7 @@ pub struct Text<'a> {
     pub(crate) kind: PartKind,
     pub(crate) folded: &'a [u8],
     pub(crate) decoded: &'a [Decoded],
+    pub(crate) suspect: bool,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -224,6 +233,11 @@ impl<'a> Text<'a> {
     /// What encoded words in it say; empty unless asked for by [`Needs::decoded`].
     pub const fn decoded(&self) -> &'a [Decoded] {
         self.decoded
+    }
+
+    /// Whether another detector has found an order to the model in it. Known to those that run on the pool.
+    pub const fn is_suspect(&self) -> bool {
+        self.suspect
     }
 
     /// When nobody waits for the findings any more. What takes long looks at this now and then.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use weir_config::vocab::TenantId;
 
-use crate::analyser::{Analyser, Scratch, place};
+use crate::analyser::{Analyser, Scratch, is_order, place};
 use crate::clean::Name;
 use crate::decode::Runs;
 use crate::detector::{DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Text};
@@ -38,6 +38,8 @@ struct Kept {
     hidden: Vec<(usize, usize)>,
     /// Its name, where nothing has been found in it until now.
     clean: Option<Name>,
+    /// An order to the model has been found in it.
+    suspect: bool,
 }
 
 /// What the detectors on the pool said.
@@ -63,6 +65,7 @@ impl Later {
         Part { text, kind }: &Part<'_>,
         hidden: Vec<(usize, usize)>,
         clean: Option<Name>,
+        suspect: bool,
     ) {
         let room = self.plan.model_text_max.saturating_sub(self.bytes);
         let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
@@ -72,7 +75,7 @@ impl Later {
         self.bytes += shown.len();
         // How much of a text is seen depends on the others, so only a whole one is known afterwards.
         let clean = clean.filter(|_| shown.len() == text.len());
-        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean });
+        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean, suspect });
     }
 
     /// Bytes of text to be looked at.
@@ -153,7 +156,8 @@ impl Analyser {
     ) {
         let (late, batch): (Vec<usize>, Vec<usize>) = batch.iter().partition(|at| rests[texts[**at].at].is_late());
         late.iter().for_each(|at| seen[texts[*at].at].ran.cut = true);
-        let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests)).collect();
+        let suspect = |at: usize| founds[at].said.iter().any(|(_, finding)| is_order(finding));
+        let views: Vec<Text<'_>> = batch.iter().map(|at| texts[*at].view(rests, suspect(*at))).collect();
         let mut out: Vec<Found<'_>> = batch.iter().map(|at| std::mem::take(&mut founds[*at])).collect();
         let bytes: usize = views.iter().map(|text| text.raw.len()).sum();
         let begun = Instant::now();
@@ -213,9 +217,17 @@ impl Analyser {
 }
 
 impl Prepared<'_> {
-    fn view<'a>(&'a self, rests: &[&Later]) -> Text<'a> {
+    fn view<'a>(&'a self, rests: &[&Later], suspect: bool) -> Text<'a> {
         let deadline = rests.get(self.at).and_then(|rest| rest.deadline);
         let raw: &str = &self.kept.text;
-        Text { raw, kind: self.kept.kind, folded: self.folded.bytes(raw), decoded: &self.decoded, deadline }
+        let folded = self.folded.bytes(raw);
+        Text {
+            raw,
+            kind: self.kept.kind,
+            folded,
+            decoded: &self.decoded,
+            suspect: suspect || self.kept.suspect,
+            deadline,
+        }
     }
 }

@@ -15,7 +15,7 @@
 //! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
 //!
 //! Text is folded once ([`fold`]): look-alikes to ASCII, invisible characters away, offsets kept. Rules are data
-//! (`rules/*.yaml`). Knows nothing of HTTP, storage or settings, does no I/O and starts no thread but the pool's.
+//! (`rules/*.yaml`). Models that operators provide are detectors of the crate `weir-models`. Knows nothing of HTTP, storage or settings, does no I/O and starts no thread but the pool's.
 
 pub mod action;
 mod analyser;

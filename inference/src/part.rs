@@ -32,6 +32,8 @@ pub struct Hit {
 pub struct Ran {
     /// Detectors that ran on something, now or when it was found clean; [`crate::Analyser::names`] names them.
     pub detectors: DetectorSet,
+    /// Detectors that are switched on and were not ready: it was done without them.
+    pub absent: DetectorSet,
     /// The deadline passed: some text was not looked at.
     pub cut: bool,
     /// A detector could not judge some text.
@@ -52,6 +54,7 @@ impl Ran {
     /// Joins what was done later to what was done at once.
     pub fn join(&mut self, later: &Self) {
         self.detectors |= later.detectors;
+        self.absent |= later.absent;
         self.cut |= later.cut;
         self.failed |= later.failed;
         self.full |= later.full;

@@ -60,6 +60,8 @@ pub struct Plan {
     later: [DetectorSet; KINDS],
     models: DetectorSet,
     all: DetectorSet,
+    /// Those that are switched on and not ready.
+    absent: DetectorSet,
     tuning: [Tuning; DETECTORS_MAX],
     pub(crate) model_text_max: usize,
     pub(crate) silent_pii: bool,
@@ -115,6 +117,7 @@ impl Plan {
             later: Default::default(),
             models: DetectorSet::default(),
             all: DetectorSet::default(),
+            absent: DetectorSet::default(),
             tuning: Default::default(),
             model_text_max: settings.model_text_max,
             silent_pii: settings.silent_pii,
@@ -128,6 +131,10 @@ impl Plan {
         }
         let running = detectors.iter().enumerate().filter(|(_, detector)| !settings.off.contains(&detector.name()));
         for (index, detector) in running {
+            if !detector.is_ready() {
+                plan.absent |= DetectorSet::only(index);
+                continue;
+            }
             let threshold = settings.thresholds.iter().find(|(name, _)| *name == detector.name());
             let tuning = Tuning { point: settings.point, threshold: threshold.map(|(_, value)| *value) };
             let by_kind = if detector.cost() == CostClass::Core { &mut plan.now } else { &mut plan.later };
@@ -162,6 +169,11 @@ impl Plan {
     /// Tells plans apart under which texts may be judged differently.
     pub const fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Detectors that are switched on and were not ready when the plan was made.
+    pub const fn absent(&self) -> DetectorSet {
+        self.absent
     }
 
     /// Detectors that look at a text of this role at once.

@@ -87,6 +87,9 @@ pub enum StartError {
     /// The operator's rules are not usable.
     #[error("{0}")]
     OwnRules(String),
+    /// A setting that names a model does not name one.
+    #[error("{0}")]
+    Models(String),
     /// A thread or runtime cannot be created.
     #[error("could not start {what}: {source}; check the process's limits on threads, memory and descriptors")]
     Thread {

@@ -36,6 +36,7 @@ mod extensions;
 mod keep;
 mod listeners;
 mod metrics;
+pub(crate) mod models;
 mod network;
 pub(crate) mod own_rules;
 mod parts;

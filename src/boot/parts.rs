@@ -12,12 +12,14 @@ use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::Role;
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
+use weir_models::{Loader, Models};
 use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions};
 
 use super::StartError;
 use super::core::{self, CoreSetup, DrainOrder};
 use super::extensions::AddConsumer;
 use super::metrics;
+use super::models;
 use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
@@ -31,6 +33,7 @@ use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::exchanges::ExchangeLog;
+use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
@@ -232,6 +235,29 @@ pub(super) fn start_inference(
     });
     registry.add_source(Box::new(AnalysedBytes(Arc::clone(analyser))));
     Ok(pool)
+}
+
+/// Threads of the inference pool that may run a model at a time: where there are several, one is left to everything else.
+pub(super) const fn model_threads(cores: usize) -> usize {
+    if cores > 2 { cores - 1 } else { 1 }
+}
+
+/// Starts the thread that loads models. The gateway is ready when those are there that are to be there at start; each that
+/// can be used from then on is in force for the next request.
+pub(super) fn start_models(
+    models: &Arc<Models>,
+    settings: &Settings,
+    health: &Arc<Health>,
+    live: &Arc<LiveSettings>,
+) -> Result<Loader, StartError> {
+    let preload = models::preloaded(settings);
+    let (ready, live) = (Arc::clone(health), Arc::clone(live));
+    if preload.is_empty() {
+        health.ready();
+    }
+    models
+        .start(&preload, move || ready.ready(), move || live.renew())
+        .map_err(|source| StartError::Thread { what: "the thread that loads models", source })
 }
 
 /// What core threads have in common.

@@ -12,6 +12,7 @@ use weir_config::settings::StorageProfile;
 use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
 use weir_inference::Pool as InferencePool;
+use weir_models::Loader;
 use weir_storage::audit::AuditEvent;
 use weir_storage::{AuditLog as _, SpanLog, Store};
 
@@ -22,11 +23,13 @@ use super::core::DrainOrder;
 use super::extensions::Extensions;
 use super::keep;
 use super::listeners::ListenSockets;
+use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, open_door, open_store, start_access_log, start_cores,
-    start_grpc, start_inference, start_metrics, token_key_file, warn_when_nobody_can_administer,
+    CorePlacement, allow_descriptors, golden_set, make_feed, model_threads, open_door, open_store, start_access_log,
+    start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
+    warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -75,6 +78,8 @@ pub struct Gateway {
     /// The listener for spans by gRPC.
     grpc: Option<grpc::Serving>,
     inference: InferencePool,
+    /// The thread that loads models.
+    _models: Loader,
     control: ControlThread,
     cores: Vec<(CoreThread, oneshot::Sender<DrainOrder>)>,
     shutdown_limit: Duration,
@@ -168,15 +173,17 @@ pub fn start_with(
     });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
-    let (analyser, own) = own_rules::analyser(&settings, extensions.detectors)?;
+    let models = models::open(&settings, model_threads(cores))?;
+    let (analyser, own) =
+        own_rules::analyser(&settings, models.detectors().into_iter().chain(extensions.detectors).collect())?;
     let analyser = Arc::new(analyser);
     if let Some(own) = own {
         let live = Arc::clone(&live);
         reloaders.add("rules", move || own.reload().inspect(|_| live.renew()));
     }
-    health.watch_classifier({
-        let settings = Arc::clone(live.snapshot());
-        move || settings.load().security_analysis.ml_enabled
+    health.watch_models({
+        let (models, settings) = (Arc::clone(&models), Arc::clone(live.snapshot()));
+        move || models::report(&models, &settings.load())
     });
     let inference = start_inference(cores, settings.auth.enabled, &analyser, &registry)?;
     let reports = ReportBuilder::new(Arc::new(store.clone()), rt::give_way);
@@ -268,7 +275,8 @@ pub fn start_with(
         for_grpc.zip(door).map(|(listener, door)| start_grpc(listener, tls.clone(), &process, door)).transpose()?;
     let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
-    health.ready();
+    health.serving();
+    let models = start_models(&models, &settings, &health, &live)?;
     Ok(Gateway {
         addr,
         mode,
@@ -279,6 +287,7 @@ pub fn start_with(
         consumers,
         identities,
         inference,
+        _models: models,
         scraping,
         grpc,
         control,

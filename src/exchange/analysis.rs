@@ -7,6 +7,8 @@ use weir_config::vocab::Unread;
 pub enum Analysis {
     /// Findings are complete.
     Ran,
+    /// The rules have seen all of it, and what is left to models is done after the answer, together with them.
+    Rules,
     /// To be done after the answer.
     Due,
     /// Left out, and the client and the record are told why.

@@ -43,8 +43,12 @@ fn refuse_unseen(exchange: &Exchange) -> Result<(), Refusal> {
     }
     // A request that does not wait for the analysis is not asked how much of the text the analysis saw. One that was begun and did not
     // end (a model's queue was full) has seen what it has seen.
-    if !matches!(inspection.analysis, Analysis::Ran | Analysis::Skipped(Skip::Timeout | Skip::QueueFull | Skip::Error))
-    {
+    let has_seen = match inspection.analysis {
+        Analysis::Ran | Analysis::Rules => true,
+        Analysis::Skipped(skip) => matches!(skip, Skip::Timeout | Skip::QueueFull | Skip::Error),
+        Analysis::Due => false,
+    };
+    if !has_seen {
         return Ok(());
     }
     let seen = Unseen {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_channel::oneshot;
-use weir_config::settings::PiiAction;
+use weir_config::Settings;
+use weir_config::settings::{AnalysisDepth, PiiAction};
 use weir_config::vocab::{Dialect, TenantId, Unread};
 use weir_inference::{Call, Job, Lane, Plan, Scratch, Turn, Work};
 
@@ -161,7 +162,11 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
             let (mut findings, mut missed) = (Vec::new(), None);
             if let Some(Inspection { findings: found, mut ran, rest, .. }) = inspected {
                 findings = found;
-                if let Some(rest) = rest.filter(|_| !ran.cut) {
+                let left = rest.filter(|_| !ran.cut);
+                let waits = waits_for_models(&settings);
+                let leaves_models = left.is_some() && !waits;
+                if let Some(rest) = left.filter(|_| waits) {
+                    let place = core.process.models.enter(settings.ml_max_concurrent).ok_or_else(models_saturated)?;
                     match ask_models(&core.process, rest, deadline).await {
                         Ok((found, later)) => {
                             findings.extend(found);
@@ -169,6 +174,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
                         }
                         Err(why) => missed = Some(why),
                     }
+                    drop(place);
                 }
                 if ran.full || ran.verify_cap_reached {
                     view.passed_by.insert(Unread::Truncated);
@@ -181,7 +187,8 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
                 }
                 if missed.is_none() {
                     let inspection = &mut exchange.journal.inspection;
-                    (inspection.analysis, inspection.detectors) = (Analysis::Ran, ran.detectors);
+                    let analysis = if leaves_models { Analysis::Rules } else { Analysis::Ran };
+                    (inspection.analysis, inspection.detectors) = (analysis, ran.detectors);
                     // A text looked at although the breaker is open tries nothing out.
                     if !ran.detectors.is_empty() && !spared {
                         breaker.success();
@@ -207,6 +214,17 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         exchange.journal.inspection.analysis = Analysis::Skipped(skip);
     }
     Ok(())
+}
+
+/// Whether what models say is waited for: only where it may decide something.
+fn waits_for_models(settings: &Settings) -> bool {
+    enforce::can_act(&settings.enforcement) && settings.enforcement_analysis_depth == AnalysisDepth::Full
+}
+
+fn models_saturated() -> Refusal {
+    let message = "as many requests as may (`ml_pipeline.max_concurrent_requests`) wait for what models say of them; retry \
+                   after a second";
+    Refusal::new(503, "ml_pipeline_saturated", message).header("Retry-After", 1)
 }
 
 /// How far a job of the pool has come: 0 while it waits, then one more than the bytes of text it has to look at.

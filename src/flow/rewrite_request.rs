@@ -121,9 +121,9 @@ fn notice(exchange: &Exchange, payload: &Payload) -> Option<&'static str> {
     let inspection = &exchange.journal.inspection;
     match (inspection.analysis, &inspection.text) {
         (Analysis::Skipped(skip), _) => Some(skip.header()),
-        (Analysis::Ran, RequestText::Read(view)) => view.unread().worst().map(Unread::header),
+        (Analysis::Ran | Analysis::Rules, RequestText::Read(view)) => view.unread().worst().map(Unread::header),
         (Analysis::Due, _) if !matches!(payload, Payload::Empty) => exchange.unread_by_head().map(Unread::header),
-        (Analysis::Ran | Analysis::Due, _) => None,
+        (Analysis::Ran | Analysis::Rules | Analysis::Due, _) => None,
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -70,7 +70,9 @@ pub struct Health {
     unwritten: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
     io: OnceLock<Io>,
     space: OnceLock<Box<dyn Fn() -> SpaceReport + Send + Sync>>,
-    classifies: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
+    models: OnceLock<Box<dyn Fn() -> ModelsReport + Send + Sync>>,
+    /// Requests are served, whatever is still being loaded.
+    serves: AtomicBool,
     grpc: OnceLock<SocketAddr>,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
@@ -135,25 +137,43 @@ pub struct SpaceReport {
 /// `ml_models` of the report.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ModelsReport {
-    /// `loaded`, or `disabled`: the rules run alone.
+    /// `disabled`: the rules run alone; `loading`; `loaded`; `fallback_regex`: a model is missing or has failed, and texts
+    /// are looked at without it.
     pub status: &'static str,
-    /// One entry per model.
-    pub models: &'static [ModelReport],
+    /// One entry per model that is switched on.
+    pub models: Vec<ModelReport>,
 }
 
 /// One model of the report.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct ModelReport {
-    /// Its name.
+    /// `embedded`, or the detector it belongs to.
     pub name: &'static str,
-    /// `loading`, `loaded`, `missing` or `failed`.
+    /// `waiting` (for its first use), `loading`, `loaded`, `missing` or `failed`.
     pub status: &'static str,
     /// Whether its self-test passed.
     pub self_test: bool,
+    /// Its folder or id; null for the one in the binary.
+    pub model: Option<String>,
+    /// Why it is missing or failed.
+    pub reason: Option<String>,
 }
 
-/// The classifier that is part of the binary. One that fails its self-test stops the start.
-static EMBEDDED: [ModelReport; 1] = [ModelReport { name: "embedded", status: "loaded", self_test: true }];
+impl Default for ModelsReport {
+    fn default() -> Self {
+        Self { status: "disabled", models: Vec::new() }
+    }
+}
+
+impl ModelsReport {
+    /// What there is to say of models that cannot be used, one sentence each.
+    fn complaints(&self) -> impl Iterator<Item = String> + '_ {
+        self.models.iter().filter(|model| matches!(model.status, "missing" | "failed")).map(|model| {
+            let why = model.reason.as_deref().unwrap_or_default();
+            format!("the model of {} is {}: {why}", model.name, model.status)
+        })
+    }
+}
 
 /// `judge` of the report.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -191,7 +211,8 @@ impl Health {
             unwritten: OnceLock::new(),
             io: OnceLock::new(),
             space: OnceLock::new(),
-            classifies: OnceLock::new(),
+            models: OnceLock::new(),
+            serves: AtomicBool::new(false),
             grpc: OnceLock::new(),
             breakers,
             registry,
@@ -200,6 +221,7 @@ impl Health {
 
     /// Everything runs. Does nothing once draining.
     pub fn ready(&self) {
+        self.serving();
         self.phase.fetch_max(Phase::Ready as u8, Ordering::AcqRel);
     }
 
@@ -239,9 +261,14 @@ impl Health {
         self.space.get_or_init(|| Box::new(space));
     }
 
-    /// Says who knows whether the embedded classifier is on; the first word counts. It is loaded and tested by then.
-    pub fn watch_classifier(&self, is_on: impl Fn() -> bool + Send + Sync + 'static) {
-        self.classifies.get_or_init(|| Box::new(is_on));
+    /// Says who knows how the models are doing; the first word counts.
+    pub fn watch_models(&self, models: impl Fn() -> ModelsReport + Send + Sync + 'static) {
+        self.models.get_or_init(|| Box::new(models));
+    }
+
+    /// Requests are served from now on, though not everything may be ready.
+    pub fn serving(&self) {
+        self.serves.store(true, Ordering::Release);
     }
 
     /// Says where the gRPC listener is.
@@ -265,8 +292,9 @@ impl Health {
     /// The report of this moment, and whether `/health` answers 200 (else 503).
     pub fn report(&self) -> (bool, Report) {
         let phase = self.phase();
-        // Nobody has asked the store before the gateway is ready; it may be the very thing that is waited for.
-        let is_connected = phase != Phase::Starting && !self.is_too_many(self.misses.load(Ordering::Relaxed));
+        // Nobody has asked the store before requests are served; it may be the very thing that is waited for.
+        let is_connected =
+            self.serves.load(Ordering::Acquire) && !self.is_too_many(self.misses.load(Ordering::Relaxed));
         let breaker = self.breakers.worst();
         let mut reasons = Vec::new();
         if !is_connected {
@@ -280,6 +308,8 @@ impl Health {
                 "{unwritten} revocations, new tokens or deletions are in force and not stored yet; a restart would undo them"
             ));
         }
+        let ml_models = self.models.get().map(|models| models()).unwrap_or_default();
+        reasons.extend(ml_models.complaints());
         let status = match phase {
             Phase::Starting => "starting",
             Phase::Draining => "draining",
@@ -302,10 +332,7 @@ impl Health {
                 space: self.space.get().map(|space| space()),
             },
             circuit_breaker: breaker.as_str(),
-            ml_models: match self.classifies.get().is_some_and(|is_on| is_on()) {
-                true => ModelsReport { status: "loaded", models: &EMBEDDED },
-                false => ModelsReport { status: "disabled", models: &[] },
-            },
+            ml_models,
             uptime: self.started.elapsed().as_secs(),
             judge: JudgeReport { worker_spawned: false, enabled_at_startup: self.facts.judge_enabled_at_startup },
             version: self.facts.version,
@@ -429,5 +456,26 @@ mod tests {
         assert_eq!(report.reasons, ["the circuit breaker of security is open"]);
         assert_eq!(report.subsystems["security"].circuit_breaker, "open");
         assert_eq!(report.subsystems["storage"].circuit_breaker, "closed");
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_used_degrades_and_one_that_is_loading_does_not() {
+        let health = health();
+        let model = |name, status, reason: Option<&str>| ModelReport {
+            name,
+            status,
+            self_test: false,
+            model: Some("owner/name".to_owned()),
+            reason: reason.map(str::to_owned),
+        };
+        let models = vec![model("guard_a", "loading", None), model("ner", "failed", Some("no graph"))];
+        health.watch_models(move || ModelsReport { status: "fallback_regex", models: models.clone() });
+        health.serving();
+        let (is_up, report) = health.report();
+        assert_eq!((is_up, report.status, report.storage.status), (false, "starting", "connected"));
+        health.ready();
+        let (is_up, report) = health.report();
+        assert_eq!((is_up, report.status), (true, "degraded"));
+        assert_eq!(report.reasons, ["the model of ner is failed: no graph"]);
     }
 }

@@ -10,14 +10,16 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
-use weir_config::settings::{self, ML_THRESHOLD};
+use weir_config::settings::{self, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD};
 use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
+use weir_models::Slot;
 use weir_storage::SpanSink;
 
 use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
+use super::waiting::Waiting;
 use crate::admit::Guard;
 use crate::admit::access::AccessTable;
 use crate::admit::attempts::Attempts;
@@ -109,6 +111,8 @@ pub struct Process {
     pub(crate) background: Background<Bill>,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
+    /// The requests that wait for what models say.
+    pub(crate) models: Waiting,
     /// Bounds the client connections.
     pub clients: Connections,
     /// Tries at the admin key.
@@ -140,6 +144,7 @@ impl Process {
             own_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
+            models: Waiting::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
@@ -248,10 +253,29 @@ fn lend(pool: &Rc<ConnPool>, meter: &Rc<CoreMeter>) {
 pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;
     let zones = analysis.zones;
-    let switches = [(analysis.jailbreak_enabled, "jailbreak"), (analysis.ml_enabled, EMBEDDED)];
+    let (classifier, guard_a, guard_b) = (Slot::Classifier.name(), Slot::GuardA.name(), Slot::GuardB.name());
+    let is_embedded = analysis.ml_model == EMBEDDED_MODEL;
+    let switches = [
+        (analysis.jailbreak_enabled, "jailbreak"),
+        // It stands in for the model of the operator until that is loaded.
+        (analysis.ml_enabled && (is_embedded || !analyser.is_ready(classifier)), EMBEDDED),
+        (analysis.ml_enabled || is_embedded, classifier),
+        (analysis.guard_a.enabled, guard_a),
+        (analysis.guard_b.enabled, guard_b),
+        (analysis.ner.enabled, Slot::Entities.name()),
+    ];
     let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
-    // Left at its default, the threshold is that of the operating point.
-    let written = (analysis.ml_threshold != ML_THRESHOLD).then_some((EMBEDDED, analysis.ml_threshold));
+    // Left at its default, a threshold is that of the operating point.
+    let written: Vec<(&str, f64)> = [
+        (EMBEDDED, analysis.ml_threshold, ML_THRESHOLD),
+        (classifier, analysis.ml_threshold, ML_THRESHOLD),
+        (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
+        (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
+    ]
+    .into_iter()
+    .filter(|(_, value, default)| value != default)
+    .map(|(name, value, _)| (name, value))
+    .collect();
     analyser.plan(&PlanSettings {
         off: &off,
         point: match analysis.operating_point {
@@ -259,7 +283,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
             settings::OperatingPoint::HighRecall => OperatingPoint::HighRecall,
             settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
         },
-        thresholds: written.as_slice(),
+        thresholds: &written,
         model_text_max: analysis.max_analysis_text_bytes,
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
         // Where zones are told apart, models look at data, and at the rest where they are asked to.

@@ -6,6 +6,7 @@ pub(crate) mod bill;
 mod core;
 pub(crate) mod log_entry;
 mod outside;
+mod waiting;
 
 pub use core::{Core, InEffect, Process, ProcessParts};
 pub(crate) use core::{HEALTH, plan};

@@ -236,6 +236,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         let request = view.as_deref().filter(|_| !request_analysed);
         let texts = Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.records()) };
         (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
+        note_absent(&mut span, &process.parts.analyser, ran.as_ref());
         if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
         }
@@ -293,6 +294,13 @@ fn find(
     }
     span.security_score = Some(score(&span.security_findings));
     (if ran.detectors.is_empty() { Outcome::Nothing } else { Outcome::Whole }, Some(ran), rest)
+}
+
+/// Says which detectors are switched on and were not ready.
+fn note_absent(span: &mut SpanRecord, analyser: &Analyser, ran: Option<&Ran>) {
+    let Some(absent) = ran.map(|ran| ran.absent).filter(|absent| !absent.is_empty()) else { return };
+    let names: Vec<&str> = analyser.names(absent).collect();
+    span.tags.insert(Cow::Borrowed("absent_models"), names.join(","));
 }
 
 /// Adds the detectors that ran to those the record names.

@@ -408,7 +408,7 @@ impl Journal {
                 (plan, true)
             }
             // What enforcement could not wait for is still looked at for the record.
-            Analysis::Due | Analysis::Skipped(Skip::QueueFull | Skip::Error) => (plan, false),
+            Analysis::Rules | Analysis::Due | Analysis::Skipped(Skip::QueueFull | Skip::Error) => (plan, false),
             Analysis::Skipped(Skip::Timeout) => {
                 let said =
                     "what becomes of the request was decided before its analysis had ended (`enforcement.timeout_ms`)";

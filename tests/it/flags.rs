@@ -232,12 +232,12 @@ fn a_request_in_flight_keeps_its_settings() {
 
 #[test]
 fn there_is_one_answer_to_what_is_on() {
-    let gateway = Setup::new(Driver::Auto).with("security_analysis: {ml_preload: true}").start();
+    let gateway = Setup::new(Driver::Auto).with("anomaly_detection: {check_cost: true}").start();
     let live = gateway.json("/api/v1/config/live");
     assert_eq!(features(&gateway)["analyzer_ml_enabled"], false);
     assert_eq!(live["config"]["security_analysis"]["ml_enabled"], false);
-    assert_eq!(live["config"]["security_analysis"]["ml_preload"], false);
-    assert_eq!(live["not_built"]["security_analysis.ml_preload"], "a model beside the embedded classifier");
+    assert_eq!(live["config"]["anomaly_detection"]["check_cost"], false);
+    assert_eq!(live["not_built"]["anomaly_detection.check_cost"], "anomaly detection");
     assert_eq!(live["not_built"]["security_analysis.ml_enabled"], Value::Null);
     assert_eq!(live["not_built"]["enforcement.mode"], Value::Null);
     assert_eq!(gateway.json("/health")["ml_models"]["status"], "disabled");
@@ -266,7 +266,9 @@ fn the_classifier_is_switched_on_and_off_while_the_gateway_runs() {
     assert_eq!(gateway.json("/api/v1/config/live")["config"]["security_analysis"]["ml_enabled"], true);
     assert_eq!(
         gateway.json("/health")["ml_models"],
-        json!({ "status": "loaded", "models": [{ "name": "embedded", "status": "loaded", "self_test": true }] })
+        json!({ "status": "loaded", "models": [
+            { "name": "embedded", "status": "loaded", "self_test": true, "model": null, "reason": null },
+        ] })
     );
     let (ran, found) = classified(&gateway, UNRULED);
     assert!(ran && found.len() == 1, "{found:?}");

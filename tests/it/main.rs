@@ -52,6 +52,7 @@ mod linear;
 mod load;
 mod logging;
 mod matrix;
+mod models;
 mod notify;
 mod ops;
 mod output;

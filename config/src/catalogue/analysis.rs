@@ -1,14 +1,11 @@
 //! Rows of the analysers: detectors, output safety, streams, PII, anomalies.
 
-use super::value::{flag, float, int, one_of, optional_path};
+use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
 use super::{EnvRule, Kind, Literal, Setting, set};
-use crate::settings::{ML_THRESHOLD, OperatingPoint, PiiAction};
+use crate::settings::{EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction};
 
-const ML: &str = "a model beside the embedded classifier";
-const NER: &str = "named-entity recognition";
+const FETCH: &str = "fetching models";
 const FUSION: &str = "the fusion classifier";
-const GUARD_A: &str = "guard classifier A";
-const GUARD_B: &str = "guard classifier B";
 const OUTPUT: &str = "output safety by models";
 const ANOMALY: &str = "anomaly detection";
 
@@ -34,26 +31,68 @@ pub(super) static SETTINGS: &[Setting] = &[
         "security_analysis.ml_enabled",
         Kind::Bool,
         OFF,
-        "Run the embedded classifier over what users and tools say, for orders the rules have no words for.",
+        "Run a classifier over what users and tools say, for orders the rules have no words for: the embedded one, or `ml_model`.",
         set!(security_analysis.ml_enabled, flag),
     )
     .env_rule("SERVICE_ML_ENABLED", EnvRule::FalsyOrTrue)
     .wire("analyzer_ml_enabled"),
-    Setting::not_built("security_analysis.ml_model", Kind::Name, Literal::Text("embedded"), ML),
+    Setting::built(
+        "security_analysis.ml_model",
+        Kind::Name,
+        Literal::Text(EMBEDDED_MODEL),
+        "The classifier: embedded, or an ONNX model of your own in its place, as a folder (/..., ./..., ../...) with \
+         config.json, tokenizer.json and model.onnx, or as an id (owner/name) below `ml_cache_dir`. A model that cannot be \
+         loaded is missing, not fatal: the embedded classifier stands in.",
+        set!(security_analysis.ml_model, owned_text),
+    ),
     Setting::built(
         "security_analysis.ml_threshold",
         Kind::UNIT,
         Literal::Float(ML_THRESHOLD),
-        "Confidence from which on the embedded classifier reports something; unless it is the default, it wins over the \
+        "Confidence from which on the classifier reports something; unless it is the default, it wins over the \
          operating point.",
         set!(security_analysis.ml_threshold, float),
     ),
-    Setting::not_built("security_analysis.ml_cache_dir", Kind::File, Literal::Null, ML).env("SERVICE_ML_CACHE_DIR"),
-    // Without a model there is nothing to load, early or late.
-    Setting::not_built("security_analysis.ml_preload", Kind::Bool, ON, ML).or(OFF).env("SERVICE_ML_PRELOAD"),
-    Setting::not_built("security_analysis.ml_download_timeout_seconds", Kind::at_least(1), Literal::Int(300), ML),
-    Setting::not_built("security_analysis.ner_enabled", Kind::Bool, OFF, NER),
-    Setting::not_built("security_analysis.ner_model", Kind::Name, Literal::Null, NER),
+    Setting::built(
+        "security_analysis.ml_cache_dir",
+        Kind::File,
+        Literal::Null,
+        "Folder for models that are named by an id; null is weir/models in $XDG_CACHE_HOME or ~/.cache.",
+        set!(security_analysis.ml_cache_dir, optional_path),
+    )
+    .env("SERVICE_ML_CACHE_DIR"),
+    Setting::built(
+        "security_analysis.ml_runtime_path",
+        Kind::File,
+        Literal::Null,
+        "The file or folder of libonnxruntime (1.17 or later), which runs ONNX models; null looks beside the binary and where \
+         packages put it. What it names is code that Weir runs. Ours.",
+        set!(security_analysis.ml_runtime_path, optional_path),
+    ),
+    Setting::built(
+        "security_analysis.ml_preload",
+        Kind::Bool,
+        ON,
+        "Load ONNX models before /health says ready; requests are served without them meanwhile. false loads each when it is \
+         first missed.",
+        set!(security_analysis.ml_preload, flag),
+    )
+    .env_rule("SERVICE_ML_PRELOAD", EnvRule::FalsyOrTrue),
+    Setting::not_built("security_analysis.ml_download_timeout_seconds", Kind::at_least(1), Literal::Int(300), FETCH),
+    Setting::built(
+        "security_analysis.ner_enabled",
+        Kind::Bool,
+        OFF,
+        "Look for names of people, organisations and places with `ner_model`.",
+        set!(security_analysis.ner.enabled, flag),
+    ),
+    Setting::built(
+        "security_analysis.ner_model",
+        Kind::Name,
+        Literal::Null,
+        "An ONNX model of names (classes B-PER, I-PER, ...), as a folder or an id; see `ml_model`.",
+        set!(security_analysis.ner.model, optional_text),
+    ),
     Setting::not_built("security_analysis.fusion_enabled", Kind::Bool, OFF, FUSION),
     Setting::not_built("security_analysis.fusion_model_path", Kind::File, Literal::Null, FUSION),
     Setting::built(
@@ -70,17 +109,57 @@ pub(super) static SETTINGS: &[Setting] = &[
         Literal::Float(0.7),
         "the jailbreak threshold",
     ),
-    Setting::not_built("security_analysis.guard_a_enabled", Kind::Bool, OFF, GUARD_A).wire("analyzer_guard_a_enabled"),
-    Setting::not_built("security_analysis.guard_a_model", Kind::Name, Literal::Null, GUARD_A),
-    Setting::not_built("security_analysis.guard_a_threshold", Kind::UNIT, Literal::Float(0.85), GUARD_A),
-    Setting::not_built("security_analysis.guard_b_enabled", Kind::Bool, OFF, GUARD_B).wire("analyzer_guard_b_enabled"),
-    Setting::not_built("security_analysis.guard_b_model", Kind::Name, Literal::Null, GUARD_B),
-    Setting::not_built("security_analysis.guard_b_threshold", Kind::UNIT, Literal::Float(0.85), GUARD_B),
+    Setting::built(
+        "security_analysis.guard_a_enabled",
+        Kind::Bool,
+        OFF,
+        "Ask the guard `guard_a_model`, a second classifier of attacks beside `ml_model`.",
+        set!(security_analysis.guard_a.enabled, flag),
+    )
+    .wire("analyzer_guard_a_enabled"),
+    Setting::built(
+        "security_analysis.guard_a_model",
+        Kind::Name,
+        Literal::Null,
+        "The ONNX model of guard A, as a folder or an id; see `ml_model`.",
+        set!(security_analysis.guard_a.model, optional_text),
+    ),
+    Setting::built(
+        "security_analysis.guard_a_threshold",
+        Kind::UNIT,
+        Literal::Float(GUARD_THRESHOLD),
+        "Confidence from which on guard A reports something by itself; from 0.5 on it does where another detector has \
+         found an attack in the same text. Unless it is the default, it wins over the operating point.",
+        set!(security_analysis.guard_a.threshold, float),
+    ),
+    Setting::built(
+        "security_analysis.guard_b_enabled",
+        Kind::Bool,
+        OFF,
+        "Ask the guard `guard_b_model`, a second classifier of attacks beside `ml_model`.",
+        set!(security_analysis.guard_b.enabled, flag),
+    )
+    .wire("analyzer_guard_b_enabled"),
+    Setting::built(
+        "security_analysis.guard_b_model",
+        Kind::Name,
+        Literal::Null,
+        "The ONNX model of guard B, as a folder or an id; see `ml_model`.",
+        set!(security_analysis.guard_b.model, optional_text),
+    ),
+    Setting::built(
+        "security_analysis.guard_b_threshold",
+        Kind::UNIT,
+        Literal::Float(GUARD_THRESHOLD),
+        "Confidence from which on guard B reports something by itself; from 0.5 on it does where another detector has \
+         found an attack in the same text. Unless it is the default, it wins over the operating point.",
+        set!(security_analysis.guard_b.threshold, float),
+    ),
     Setting::built(
         "security_analysis.operating_point",
         Kind::Choice(&["balanced", "high_recall", "high_precision"]),
         Literal::Text("balanced"),
-        "How the embedded classifier weighs what it misses against what it reports in error.",
+        "How classifiers weigh what they miss against what they report in error.",
         set!(security_analysis.operating_point, |v| one_of(v, &POINTS)),
     )
     .wire("operating_point"),
@@ -174,8 +253,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::not_built("anomaly_detection.enabled", Kind::Bool, OFF, ANOMALY),
     Setting::not_built("anomaly_detection.window_size", Kind::at_least(1), Literal::Int(100), ANOMALY),
     Setting::not_built("anomaly_detection.sigma_threshold", POSITIVE, Literal::Float(3.0), ANOMALY),
-    Setting::not_built("anomaly_detection.check_cost", Kind::Bool, ON, ANOMALY),
-    Setting::not_built("anomaly_detection.check_tokens", Kind::Bool, ON, ANOMALY),
-    Setting::not_built("anomaly_detection.check_velocity", Kind::Bool, ON, ANOMALY),
-    Setting::not_built("anomaly_detection.check_latency", Kind::Bool, ON, ANOMALY),
+    // Without detection nothing is checked.
+    Setting::not_built("anomaly_detection.check_cost", Kind::Bool, ON, ANOMALY).or(OFF),
+    Setting::not_built("anomaly_detection.check_tokens", Kind::Bool, ON, ANOMALY).or(OFF),
+    Setting::not_built("anomaly_detection.check_velocity", Kind::Bool, ON, ANOMALY).or(OFF),
+    Setting::not_built("anomaly_detection.check_latency", Kind::Bool, ON, ANOMALY).or(OFF),
 ];

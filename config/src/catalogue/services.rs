@@ -3,7 +3,7 @@
 //! What is not built in this version has its row all the same: the rows keep the paths, types
 //! and defaults of the interface in one place.
 
-use super::value::{flag, listen_addr, optional_path, optional_secret};
+use super::value::{flag, int, listen_addr, optional_path, optional_secret};
 use super::{EnvRule, Field, Kind, Literal, Setting, set};
 
 const ROUTER: &str = "the action router";
@@ -22,8 +22,14 @@ const RULE: &[Field] = &[
 
 pub(super) static SETTINGS: &[Setting] = &[
     // --- ml_pipeline ---
-    Setting::not_built("ml_pipeline.max_concurrent_requests", Kind::at_least(1), Literal::Int(8), "the ML pipeline")
-        .env("SERVICE_ML_MAX_CONCURRENT"),
+    Setting::built(
+        "ml_pipeline.max_concurrent_requests",
+        Kind::at_least(1),
+        Literal::Int(8),
+        "Most requests that may wait at a time for what ONNX models say of them, in block and flag mode; more are refused with 503.",
+        set!(ml_max_concurrent, int),
+    )
+    .env("SERVICE_ML_MAX_CONCURRENT"),
     // --- ingest, auth ---
     Setting::built(
         "otel_ingest.enabled",

@@ -47,6 +47,11 @@ pub(super) fn owned_text(value: &Value) -> Result<String, Unfit> {
     text(value).map(str::to_owned)
 }
 
+/// A text to keep, or nothing.
+pub(super) fn optional_text(value: &Value) -> Result<Option<String>, Unfit> {
+    if value.is_null() { Ok(None) } else { owned_text(value).map(Some) }
+}
+
 /// A path.
 pub(super) fn path(value: &Value) -> Result<PathBuf, Unfit> {
     text(value).map(PathBuf::from)

@@ -198,6 +198,25 @@ fn samples() -> Vec<Sample> {
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
         sample("security_analysis.ml_enabled", "true", |s| s.security_analysis.ml_enabled = true),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = 0.65),
+        sample("security_analysis.ml_model", "/srv/models/m", |s| {
+            s.security_analysis.ml_model = "/srv/models/m".into()
+        }),
+        sample("security_analysis.ml_cache_dir", "/srv/models", |s| {
+            s.security_analysis.ml_cache_dir = Some("/srv/models".into());
+        }),
+        sample("security_analysis.ml_runtime_path", "/opt/ort", |s| {
+            s.security_analysis.ml_runtime_path = Some("/opt/ort".into());
+        }),
+        sample("security_analysis.ml_preload", "false", |s| s.security_analysis.ml_preload = false),
+        sample("security_analysis.guard_a_enabled", "true", |s| s.security_analysis.guard_a.enabled = true),
+        sample("security_analysis.guard_a_model", "o/a", |s| s.security_analysis.guard_a.model = Some("o/a".into())),
+        sample("security_analysis.guard_a_threshold", "0.6", |s| s.security_analysis.guard_a.threshold = 0.6),
+        sample("security_analysis.guard_b_enabled", "true", |s| s.security_analysis.guard_b.enabled = true),
+        sample("security_analysis.guard_b_model", "o/b", |s| s.security_analysis.guard_b.model = Some("o/b".into())),
+        sample("security_analysis.guard_b_threshold", "0.7", |s| s.security_analysis.guard_b.threshold = 0.7),
+        sample("security_analysis.ner_enabled", "true", |s| s.security_analysis.ner.enabled = true),
+        sample("security_analysis.ner_model", "o/n", |s| s.security_analysis.ner.model = Some("o/n".into())),
+        sample("ml_pipeline.max_concurrent_requests", "3", |s| s.ml_max_concurrent = 3),
         sample("security_analysis.operating_point", "high_recall", |s| {
             s.security_analysis.operating_point = OperatingPoint::HighRecall;
         }),
@@ -430,6 +449,9 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
         ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
         ("SERVICE_ML_ENABLED", "anything", |s| s.security_analysis.ml_enabled = true, "false"),
+        ("SERVICE_ML_PRELOAD", "no", |s| s.security_analysis.ml_preload = false, "true"),
+        ("SERVICE_ML_CACHE_DIR", "m", |s| s.security_analysis.ml_cache_dir = Some("m".into()), "n"),
+        ("SERVICE_ML_MAX_CONCURRENT", "2", |s| s.ml_max_concurrent = 2, "3"),
         ("SERVICE_IO_DRIVER", "io_uring", |s| s.server.io_driver = IoDriver::IoUring, "epoll"),
     ]
 }
@@ -601,7 +623,7 @@ fn the_classifier_is_as_strict_as_it_is_told() {
     for (wrong, said) in [
         ("{ml_threshold: 1.5}", "`security_analysis.ml_threshold`: got 1.5"),
         ("{operating_point: strict}", "accepted: `balanced`, `high_recall` or `high_precision`"),
-        ("{ml_model: other}", "a model beside the embedded classifier is not built into this version"),
+        ("{ml_model: ''}", "`security_analysis.ml_model`: got \"\""),
     ] {
         let errors = Bench::with_file(format!("security_analysis: {wrong}\n")).errors();
         assert!(errors.len() == 1 && errors[0].contains(said), "{wrong}: {errors:?}");
@@ -662,29 +684,22 @@ fn a_credential_must_fit_a_header_field_and_resist_guessing() {
 
 #[test]
 fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
-    let file = "judge: {enabled: false}\nsecurity_analysis: {ml_preload: true, ml_download_timeout_seconds: 300}\n\
+    let file = "judge: {enabled: false}\nanomaly_detection: {check_cost: true, window_size: 100}\n\
                 alerts: {enabled: false, channels: []}\n";
     let loaded = Bench::with_file(file).loaded();
+    let feature = "anomaly detection";
     assert_eq!(
         loaded.remarks(),
-        [
-            "`security_analysis.ml_preload`, `security_analysis.ml_download_timeout_seconds` have no effect: a model beside \
-             the embedded classifier is not built into this version"
-        ]
-    );
-    let variable = Bench::new().env(&[("SERVICE_ML_PRELOAD", "yes")]).loaded();
-    assert_eq!(
-        variable.remarks(),
-        [
-            "`security_analysis.ml_preload` has no effect: a model beside the embedded classifier is not built into this version"
-        ]
+        [format!(
+            "`anomaly_detection.window_size`, `anomaly_detection.check_cost` have no effect: {feature} is not built into \
+             this version"
+        )]
     );
     // One answer everywhere: it is off.
-    for loaded in [loaded, variable, Bench::new().loaded()] {
-        assert_eq!(at(&effective(&loaded), "security_analysis.ml_preload"), false);
-        assert!(!weir_config::described(&loaded).contains("ml_preload: true"));
+    for loaded in [loaded, Bench::new().loaded()] {
+        assert_eq!(at(&effective(&loaded), "anomaly_detection.check_cost"), false);
+        assert!(!weir_config::described(&loaded).contains("check_cost: true"));
     }
-    let feature = "a model beside the embedded classifier";
-    assert_eq!(weir_config::not_built()["security_analysis.ml_preload"], feature);
+    assert_eq!(weir_config::not_built()["anomaly_detection.check_cost"], feature);
     assert!(!weir_config::not_built().contains_key("enforcement.mode"));
 }

@@ -180,8 +180,8 @@ fn a_change_that_does_not_fit_names_the_flag_and_what_is_accepted() {
         (serde_json::json!({"enforcement_mode": {"a": [1.5]}}), "; accepted: `log`, `block` or `flag`"),
         (serde_json::json!({"llm_judge_enabled": true}), "the LLM judge is not built into this version; leave it"),
         (
-            serde_json::json!({"analyzer_guard_a_enabled": true}),
-            "guard classifier A is not built into this version; leave",
+            serde_json::json!({"over_defence": true}),
+            "the over-defence suppressor is not built into this version; leave",
         ),
     ] {
         let faults = loaded.with_flags(&changes(change.clone())).unwrap_err();
@@ -267,7 +267,7 @@ fn an_entry_that_beats_the_file_is_named_and_goes_when_the_flag_is_put_back() {
 fn an_entry_that_changes_nothing_or_is_beaten_itself_is_not_named() {
     let same = Bench::with_file("enforcement: {mode: flag}\n").overlay("enforcement_mode: flag\n");
     assert_eq!(same.loaded().remarks(), Vec::<String>::new());
-    let off = Bench::new().overlay("analyzer_guard_a_enabled: false\n");
+    let off = Bench::new().overlay("over_defence: false\n");
     assert_eq!(off.loaded().remarks(), Vec::<String>::new(), "it is off in any case");
 }
 

@@ -74,7 +74,7 @@ fn what_loading_refuses_the_schema_refuses() {
         ("enforcement.categories", json!([{"finding_type": "jailbreak"}])),
         ("enforcement.categories", json!([{"finding_type": "jailbreak", "action": "allow"}])),
         ("enable_streaming", json!(null)),
-        ("ml_pipeline.max_concurrent_requests", json!(4)),
+        ("ml_pipeline.max_concurrent_requests", json!(0)),
     ] {
         let document = document(path, value);
         assert!(!accepts(&schema, &document), "{document}");

@@ -11,6 +11,7 @@ use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
 use weir_storage::Store;
 
 use super::Diagnosis;
+use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
 use crate::money::Prices;
 
@@ -26,6 +27,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(tls_files(settings));
     found.extend(pricing_file(settings));
     found.extend(own_rules(settings));
+    found.extend(models(settings));
     found.extend(token_key(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
     found
@@ -43,6 +45,18 @@ fn own_rules(settings: &Settings) -> Option<Diagnosis> {
     match OwnRules::open(settings) {
         Ok(own) => own.map(|own| Diagnosis::ok("own rules", own.said())),
         Err(error) => Some(Diagnosis::fail("own rules", error.to_string())),
+    }
+}
+
+/// ONNX models that are switched on; one that is not at hand does not stop a start.
+fn models(settings: &Settings) -> Vec<Diagnosis> {
+    let one = |(name, found): AtHand| match found {
+        Ok(folder) => Diagnosis::ok("models", format!("{name}: {folder}: is there")),
+        Err(why) => Diagnosis::warn("models", format!("{name}: {why}; until then texts are looked at without it")),
+    };
+    match models::at_hand(settings) {
+        Ok(found) => found.into_iter().map(one).collect(),
+        Err(error) => vec![Diagnosis::fail("models", error.to_string())],
     }
 }
 

@@ -1,0 +1,35 @@
+//! Detectors that run models operators provide: ONNX graphs with their tokenizers, run by a libonnxruntime that is found at
+//! run time.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `runtime` | the library: found, checked, loaded once |
+//! | `folder` | where a model lies, and its files |
+//! | `tokens` | a text as windows of tokens |
+//! | `network` | the graph: one session for each thread that asks |
+//! | `labels`, `entities` | what its classes mean |
+//! | `model` | all of these together |
+//! | `known` | texts whose answer is known, on which a model is tried |
+//! | `slot`, `place` | the places there are, each a detector |
+//! | `loader` | the thread that fills them |
+//!
+//! Invariants: without the library, or without a model, everything else works as before, and that it is missing is said;
+//! a detector is absent until its model has passed its self-test; models run on threads of the pool alone.
+//! Knows nothing of HTTP, storage or settings.
+
+mod entities;
+mod folder;
+mod known;
+mod labels;
+mod loader;
+mod model;
+mod network;
+mod place;
+mod runtime;
+mod slot;
+mod tokens;
+
+pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};
+pub use loader::{Loader, ModelState, Models, Options};
+pub use runtime::{OLDEST_MINOR, Runtime, RuntimeError, sha256_of};
+pub use slot::Slot;

@@ -1,0 +1,226 @@
+//! A place for a model as a detector: absent until the model has been loaded, and what the model says as findings.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use weir_config::vocab::{Finding, Severity};
+use weir_inference::{CostClass, Detector, Found, Kinds, Needs, Text, Tuning};
+
+use crate::entities::Kind;
+use crate::folder::Named;
+use crate::model::{Model, Worst};
+use crate::slot::{DOUBTFUL, Slot};
+
+/// A place with the model that is to stand there.
+pub(crate) struct Place {
+    pub(crate) slot: Slot,
+    pub(crate) named: Named,
+    pub(crate) status: Mutex<Status>,
+    model: OnceLock<Model>,
+    asked: AtomicBool,
+    /// Called when somebody first asks for the model.
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// Texts it could not judge.
+    failures: AtomicU64,
+}
+
+/// How far a model is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Nobody has asked for it.
+    Waiting,
+    Loading,
+    Loaded,
+    Missing(String),
+    Failed(String),
+}
+
+/// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more.
+const DECODED_MAX: usize = 8;
+
+impl Place {
+    pub(crate) fn new(slot: Slot, named: Named, wake: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self {
+            slot,
+            named,
+            status: Mutex::new(Status::Waiting),
+            model: OnceLock::new(),
+            asked: AtomicBool::new(false),
+            wake,
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether somebody has asked for its model.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Asks for it; whether this was the first time.
+    pub(crate) fn ask(&self) -> bool {
+        !self.asked.swap(true, Ordering::AcqRel)
+    }
+
+    /// Puts the model there. It stays.
+    pub(crate) fn put(&self, model: Model) {
+        self.model.get_or_init(|| model);
+    }
+
+    fn fail(&self, error: &str, found: &mut Found<'_>) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Each of them is tagged on its record; the log is told once.
+            tracing::error!(detector = self.slot.name(), model = %self.named, error, "a model could not judge a text");
+        }
+        found.fail();
+    }
+
+    /// The worst window of the text and of what encoded words in it say.
+    fn worst(&self, model: &Model, text: &Text<'_>) -> Result<Option<(Worst, Option<&'static str>)>, String> {
+        let mut worst = model.worst(text.raw(), text.deadline())?.map(|worst| (worst, None));
+        for decoded in text.decoded().iter().take(DECODED_MAX) {
+            let words = String::from_utf8_lossy(&decoded.text);
+            let Some(said) = model.worst(&words, text.deadline())? else { continue };
+            if worst.as_ref().is_none_or(|(worst, _)| said.probability > worst.probability) {
+                worst = Some((Worst { range: decoded.range.clone(), ..said }, Some(decoded.encoding)));
+            }
+        }
+        Ok(worst)
+    }
+
+    /// Looks for orders, and at answers for what should not be in them.
+    fn classify(&self, model: &Model, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let (worst, encoding) = match self.worst(model, text) {
+            Ok(Some(worst)) => worst,
+            Ok(None) => return,
+            Err(error) => return self.fail(&error, found),
+        };
+        let threshold = self.slot.threshold(tuning);
+        // A guard that is not sure of itself counts where somebody else has found something.
+        let corroborated = worst.probability < threshold
+            && self.slot.is_guard()
+            && text.is_suspect()
+            && worst.probability >= DOUBTFUL.min(threshold);
+        if worst.probability < threshold && !corroborated || worst.probability <= 0.0 {
+            return;
+        }
+        let severity = match self.slot {
+            _ if corroborated => Severity::Medium,
+            Slot::Toxicity => toxicity(&worst),
+            _ => Severity::High,
+        };
+        let mut finding = self.finding(self.slot.finding_type(), severity, worst.probability);
+        finding.metadata.insert("label".to_owned(), worst.label);
+        if let Some(encoding) = encoding {
+            finding.metadata.insert("encoding".to_owned(), encoding.to_owned());
+        }
+        if corroborated {
+            finding.metadata.insert("corroborated".to_owned(), "true".to_owned());
+        }
+        found.report(worst.range, finding);
+    }
+
+    fn names(&self, model: &Model, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let entities = match model.entities(text.raw(), text.deadline()) {
+            Ok(entities) => entities,
+            Err(error) => return self.fail(&error, found),
+        };
+        let threshold = self.slot.threshold(tuning);
+        for entity in entities.into_iter().filter(|entity| entity.probability >= threshold) {
+            let severity = if entity.kind == Kind::Person { Severity::Low } else { Severity::Info };
+            let mut finding = self.finding(entity.kind.name(), severity, entity.probability);
+            finding.metadata.insert("pii_type".to_owned(), entity.kind.name().to_owned());
+            found.report(Range::clone(&entity.range), finding);
+        }
+    }
+
+    fn finding(&self, finding_type: &'static str, severity: Severity, probability: f64) -> Finding {
+        let about = match finding_type {
+            "person_name" => "The name of a person",
+            "organization" => "The name of an organisation",
+            "location" => "The name of a place",
+            "output_toxicity" => "A model finds the answer toxic",
+            _ => "A model takes the text for an attack on the model it is sent to",
+        };
+        let mut finding = Finding::new(finding_type, severity, probability, self.slot.name(), about);
+        finding.metadata.insert("model".to_owned(), self.named.to_string());
+        finding
+    }
+}
+
+/// How bad a class of toxicity is: the two worst are critical where the model is all but sure.
+fn toxicity(worst: &Worst) -> Severity {
+    let label = worst.label.to_lowercase();
+    let is_worst = label.contains("severe") || label.contains("threat");
+    match is_worst {
+        true if worst.probability >= 0.9 => Severity::Critical,
+        true => Severity::High,
+        false => Severity::Medium,
+    }
+}
+
+impl Detector for Place {
+    fn name(&self) -> &'static str {
+        self.slot.name()
+    }
+
+    fn cost(&self) -> CostClass {
+        CostClass::Model
+    }
+
+    fn reads(&self) -> Kinds {
+        self.slot.reads()
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { folded: false, decoded: self.slot.seeks_orders() }
+    }
+
+    fn version(&self) -> u64 {
+        self.model.get().map_or(0, |model| model.version)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.model.get().is_some()
+    }
+
+    fn missed(&self) {
+        if self.ask() {
+            (self.wake)();
+        }
+    }
+
+    fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let Some(model) = self.model.get() else { return };
+        if text.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
+            return;
+        }
+        match self.slot {
+            Slot::Entities => self.names(model, text, tuning, found),
+            _ => self.classify(model, text, tuning, found),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Place {{ {:?}, {}, {:?} }}", self.slot, self.named, self.status.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_severe_classes_that_are_all_but_sure_are_critical() {
+        let of = |label: &str, probability| toxicity(&Worst { probability, label: label.to_owned(), range: 0..1 });
+        assert_eq!(of("severe_toxic", 0.95), Severity::Critical);
+        assert_eq!(of("threat", 0.9), Severity::Critical);
+        assert_eq!(of("threat", 0.89), Severity::High);
+        assert_eq!(of("toxic", 0.99), Severity::Medium);
+    }
+}

@@ -1,0 +1,221 @@
+//! Models made by hand for the tests, in the format of the real ones, and the real library that runs them.
+//!
+//! A model is a table: each word has a number for each class, and a text the largest of its words' (or, where the classes
+//! are those of words, each word its own).
+
+#![allow(dead_code, reason = "each test uses what it needs")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// A model to be made.
+pub(crate) struct Made<'a> {
+    pub(crate) labels: &'a [&'a str],
+    /// `problem_type` of its configuration.
+    pub(crate) problem: Option<&'a str>,
+    /// The numbers of words it does not know.
+    pub(crate) others: &'a [f32],
+    /// Words and their numbers.
+    pub(crate) words: &'a [(&'a str, &'a [f32])],
+    /// Whether the classes are those of each word.
+    pub(crate) by_word: bool,
+    /// How many tokens it takes.
+    pub(crate) positions: usize,
+}
+
+/// A classifier of orders. `ignore` is one beyond doubt (0.98), `platypus` is above the default threshold of a classifier and
+/// below that of a guard (0.82), `perhaps` below both (0.62).
+pub(crate) const ORDERS: Made<'static> = Made {
+    labels: &["SAFE", "INJECTION"],
+    problem: None,
+    others: &[2.0, -2.0],
+    words: &[("ignore", &[2.0, 6.0]), ("platypus", &[2.0, 3.5]), ("perhaps", &[2.0, 2.5])],
+    by_word: false,
+    positions: 512,
+};
+
+/// A model of names.
+pub(crate) const NAMES: Made<'static> = Made {
+    labels: &["O", "B-PER", "I-PER", "B-LOC", "B-ORG"],
+    problem: None,
+    others: &[5.0, 0.0, 0.0, 0.0, 0.0],
+    words: &[
+        ("angela", &[0.0, 5.0, 0.0, 0.0, 0.0]),
+        ("merkel", &[0.0, 0.0, 5.0, 0.0, 0.0]),
+        ("berlin", &[0.0, 0.0, 0.0, 5.0, 0.0]),
+        ("acme", &[0.0, 0.0, 0.0, 0.0, 5.0]),
+    ],
+    by_word: true,
+    positions: 512,
+};
+
+/// A model of toxicity with classes of its own.
+pub(crate) const TOXIC: Made<'static> = Made {
+    labels: &["toxic", "severe_toxic", "threat"],
+    problem: Some("multi_label_classification"),
+    others: &[-4.0, -6.0, -6.0],
+    words: &[("stupid", &[2.0, -3.0, -6.0]), ("idiot", &[3.0, -1.0, -5.0]), ("kill", &[1.0, 1.5, 4.0])],
+    by_word: false,
+    positions: 512,
+};
+
+impl Made<'_> {
+    /// Writes it into `folder` as exports lie there.
+    pub(crate) fn write(&self, folder: &Path) -> PathBuf {
+        fs::create_dir_all(folder.join("onnx")).unwrap();
+        let pairs = self.labels.iter().enumerate().map(|(at, label)| format!("\"{at}\":\"{label}\""));
+        let problem = self.problem.map(|problem| format!("\"problem_type\":\"{problem}\",")).unwrap_or_default();
+        let config = format!(
+            "{{{problem}\"model_type\":\"bert\",\"max_position_embeddings\":{},\"id2label\":{{{}}}}}",
+            self.positions,
+            pairs.collect::<Vec<_>>().join(",")
+        );
+        fs::write(folder.join("config.json"), config).unwrap();
+        fs::write(folder.join("tokenizer.json"), self.tokenizer()).unwrap();
+        fs::write(folder.join("onnx/model.onnx"), self.graph()).unwrap();
+        folder.to_owned()
+    }
+
+    fn tokenizer(&self) -> String {
+        let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
+        let added: Vec<String> = special.iter().enumerate().map(|(id, content)| format!(
+            "{{\"id\":{id},\"content\":\"{content}\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}}"
+        )).collect();
+        let words = special.iter().copied().chain(self.words.iter().map(|(word, _)| *word));
+        let vocabulary: Vec<String> = words.enumerate().map(|(id, word)| format!("\"{word}\":{id}")).collect();
+        format!(
+            "{{\"version\":\"1.0\",\"truncation\":{{\"direction\":\"Right\",\"max_length\":8,\"strategy\":\"LongestFirst\",\"stride\":0}},\
+             \"padding\":null,\"added_tokens\":[{}],\"normalizer\":{{\"type\":\"Lowercase\"}},\
+             \"pre_tokenizer\":{{\"type\":\"BertPreTokenizer\"}},\
+             \"post_processor\":{{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",3],\"cls\":[\"[CLS]\",2]}},\"decoder\":null,\
+             \"model\":{{\"type\":\"WordLevel\",\"vocab\":{{{}}},\"unk_token\":\"[UNK]\"}}}}",
+            added.join(","),
+            vocabulary.join(",")
+        )
+    }
+
+    /// `ModelProto` of onnx.proto, opset 17.
+    fn graph(&self) -> Vec<u8> {
+        let classes = self.labels.len();
+        let mut rows: Vec<f32> = self.others.repeat(4);
+        self.words.iter().for_each(|(_, row)| rows.extend(*row));
+        let bytes: Vec<u8> = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let table = message(&[
+            number(1, (rows.len() / classes) as u64),
+            number(1, classes as u64),
+            number(2, FLOAT),
+            text(8, "table"),
+            field(9, &bytes),
+        ]);
+        let by_word = if self.by_word { "logits" } else { "each" };
+        let gather = message(&[
+            text(1, "table"),
+            text(1, "input_ids"),
+            text(2, by_word),
+            text(4, "Gather"),
+            field(5, &int("axis", 0)),
+        ]);
+        let axes = message(&[text(1, "axes"), number(8, 1), number(20, 7)]);
+        let most = message(&[
+            text(1, "each"),
+            text(2, "logits"),
+            text(4, "ReduceMax"),
+            field(5, &axes),
+            field(5, &int("keepdims", 0)),
+        ]);
+        let mut graph = vec![field(1, &gather)];
+        if !self.by_word {
+            graph.push(field(1, &most));
+        }
+        let shape: &[&str] = if self.by_word { &["batch", "sequence", "classes"] } else { &["batch", "classes"] };
+        graph.extend([
+            text(2, "words"),
+            field(5, &table),
+            field(11, &value("input_ids", INT64, &["batch", "sequence"])),
+            field(11, &value("attention_mask", INT64, &["batch", "sequence"])),
+            field(12, &value("logits", FLOAT, shape)),
+        ]);
+        message(&[
+            number(1, 8),
+            text(2, "tests"),
+            field(7, &message(&graph)),
+            field(8, &message(&[text(1, ""), number(2, 17)])),
+        ])
+    }
+}
+
+const FLOAT: u64 = 1;
+const INT64: u64 = 7;
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let low = u8::try_from(value & 0x7F).unwrap();
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return out;
+        }
+        out.push(low | 0x80);
+    }
+}
+
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+fn field(field: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn text(number: u64, words: &str) -> Vec<u8> {
+    field(number, words.as_bytes())
+}
+
+fn message(fields: &[Vec<u8>]) -> Vec<u8> {
+    fields.concat()
+}
+
+/// `AttributeProto` of an integer.
+fn int(name: &str, value: u64) -> Vec<u8> {
+    message(&[text(1, name), number(3, value), number(20, 2)])
+}
+
+/// `ValueInfoProto` of a tensor whose lengths have names.
+fn value(name: &str, kind: u64, shape: &[&str]) -> Vec<u8> {
+    let lengths: Vec<Vec<u8>> = shape.iter().map(|name| field(1, &text(2, name))).collect();
+    let tensor = message(&[number(1, kind), field(2, &message(&lengths))]);
+    message(&[text(1, name), field(2, &field(1, &tensor))])
+}
+
+/// The folder with the real library, from the Python package index; installed on the first call and when the pins change.
+pub(crate) fn library() -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let pins = include_str!("../../../tests/clients/onnx_pins.txt");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("onnx-venv");
+    let (python, stamp) = (folder.join("bin/python"), folder.join("installed.txt"));
+    if !fs::read_to_string(&stamp).is_ok_and(|installed| installed == pins) {
+        run(
+            Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder),
+            "install python3 with its venv module",
+        );
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", pins.trim()]);
+        run(&mut install, "the library comes from the Python package index; check that it can be reached");
+        fs::write(&stamp, pins).unwrap();
+    }
+    let mut versions = fs::read_dir(folder.join("lib")).unwrap();
+    let version =
+        versions.find_map(|entry| Some(entry.unwrap().path()).filter(|path| path.join("site-packages").is_dir()));
+    version.unwrap().join("site-packages/onnxruntime/capi")
+}
+
+fn run(command: &mut Command, advice: &str) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; {advice}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}; {advice}\n{said}", output.status);
+}

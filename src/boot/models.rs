@@ -1,0 +1,125 @@
+//! Models that operators provide: which of them the settings ask for, and how they are doing.
+//!
+//! Invariant: a model that is not at hand does not stop the start; it is missing, which the log and `/health` say.
+
+use std::sync::Arc;
+
+use weir_config::Settings;
+use weir_config::settings::EMBEDDED_MODEL;
+use weir_models::{Files, ModelState, Models, Named, Options, Runtime, Slot, default_cache};
+
+use super::StartError;
+use crate::ops::health::{ModelReport, ModelsReport};
+
+/// What the settings say of one place for a model.
+struct Said<'a> {
+    slot: Slot,
+    /// Whether it is to be used.
+    is_on: bool,
+    model: Option<&'a str>,
+    setting: &'static str,
+}
+
+fn said(settings: &Settings) -> [Said<'_>; 4] {
+    let analysis = &settings.security_analysis;
+    let said = |slot, is_on, model, setting| Said { slot, is_on, model, setting };
+    let classifier = Some(&*analysis.ml_model).filter(|model| *model != EMBEDDED_MODEL);
+    let (a, b, ner) = (&analysis.guard_a, &analysis.guard_b, &analysis.ner);
+    [
+        said(Slot::Classifier, analysis.ml_enabled && classifier.is_some(), classifier, "security_analysis.ml_model"),
+        said(Slot::GuardA, a.enabled, a.model.as_deref(), "security_analysis.guard_a_model"),
+        said(Slot::GuardB, b.enabled, b.model.as_deref(), "security_analysis.guard_b_model"),
+        said(Slot::Entities, ner.enabled, ner.model.as_deref(), "security_analysis.ner_model"),
+    ]
+}
+
+/// The places for models that the settings name, none of them loaded; `threads` may run one at a time.
+pub(crate) fn open(settings: &Settings, threads: usize) -> Result<Arc<Models>, StartError> {
+    let mut wanted = Vec::new();
+    for Said { slot, model, setting, .. } in said(settings) {
+        let Some(model) = model else { continue };
+        wanted.push((slot, Named::read(model).map_err(|why| StartError::Models(format!("{setting}: {why}")))?));
+    }
+    let analysis = &settings.security_analysis;
+    let options = Options {
+        runtime: analysis.ml_runtime_path.clone(),
+        cache: analysis.ml_cache_dir.clone().unwrap_or_else(default_cache),
+        threads,
+    };
+    Ok(Models::new(wanted, options))
+}
+
+/// Those that are loaded before the gateway calls itself ready.
+pub(super) fn preloaded(settings: &Settings) -> Vec<Slot> {
+    if !settings.security_analysis.ml_preload || !settings.enable_security_analysis {
+        return Vec::new();
+    }
+    let wanted = said(settings).into_iter().filter(|said| said.is_on && said.model.is_some());
+    wanted.map(|said| said.slot).collect()
+}
+
+/// What something is for, and where it lies or why it cannot be used.
+pub(crate) type AtHand = (&'static str, Result<String, String>);
+
+/// The library and the folders of the models that are switched on, or why one cannot be used, by what each is for. Nothing is
+/// loaded.
+pub(crate) fn at_hand(settings: &Settings) -> Result<Vec<AtHand>, StartError> {
+    let models = open(settings, 1)?;
+    let on: Vec<Said<'_>> = said(settings).into_iter().filter(|said| said.is_on).collect();
+    if on.is_empty() {
+        return Ok(Vec::new());
+    }
+    let library = Runtime::find(settings.security_analysis.ml_runtime_path.as_deref());
+    let library = library.map(|path| path.display().to_string()).map_err(|error| error.to_string());
+    let found = on.into_iter().map(|Said { slot, setting, .. }| {
+        let folder = models.folder(slot).ok_or_else(|| unnamed(setting));
+        let found = folder.and_then(|folder| {
+            Files::find(&folder).map(|_| folder.display().to_string()).map_err(|error| error.to_string())
+        });
+        (slot.name(), found)
+    });
+    Ok(std::iter::once(("ONNX Runtime", library)).chain(found).collect())
+}
+
+fn unnamed(setting: &str) -> String {
+    format!("no model is named; set `{setting}` to a folder or an id, and restart")
+}
+
+/// How the models that are switched on are doing.
+pub(super) fn report(models: &Models, settings: &Settings) -> ModelsReport {
+    let states = models.states();
+    let mut reports = Vec::new();
+    for Said { slot, is_on, setting, .. } in said(settings) {
+        if is_on {
+            reports.push(one(slot, states.iter().find(|state| state.slot == slot), setting));
+        }
+    }
+    let replaced = reports.iter().any(|model| model.name == Slot::Classifier.name() && model.status == "loaded");
+    if settings.security_analysis.ml_enabled && !replaced {
+        // One that fails its self-test stops the start.
+        let embedded = ModelReport { name: "embedded", status: "loaded", self_test: true, model: None, reason: None };
+        reports.insert(0, embedded);
+    }
+    let any = |statuses: &[&str]| reports.iter().any(|model| statuses.contains(&model.status));
+    let status = match () {
+        () if reports.is_empty() => "disabled",
+        () if any(&["loading", "waiting"]) => "loading",
+        () if any(&["missing", "failed"]) => "fallback_regex",
+        () => "loaded",
+    };
+    ModelsReport { status, models: reports }
+}
+
+fn one(slot: Slot, state: Option<&ModelState>, setting: &str) -> ModelReport {
+    let name = slot.name();
+    match state {
+        Some(ModelState { status, model, reason, .. }) => ModelReport {
+            name,
+            status,
+            self_test: *status == "loaded",
+            model: Some(model.clone()),
+            reason: reason.clone(),
+        },
+        None => ModelReport { name, status: "missing", self_test: false, model: None, reason: Some(unnamed(setting)) },
+    }
+}
