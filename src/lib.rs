@@ -41,6 +41,7 @@ pub mod record;
 pub mod redaction;
 pub mod reports;
 pub mod rewrite;
+pub mod router;
 pub mod rt;
 pub mod settle;
 pub mod upstreams;

@@ -45,6 +45,8 @@ const FLOORS: &[&str] = &[
     "judge",
     // Who is told of findings.
     "alerts",
+    // What is done about findings.
+    "router",
     // Which upstream a request goes to.
     "upstreams",
     // What is done to strangers' words before they are forwarded.

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use crate::address::{Scheme, Upstream};
 use crate::egress::Egress;
@@ -15,6 +16,7 @@ mod defence;
 mod judge;
 mod money;
 mod output;
+mod router;
 mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
@@ -22,6 +24,7 @@ pub use defence::{BoundaryDefense, Datamarking, MARKERS, MarkerKind, ZoneDetecti
 pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
 pub use output::{OutputSafety, StreamingAnalysis};
+pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
 };
@@ -43,6 +46,8 @@ pub struct Settings {
     pub upstreams: Upstreams,
     /// `alerts.*`: who is told of findings.
     pub alerts: Alerts,
+    /// `action_router.*`: what is done about findings.
+    pub action_router: ActionRouter,
     /// `enable_tls`: the listener speaks HTTPS; both files below are set then.
     pub enable_tls: bool,
     /// `tls_cert_file`: PEM, certificate and chain.
@@ -301,13 +306,17 @@ pub struct Enforcement {
     pub categories: Vec<(String, EnforcementAction)>,
     /// `scope`.
     pub scope: EnforcementScope,
+    /// Rules of the action router that act on requests; `None` where there are none.
+    pub router: Option<Arc<ActionRouter>>,
 }
 
 impl Enforcement {
     /// Whether any finding can block a request.
     pub fn can_block(&self) -> bool {
+        let routed = self.router.as_ref().filter(|_| self.mode != EnforcementMode::Log);
         self.mode == EnforcementMode::Block
             || self.categories.iter().any(|(_, action)| *action == EnforcementAction::Block)
+            || routed.is_some_and(|router| router.may(RouterAction::Block))
     }
 }
 
@@ -522,6 +531,7 @@ impl Default for Settings {
             upstream_ca_file: None,
             upstreams: Upstreams::default(),
             alerts: Alerts::default(),
+            action_router: ActionRouter::default(),
             enable_tls: false,
             tls_cert_file: None,
             tls_key_file: None,
@@ -572,6 +582,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 categories: Vec::new(),
                 scope: EnforcementScope::All,
+                router: None,
             },
             enforcement_analysis_depth: AnalysisDepth::Full,
             ml_max_concurrent: 8,

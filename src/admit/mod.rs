@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod attempts;
+pub mod blocked;
 pub mod connection_caller;
 pub mod connection_table;
 pub mod connections;

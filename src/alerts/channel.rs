@@ -4,19 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::header::RETRY_AFTER;
-use http::{HeaderName, HeaderValue};
-use ring::hmac;
-use weir_config::settings::{AlertChannel, AlertKind};
+use weir_config::settings::{ActionRouter, AlertChannel, AlertKind, RouterAction};
 use weir_config::vocab::{Finding, Timestamp};
 use weir_storage::record::SpanRecord;
 
 use super::message::Notice;
 use crate::feed::Failure;
 use crate::meter::{Exposition, Source, names};
-use crate::outbound::{Answer, Call, Client, Limits, OutboundError};
+use crate::outbound::{Call, Client, Limits, OutboundError, signature};
 
 const PAGERDUTY: &[u8] = b"https://events.pagerduty.com/v2/enqueue";
 /// For one message; of the answer only the status is asked.
@@ -71,6 +66,8 @@ impl Source for Tallies {
 /// A channel and the way to it.
 pub(super) struct Channel {
     settings: AlertChannel,
+    /// Where its rules alert.
+    router: Option<Arc<ActionRouter>>,
     client: Client,
     /// Its type and its place in the settings, from 1: what it is called in metrics and in the log.
     pub(super) label: String,
@@ -78,21 +75,22 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(index: usize, settings: AlertChannel, client: Client) -> Self {
+    pub(super) fn new(index: usize, settings: AlertChannel, router: Option<Arc<ActionRouter>>, client: Client) -> Self {
         let label = format!("{}_{}", settings.kind.as_str(), index + 1);
-        Self { settings, client, label, tally: Tally::default() }
+        Self { settings, router, client, label, tally: Tally::default() }
     }
 
-    /// Whether the finding meets both thresholds.
+    /// Whether the finding meets both thresholds, or a rule of the router says so.
     pub(super) fn wants(&self, span: &SpanRecord, finding: &Finding) -> bool {
         let score = span.security_score.unwrap_or_default();
-        finding.severity >= self.settings.min_severity && score >= self.settings.min_security_score
+        let routed = || self.router.as_ref().is_some_and(|router| router.actions(finding).has(RouterAction::Alert));
+        finding.severity >= self.settings.min_severity && score >= self.settings.min_security_score || routed()
     }
 
     /// Sends `notice`; done when the receiver has accepted it.
     pub(super) async fn send(&self, notice: &Notice) -> Result<(), Failure> {
         let answer = self.client.send(self.call(notice)?, LIMITS).await?;
-        accepted(&answer)
+        Failure::unless_accepted(&answer)
     }
 
     fn call(&self, notice: &Notice) -> Result<Call, OutboundError> {
@@ -110,33 +108,6 @@ impl Channel {
             fields = signature(secret, &notice.id(), Timestamp::now().micros() / 1_000_000, &body);
         }
         let call = Call::post(&String::from_utf8_lossy(url), "application/json", body)?;
-        Ok(fields.into_iter().fold(call, |call, (name, value)| call.field(HeaderName::from_static(name), value)))
-    }
-}
-
-/// The header fields of Standard Webhooks: <https://www.standardwebhooks.com>. Without a secret there is no signature.
-pub(super) fn signature(secret: Option<&[u8]>, id: &str, seconds: i64, body: &str) -> Vec<(&'static str, HeaderValue)> {
-    let mut fields = vec![("webhook-timestamp", HeaderValue::from(seconds))];
-    fields.extend(HeaderValue::from_str(id).ok().map(|id| ("webhook-id", id)));
-    let Some(secret) = secret else { return fields };
-    // Its form was checked with the settings.
-    let encoded = secret.strip_prefix(b"whsec_").unwrap_or(secret);
-    let key = hmac::Key::new(hmac::HMAC_SHA256, &STANDARD.decode(encoded).unwrap_or_else(|_| encoded.to_vec()));
-    let tag = hmac::sign(&key, format!("{id}.{seconds}.{body}").as_bytes());
-    let signed = HeaderValue::from_str(&format!("v1,{}", STANDARD.encode(tag)));
-    fields.extend(signed.ok().map(|signed| ("webhook-signature", signed)));
-    fields
-}
-
-/// Errors that pass are told from those that stay by the status.
-fn accepted(answer: &Answer) -> Result<(), Failure> {
-    let reason = format!("the receiver answered {}", answer.status);
-    match answer.status.as_u16() {
-        200..300 => Ok(()),
-        408 | 425 | 429 | 500.. => {
-            let after = answer.fields.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-            Err(Failure::Later { reason, after: after.map(Duration::from_secs) })
-        }
-        _ => Err(Failure::Never { reason }),
+        Ok(fields.into_iter().fold(call, |call, (name, value)| call.field(name, value)))
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_config::settings::Alerts as AlertSettings;
+use weir_config::settings::{ActionRouter, Alerts as AlertSettings, RouterAction};
 use weir_config::vocab::{Finding, TenantId, Timestamp};
 use weir_storage::record::SpanRecord;
 
@@ -48,13 +48,15 @@ const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
 /// Nobody is told of what is older: it waited for a channel that did not answer, or for alerts to be switched on again.
 const TOO_OLD: Duration = Duration::from_secs(3_600);
 
-/// Adds a consumer for each channel, and their counters.
-pub fn add(feed: &mut Feed, settings: &AlertSettings, registry: &Registry) {
+/// Adds a consumer for each channel, and their counters. `router` may have all channels told of a finding, whatever their
+/// thresholds.
+pub fn add(feed: &mut Feed, settings: &AlertSettings, router: &ActionRouter, registry: &Registry) {
+    let router = router.may(RouterAction::Alert).then(|| Arc::new(router.clone()));
     let channels: Vec<Arc<Channel>> = settings
         .effective()
         .into_iter()
         .enumerate()
-        .map(|(index, channel)| Arc::new(Channel::new(index, channel, feed.client())))
+        .map(|(index, channel)| Arc::new(Channel::new(index, channel, router.clone(), feed.client())))
         .collect();
     for (name, channel) in NAMES.into_iter().zip(&channels) {
         let cooldowns = Arc::new(Cooldowns::new(Duration::from_secs(settings.cooldown_seconds)));

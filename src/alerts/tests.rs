@@ -9,9 +9,9 @@ use uuid::Uuid;
 use weir_config::vocab::{Finding, Operation, Provider, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::record::SpanRecord;
 
-use super::channel::signature;
 use super::cooldown::{Cooldowns, Heard, Key};
 use super::message::Notice;
+use crate::outbound::signature;
 use crate::record::{CallIds, blank};
 
 fn span() -> Box<SpanRecord> {

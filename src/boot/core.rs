@@ -163,7 +163,7 @@ impl Acceptor {
     /// Serves a new connection, or tells it that there is no room.
     fn take(&self, conn: Conn, peer: std::net::SocketAddr) {
         let core = &self.core;
-        match Admission::let_in(core, conn.fd(), peer.ip().into()) {
+        match Admission::let_in(core, conn.fd(), peer.ip()) {
             Ok(admission) => {
                 let (serving, tls) = (Rc::clone(core), self.tls.clone());
                 spawn(core, async move { serve(serving, conn, admission, tls.as_deref()).await });

@@ -39,6 +39,7 @@ use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
 use crate::outbound::Client;
 use crate::process::Process;
+use crate::router::{self, Offenders};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
@@ -87,16 +88,20 @@ pub(super) fn start_access_log(
 pub(super) fn make_feed(
     settings: &Settings,
     registry: &Registry,
+    offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
 ) -> Result<Option<Feed>, StartError> {
-    if consumers.is_empty() && !settings.alerts.enabled {
+    if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled {
         return Ok(None);
     }
     let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
     let mut feed = Feed::new(client);
     if settings.alerts.enabled {
-        alerts::add(&mut feed, &settings.alerts, registry);
+        alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry);
+    }
+    if settings.action_router.enabled {
+        router::add(&mut feed, &settings.action_router, offenders, registry);
     }
     for add in consumers {
         add(&mut feed);

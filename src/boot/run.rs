@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_channel::oneshot;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use weir_config::settings::StorageProfile;
+use weir_config::settings::{RouterAction, StorageProfile};
 use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
 use weir_inference::Pool as InferencePool;
@@ -55,6 +55,7 @@ use crate::ops::store::{breaker_advice, space};
 use crate::process::{Process, ProcessParts};
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
+use crate::router::Offenders;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
 use crate::upstreams::{Figures, Fleet};
 
@@ -158,9 +159,14 @@ pub fn start_with(
         let prices = Arc::clone(&prices);
         reloaders.add("prices", move || prices.reload().map_err(|error| error.to_string()));
     }
-    let feed = make_feed(&settings, &registry, extensions.consumers)?;
+    let offenders = settings.action_router.may(RouterAction::BlockIp);
+    let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
+    let feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers)?;
     let inlet = feed.as_ref().map(Feed::inlet);
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
+    if let Some(offenders) = &offenders {
+        offenders.open(Arc::new(store.clone()))?;
+    }
     let consumers = feed.map(|feed| {
         let log: Arc<dyn SpanLog> = Arc::new(store.clone());
         Consumers::start(feed, &log, &registry)
@@ -216,6 +222,7 @@ pub fn start_with(
         guard,
         access: Arc::clone(identities.access()),
         redaction,
+        blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
         pages: Pages::new(&settings.web, settings.auth.enabled),
         sink: store.sink(),
         feed: inlet,

@@ -9,6 +9,7 @@
 //! Invariant: a busy connection never makes room. Cores ask each other through one number and a wake; nobody waits for the
 //! answer, so for a moment there may be as many connections above the limit as evictions are under way.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::admit::connection_caller::ConnectionCaller;
@@ -22,6 +23,7 @@ pub struct Admission {
     core: Rc<Core>,
     slot: Slot,
     /// Where it comes from.
+    pub(crate) address: IpAddr,
     pub(crate) client: ClientKey,
     /// Whom it is let in as.
     pub(crate) connection_caller: Rc<ConnectionCaller>,
@@ -32,7 +34,8 @@ impl Admission {
     ///
     /// # Errors
     /// The limit that stands in the way.
-    pub fn let_in(core: &Rc<Core>, fd: std::os::fd::RawFd, client: ClientKey) -> Result<Self, ClientEvent> {
+    pub fn let_in(core: &Rc<Core>, fd: std::os::fd::RawFd, address: IpAddr) -> Result<Self, ClientEvent> {
+        let client = ClientKey::from(address);
         let limits = ConnectionLimits::from(&core.settings().server);
         let refused = match core.process.clients.enter(client, limits) {
             Crowded::No => None,
@@ -50,7 +53,7 @@ impl Admission {
         core.meter.connections_add(1);
         let connection_caller = Rc::<ConnectionCaller>::default();
         let slot = core.open_connections.borrow_mut().enter(fd, client, Rc::clone(&connection_caller));
-        Ok(Self { core: Rc::clone(core), slot, client, connection_caller })
+        Ok(Self { core: Rc::clone(core), slot, address, client, connection_caller })
     }
 
     /// Its handshake begins: until it is over the connection may make room for another, but a drain lets it be.

@@ -1,5 +1,6 @@
 //! One client connection: request after request until somebody closes.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -451,6 +452,11 @@ impl Session {
     /// Where the connection comes from.
     pub(crate) fn client(&self) -> ClientKey {
         self.admission.client
+    }
+
+    /// Its whole address.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.admission.address
     }
 
     /// A watch for this exchange.

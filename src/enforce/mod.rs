@@ -7,18 +7,21 @@
 //! | below `min_severity` or `min_confidence`       | none                                     |
 //! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
 //! | otherwise                                      | the mode's: log nothing, flag, block     |
+//! | one that a rule of the action router matches   | `flag` or `block`, unless the mode is log |
 //!
 //! The strictest action of all findings wins. Enforcement never sees HTTP.
 
+mod follow;
 mod scope;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode};
+use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode, RouterAction};
 use weir_config::vocab::{FINDING_ALLOWED, Finding, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
+pub use follow::{Follow, follow};
 use scope::EARLIER_CALL;
 pub use scope::Earlier;
 
@@ -56,8 +59,7 @@ pub fn can_act(rules: &Enforcement) -> bool {
 
 /// Whether some finding would be blocked: then what cannot be read must not pass either.
 pub fn can_block(rules: &Enforcement) -> bool {
-    let blocks = |(_, action): &(String, EnforcementAction)| *action == EnforcementAction::Block;
-    rules.mode == EnforcementMode::Block || rules.categories.iter().any(blocks)
+    rules.can_block()
 }
 
 /// The finding that speaks for the request in the flag headers: the worst of those that flag it, the surest of equals.
@@ -73,11 +75,27 @@ pub fn acts(finding: &Finding, rules: &Enforcement) -> bool {
 
 fn action(finding: &Finding, rules: &Enforcement) -> Decision {
     // What an operator allows has no weight, however low the bar.
-    let allowed = finding.finding_type == FINDING_ALLOWED;
-    if allowed || finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
+    if finding.finding_type == FINDING_ALLOWED || finding.metadata.contains_key(EARLIER_CALL) {
         return Decision::Forward;
     }
-    if finding.metadata.contains_key(EARLIER_CALL) {
+    by_settings(finding, rules).max(by_router(finding, rules))
+}
+
+/// What the rules of the action router say, whose thresholds are their own.
+fn by_router(finding: &Finding, rules: &Enforcement) -> Decision {
+    let Some(router) = rules.router.as_ref().filter(|_| rules.mode != EnforcementMode::Log) else {
+        return Decision::Forward;
+    };
+    let actions = router.actions(finding);
+    match () {
+        () if actions.has(RouterAction::Block) => Decision::Block,
+        () if actions.has(RouterAction::Flag) => Decision::Flag,
+        () => Decision::Forward,
+    }
+}
+
+fn by_settings(finding: &Finding, rules: &Enforcement) -> Decision {
+    if finding.severity < rules.min_severity || finding.confidence < rules.min_confidence {
         return Decision::Forward;
     }
     let category = rules.categories.iter().find(|(finding_type, _)| *finding_type == finding.finding_type);
@@ -191,6 +209,7 @@ mod tests {
             timeout_ms: 5_000,
             categories: Vec::new(),
             scope: EnforcementScope::All,
+            router: None,
         }
     }
 

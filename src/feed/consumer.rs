@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use weir_storage::record::SpanRecord;
 
-use crate::outbound::OutboundError;
+use http::header::RETRY_AFTER;
+
+use crate::outbound::{Answer, OutboundError};
 
 /// Reads finished spans.
 pub trait Consumer: Send + 'static {
@@ -59,5 +61,23 @@ impl From<OutboundError> for Failure {
     fn from(error: OutboundError) -> Self {
         let reason = error.to_string();
         if error.is_transient() { Self::Later { reason, after: None } } else { Self::Never { reason } }
+    }
+}
+
+impl Failure {
+    /// Nothing where a receiver has accepted what it was sent; its status tells errors that pass from those that stay.
+    ///
+    /// # Errors
+    /// What it said.
+    pub fn unless_accepted(answer: &Answer) -> Result<(), Self> {
+        let reason = format!("the receiver answered {}", answer.status);
+        match answer.status.as_u16() {
+            200..300 => Ok(()),
+            408 | 425 | 429 | 500.. => {
+                let after = answer.fields.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+                Err(Self::Later { reason, after: after.map(Duration::from_secs) })
+            }
+            _ => Err(Self::Never { reason }),
+        }
     }
 }

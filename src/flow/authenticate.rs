@@ -47,6 +47,11 @@ pub(crate) async fn approach(
     path: Path,
     settings: &InEffect,
 ) -> Approach {
+    if path == Path::Proxied
+        && let Some(refusal) = turned_away(session)
+    {
+        return Approach::Refused(refusal);
+    }
     let lends = path == Path::Proxied && settings.fleet.lends && !presented.brings_credential();
     let pages = &session.core.process.parts.pages;
     let judged = if pages.may_concern(presented, path, lends) {
@@ -82,6 +87,16 @@ pub(crate) async fn approach(
             Approach::Refused(Refusal::new(429, "rate_limit_exceeded", message).header("Retry-After", retry_after_s))
         }
     }
+}
+
+/// The refusal of an address that the action router has blocked.
+fn turned_away(session: &Session) -> Option<Refusal> {
+    let blocked = session.core.process.parts.blocked.as_ref()?;
+    let left_s = blocked.turns_away(session.client(), Timestamp::now().micros().div_euclid(1_000_000))?;
+    let message = "requests from this address are refused for a while, because of what was found in earlier ones \
+                   (`action_router.ip_block`)";
+    let refusal = Refusal::new(403, "address_blocked", message).header("Retry-After", left_s);
+    Some(refusal.header("x-should-retry", "false"))
 }
 
 /// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Nearer`] says.

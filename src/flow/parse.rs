@@ -1,5 +1,6 @@
 //! The stage that names an exchange, from its head alone.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use uuid::Uuid;
@@ -32,11 +33,12 @@ pub(super) struct Facts {
     pub(super) caller: Caller,
     pub(super) start_time: Timestamp,
     pub(super) moments: Moments,
+    pub(super) address: IpAddr,
 }
 
 /// Names the exchange: where it goes, whose it is, under which ids.
 pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut head: Box<RequestHead>) -> Parsed {
-    let Facts { caller, start_time, moments } = facts;
+    let Facts { caller, start_time, moments, address } = facts;
     let tenant_id = caller.tenant_id;
     let key = if let Proof::Key(id) = caller.proof { Some(id) } else { None };
     let allowed = core.process.parts.access.of(tenant_id, key).map(Box::new);
@@ -68,7 +70,8 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let retrieval = inspect::retrieves_response(head.method(), head.path());
     let billable = bills(&head, route.operation) && !retrieval;
     let (dialect, line) = (route.dialect, head.line());
-    let opening = Opening { ids, dialect, moments, line, billable, retrieval, skip, storable };
+    let source = settings.action_router.enabled.then_some(address);
+    let opening = Opening { ids, source, dialect, moments, line, billable, retrieval, skip, storable };
     let mut journal = Journal::open(core, settings, opening);
     for (name, value) in sender.tags {
         journal.tag(name, value);

@@ -49,7 +49,7 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
             }
         },
     };
-    let (body, facts) = (head.body, Facts { caller, start_time, moments });
+    let (body, facts) = (head.body, Facts { caller, start_time, moments, address: session.address() });
     let parsed = parse(&core, &settings, facts, head);
     session.begin_body(body);
     let _serving = session.connection_caller.serve();

@@ -59,7 +59,7 @@ pub const INTERFACE: [(Family, Kind); 31] = [
     (names::GOLDEN_ALIGNMENT, Gauge(false)),
     (names::GOLDEN_FALSE_POSITIVES, Gauge(false)),
     (names::GOLDEN_REPLAYED, Gauge(false)),
-    (family("service_action_executions_total", "Actions the router executed."), Counter),
+    (names::ACTIONS, Counter),
     (names::BUILD_INFO, Gauge(false)),
 ];
 

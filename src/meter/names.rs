@@ -111,6 +111,13 @@ pub const CONSUMER_LOST: Family = family(
     "service_consumer_lost_total",
     "Finished spans a consumer will never get: no room in memory, removed from the store, refused, given up, or in memory at the end.",
 );
+/// Counter; `action_type`.
+pub const ACTIONS: Family = family("service_action_executions_total", "Actions the router executed.");
+/// Counter, ours; `action_type`, `reason`.
+pub const ACTIONS_NOT_TAKEN: Family = family(
+    "service_actions_not_taken_total",
+    "Actions the router's rules asked for and that were not taken, with the reason.",
+);
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",

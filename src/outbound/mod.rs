@@ -10,6 +10,7 @@
 
 mod connect;
 mod error;
+mod signed;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use weir_config::egress::Egress;
 use crate::forward::{self, PeerError};
 use connect::{Connector, Destination};
 pub use error::OutboundError;
+pub use signed::signature;
 
 /// Idle connections kept to one destination, and for how long.
 const IDLE_MAX: usize = 4;

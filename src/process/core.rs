@@ -23,6 +23,7 @@ use super::waiting::Waiting;
 use crate::admit::Guard;
 use crate::admit::access::AccessTable;
 use crate::admit::attempts::Attempts;
+use crate::admit::blocked::Blocked;
 use crate::admit::connection_table::ConnectionTable;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
@@ -71,6 +72,8 @@ pub struct ProcessParts {
     pub access: Arc<AccessTable>,
     /// Keeps the gateway's credentials out of what goes on.
     pub redaction: Arc<Redaction>,
+    /// Who is turned away for what came from its address; `None` where nobody may be.
+    pub blocked: Option<Arc<Blocked>>,
     /// Which web pages may ask.
     pub pages: Pages,
     /// The providers.

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ use crate::wire::RequestLine;
 pub(crate) struct Opening {
     /// Whose it is, and under which ids.
     pub(crate) ids: CallIds,
+    /// From which address it came, where the action router wants to know.
+    pub(crate) source: Option<IpAddr>,
     pub(crate) dialect: Dialect,
     pub(crate) moments: Moments,
     pub(crate) line: RequestLine,
@@ -85,6 +88,7 @@ pub(crate) struct Journal {
     reservation: Option<Box<Reservation>>,
     token_cap: Option<TokenCap>,
     status: Option<u16>,
+    source: Option<IpAddr>,
     /// For the log.
     log_entry: LogEntry,
 }
@@ -92,7 +96,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal.
     pub(crate) fn open(core: &Rc<Core>, settings: &Rc<InEffect>, opening: Opening) -> Self {
-        let Opening { ids, dialect, moments, line, billable, retrieval, skip, storable } = opening;
+        let Opening { ids, source, dialect, moments, line, billable, retrieval, skip, storable } = opening;
         let store = settings.enable_trace_storage && storable;
         if !storable && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
@@ -129,6 +133,7 @@ impl Journal {
             reservation: None,
             token_cap: None,
             status: None,
+            source,
             log_entry: entry,
         }
     }
@@ -336,6 +341,7 @@ impl Journal {
             show_cost: self.settings.cost_estimation.enabled,
             reservation: self.reservation.take(),
             token_cap: self.token_cap,
+            source: self.source,
             access,
             retrieval: self.retrieval,
             reported: matches!(

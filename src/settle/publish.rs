@@ -2,6 +2,7 @@
 //! where a reservation is settled with what a call really cost. Runs on a core or on the pool.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use weir_config::prices::Price;
@@ -14,12 +15,14 @@ use weir_storage::record::SpanRecord;
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::Masking;
+use crate::enforce::{Follow, follow};
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
 use crate::ops::breaker::State;
 use crate::process::Process;
 use crate::process::background::Open;
 use crate::process::log_entry::Ended;
+use crate::router::{ACTIONS, NOT_APPLIED, SOURCE};
 
 /// What the last step needs beside the completed record.
 pub(crate) struct Publish {
@@ -33,6 +36,8 @@ pub(crate) struct Publish {
     pub(crate) reservation: Option<Box<Reservation>>,
     /// The cap its usage is held to.
     pub(crate) token_cap: Option<TokenCap>,
+    /// From which address the call came, where the action router wants to know.
+    pub(crate) source: Option<IpAddr>,
     /// What the access log is owed.
     pub(crate) access: Option<Box<Ended>>,
     /// The request fetches an answer that another one began: what it used is that one's.
@@ -59,6 +64,9 @@ impl Publish {
         self.masking.apply(&mut finished.span);
         process.parts.redaction.mask_record(&mut finished.span);
         self.settle(&mut finished);
+        if let Some(source) = self.source.filter(|_| !finished.span.security_findings.is_empty()) {
+            say_what_follows(process, &mut finished.span, source);
+        }
         self.count(process, meter, &finished);
         self.observe(process, &finished.span);
         self.keep(process, meter, finished.span);
@@ -162,6 +170,18 @@ impl Publish {
             finished.bill = bill;
         } else if pending {
             finished.span.tags.insert(Cow::Borrowed("background"), "pending".to_owned());
+        }
+    }
+}
+
+/// Says in the record of a call with findings where it came from, what the action router's rules ask for, and what of that came
+/// too late.
+fn say_what_follows(process: &Process, span: &mut SpanRecord, source: IpAddr) {
+    let Follow { asked, not_applied } = follow(span, &process.parts.settings.load().action_router);
+    span.tags.insert(Cow::Borrowed(SOURCE), source.to_canonical().to_string());
+    for (tag, actions) in [(ACTIONS, asked), (NOT_APPLIED, not_applied)] {
+        if !actions.is_empty() {
+            span.tags.insert(Cow::Borrowed(tag), actions.to_string());
         }
     }
 }

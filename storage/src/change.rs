@@ -6,6 +6,7 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 use crate::audit::AuditEvent;
 use crate::cursor::Cursor;
 use crate::error::NotWritten;
+use crate::offences::{BlockedAddress, Offence};
 use crate::queue::Held;
 use crate::record::{AgentAction, SpanRecord};
 use crate::reports::ReportRecord;
@@ -79,6 +80,7 @@ pub(crate) enum Change {
         built: Result<String, String>,
     },
     SaveSpend(Vec<SpendRow>),
+    NoteOffence(Offence),
 }
 
 /// An action a client reported, and where it belongs.
@@ -118,6 +120,7 @@ impl Change {
             Self::Audit(_) => "write_audit",
             Self::AskReport { .. } | Self::CompleteReport { .. } => "write_report",
             Self::SaveSpend(_) => "write_spend",
+            Self::NoteOffence(_) => "write_offence",
         }
     }
 
@@ -186,4 +189,6 @@ answers! {
     Waiting(Option<u64>),
     /// Tenants whose spend was left out, each with the second of its deletion.
     Deleted(Vec<(TenantId, i64)>),
+    /// The address that is turned away for it.
+    Turned(Option<BlockedAddress>),
 }

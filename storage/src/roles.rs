@@ -15,6 +15,7 @@ use crate::actions::ActionsSummary;
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::cursor::{Cursor, Inserted, SpanBatch};
 use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::offences::{BlockedAddress, Offence};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
@@ -375,4 +376,20 @@ pub trait SpendBook: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError>;
+}
+
+/// Offences of addresses, and which of them are turned away. They are the gateway's, of all tenants together.
+pub trait OffenceBook: Send + Sync + 'static {
+    /// Notes an offence; one that is noted already changes nothing. Gives the block where this is one too many; then the address's
+    /// offences are counted anew.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn note_offence(&self, offence: Offence) -> Result<Option<BlockedAddress>, NotWritten>;
+
+    /// The addresses that are turned away at `now`.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError>;
 }

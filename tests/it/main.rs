@@ -63,6 +63,7 @@ mod redaction;
 mod replay;
 mod reviewed;
 mod revocation;
+mod router;
 mod scan;
 mod schema;
 mod scoring;

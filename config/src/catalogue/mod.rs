@@ -12,6 +12,7 @@ mod judge;
 mod kind;
 mod money;
 mod policy;
+mod router;
 mod services;
 mod upstreams;
 mod value;
@@ -189,6 +190,7 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> + Clone {
         .chain(judge::SETTINGS)
         .chain(alerts::SETTINGS)
         .chain(services::SETTINGS)
+        .chain(router::SETTINGS)
         .chain(upstreams::SETTINGS)
 }
 

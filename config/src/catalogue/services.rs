@@ -1,24 +1,15 @@
-//! Rows of what stands around the data path: identity, ingest, action router.
+//! Rows of what stands around the data path: identity, ingest.
 //!
 //! What is not built in this version has its row all the same: the rows keep the paths, types
 //! and defaults of the interface in one place.
 
 use super::value::{flag, int, listen_addr, optional_path, optional_secret};
-use super::{EnvRule, Field, Kind, Literal, Setting, set};
-
-const ROUTER: &str = "the action router";
+use super::{EnvRule, Kind, Literal, Setting, set};
 
 /// A shorter one could be found by trying.
 const ADMIN_KEY_CHARACTERS_MIN: usize = 16;
 
 const OFF: Literal = Literal::Bool(false);
-
-const RULE: &[Field] = &[
-    Field::optional("finding_type", Kind::Name),
-    Field::optional("min_severity", Kind::SEVERITY),
-    Field::optional("min_confidence", Kind::UNIT),
-    Field::required("actions", Kind::TextList),
-];
 
 pub(super) static SETTINGS: &[Setting] = &[
     // --- ml_pipeline ---
@@ -87,14 +78,4 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(golden_set_path, optional_path),
     )
     .env("SERVICE_GOLDEN_SET_PATH"),
-    // --- action_router ---
-    Setting::not_built("action_router.enabled", Kind::Bool, OFF, ROUTER),
-    Setting::not_built("action_router.default_actions", Kind::TextList, Literal::Texts(&["log"]), ROUTER),
-    Setting::not_built("action_router.rules", Kind::Records(RULE), Literal::EmptyList, ROUTER),
-    Setting::not_built("action_router.ip_block.ttl_seconds", Kind::at_least(1), Literal::Int(3_600), ROUTER),
-    Setting::not_built("action_router.ip_block.max_offenses", Kind::u32_at_least(1), Literal::Int(3), ROUTER),
-    Setting::not_built("action_router.webhook.url", Kind::Text, Literal::Text(""), ROUTER).secret(),
-    Setting::not_built("action_router.webhook.timeout_ms", Kind::millis(1), Literal::Int(5_000), ROUTER),
-    Setting::not_built("action_router.judge_route.inline_await", Kind::Bool, OFF, ROUTER),
-    Setting::not_built("action_router.judge_route.inline_timeout_ms", Kind::millis(1), Literal::Int(10_000), ROUTER),
 ];

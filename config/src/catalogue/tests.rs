@@ -50,6 +50,7 @@ fn what_carries_a_credential_is_secret() {
     assert_eq!(
         secrets,
         [
+            "action_router.webhook.secret",
             "action_router.webhook.url",
             "alerts.channels",
             "alerts.webhook_url",

@@ -2,6 +2,7 @@
 
 use super::error::Violation;
 use super::layers::Layers;
+use super::secrets::{NO_SIGNING_SECRET, NO_URL, is_signing_secret, is_url};
 use crate::settings::{AlertChannel, AlertKind, CHANNELS_MAX, Settings};
 
 /// Refuses channels that could never be told anything; alerts without channels are a warning.
@@ -27,8 +28,6 @@ pub(super) fn settle(settings: &Settings, layers: &mut Layers) {
     }
 }
 
-const NO_URL: &str = "has to be a whole http:// or https:// URL";
-
 /// The first thing that is wrong with a channel: the field and why. Never the value, which may be a credential.
 fn fault(channel: &AlertChannel) -> Option<(&'static str, &'static str)> {
     let AlertChannel { kind, url, routing_key, secret, .. } = channel;
@@ -47,28 +46,10 @@ fn fault(channel: &AlertChannel) -> Option<(&'static str, &'static str)> {
         (AlertKind::Webhook | AlertKind::Slack, Some(_), _) => Some(("routing_key", "is for the type pagerduty only")),
         (AlertKind::Slack | AlertKind::PagerDuty, _, Some(_)) => Some(("secret", "is for the type webhook only")),
         (AlertKind::Webhook, _, Some(secret)) if !is_signing_secret(secret.expose()) => {
-            Some(("secret", "has to be `whsec_` and 24 to 64 bytes as base64"))
+            Some(("secret", NO_SIGNING_SECRET))
         }
         _ => None,
     }
-}
-
-fn is_url(url: &[u8]) -> bool {
-    let rest = url.strip_prefix(b"https://").or_else(|| url.strip_prefix(b"http://"));
-    rest.is_some_and(|rest| {
-        rest.iter().all(u8::is_ascii_graphic) && rest.first().is_some_and(|byte| !b"/?#:".contains(byte))
-    })
-}
-
-/// By its form: 32 to 88 characters of padded base64.
-fn is_signing_secret(secret: &[u8]) -> bool {
-    let Some(encoded) = secret.strip_prefix(b"whsec_") else { return false };
-    let digits = encoded.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte)).count();
-    let padding = encoded.get(digits..).unwrap_or_default();
-    (32..=88).contains(&encoded.len())
-        && encoded.len().is_multiple_of(4)
-        && padding.len() <= 2
-        && padding.iter().all(|byte| *byte == b'=')
 }
 
 fn refuse(layers: &mut Layers, setting: &'static str, path: String, problem: String, advice: &str) {

@@ -145,8 +145,8 @@ impl Checker {
     fn list(&mut self, kind: &Kind, items: &[Node]) -> Option<Value> {
         let item_kind = match kind {
             Kind::Records(fields) => Kind::Record(fields),
-            Kind::Hosts => Kind::Host,
             Kind::Choices(values) => Kind::Choice(values),
+            Kind::Hosts => Kind::Host,
             Kind::Origins => Kind::Origin,
             _ => Kind::Name,
         };

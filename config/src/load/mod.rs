@@ -13,6 +13,8 @@ mod judge;
 mod layers;
 mod masked;
 mod overlay;
+mod router;
+mod secrets;
 mod suggest;
 mod upstreams;
 pub(crate) mod yaml;
@@ -124,6 +126,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     doubt_admin_key(&settings, &mut layers);
     judge::check(&settings, &mut layers);
     defence::check(&mut settings, &mut layers);
+    router::settle(&mut settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }

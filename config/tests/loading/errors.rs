@@ -453,3 +453,33 @@ fn a_judge_is_not_asked_in_the_clear_unless_that_is_allowed() {
     let errors = judge("{cascade: {ambiguous_low: 0.9}}").errors();
     assert!(errors.len() == 1 && errors[0].contains("begins at 0.9 and ends before that, at 0.7"), "{errors:?}");
 }
+
+#[test]
+fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
+    let router = |text: &str| Bench::with_file(format!("action_router: {{enabled: true, {text}}}\n"));
+    for (text, parts) in [
+        ("default_actions: [webhook]", ["`action_router.webhook.url`", "names the action `webhook`"]),
+        ("rules: [{actions: [webhook]}], webhook: {url: ''}", ["`action_router.webhook.url`", "name its receiver"]),
+        (
+            "default_actions: [webhook], webhook: {url: 'ftp://h'}",
+            ["`action_router.webhook.url`", "http:// or https://"],
+        ),
+        ("webhook: {secret: abc}", ["`action_router.webhook.secret`", "whsec_"]),
+        ("rules: [{actions: [judge_route]}]", ["`action_router.rules`", "`judge_route` is not built"]),
+        ("rules: [{actions: [blok]}]", ["`action_router.rules[0].actions[0]`", "did you mean `block`?"]),
+        ("rules: [{}]", ["`action_router.rules[0]", "actions"]),
+        ("ip_block: {ttl_seconds: 0}", ["`action_router.ip_block.ttl_seconds`", "got 0"]),
+        ("ip_block: {max_offenses: 0}", ["`action_router.ip_block.max_offenses`", "got 0"]),
+        ("webhook: {timeout_ms: 0}", ["`action_router.webhook.timeout_ms`", "got 0"]),
+    ] {
+        let errors = router(text).errors();
+        assert_eq!(errors.len(), 1, "{text}: {errors:#?}");
+        for part in parts {
+            assert!(errors[0].contains(part), "{text}: {part} in {errors:#?}");
+        }
+    }
+    let unused = Bench::with_file("action_router: {default_actions: [webhook]}\n");
+    assert_eq!(unused.warnings(), Vec::<String>::new(), "what is off needs nothing");
+    let idle = router("default_actions: [block, alert]").warnings();
+    assert_eq!(idle.len(), 2, "{idle:?}");
+}

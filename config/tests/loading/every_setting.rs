@@ -295,6 +295,28 @@ fn samples() -> Vec<Sample> {
                 min_security_score: 70,
             }];
         }),
+        sample("action_router.enabled", "true", |s| s.action_router.enabled = true),
+        sample("action_router.default_actions", "[alert, log]", |s| {
+            s.action_router.default_actions = [RouterAction::Log, RouterAction::Alert].into_iter().collect();
+        }),
+        sample("action_router.rules", "[{finding_type: jailbreak, min_confidence: 0.5, actions: [block_ip]}]", |s| {
+            s.action_router.rules = vec![ActionRule {
+                finding_type: Some("jailbreak".into()),
+                min_severity: Severity::Info,
+                min_confidence: 0.5,
+                actions: RouterAction::BlockIp.into(),
+            }];
+        }),
+        sample("action_router.ip_block.ttl_seconds", "7", |s| s.action_router.ip_block.ttl_seconds = 7),
+        sample("action_router.ip_block.max_offenses", "8", |s| s.action_router.ip_block.max_offenses = 8),
+        sample("action_router.ip_block.allow_shared", "true", |s| s.action_router.ip_block.allow_shared = true),
+        sample("action_router.webhook.url", "https://h/hook", |s| {
+            s.action_router.webhook.url = Some(SharedSecret::new("https://h/hook"));
+        }),
+        sample("action_router.webhook.timeout_ms", "9", |s| s.action_router.webhook.timeout_ms = 9),
+        sample("action_router.webhook.secret", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", |s| {
+            s.action_router.webhook.secret = Some(SharedSecret::new("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"));
+        }),
         sample("grpc.enabled", "true", |s| s.grpc.enabled = true),
         sample("grpc.listen_addr", "'127.0.0.1:50052'", |s| {
             s.grpc.listen_addr = SocketAddr::from(([127, 0, 0, 1], 50_052));

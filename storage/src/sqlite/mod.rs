@@ -21,6 +21,7 @@ mod intern;
 mod keys;
 mod log_file;
 mod migrate;
+mod offences;
 mod open;
 mod paging;
 mod provenance;

@@ -11,12 +11,13 @@ use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::change::{Answer, Change, ReportedAction, TokenWanted};
 use crate::cursor::{Cursor, Inserted, SpanBatch};
 use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::offences::{BlockedAddress, Offence};
 use crate::order::{ORDER_WAIT, Order};
 use crate::query::{PAGE_MAX, Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, PENDING_MAX, ReportRecord, ReportType, SpanPlace};
-use crate::roles::{AuditLog, Registry, ReportBook, SpanLog, SpendBook};
+use crate::roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook};
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
@@ -295,5 +296,15 @@ impl SpendBook for Store {
 
     fn load_spend(&self, now_s: i64) -> Result<Vec<SpendRow>, ReadError> {
         self.reads().load_spend(now_s)
+    }
+}
+
+impl OffenceBook for Store {
+    fn note_offence(&self, offence: Offence) -> Result<Option<BlockedAddress>, NotWritten> {
+        self.write(Change::NoteOffence(offence))
+    }
+
+    fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError> {
+        self.reads().blocked_addresses(now)
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Each check gets an empty store. None knows how one is made.
 
+mod offences;
 mod registry;
 mod reports;
 mod span_log;
@@ -54,8 +55,8 @@ macro_rules! keeps {
 
 /// Every implementation, with the roles it plays.
 mod implementations {
-    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend);
-    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend);
+    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences);
+    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences);
     keeps!(toy: crate::contract::toy => span_log);
 }
 
