@@ -17,7 +17,7 @@ const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\
 
 fn say(gateway: &Gateway, text: &str) -> Answer {
     let mut client = Client::connect(gateway.addr);
-    client.say(&chat_call(text).bytes());
+    client.say(chat_call(text).bytes());
     client.answer()
 }
 
