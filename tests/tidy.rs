@@ -86,6 +86,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("src", "observe", 5, "one reader of answers, and the shapes it meets"),
     ("src", "reports", 5, "one builder of reports, and the texts of its frameworks"),
     ("src", "rewrite", 10, "the end of a stream in each dialect, and the frames it is made of"),
+    ("src", "router", 3, "what findings ask for, and the message that says so"),
     ("src", "rt", 6, "a connection, its deadline, and what ends an operation"),
     ("src", "wire", 6, "one parser of heads, and what it says of a bad one"),
     ("config/src", "catalogue", 12, "one table in several files"),

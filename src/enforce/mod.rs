@@ -11,7 +11,6 @@
 //!
 //! The strictest action of all findings wins. Enforcement never sees HTTP.
 
-mod follow;
 mod scope;
 
 use std::collections::BTreeSet;
@@ -21,7 +20,6 @@ use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode, Rou
 use weir_config::vocab::{FINDING_ALLOWED, Finding, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
-pub use follow::{Follow, follow};
 use scope::EARLIER_CALL;
 pub use scope::Earlier;
 

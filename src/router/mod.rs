@@ -6,6 +6,7 @@
 //! (the webhook) is a consumer of its own, so that it delays nothing else; every action that is not taken is counted with the
 //! reason. Knows no requests.
 
+mod follow;
 mod lines;
 mod offenders;
 mod tally;
@@ -16,9 +17,9 @@ use std::sync::Arc;
 use weir_config::settings::{ActionRouter, RouterAction};
 use weir_storage::record::SpanRecord;
 
-use crate::enforce::{Follow, follow};
 use crate::feed::{Consumer, Failure, Feed};
 use crate::meter::Registry;
+pub use follow::{Follow, follow};
 use lines::Lines;
 pub use offenders::{Offenders, SOURCE};
 pub use tally::Tally;

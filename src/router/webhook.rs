@@ -10,8 +10,8 @@ use weir_config::vocab::{Finding, SpanId, Timestamp};
 use weir_storage::record::SpanRecord;
 
 use super::SOURCE;
+use super::follow::{Follow, follow};
 use super::tally::{Tally, Unable};
-use crate::enforce::{Follow, follow};
 use crate::feed::{Consumer, Failure};
 use crate::outbound::{Call, Client, Limits, signature};
 

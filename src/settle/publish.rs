@@ -15,14 +15,13 @@ use weir_storage::record::SpanRecord;
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::Masking;
-use crate::enforce::{Follow, follow};
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
 use crate::ops::breaker::State;
 use crate::process::Process;
 use crate::process::background::Open;
 use crate::process::log_entry::Ended;
-use crate::router::{ACTIONS, NOT_APPLIED, SOURCE};
+use crate::router::{ACTIONS, Follow, NOT_APPLIED, SOURCE, follow};
 
 /// What the last step needs beside the completed record.
 pub(crate) struct Publish {
