@@ -28,6 +28,7 @@ pub mod ingest;
 pub mod inspect;
 pub mod json;
 pub mod judge;
+pub mod judging;
 pub mod limits;
 pub mod meter;
 pub mod money;

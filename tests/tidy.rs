@@ -53,6 +53,8 @@ const FLOORS: &[&str] = &[
     "defence",
     // The way of a request.
     "process",
+    // Which calls the judge is asked about.
+    "judging",
     "settle",
     "golden",
     // What looks at answers before their clients have them.
@@ -81,6 +83,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     ("src", "ingest", 3, "one reader of a protocol, and the span it makes; the door, and the threads behind it"),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),
+    ("src", "judge", 2, "the judge, and what is counted of its answers"),
     ("src", "meter", 3, "a core's cells, and those for costs and for the boundary defence"),
     ("src", "money", 3, "an account's cell, and the hold on it"),
     ("src", "observe", 5, "one reader of answers, and the shapes it meets"),

@@ -115,6 +115,12 @@ const STREAMING: Parameter =
     parameter("streaming", Kind::Flag, "Whether the answer was, or was asked to be, a stream.");
 const PROVIDER: Parameter = parameter("provider", Kind::Text, "Exact provider, e.g. `openai`.");
 
+/// Of the judge's verdicts.
+pub(super) const VERDICTS: &[Parameter] = &[
+    parameter("trace_id", Kind::Id, "The trace the verdicts are about; has to be there."),
+    parameter("tenant_id", Kind::Id, "Whose trace; left out, the default tenant's."),
+];
+
 /// Of the trace list. All filters but the times are about the trace's first span.
 pub(super) const TRACES: &[Parameter] = &[
     parameter("start_time", Kind::Time, "Traces created at this time or later."),

@@ -59,6 +59,11 @@ fn operational() -> Vec<Route> {
 
 fn debug() -> Vec<Route> {
     vec![
+        Route::get("/debug/judge/verdicts", OPEN, debugging::verdicts)
+            .says("Debug", "list_verdicts", "The judge's verdicts about a trace")
+            .query(query::VERDICTS)
+            .answers::<debugging::Verdicts>(200, "The verdicts; none where the tenant has no such trace")
+            .debug(),
         Route::get("/debug/judge/golden_set/replay", OPEN, debugging::replay)
             .says("Debug", "replay_golden_set", "Looks at the golden set and says where it disagrees")
             .any_query()

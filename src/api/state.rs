@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 use weir_config::vocab::TenantId;
-use weir_storage::{AuditLog, ReportBook, SpanLog};
+use weir_storage::{AuditLog, ReportBook, SpanLog, VerdictBook};
 
 use super::costs::Costs;
 use super::error::ErrorAnswer;
@@ -85,6 +85,8 @@ pub struct Api {
     asker: TenantId,
     /// `None` where SERVICE_GOLDEN_SET_PATH is not set.
     pub(super) golden: Option<Arc<GoldenSet>>,
+    /// Verdicts of the judge; `None` in tests of other routes.
+    pub(super) verdicts: Option<Arc<dyn VerdictBook>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
     /// For whatever takes a credential away.
@@ -113,6 +115,7 @@ impl Api {
             costs: None,
             asker: TenantId::DEFAULT,
             golden: None,
+            verdicts: None,
             readers: lane((READERS_MAX, READS_MAX)),
             writers: lane((WRITERS_MAX, WRITES_MAX)),
             endings: lane(ENDINGS_MAX),
@@ -142,6 +145,13 @@ impl Api {
     #[must_use]
     pub fn with_golden(mut self, golden: Option<Arc<GoldenSet>>) -> Self {
         self.golden = golden;
+        self
+    }
+
+    /// The same with verdicts to show.
+    #[must_use]
+    pub fn with_verdicts(mut self, verdicts: Arc<dyn VerdictBook>) -> Self {
+        self.verdicts = Some(verdicts);
         self
     }
 

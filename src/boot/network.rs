@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use weir_storage::SpanLog;
 
@@ -30,6 +30,11 @@ impl Consumers {
         let runtime = start()?;
         let running = feed.start(store, runtime.handle().clone(), registry);
         Ok(Self { running, runtime })
+    }
+
+    /// Where they work.
+    pub(super) fn runtime(&self) -> &Handle {
+        self.runtime.handle()
     }
 
     /// See [`Running::go`].

@@ -28,7 +28,10 @@ use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
 use crate::grpc;
 use crate::ingest::Door;
+use crate::judge::Judge;
+use crate::judging::{self, Judging};
 use crate::meter::{QueueGauge, Registry};
+use crate::money::Prices;
 use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
@@ -39,7 +42,7 @@ use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
 use crate::outbound::Client;
 use crate::process::Process;
-use crate::router::{self, Offenders};
+use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
@@ -84,13 +87,13 @@ pub(super) fn start_access_log(
     Ok((ExchangeLog::new(Some((format, queue))), Some(guard)))
 }
 
-/// The consumers of finished spans, if there are any.
+/// The consumers of finished spans, if there are any, and what the action router counts in.
 pub(super) fn make_feed(
     settings: &Settings,
     registry: &Registry,
     offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
-) -> Result<Option<Feed>, StartError> {
+) -> Result<Option<(Feed, Option<Arc<Tally>>)>, StartError> {
     if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled {
         return Ok(None);
     }
@@ -100,13 +103,25 @@ pub(super) fn make_feed(
     if settings.alerts.enabled {
         alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry);
     }
-    if settings.action_router.enabled {
-        router::add(&mut feed, &settings.action_router, offenders, registry);
-    }
+    let router = &settings.action_router;
+    let tally = router.enabled.then(|| router::add(&mut feed, router, offenders, registry));
     for add in consumers {
         add(&mut feed);
     }
-    Ok(Some(feed))
+    Ok(Some((feed, tally)))
+}
+
+/// The judge's worker, where calls come to it.
+pub(super) fn make_judging(
+    live: &LiveSettings,
+    feed: Option<&mut (Feed, Option<Arc<Tally>>)>,
+    prices: &Arc<Prices>,
+    registry: &Registry,
+) -> Result<Option<Judging>, StartError> {
+    let settings = live.snapshot().load_full();
+    let Some((feed, Some(tally))) = feed.filter(|_| judging::is_needed(&settings)) else { return Ok(None) };
+    let judge = Judge::new(&settings.judge, &feed.client(), Arc::clone(prices))?;
+    Ok(Some(Judging::new(judge, live.snapshot(), feed, Arc::clone(tally), registry)))
 }
 
 pub(super) fn start_metrics(

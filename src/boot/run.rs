@@ -27,8 +27,8 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, model_threads, open_door, open_store, start_access_log,
-    start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
+    CorePlacement, allow_descriptors, golden_set, make_feed, make_judging, model_threads, open_door, open_store,
+    start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
     warn_when_nobody_can_administer,
 };
 use super::starting::Starting;
@@ -40,6 +40,7 @@ use crate::control::{CALLS_PER_CORE, channel};
 use crate::feed::Feed;
 use crate::grpc;
 use crate::identity::Identities;
+use crate::judging::Judging;
 use crate::meter::Registry;
 use crate::money::{Prices, Spend};
 use crate::ops::analysis::DefenceShadow;
@@ -74,6 +75,7 @@ pub struct Gateway {
     reports: Arc<ReportBuilder>,
     identities: Arc<Identities>,
     consumers: Option<Consumers>,
+    judging: Option<Judging>,
     /// The task of the listener for metrics.
     scraping: Option<JoinHandle<()>>,
     /// The listener for spans by gRPC.
@@ -144,7 +146,7 @@ pub fn start_with(
     let facts = Facts {
         version: env!("CARGO_PKG_VERSION"),
         storage_profile: settings.storage.profile,
-        judge_enabled_at_startup: false,
+        judge_enabled_at_startup: settings.judge.enabled,
         retries: settings.health_check.retries,
     };
     let health = Arc::new(Health::new(facts, Arc::clone(&breakers), Arc::clone(&registry)));
@@ -161,7 +163,9 @@ pub fn start_with(
     }
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
-    let feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers)?;
+    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers)?;
+    let mut judging = make_judging(&live, feed.as_mut(), &prices, &registry)?;
+    let feed = feed.map(|(feed, _)| feed);
     let inlet = feed.as_ref().map(Feed::inlet);
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
     if let Some(offenders) = &offenders {
@@ -173,6 +177,10 @@ pub fn start_with(
     });
     let consumers =
         consumers.transpose().map_err(|source| StartError::Thread { what: "the network runtime", source })?;
+    if let Some((judging, consumers)) = judging.as_mut().zip(consumers.as_ref()) {
+        judging.start(consumers.runtime(), Arc::new(store.clone()));
+        health.judge_spawned();
+    }
     health.watch_space({
         let store = store.clone();
         move || space(&store)
@@ -217,7 +225,7 @@ pub fn start_with(
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         analyser,
-        outside: extensions.outside,
+        outside: extensions.outside.into_iter().chain(judging.as_ref().and_then(Judging::inline)).collect(),
         inference: inference.handle(),
         guard,
         access: Arc::clone(identities.access()),
@@ -292,6 +300,7 @@ pub fn start_with(
         store,
         reports,
         consumers,
+        judging,
         identities,
         inference,
         _models: models,
@@ -452,6 +461,9 @@ impl Gateway {
         reports.close();
         if let Some(consumers) = consumers {
             store.flush(left() / 2);
+            if let Some(judging) = self.judging {
+                consumers.runtime().block_on(judging.stop());
+            }
             consumers.stop(left().min(CONSUMERS_LIMIT));
         }
         clean &= store.close(left());

@@ -7,6 +7,7 @@
 //! | below `min_severity` or `min_confidence`       | none                                     |
 //! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
 //! | otherwise                                      | the mode's: log nothing, flag, block     |
+//! | a verdict of the judge                         | `block` if promoted, unless the mode is log |
 //! | one that a rule of the action router matches   | `flag` or `block`, unless the mode is log |
 //!
 //! The strictest action of all findings wins. Enforcement never sees HTTP.
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode, RouterAction};
-use weir_config::vocab::{FINDING_ALLOWED, Finding, Unread, UnreadSet};
+use weir_config::vocab::{FINDING_ALLOWED, Finding, JUDGE_VERDICT, PROMOTED, PROMOTION, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
 use scope::EARLIER_CALL;
@@ -76,7 +77,16 @@ fn action(finding: &Finding, rules: &Enforcement) -> Decision {
     if finding.finding_type == FINDING_ALLOWED || finding.metadata.contains_key(EARLIER_CALL) {
         return Decision::Forward;
     }
+    if finding.finding_type == JUDGE_VERDICT {
+        return by_judge(finding, rules);
+    }
     by_settings(finding, rules).max(by_router(finding, rules))
+}
+
+/// A verdict that has passed the promotion gate blocks; none else does anything, whatever the thresholds.
+fn by_judge(verdict: &Finding, rules: &Enforcement) -> Decision {
+    let promoted = verdict.metadata.get(PROMOTION).is_some_and(|said| said == PROMOTED);
+    if promoted && rules.mode != EnforcementMode::Log { Decision::Block } else { Decision::Forward }
 }
 
 /// What the rules of the action router say, whose thresholds are their own.

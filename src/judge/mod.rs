@@ -11,13 +11,18 @@
 
 mod backend;
 mod candidate;
+mod case;
 mod classify;
 mod failure;
+mod figures;
+mod gate;
+mod memory;
 mod prompt;
 mod retry;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod worker;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,10 +34,14 @@ use crate::money::{Counted, Prices, cost_nano_usd};
 use crate::outbound::Client;
 use backend::{Backend, Said};
 pub use candidate::{Candidate, Piece};
+pub use case::{Case, Mode, Ruling};
 pub use failure::{Again, Failure, Status};
+pub use figures::Dropped;
+pub use gate::{Agreement, Gate, Held, Passage};
 pub use prompt::Prompt;
 use retry::Patience;
 pub use verdict::{Category, NoVerdict, Recommended, Verdict};
+pub use worker::{Door, IsOpen, Options, Worker};
 
 /// Somebody to ask for verdicts.
 pub struct Judge {
@@ -149,7 +158,7 @@ impl Judge {
     async fn reply(&self, tier: &Tier, candidate: &Candidate, prompt: &Prompt, patience: &Patience) -> Reply {
         let (backend, model) = (tier.name(), tier.model().to_owned());
         let (said, verdict) = match tier {
-            Tier::Model { backend, .. } => match patience.ask(async |limit| backend.ask(prompt, limit).await).await {
+            Tier::Model { backend, .. } => match patience.ask(|limit| backend.ask(prompt, limit)).await {
                 Ok(said) => {
                     let texts = candidate.pieces.iter().map(|piece| piece.text.as_str());
                     let read = Verdict::read(&said.text, texts);

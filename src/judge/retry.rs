@@ -31,7 +31,10 @@ impl Patience {
     }
 
     /// Asks until there is an answer, an error that stays, no further try or no time.
-    pub(super) async fn ask<T>(&self, mut ask: impl AsyncFnMut(Duration) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub(super) async fn ask<T, A>(&self, mut ask: impl FnMut(Duration) -> A) -> Result<T, Failure>
+    where
+        A: Future<Output = Result<T, Failure>>,
+    {
         let over = || Failure::lasting(Status::Timeout, "the time for the verdict (`total_deadline_ms`) is over");
         let mut left = self.left().ok_or_else(over)?;
         for tried in 0_u32.. {
@@ -82,9 +85,9 @@ mod tests {
             let retry = JudgeRetry { max: 2, backoff_base_ms: 10 };
             let patience = Patience { each: Duration::from_secs(5), until, retry };
             let count = Cell::new(0);
-            let ask = async |_| {
+            let ask = |_| {
                 count.set(count.get() + 1);
-                outcomes[count.get() - 1].clone()
+                std::future::ready(outcomes[count.get() - 1].clone())
             };
             let answer = patience.ask(ask).await.map_err(|failure| failure.status);
             (answer, count.get(), begun.elapsed())

@@ -168,3 +168,31 @@ pub const LOOP_LAG_MAX: Family =
 /// Gauge, ours; `core`.
 pub const HEARTBEAT_AGE: Family =
     family("service_core_heartbeat_age_seconds", "Time since a core's loop last turned; about a second when idle.");
+
+/// Counter; `backend`, `model`, `mode`, `status`.
+pub const JUDGE_REQUESTS: Family = family("service_judge_requests_total", "Questions to the judge by outcome.");
+/// Histogram; `backend`, `model`, `mode`.
+pub const JUDGE_LATENCY: Family = family("service_judge_latency_seconds", "Time the judge took for one verdict.");
+/// Counter; `direction`, `backend`, `model`.
+pub const JUDGE_TOKENS: Family = family("service_judge_tokens_total", "Tokens the judge used.");
+/// Counter; `category`, `recommended_action`, `is_threat`, `model`.
+pub const JUDGE_VERDICTS: Family = family("service_judge_verdicts_total", "Verdicts of the judge.");
+/// Gauge.
+pub const JUDGE_QUEUE_DEPTH: Family = family("service_judge_queue_depth", "Items in the judge worker's queue now.");
+/// Counter; `agreement`, the judge's view named last.
+pub const JUDGE_AGREEMENT: Family =
+    family("service_judge_verdict_agreement", "Verdicts by agreement with the prior decision.");
+/// Counter; `reason`.
+pub const JUDGE_DROPPED: Family = family("service_judge_dropped_total", "Requests never sent to the judge's backend.");
+/// Counter; `reason`.
+pub const JUDGE_HELD: Family =
+    family("service_judge_promotion_rejected_total", "Verdicts the promotion gate held back.");
+/// Counter; `category`, `recommended_action`.
+pub const JUDGE_SHADOW: Family =
+    family("service_judge_shadow_would_block_total", "Blocks the judge would have made outside shadow mode.");
+/// Counter, ours; `backend`, `model`.
+pub const JUDGE_COST: Family =
+    family("service_judge_cost_usd_total", "Cost of the judge in micro-USD; it counts in no tenant's budget.");
+/// Counter, ours.
+pub const JUDGE_REMEMBERED: Family =
+    family("service_judge_cache_hits_total", "Verdicts given again about a text the judge has seen a short while ago.");

@@ -74,6 +74,7 @@ pub struct Health {
     /// Requests are served, whatever is still being loaded.
     serves: AtomicBool,
     grpc: OnceLock<SocketAddr>,
+    judge_spawned: AtomicBool,
     breakers: Arc<Breakers>,
     registry: Arc<Registry>,
 }
@@ -214,6 +215,7 @@ impl Health {
             models: OnceLock::new(),
             serves: AtomicBool::new(false),
             grpc: OnceLock::new(),
+            judge_spawned: AtomicBool::new(false),
             breakers,
             registry,
         }
@@ -269,6 +271,11 @@ impl Health {
     /// Requests are served from now on, though not everything may be ready.
     pub fn serving(&self) {
         self.serves.store(true, Ordering::Release);
+    }
+
+    /// A worker of the judge runs.
+    pub fn judge_spawned(&self) {
+        self.judge_spawned.store(true, Ordering::Relaxed);
     }
 
     /// Says where the gRPC listener is.
@@ -334,7 +341,10 @@ impl Health {
             circuit_breaker: breaker.as_str(),
             ml_models,
             uptime: self.started.elapsed().as_secs(),
-            judge: JudgeReport { worker_spawned: false, enabled_at_startup: self.facts.judge_enabled_at_startup },
+            judge: JudgeReport {
+                worker_spawned: self.judge_spawned.load(Ordering::Relaxed),
+                enabled_at_startup: self.facts.judge_enabled_at_startup,
+            },
             version: self.facts.version,
             io_driver: self.io.get().map(|io| io.driver),
             ring_mode: self.io.get().map(|io| io.ring_mode.clone()),

@@ -12,6 +12,7 @@ use crate::record::{AgentAction, SpanRecord};
 use crate::reports::ReportRecord;
 use crate::spend::SpendRow;
 use crate::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord};
+use crate::verdicts::LateFinding;
 
 /// A change. The same commit writes the caller named `by` to the audit log.
 pub(crate) enum Change {
@@ -81,6 +82,8 @@ pub(crate) enum Change {
     },
     SaveSpend(Vec<SpendRow>),
     NoteOffence(Offence),
+    /// What was found about a span after it was stored.
+    AddLate(Box<LateFinding>),
 }
 
 /// An action a client reported, and where it belongs.
@@ -121,6 +124,7 @@ impl Change {
             Self::AskReport { .. } | Self::CompleteReport { .. } => "write_report",
             Self::SaveSpend(_) => "write_spend",
             Self::NoteOffence(_) => "write_offence",
+            Self::AddLate(_) => "write_verdict",
         }
     }
 
@@ -128,7 +132,11 @@ impl Change {
     pub(crate) fn brings_records(&self) -> bool {
         matches!(
             self,
-            Self::InsertSpans { .. } | Self::AddAction(_) | Self::AskReport { .. } | Self::CompleteReport { .. }
+            Self::InsertSpans { .. }
+                | Self::AddAction(_)
+                | Self::AddLate(_)
+                | Self::AskReport { .. }
+                | Self::CompleteReport { .. }
         )
     }
 

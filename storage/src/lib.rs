@@ -32,6 +32,7 @@ pub mod stats;
 mod store;
 pub mod tenants;
 pub mod usage;
+mod verdicts;
 mod writer;
 
 pub use cursor::{Cursor, Inserted, SpanBatch};
@@ -40,8 +41,9 @@ pub use offences::{BlockedAddress, Offence};
 pub use queue::{SpanSink, weigh};
 pub use reader::RecordReader;
 pub use retention::{Retention, Space};
-pub use roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook};
+pub use roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 pub use room::{Room, room_beside};
 pub use spend::SpendRow;
 pub use sqlite::MigrationReport;
 pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};
+pub use verdicts::{JudgeVerdict, LateFinding};

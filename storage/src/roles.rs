@@ -23,6 +23,7 @@ use crate::spend::SpendRow;
 use crate::stats::Stats;
 use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
+use crate::verdicts::{JudgeVerdict, LateFinding};
 
 /// The spans: in by pushing or with an answer, out in the order of commits or by questions.
 pub trait SpanLog: Send + Sync + 'static {
@@ -392,4 +393,20 @@ pub trait OffenceBook: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError>;
+}
+
+/// What a judge says of spans after they were stored.
+pub trait VerdictBook: Send + Sync + 'static {
+    /// Adds a finding to a span, whose score it may raise, and keeps a verdict about its trace; what is there already, by its id,
+    /// stays as it is. False when the tenant has no such span.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn add_late(&self, late: LateFinding) -> Result<bool, NotWritten>;
+
+    /// The verdicts about a trace, in order of arrival; none when the tenant has none of that id.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_verdicts(&self, tenant: TenantId, trace: TraceId) -> Result<Vec<JudgeVerdict>, ReadError>;
 }

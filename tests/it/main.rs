@@ -46,6 +46,7 @@ mod ingest;
 mod inspection;
 mod interim;
 mod judge;
+mod judging;
 mod keeping;
 mod limits;
 mod linear;

@@ -31,6 +31,7 @@ const ROWS: &[Row] = &[
     ("GET", "/api-doc/openapi.json", "", Nothing, 200),
     // Not there unless it is switched on; then for everybody, too (`golden::*`).
     ("GET", "/debug/judge/golden_set/replay", "", Nothing, 404),
+    ("GET", "/debug/judge/verdicts", "", Nothing, 404),
     // Not there unless traces are taken (`ingest::*`).
     ("POST", "/v1/traces", "{}", Operator, 404),
     ("GET", "/metrics", "", Admin, 200),
@@ -91,7 +92,6 @@ const OTHERS: &[Row] = &[
     ("GET", "/swagger-ui/a/b", "", Viewer, 404),
     ("GET", "/health/", "", Operator, 200),
     ("GET", "/api/v1/nothing", "", Viewer, 404),
-    ("GET", "/debug/judge/verdicts", "", Viewer, 404),
     ("DELETE", "/api/v1/traces", "", Viewer, 405),
     ("POST", "/health", "{}", Nothing, 405),
 ];

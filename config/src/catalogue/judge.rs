@@ -6,7 +6,6 @@ use super::value::{flag, float, int, one_of, optional_secret, owned_text};
 use super::{Kind, Literal, Setting, Unfit, set};
 use crate::settings::{JudgeBackend, JudgeTier};
 
-const JUDGE: &str = "the LLM judge";
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
 const TEMPERATURE: Kind = Kind::Float { min: 0.0, max: 2.0 };
@@ -14,6 +13,10 @@ const TEMPERATURE: Kind = Kind::Float { min: 0.0, max: 2.0 };
 const TOKENS: Kind = Kind::Int { min: 1, max: 65_536 };
 /// The longest candidate: what is kept of a text at most.
 const CANDIDATE: Kind = Kind::Int { min: 1, max: 16_777_216 };
+/// More that wait than memory is meant to hold.
+const QUEUE: Kind = Kind::Int { min: 1, max: 100_000 };
+/// More questions at the same time than a backend takes.
+const AT_ONCE: Kind = Kind::Int { min: 1, max: 1_024 };
 /// More tries than any deadline leaves time for.
 const RETRIES: Kind = Kind::Int { min: 0, max: 100 };
 const KEY: Kind = Kind::Credential { min: 1 };
@@ -27,7 +30,14 @@ const TIERS: [(&str, JudgeTier); 4] = [
 ];
 
 pub(super) static SETTINGS: &[Setting] = &[
-    Setting::not_built("judge.enabled", Kind::Bool, OFF, JUDGE).wire("llm_judge_enabled"),
+    Setting::built(
+        "judge.enabled",
+        Kind::Bool,
+        OFF,
+        "Judge calls for which the action router asks for `judge_route`; the flag llm_judge_enabled.",
+        set!(judge.enabled, flag),
+    )
+    .wire("llm_judge_enabled"),
     Setting::built(
         "judge.backend",
         BACKEND,
@@ -36,8 +46,20 @@ pub(super) static SETTINGS: &[Setting] = &[
          embedded classifier, or a cascade of two of them.",
         set!(judge.backend, backend),
     ),
-    Setting::not_built("judge.min_score_threshold", Kind::SCORE, Literal::Int(30), JUDGE),
-    Setting::not_built("judge.persist_verdicts", Kind::Bool, ON, JUDGE),
+    Setting::built(
+        "judge.min_score_threshold",
+        Kind::SCORE,
+        Literal::Int(30),
+        "Calls whose findings score less than this are not judged.",
+        set!(judge.min_score, int),
+    ),
+    Setting::built(
+        "judge.persist_verdicts",
+        Kind::Bool,
+        ON,
+        "Keep verdicts beside the findings they become, for /debug/judge/verdicts.",
+        set!(judge.persist, flag),
+    ),
     Setting::built(
         "judge.system_prompt",
         Kind::Name,
@@ -199,12 +221,48 @@ pub(super) static SETTINGS: &[Setting] = &[
          before, and what a backend asks for by Retry-After is kept.",
         set!(judge.retry.backoff_base_ms, int),
     ),
-    Setting::not_built("judge.promotion.min_confidence", Kind::UNIT, Literal::Float(0.7), JUDGE),
-    Setting::not_built("judge.promotion.min_security_score", Kind::SCORE, Literal::Int(60), JUDGE),
-    Setting::not_built("judge.promotion.require_ensemble_support", Kind::Bool, ON, JUDGE),
-    Setting::not_built("judge.promotion.shadow", Kind::Bool, OFF, JUDGE),
-    Setting::not_built("judge.worker.channel_buffer", Kind::at_least(1), Literal::Int(1_000), JUDGE),
-    Setting::not_built("judge.worker.max_concurrency", Kind::at_least(1), Literal::Int(4), JUDGE),
+    Setting::built(
+        "judge.promotion.min_confidence",
+        Kind::UNIT,
+        Literal::Float(0.7),
+        "A verdict blocks only when the judge is at least so sure.",
+        set!(judge.promotion.min_confidence, float),
+    ),
+    Setting::built(
+        "judge.promotion.min_security_score",
+        Kind::SCORE,
+        Literal::Int(60),
+        "A verdict blocks only when its security score is at least this.",
+        set!(judge.promotion.min_security_score, int),
+    ),
+    Setting::built(
+        "judge.promotion.require_ensemble_support",
+        Kind::Bool,
+        ON,
+        "A verdict blocks only when somebody else has found something of severity Medium or worse.",
+        set!(judge.promotion.require_ensemble_support, flag),
+    ),
+    Setting::built(
+        "judge.promotion.shadow",
+        Kind::Bool,
+        OFF,
+        "Judge and count, and let no verdict block.",
+        set!(judge.promotion.shadow, flag),
+    ),
+    Setting::built(
+        "judge.worker.channel_buffer",
+        QUEUE,
+        Literal::Int(1_000),
+        "Calls that wait for the judge at most, each with max_analysis_text_bytes of text; further ones are not judged.",
+        set!(judge.worker.queue, int),
+    ),
+    Setting::built(
+        "judge.worker.max_concurrency",
+        AT_ONCE,
+        Literal::Int(4),
+        "Calls that are judged at the same time.",
+        set!(judge.worker.at_once, int),
+    ),
     Setting::built(
         "judge.worker.timeout_ms",
         Kind::millis(1),

@@ -14,7 +14,6 @@ const RULE: &[Field] = &[
     Field::optional("min_confidence", Kind::UNIT),
     Field::required("actions", Kind::Choices(ACTIONS)),
 ];
-const INLINE: &str = "waiting for the judge";
 
 pub(super) static SETTINGS: &[Setting] = &[
     Setting::built(
@@ -84,8 +83,21 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(action_router.webhook.secret, optional_secret),
     )
     .secret(),
-    Setting::not_built("action_router.judge_route.inline_await", Kind::Bool, Literal::Bool(false), INLINE),
-    Setting::not_built("action_router.judge_route.inline_timeout_ms", Kind::millis(1), Literal::Int(10_000), INLINE),
+    Setting::built(
+        "action_router.judge_route.inline_await",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Requests whose findings ask for `judge_route` wait for the verdict, which may block them; not while \
+         `enforcement.mode` is log. Else calls are judged after they have ended.",
+        set!(action_router.inline_await, flag),
+    ),
+    Setting::built(
+        "action_router.judge_route.inline_timeout_ms",
+        Kind::millis(1),
+        Literal::Int(10_000),
+        "Milliseconds such a request waits at most; then it goes on without a verdict.",
+        set!(action_router.inline_timeout_ms, int),
+    ),
 ];
 
 fn filled_secret(value: &Value) -> Result<Option<SharedSecret>, Unfit> {

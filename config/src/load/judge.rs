@@ -5,7 +5,7 @@ use super::layers::Layers;
 use crate::address::{self, Scheme};
 use crate::settings::{JudgeTier, Settings};
 
-/// Refuses a judge that would be asked in the clear, and a band that is none.
+/// Refuses a judge that would be asked in the clear or without its key, and a band that is none.
 pub(super) fn check(settings: &Settings, layers: &mut Layers) {
     let judge = &settings.judge;
     if judge.tiers().any(|tier| tier == JudgeTier::SelfHosted)
@@ -35,6 +35,14 @@ pub(super) fn check(settings: &Settings, layers: &mut Layers) {
     }
     for tier in [JudgeTier::HostedCompat, JudgeTier::HostedMessages] {
         let Some(model) = judge.model(tier).filter(|_| judge.tiers().any(|used| used == tier)) else { continue };
+        if judge.enabled && model.key.is_none() {
+            let name = match tier {
+                JudgeTier::HostedCompat => "SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY",
+                _ => "SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY",
+            };
+            let problem = format!("{name} is not set, and the backend {} needs its key", tier.as_str());
+            refuse(layers, "judge.enabled", problem, "the key in the environment", "set it, or choose another backend");
+        }
         if in_the_clear(&model.base_url) {
             layers.warnings.push(format!(
                 "judge.{}.base_url: the judge's key and the texts go to another machine unencrypted; use https://",

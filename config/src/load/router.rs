@@ -22,11 +22,6 @@ pub(super) fn settle(settings: &mut Settings, layers: &mut Layers) {
         let problem = "is empty, and `action_router` names the action `webhook`";
         refuse(layers, "action_router.webhook.url", problem, "name its receiver, or take the action out");
     }
-    if router.may(RouterAction::JudgeRoute) {
-        let problem = "the action `judge_route` is not built into this version";
-        let advice = "take the action out of `default_actions` and `rules`";
-        refuse(layers, "action_router.rules", problem, advice);
-    }
     warn(settings, layers);
     let acts = settings.action_router.may(RouterAction::Flag) || settings.action_router.may(RouterAction::Block);
     settings.enforcement.router = acts.then(|| settings.action_router.clone().into());
@@ -37,6 +32,10 @@ fn warn(settings: &Settings, layers: &mut Layers) {
     let router = &settings.action_router;
     if router.may(RouterAction::Alert) && (!settings.alerts.enabled || settings.alerts.effective().is_empty()) {
         let said = "action_router: the action `alert` tells nobody: `alerts.enabled` is false, or there is no channel";
+        layers.warnings.push(said.to_owned());
+    }
+    if router.may(RouterAction::JudgeRoute) && !settings.judge.enabled {
+        let said = "action_router: the action `judge_route` asks nobody while `judge.enabled` is false";
         layers.warnings.push(said.to_owned());
     }
     if settings.enforcement.mode == EnforcementMode::Log {

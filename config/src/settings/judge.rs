@@ -5,6 +5,12 @@ use crate::vocab::SharedSecret;
 /// `judge.*`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judge {
+    /// `enabled`, which is the flag `llm_judge_enabled`.
+    pub enabled: bool,
+    /// `min_score_threshold`: calls whose findings score less are not judged.
+    pub min_score: u8,
+    /// `persist_verdicts`: keep verdicts beside the findings they become.
+    pub persist: bool,
     /// `backend`: who gives the verdict.
     pub backend: JudgeBackend,
     /// `system_prompt`: replaces the built-in instruction; how the candidate is framed and what is answered stays.
@@ -23,6 +29,8 @@ pub struct Judge {
     pub cascade: Cascade,
     /// `retry.*`.
     pub retry: JudgeRetry,
+    /// `promotion.*`.
+    pub promotion: Promotion,
     /// `worker.*`.
     pub worker: JudgeWorker,
 }
@@ -86,9 +94,26 @@ pub struct JudgeRetry {
     pub backoff_base_ms: u64,
 }
 
+/// `judge.promotion.*`: when a verdict may block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Promotion {
+    /// `min_confidence`.
+    pub min_confidence: f64,
+    /// `min_security_score`.
+    pub min_security_score: u8,
+    /// `require_ensemble_support`: somebody else has found something of severity Medium or worse.
+    pub require_ensemble_support: bool,
+    /// `shadow`: nothing is promoted; what would be is counted.
+    pub shadow: bool,
+}
+
 /// `judge.worker.*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JudgeWorker {
+    /// `channel_buffer`: cases that wait at most.
+    pub queue: usize,
+    /// `max_concurrency`: cases that are judged at the same time.
+    pub at_once: usize,
     /// `timeout_ms`: for one call of a backend, the answer's body included.
     pub timeout_ms: u64,
     /// `max_analysis_text_bytes`: of the candidate.
@@ -150,6 +175,9 @@ impl Default for Judge {
             key: None,
         };
         Self {
+            enabled: false,
+            min_score: 30,
+            persist: true,
             backend: JudgeBackend::One(JudgeTier::SelfHosted),
             system_prompt: None,
             selfhosted: model("http://localhost:8000", "judge"),
@@ -159,7 +187,19 @@ impl Default for Judge {
             classifier_threshold: 0.5,
             cascade: Cascade { fast: JudgeTier::Classifier, slow: None, low: 0.3, high: 0.7 },
             retry: JudgeRetry { max: 2, backoff_base_ms: 1_000 },
-            worker: JudgeWorker { timeout_ms: 30_000, max_text_bytes: 65_536, total_deadline_ms: 45_000 },
+            promotion: Promotion {
+                min_confidence: 0.7,
+                min_security_score: 60,
+                require_ensemble_support: true,
+                shadow: false,
+            },
+            worker: JudgeWorker {
+                queue: 1_000,
+                at_once: 4,
+                timeout_ms: 30_000,
+                max_text_bytes: 65_536,
+                total_deadline_ms: 45_000,
+            },
         }
     }
 }

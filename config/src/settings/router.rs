@@ -15,6 +15,10 @@ pub struct ActionRouter {
     pub ip_block: IpBlock,
     /// `webhook.*`.
     pub webhook: ActionWebhook,
+    /// `judge_route.inline_await`: requests wait for the verdict.
+    pub inline_await: bool,
+    /// `judge_route.inline_timeout_ms`.
+    pub inline_timeout_ms: u64,
 }
 
 /// One of `action_router.rules[]`.
@@ -155,6 +159,8 @@ impl Default for ActionRouter {
             rules: Vec::new(),
             ip_block: IpBlock { ttl_seconds: 3_600, max_offenses: 3, allow_shared: false },
             webhook: ActionWebhook { url: None, timeout_ms: 5_000, secret: None },
+            inline_await: false,
+            inline_timeout_ms: 10_000,
         }
     }
 }

@@ -81,6 +81,13 @@ impl Finding {
 /// The type of a finding that an operator's allow rule has taken the weight from: it stays in the record and leads to nothing.
 pub const FINDING_ALLOWED: &str = "finding_allowed";
 
+/// The type of a finding that is a verdict of the judge. What it may do is said by its entry [`PROMOTION`], not by its severity.
+pub const JUDGE_VERDICT: &str = "llm_judge_verdict";
+/// The entry of a verdict's metadata that says whether it may block: [`PROMOTED`], or why not.
+pub const PROMOTION: &str = "promotion";
+/// See [`PROMOTION`].
+pub const PROMOTED: &str = "promoted";
+
 /// The security score of a set of findings: that of the worst severity, 0 when there is none.
 pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
     findings.into_iter().map(|finding| finding.severity.score()).max().unwrap_or(0)

@@ -369,7 +369,7 @@ fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
 
 #[test]
 fn all_violations_of_all_layers_come_at_once() {
-    let errors = Bench::with_file("judge:\n  enabled: true\ntimeout_ms: 0\nlogin: {}\n")
+    let errors = Bench::with_file("ml_pipeline:\n  max_concurrent_requests: 4\ntimeout_ms: 0\nlogin: {}\n")
         .env(&[("SERVICE_AUTH_ADMIN_KEY", "a b"), ("SERVICE_LISTEN_ADDR", "nowhere")])
         .cli(None, Some("yaml"))
         .errors();
@@ -377,7 +377,7 @@ fn all_violations_of_all_layers_come_at_once() {
     assert_eq!(
         heads,
         [
-            "service.yaml:2:12: `judge.enabled`: ",
+            "service.yaml:2:28: `ml_pipeline.max_concurrent_requests`: ",
             "service.yaml:3:13: `timeout_ms`: ",
             "service.yaml:4:1: `login`: ",
             "SERVICE_LISTEN_ADDR: `listen_addr`: ",
@@ -465,7 +465,6 @@ fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
             ["`action_router.webhook.url`", "http:// or https://"],
         ),
         ("webhook: {secret: abc}", ["`action_router.webhook.secret`", "whsec_"]),
-        ("rules: [{actions: [judge_route]}]", ["`action_router.rules`", "`judge_route` is not built"]),
         ("rules: [{actions: [blok]}]", ["`action_router.rules[0].actions[0]`", "did you mean `block`?"]),
         ("rules: [{}]", ["`action_router.rules[0]", "actions"]),
         ("ip_block: {ttl_seconds: 0}", ["`action_router.ip_block.ttl_seconds`", "got 0"]),
@@ -480,6 +479,6 @@ fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
     }
     let unused = Bench::with_file("action_router: {default_actions: [webhook]}\n");
     assert_eq!(unused.warnings(), Vec::<String>::new(), "what is off needs nothing");
-    let idle = router("default_actions: [block, alert]").warnings();
-    assert_eq!(idle.len(), 2, "{idle:?}");
+    let idle = router("default_actions: [block, alert, judge_route]").warnings();
+    assert_eq!(idle.len(), 3, "{idle:?}");
 }

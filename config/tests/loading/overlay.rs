@@ -67,8 +67,8 @@ fn without_a_path_the_overlay_lies_beside_the_file() {
 #[test]
 fn what_cannot_be_used_is_ignored_with_a_warning_and_the_rest_applies() {
     let bench = Bench::new().overlay(
-        "analyzer_regex_enabled: false\nenforcement_mode: b\nrate_limiting_enabled: 'false'\nllm_judge_enabled: \
-         true\nanalyzer_jailbreak_enabled: false\nover_defence: false\n",
+        "analyzer_regex_enabled: false\nenforcement_mode: b\nrate_limiting_enabled: 'false'\nover_defence: \
+         true\nanalyzer_jailbreak_enabled: false\nanalyzer_guard_a_enabled: false\n",
     );
     assert_eq!(
         bench.warnings(),
@@ -76,7 +76,7 @@ fn what_cannot_be_used_is_ignored_with_a_warning_and_the_rest_applies() {
             "overlay.yaml:1:1: `analyzer_regex_enabled`: unknown flag; ignored",
             "overlay.yaml:2:19: `enforcement_mode`: got \"b\"; accepted: `log`, `block` or `flag`; ignored",
             "overlay.yaml:3:24: `rate_limiting_enabled`: got \"false\"; accepted: true or false; ignored",
-            "overlay.yaml:4:20: `llm_judge_enabled`: the LLM judge is not built into this version; ignored",
+            "overlay.yaml:4:15: `over_defence`: the over-defence suppressor is not built into this version; ignored",
         ]
     );
     let mut expected = Settings::default();
@@ -178,7 +178,7 @@ fn a_change_that_does_not_fit_names_the_flag_and_what_is_accepted() {
         (serde_json::json!({"rate_limiting_enabled": null}), "got nothing; accepted: true or false"),
         (serde_json::json!({"rate_limiting_enabled": 1}), "got 1; accepted: true or false"),
         (serde_json::json!({"enforcement_mode": {"a": [1.5]}}), "; accepted: `log`, `block` or `flag`"),
-        (serde_json::json!({"llm_judge_enabled": true}), "the LLM judge is not built into this version; leave it"),
+        (serde_json::json!({"llm_judge_enabled": "yes"}), "got \"yes\"; accepted: true or false"),
         (
             serde_json::json!({"over_defence": true}),
             "the over-defence suppressor is not built into this version; leave",

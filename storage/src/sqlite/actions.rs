@@ -39,13 +39,13 @@ pub(super) fn weight_bytes(body: i64, name: i64) -> i64 {
     body + 2 * name + if name > LONG_NAME_BYTES { LONG_NAME_PAGE } else { 0 } + OVERHEAD_BYTES
 }
 
-/// The span an action belongs to.
-struct Owner {
-    row: i64,
-    span_id: SpanId,
-    start_us: i64,
-    key: Key,
-    is_first: bool,
+/// The span an action, or a finding made later, belongs to.
+pub(super) struct Owner {
+    pub(super) row: i64,
+    pub(super) span_id: SpanId,
+    pub(super) start_us: i64,
+    pub(super) key: Key,
+    pub(super) is_first: bool,
 }
 
 impl Tx<'_> {
@@ -137,7 +137,7 @@ impl Tx<'_> {
     }
 
     /// The span can be found by these findings, too, and its session is as bad as they are.
-    fn note_found(&mut self, owner: &Owner, findings: &[Finding], score: i64) -> Result<(), WriteError> {
+    pub(super) fn note_found(&mut self, owner: &Owner, findings: &[Finding], score: i64) -> Result<(), WriteError> {
         if findings.is_empty() {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Tx<'_> {
     }
 
     /// The span counts under another score from now on.
-    fn raise(&mut self, owner: &Owner, score: i64) -> Result<(), WriteError> {
+    pub(super) fn raise(&mut self, owner: &Owner, score: i64) -> Result<(), WriteError> {
         let weight = with_actions(self.conn, owner.row, read::weight_of_row(self.conn, owner.row)?.0)?;
         let traces = i64::from(owner.is_first);
         self.conn.prepare_cached("UPDATE spans SET score = ?2 WHERE id = ?1")?.execute((owner.row, score))?;

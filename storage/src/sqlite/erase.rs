@@ -12,6 +12,7 @@ use weir_config::vocab::{TenantId, Timestamp, TraceId};
 use super::action_sums::{self, Removed};
 use super::actions;
 use super::intern::find_tenant;
+use super::late;
 use super::read;
 use super::tallies::{Key, Use, Weight, hour_of};
 use super::texts;
@@ -69,7 +70,7 @@ struct Taken {
     all: bool,
 }
 
-/// Takes out a span's actions, as far as there is room.
+/// Takes out a span's actions, as far as there is room, and with the last of them what was found about it later.
 fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Result<Taken> {
     let mut taken = Taken { weight: Weight::default(), by_name: Removed::new(), all: true };
     let mut ids: Vec<i64> = Vec::new();
@@ -95,6 +96,12 @@ fn take_actions(conn: &Connection, span: i64, room: &mut Room) -> rusqlite::Resu
     let mut delete = conn.prepare_cached("DELETE FROM actions WHERE id = ?1")?;
     for id in ids {
         delete.execute([id])?;
+    }
+    if taken.all {
+        let late = late::take(conn, span)?;
+        taken.weight.findings += late.findings;
+        taken.weight.bytes += late.bytes;
+        room.bytes -= late.bytes;
     }
     Ok(taken)
 }
@@ -206,6 +213,8 @@ impl Tx<'_> {
         if let Some((id, start_us, key)) = first {
             self.conn.prepare_cached("UPDATE spans SET ord = 0 WHERE id = ?1")?.execute([id])?;
             self.tallies.add_traces(key, start_us, 1);
+        } else {
+            late::forget_trace(self.conn, tenant, trace_id)?;
         }
         Ok(())
     }
@@ -309,7 +318,7 @@ impl Tx<'_> {
             return Ok(true);
         }
         // Its actions went with the spans they belong to.
-        for table in ["reports", "tallies", "text_sums", "text_ages", "erasures"] {
+        for table in ["reports", "judge_verdicts", "tallies", "text_sums", "text_ages", "erasures"] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
         }
         Ok(true)
@@ -326,7 +335,7 @@ pub(super) fn idle_names(conn: &Connection) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT 1 FROM names INDEXED BY names_idle WHERE refs <= 0 LIMIT 1")?.exists([])
 }
 
-/// A span's weight with that of its actions.
+/// A span's weight with that of its actions and of what was found about it later.
 pub(super) fn with_actions(conn: &Connection, span: i64, mut weight: Weight) -> rusqlite::Result<Weight> {
     let sql = "SELECT findings, length(body), octet_length(name) FROM actions WHERE span = ?1";
     let mut statement = conn.prepare_cached(sql)?;
@@ -335,5 +344,8 @@ pub(super) fn with_actions(conn: &Connection, span: i64, mut weight: Weight) -> 
         weight.findings += row.get::<_, i64>(0)?;
         weight.bytes += actions::weight_bytes(row.get(1)?, row.get(2)?);
     }
+    let late = late::weight(conn, span)?;
+    weight.findings += late.findings;
+    weight.bytes += late.bytes;
     Ok(weight)
 }

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 16] = [
+const MIGRATIONS: [Migration; 17] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -38,6 +38,7 @@ const MIGRATIONS: [Migration; 16] = [
     Migration { name: "facets", sql: include_str!("../schema/0014_facets.sql") },
     Migration { name: "text_code", sql: include_str!("../schema/0015_text_code.sql") },
     Migration { name: "offences", sql: include_str!("../schema/0016_offences.sql") },
+    Migration { name: "judge_verdicts", sql: include_str!("../schema/0017_judge_verdicts.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -14,7 +14,7 @@ use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
 use super::tallies::Weight;
 use super::walk::{Walk, Walked};
-use super::{action_sums, actions, facets, texts};
+use super::{action_sums, actions, facets, late, texts};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 pub(crate) use crate::query::ANSWER_BYTES_MAX;
@@ -88,6 +88,8 @@ pub(super) struct Reading<'a> {
     tenant: TenantId,
     /// The tenant has reported actions to be joined.
     has_actions: bool,
+    /// Some span has findings that were made after it was stored.
+    has_late: bool,
     /// The tenant's integer, where rows of all tenants are read.
     of: Option<i64>,
     pub(super) bytes: usize,
@@ -98,14 +100,16 @@ pub(super) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn of(conn: &'a Snapshot<'_>, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
-        let has_actions = action_sums::any(conn, tenant_int)?;
-        Ok(Self { conn, tenant, has_actions, of: Some(tenant_int), bytes: 0, bytes_max: ANSWER_BYTES_MAX, texts: true })
+        let (has_actions, has_late) = (action_sums::any(conn, tenant_int)?, late::any(conn)?);
+        let (of, bytes_max) = (Some(tenant_int), ANSWER_BYTES_MAX);
+        Ok(Self { conn, tenant, has_actions, has_late, of, bytes: 0, bytes_max, texts: true })
     }
 
     /// For rows of any tenant, each weighed alone; see [`Reading::of_tenant`].
     pub(super) fn of_all(conn: &'a Snapshot<'_>) -> Self {
         let (bytes_max, texts) = (REPORTED_BYTES_MAX, true);
-        Self { conn, tenant: TenantId::DEFAULT, has_actions: false, of: None, bytes: 0, bytes_max, texts }
+        let (has_actions, has_late) = (false, false);
+        Self { conn, tenant: TenantId::DEFAULT, has_actions, has_late, of: None, bytes: 0, bytes_max, texts }
     }
 
     /// The next row is this tenant's.
@@ -113,6 +117,7 @@ impl<'a> Reading<'a> {
         self.bytes = 0;
         if self.of != Some(tenant_int) {
             self.has_actions = action_sums::any(self.conn, tenant_int)?;
+            self.has_late = late::any(self.conn)?;
             (self.tenant, self.of) = (tenant, Some(tenant_int));
         }
         Ok(())
@@ -145,6 +150,9 @@ impl<'a> Reading<'a> {
         }
         if self.has_actions {
             actions::join(self.conn, id, &mut span, |bytes| self.charge(bytes))?;
+        }
+        if self.has_late {
+            late::join(self.conn, id, &mut span, |bytes| self.charge(bytes))?;
         }
         Ok((id, span))
     }

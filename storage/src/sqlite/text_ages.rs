@@ -96,7 +96,7 @@ impl Tx<'_> {
         let conn = self.conn;
         let body: Vec<u8> =
             conn.prepare_cached("SELECT body FROM spans WHERE id = ?1")?.query_row([id], |row| row.get(0))?;
-        let mut bytes = self.remove_texts_of_actions(id)?;
+        let mut bytes = self.remove_texts_of_actions(id)? + self.remove_late_texts(id)?;
         // A damaged body has no texts that anybody could read.
         if let Ok((mut span, layout)) = encode::decode(Columns::unknown(), &body)
             && !span.has_lost_texts()

@@ -17,12 +17,13 @@ use crate::query::{PAGE_MAX, Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, PENDING_MAX, ReportRecord, ReportType, SpanPlace};
-use crate::roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook};
+use crate::roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
 use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
+use crate::verdicts::{JudgeVerdict, LateFinding};
 
 impl Store {
     /// Has the writer make a change and waits until it is durable.
@@ -306,5 +307,15 @@ impl OffenceBook for Store {
 
     fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError> {
         self.reads().blocked_addresses(now)
+    }
+}
+
+impl VerdictBook for Store {
+    fn add_late(&self, late: LateFinding) -> Result<bool, NotWritten> {
+        self.write(Change::AddLate(Box::new(late)))
+    }
+
+    fn list_verdicts(&self, tenant: TenantId, trace: TraceId) -> Result<Vec<JudgeVerdict>, ReadError> {
+        self.reads().list_verdicts(tenant, trace)
     }
 }

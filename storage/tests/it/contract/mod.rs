@@ -9,6 +9,7 @@ mod reports;
 mod span_log;
 mod spend;
 mod toy_log;
+mod verdicts;
 
 use tempfile::TempDir;
 use weir_storage::{Backend, Store};
@@ -55,8 +56,8 @@ macro_rules! keeps {
 
 /// Every implementation, with the roles it plays.
 mod implementations {
-    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences);
-    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences);
+    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences, verdicts);
+    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences, verdicts);
     keeps!(toy: crate::contract::toy => span_log);
 }
 

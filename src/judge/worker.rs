@@ -1,0 +1,276 @@
+//! The worker: takes cases from a bounded queue, has so many of them judged at once, and says what becomes of each verdict.
+//!
+//! Invariants: handing in a case never waits, and one that is turned away is counted with its reason; a question ends
+//! within the judge's deadline; when the worker stops, what waits is counted as dropped and what is being asked as
+//! `shutdown`. Knows neither where cases come from nor where verdicts are kept.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use weir_config::settings::Judge as Settings;
+use weir_config::vocab::{Finding, score};
+
+use super::case::{Case, Ruling};
+use super::figures::{Dropped, Figures};
+use super::gate::{Agreement, Gate, Passage};
+use super::memory::{self, Memory};
+use super::verdict::Verdict;
+use super::{Judge, Outcome, Status};
+use crate::meter::{Exposition, Source, names};
+
+/// `judge.worker.*`, `judge.promotion.*` and the threshold.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// `channel_buffer`.
+    pub queue: usize,
+    /// `max_concurrency`.
+    pub at_once: usize,
+    /// `min_score_threshold`.
+    pub min_score: u8,
+    /// The promotion gate.
+    pub gate: Gate,
+}
+
+impl From<&Settings> for Options {
+    fn from(settings: &Settings) -> Self {
+        let (worker, gate) = (&settings.worker, settings.promotion);
+        Self {
+            queue: worker.queue,
+            at_once: worker.at_once,
+            min_score: settings.min_score,
+            gate: Gate {
+                min_confidence: gate.min_confidence,
+                min_security_score: gate.min_security_score,
+                require_ensemble_support: gate.require_ensemble_support,
+                shadow: gate.shadow,
+            },
+        }
+    }
+}
+
+/// Says whether the judge is switched on.
+pub type IsOpen = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Where cases are handed in. Cheap to clone.
+#[derive(Clone)]
+pub struct Door {
+    queue: mpsc::Sender<Waiting>,
+    is_open: IsOpen,
+    min_score: u8,
+    figures: Arc<Figures>,
+}
+
+struct Waiting {
+    case: Case,
+    tell: oneshot::Sender<Ruling>,
+}
+
+impl Door {
+    /// Hands a case in; `None` where it is turned away. The ruling never comes where there is no verdict. Waits for nobody.
+    pub fn submit(&self, case: Case) -> Option<oneshot::Receiver<Ruling>> {
+        if !(self.is_open)() {
+            self.figures.dropped(Dropped::Disabled);
+            return None;
+        }
+        if score(&case.prior) < self.min_score {
+            self.figures.dropped(Dropped::BelowThreshold);
+            return None;
+        }
+        let truncated = case.candidate.truncated;
+        let (tell, told) = oneshot::channel();
+        if let Err(refused) = self.queue.try_send(Waiting { case, tell }) {
+            self.figures.dropped(match refused {
+                mpsc::error::TrySendError::Full(_) => Dropped::ChannelFull,
+                mpsc::error::TrySendError::Closed(_) => Dropped::ChannelClosed,
+            });
+            return None;
+        }
+        if truncated {
+            self.figures.dropped(Dropped::AnalysisTextTruncated);
+        }
+        Some(told)
+    }
+
+    /// Whether a case with these findings would be taken in, but for want of room. Counts nothing.
+    pub fn would_take(&self, prior: &[Finding]) -> bool {
+        score(prior) >= self.min_score && (self.is_open)()
+    }
+
+    /// Counts a verdict that could not be kept.
+    pub fn not_kept(&self) {
+        self.figures.dropped(Dropped::PersistFailure);
+    }
+}
+
+/// The counters and the depth of the queue, for a registry.
+struct Watched {
+    figures: Arc<Figures>,
+    queue: mpsc::WeakSender<Waiting>,
+}
+
+impl Source for Watched {
+    fn collect(&self, out: &mut Exposition) {
+        let depth = self.queue.upgrade().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        out.gauge(names::JUDGE_QUEUE_DEPTH, &[], depth as f64);
+        self.figures.collect(out);
+    }
+}
+
+/// What one worker works with.
+struct Bench {
+    judge: Judge,
+    model: Arc<str>,
+    gate: Gate,
+    memory: Memory,
+    figures: Arc<Figures>,
+}
+
+/// What a question came to, where it came to a verdict.
+struct Given {
+    verdict: Verdict,
+    took: Duration,
+    tokens: (u64, u64),
+}
+
+/// A worker, which works from its start on.
+pub struct Worker {
+    door: Door,
+    stop: watch::Sender<bool>,
+    places: Arc<Semaphore>,
+    bench: Arc<Bench>,
+    waiting: Option<mpsc::Receiver<Waiting>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// One that takes cases in while `is_open`.
+    pub fn new(judge: Judge, options: Options, is_open: IsOpen) -> Self {
+        let model: Arc<str> = judge.model().into();
+        let figures = Arc::new(Figures::new(judge.backend(), &model));
+        let (queue, waiting) = mpsc::channel(options.queue.max(1));
+        let bench =
+            Bench { judge, model, gate: options.gate, memory: Memory::default(), figures: Arc::clone(&figures) };
+        Self {
+            door: Door { queue, is_open, min_score: options.min_score, figures },
+            stop: watch::Sender::new(false),
+            places: Arc::new(Semaphore::new(options.at_once.max(1))),
+            bench: Arc::new(bench),
+            waiting: Some(waiting),
+            task: None,
+        }
+    }
+
+    /// Begins to work on `runtime`.
+    pub fn start(&mut self, runtime: &Handle) {
+        if let Some(waiting) = self.waiting.take() {
+            let work = run(Arc::clone(&self.bench), waiting, Arc::clone(&self.places), self.stop.subscribe());
+            self.task = Some(runtime.spawn(work));
+        }
+    }
+
+    /// Where cases are handed in.
+    pub fn door(&self) -> Door {
+        self.door.clone()
+    }
+
+    /// Its counters.
+    pub fn source(&self) -> Box<dyn Source> {
+        Box::new(Watched { figures: Arc::clone(&self.door.figures), queue: self.door.queue.downgrade() })
+    }
+
+    /// Ends it: what waits and what is being asked is counted. A ruling that somebody waits for never comes then.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        self.places.close();
+        if let Some(task) = self.task {
+            let _ended = task.await.is_ok();
+        }
+    }
+}
+
+async fn run(
+    bench: Arc<Bench>,
+    mut waiting: mpsc::Receiver<Waiting>,
+    places: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+) {
+    let (mut questions, mut stopped) = (JoinSet::new(), stop.clone());
+    loop {
+        let next = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stopped| *stopped) => None,
+            next = waiting.recv() => next,
+        };
+        let Some(one) = next else { break };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            bench.figures.dropped(Dropped::SemaphoreClosed);
+            break;
+        };
+        let (bench, stop) = (Arc::clone(&bench), stop.clone());
+        questions.spawn(async move {
+            bench.deal(one, stop).await;
+            drop(place);
+        });
+        while questions.try_join_next().is_some() {}
+    }
+    waiting.close();
+    while waiting.try_recv().is_ok() {
+        bench.figures.dropped(Dropped::Shutdown);
+    }
+    while questions.join_next().await.is_some() {}
+}
+
+impl Bench {
+    async fn deal(&self, Waiting { case, tell }: Waiting, stop: watch::Receiver<bool>) {
+        let Some(Given { verdict, took, tokens }) = self.verdict(&case, stop).await else { return };
+        self.figures.verdict(&verdict, Agreement::of(&verdict, case.blocked));
+        let passage = self.gate.pass(&verdict, &case.prior);
+        match passage {
+            Passage::Held(why) => self.figures.held(why),
+            Passage::Shadow => self.figures.shadow(&verdict),
+            Passage::Promoted => {}
+        }
+        let (backend, model) = (self.judge.backend(), Arc::clone(&self.model));
+        // Nobody may be waiting any more.
+        let _heard = tell.send(Ruling { verdict, passage, mode: case.mode, backend, model, took, tokens }).is_ok();
+    }
+
+    /// What is remembered, or what the judge says now.
+    async fn verdict(&self, case: &Case, mut stop: watch::Receiver<bool>) -> Option<Given> {
+        let key = memory::key(case.tenant, &case.candidate);
+        if let Some(verdict) = self.memory.get(&key, Instant::now()) {
+            self.figures.remembered();
+            return Some(Given { verdict, took: Duration::ZERO, tokens: (0, 0) });
+        }
+        let begun = Instant::now();
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.ask(case) => outcome,
+            _ = stop.wait_for(|stopped| *stopped) => {
+                self.figures.asked(case.mode, Status::Shutdown, begun.elapsed(), &[]);
+                return None;
+            }
+        };
+        let tokens = outcome.replies.iter().map(|reply| reply.tokens);
+        let tokens = tokens.fold((0, 0), |(input, output): (u64, u64), counted| {
+            (input.saturating_add(counted.input), output.saturating_add(counted.output))
+        });
+        let verdict = outcome.verdict.ok()?;
+        self.memory.put(key, verdict.clone(), Instant::now());
+        Some(Given { verdict, took: outcome.took, tokens })
+    }
+
+    async fn ask(&self, case: &Case) -> Outcome {
+        let prompt = self.judge.prompt(&case.candidate);
+        let outcome = self.judge.ask(&case.candidate, &prompt).await;
+        let status = outcome.verdict.as_ref().err().map_or(Status::Success, |failure| failure.status);
+        self.figures.asked(case.mode, status, outcome.took, &outcome.replies);
+        if let Err(failure) = &outcome.verdict {
+            tracing::debug!(status = status.as_str(), reason = %failure, "the judge gave no verdict");
+        }
+        outcome
+    }
+}

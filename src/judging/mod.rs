@@ -1,0 +1,81 @@
+//! Which calls the judge is asked about: those whose findings a rule of the action router sends to `judge_route`.
+//!
+//! With `judge_route.inline_await` a request asks before it is forwarded ([`Inline`]), and a verdict that passes the promotion gate
+//! blocks it. Every other call is asked about when it has ended, by a consumer of finished spans: the verdict joins the span's
+//! findings, and is kept beside them. Invariants: nobody waits for the worker's queue; no core waits; a call is judged once.
+//! What is being judged when the process ends is lost, and counted. Knows no backends.
+
+mod finished;
+mod inline;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
+use weir_config::Settings;
+use weir_config::settings::RouterAction;
+use weir_storage::VerdictBook;
+
+use crate::feed::Feed;
+use crate::judge::{Door, Judge, Options, Worker};
+use crate::meter::Registry;
+use crate::process::OutsideVerdict;
+use crate::router::Tally;
+use finished::{Book, Finished};
+use inline::Inline;
+
+/// Whether a worker is to run: the action router sends calls, and the judge is on or may be switched on.
+pub fn is_needed(settings: &Settings) -> bool {
+    let router = &settings.action_router;
+    router.enabled && (settings.judge.enabled || router.may(RouterAction::JudgeRoute))
+}
+
+/// The worker, and who brings it calls.
+pub struct Judging {
+    worker: Worker,
+    settings: Arc<ArcSwap<Settings>>,
+    book: Book,
+}
+
+impl Judging {
+    /// A worker for `judge`, and the consumer of finished spans; its counters go to `registry`.
+    pub fn new(
+        judge: Judge,
+        settings: &Arc<ArcSwap<Settings>>,
+        feed: &mut Feed,
+        tally: Arc<Tally>,
+        registry: &Registry,
+    ) -> Self {
+        let live = Arc::clone(settings);
+        let at_start = settings.load_full();
+        let worker = Worker::new(judge, Options::from(&at_start.judge), Arc::new(move || live.load().judge.enabled));
+        registry.add_source(worker.source());
+        let book = Book::default();
+        if at_start.action_router.may(RouterAction::JudgeRoute) {
+            feed.add(Finished::new(worker.door(), &at_start, tally, Arc::clone(&book)));
+        }
+        Self { worker, settings: Arc::clone(settings), book }
+    }
+
+    /// Who asks before requests are forwarded, where requests wait.
+    pub fn inline(&self) -> Option<Arc<dyn OutsideVerdict>> {
+        let router = &self.settings.load().action_router;
+        let waits = router.inline_await && router.may(RouterAction::JudgeRoute);
+        waits.then(|| Arc::new(Inline::new(self.door(), Arc::clone(&self.settings))) as Arc<dyn OutsideVerdict>)
+    }
+
+    /// Begins: what is kept is kept in `book`.
+    pub fn start(&mut self, runtime: &Handle, book: Arc<dyn VerdictBook>) {
+        let _first = self.book.set(book);
+        self.worker.start(runtime);
+    }
+
+    /// Ends; see [`Worker::stop`].
+    pub async fn stop(self) {
+        self.worker.stop().await;
+    }
+
+    fn door(&self) -> Door {
+        self.worker.door()
+    }
+}
