@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::exchange::Exchange;
 use crate::codec::{ContentDecoder, DecodeFault, can_decode, is_identity};
 use crate::exchange::Refusal;
+use crate::meter::AnswerStop;
 use crate::observe::AnswerKind;
 use crate::output;
 use crate::process::Core;
@@ -143,12 +144,13 @@ pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt
         core.meter.dropped("tap", "held_too_much");
     }
     let halt = halt?;
-    let end = match halt {
-        Halt::Ended => "ended",
-        Halt::Replaced => "replaced",
-        Halt::Cut => "cut",
+    let how = match halt {
+        Halt::Ended => AnswerStop::Ended,
+        Halt::Replaced => AnswerStop::Replaced,
+        Halt::Cut => AnswerStop::Cut,
     };
-    journal.tag("response_stopped", end.to_owned());
+    core.meter.stopped(how);
+    journal.tag("response_stopped", how.label().to_owned());
     journal.event("response_stopped", tapped.warning());
     match halt {
         Halt::Ended => None,

@@ -114,6 +114,7 @@ pub(super) struct CoreCells {
     pub(super) overhead_us: Histogram<18>,
     /// By direction and reason.
     pub(super) unread: [[Counter; Unread::ALL.len()]; Direction::ALL.len()],
+    pub(super) stopped: [Counter; AnswerStop::ALL.len()],
     pub(super) defence: DefenceCells,
 }
 
@@ -157,6 +158,31 @@ impl Direction {
         match self {
             Self::Request => "request",
             Self::Response => "response",
+        }
+    }
+}
+
+/// What the client of an answer that was withheld got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswerStop {
+    /// A legal end of the stream.
+    Ended,
+    /// An error instead.
+    Replaced,
+    /// A part that does not look whole.
+    Cut,
+}
+
+impl AnswerStop {
+    /// All of them, in the order of their counters.
+    pub(super) const ALL: [Self; 3] = [Self::Ended, Self::Replaced, Self::Cut];
+
+    /// The value of the label `how`, and of the span's tag `response_stopped`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Replaced => "replaced",
+            Self::Cut => "cut",
         }
     }
 }
@@ -253,6 +279,7 @@ impl CoreMeter {
             folded_statuses: Counter::default(),
             overhead_us: Histogram::new(&OVERHEAD_BOUNDS_US),
             unread: Default::default(),
+            stopped: Default::default(),
             defence: DefenceCells::default(),
         });
         fresh.push(Fresh::Core(cells.clone()));
@@ -380,6 +407,13 @@ impl CoreMeter {
         match state {
             UpstreamState::Active => self.cells.upstream_active.add(delta),
             UpstreamState::Idle => self.cells.upstream_idle.add(delta),
+        }
+    }
+
+    /// Counts an answer that was withheld.
+    pub fn stopped(&self, how: AnswerStop) {
+        if let Some(count) = self.cells.stopped.get(how as usize) {
+            count.add(1);
         }
     }
 

@@ -131,6 +131,11 @@ pub const GRPC_CALLS: Family =
 /// Counter, ours; `direction`, `reason`.
 pub const UNREAD: Family =
     family("service_unread_total", "Requests and answers that were not read whole, by what kept them from it.");
+/// Counter, ours; `how`.
+pub const ANSWERS_STOPPED: Family = family(
+    "service_answers_stopped_total",
+    "Answers that were withheld, by what the client got: a legal end of the stream, an error instead, or a cut.",
+);
 /// Counter, ours; `bound`.
 pub const REMOVED_FOR_ROOM: Family = family(
     "service_storage_removed_spans_total",

@@ -14,8 +14,8 @@ use weir_config::vocab::Unread;
 
 use super::cell::{Counter, HistogramSum};
 use super::core::{
-    ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, Direction, DropSeries,
-    FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
+    AnswerStop, ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, Direction,
+    DropSeries, FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
 use super::cost::KnownCosts;
 use super::defence::{self, DefenceSeries};
@@ -292,6 +292,11 @@ impl Known {
                 let labels = [("direction", direction.label()), ("reason", reason.as_str())];
                 out.counter(names::UNREAD, &labels, count);
             }
+        }
+
+        for how in AnswerStop::ALL {
+            let counts = self.cores.iter().filter_map(|core| core.stopped.get(how as usize));
+            out.counter(names::ANSWERS_STOPPED, &[("how", how.label())], counts.map(Counter::get).sum());
         }
 
         let mut overhead = HistogramSum::empty(&OVERHEAD_BOUNDS_US);

@@ -170,6 +170,7 @@ on_both_drivers! {
         assert!(received.starts_with("HTTP/1.1 200") && received.contains("nobody knows 3"), "{received}");
         assert!(!received.contains(WARNING) && !received.ends_with("0\r\n\r\n"), "{received}");
         assert_recorded(&gateway.newest_span_of(1), "cut");
+        assert_eq!(gateway.metric("service_answers_stopped_total", "how=\"cut\""), 1.0);
     }
 
     fn a_stopped_document_is_replaced(driver) {

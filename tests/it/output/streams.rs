@@ -81,6 +81,7 @@ on_both_drivers! {
         assert_eq!(answer.json()["error"]["type"], "output_safety_blocked");
         assert_eq!(answer.header("x-should-retry").as_deref(), Some("false"));
         assert_eq!(gateway.span_of(&answer)["tags"]["response_stopped"], "replaced");
+        assert_eq!(gateway.metric("service_answers_stopped_total", "how=\"replaced\""), 1.0);
     }
 
     fn blocking_alone_stops_streams_too(driver) {
@@ -89,6 +90,7 @@ on_both_drivers! {
         let gateway = setup(driver, &upstream, BLOCKING).start();
         let answer = call(gateway.addr, dialect.call().bytes());
         assert!(answer.text().contains("`output_safety.block_on_critical` stops"), "{}", answer.text());
+        assert_eq!(gateway.metric("service_answers_stopped_total", "how=\"ended\""), 1.0);
         assert!(answer.text().ends_with("data: [DONE]\n\n"), "{}", answer.text());
     }
 
