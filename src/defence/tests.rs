@@ -89,6 +89,18 @@ fn each_content_of_a_role_is_wrapped_and_nothing_else_is() {
 }
 
 #[test]
+fn a_key_that_stands_twice_counts_twice() {
+    let body =
+        r#"{"messages":[{"role":"tool","content":"a","content":"b"}],"messages":[{"role":"tool","content":"c"}]}"#;
+    let (found, defence) = fenced(body, Shape::Chat, &on(), false);
+    for content in ["a", "b", "c"] {
+        assert!(found.contains(&format!("\"{OPEN}{content}{CLOSE}\"")), "{found}");
+    }
+    assert_eq!(found.matches("\"role\":\"system\"").count(), 2, "each of the two conversations is told: {found}");
+    assert_eq!(defence.unwrap().reminder, Some(true));
+}
+
+#[test]
 fn a_shadow_counts_and_changes_nothing() {
     let body = json!({"messages": [{"role": "tool", "content": "a b"}]}).to_string();
     let (active, counted) = fenced(&body, Shape::Chat, &marking(), false);

@@ -38,6 +38,8 @@ pub(super) struct Exchange {
     pub(super) allowed: Option<Box<Allowed>>,
     /// The caller's trace context, to be continued.
     pub(super) trace: Option<TraceContext>,
+    /// Its body goes on without the content coding it came in.
+    pub(super) is_decoded: bool,
     /// What happens to it, under which settings, and what is known of its text.
     pub(super) journal: Journal,
 }

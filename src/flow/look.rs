@@ -270,26 +270,28 @@ impl Look {
     }
 
     /// What is to be changed in the body before it is forwarded.
-    fn changes(&self, view: &RequestView) -> Option<Box<Changes>> {
+    fn changes(&self, view: &RequestView, decoded: Option<Bytes>) -> Option<Box<Changes>> {
         if !self.redact && self.defence.is_none() {
             return None;
         }
         let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
-        let body = as_sent.then_some(&self.raw.body[..]);
+        // A compressed body that has to be changed goes on without its coding.
+        let body = as_sent.then_some(&self.raw.body[..]).or(decoded.as_deref());
         let mut changes = if self.redact { redaction(view, body) } else { Changes::default() };
         if let Some(ask) = &self.defence {
             weave(view, body, ask, &mut changes);
         }
+        changes.decoded = decoded.filter(|_| !as_sent && !changes.list.is_empty());
         Some(Box::new(changes))
     }
 
     /// `None` when a detector panicked.
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
-        let text::ReadRaw { view, room, out_of_room } =
+        let text::ReadRaw { view, room, out_of_room, decoded } =
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
-        let changes = self.changes(&view);
+        let changes = self.changes(&view, decoded);
         let Some(plan) = self.plan else {
             return Some(Looked { view, inspection: None, room, out_of_room, changes });
         };

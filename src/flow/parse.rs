@@ -79,7 +79,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }
-    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, trace, journal }))
+    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, trace, is_decoded: false, journal }))
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

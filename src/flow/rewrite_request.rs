@@ -67,12 +67,14 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
         fenced::account(core, exchange, defence, true);
         return missed(core, exchange, asked, "not_read");
     };
-    let mut edits = Edits::of(body);
+    let decoded = changes.as_ref().and_then(|changes| changes.decoded.as_ref());
+    let mut edits = Edits::of(decoded.unwrap_or(body));
     let left = changes.as_ref().map(|changes| changes.put(&mut edits));
     let redacted = changes.as_ref().is_some_and(|changes| changes.personal > changes.unplaced);
     let advised = advisory.is_some_and(|(at, message)| edits.insert(at, message).is_ok());
     let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
     let fits = rewrite::rewrite(payload, edits, room);
+    exchange.is_decoded = fits && decoded.is_some();
     fenced::account(core, exchange, defence, fits);
     if !fits {
         core.meter.dropped("rewrite", "out_of_memory");

@@ -234,6 +234,8 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
         } else if field.is("traceparent") && trace.is_some() {
             let child = trace.map(|trace| trace.child(exchange.journal.ids.span_id)).unwrap_or_default();
             writer.field(field.name(), child.as_bytes());
+        } else if exchange.is_decoded && field.is("content-encoding") {
+            // What is forwarded has none any more.
         } else if !field.is("expect")
             && !field.name_starts_with("x-service-")
             && !field.is_hop_by_hop()

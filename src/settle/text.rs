@@ -50,6 +50,8 @@ pub(crate) struct ReadRaw {
     pub(crate) room: Option<Permit>,
     /// It was cut because there was no more room at this moment.
     pub(crate) out_of_room: bool,
+    /// The whole body without its content coding, where it has one.
+    pub(crate) decoded: Option<Bytes>,
 }
 
 /// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
@@ -81,10 +83,14 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
         }
         permit = Some(room);
     }
+    let decoded = match decoded.bytes {
+        Cow::Owned(bytes) if !cut && fault.is_none() && !view.truncated => Some(Bytes::from(bytes)),
+        _ => None,
+    };
     if let Some(ask) = &raw.zones {
         view.zones = Some(Box::new(zones(&view, ask)));
     }
-    ReadRaw { view, room: permit, out_of_room }
+    ReadRaw { view, room: permit, out_of_room, decoded }
 }
 
 fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {

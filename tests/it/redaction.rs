@@ -7,6 +7,9 @@ use crate::support::{Call, Setup, call, chat_body, chat_call, messages_body, on_
 
 const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
 const WITHOUT: &str = "Write to [PII:EMAIL], card [PII:CREDIT_CARD], about 12 apples";
+/// [`TEXT`] in base64.
+const BASE64: &str =
+    "V3JpdGUgdG8gYW5uYS5iZXJnQGV4YW1wbGUuY29tLCBjYXJkIDQxMTEgMTExMSAxMTExIDExMTEsIGFib3V0IDEyIGFwcGxlcw==";
 /// Random, and of the form that the detector for GitHub tokens knows; put together so that scanners of code hosts stay quiet.
 const TOKEN: [&str; 2] = ["ghp_", "6hIKgwt74CPInlfRDAagj6fvyEobZLVfjgvh"];
 
@@ -88,13 +91,42 @@ on_both_drivers! {
     fn what_cannot_be_redacted_is_said(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with("pii: {action: alert_and_redact}").start();
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        std::io::Write::write_all(&mut encoder, chat_body(TEXT).to_string().as_bytes()).unwrap();
-        let packed = Call::post("/v1/chat/completions", encoder.finish().unwrap()).field("Content-Encoding", "gzip");
-        let answer = call(gateway.addr, packed.bytes());
+        let file = json!({"file_data": format!("data:text/plain;base64,{BASE64}"), "filename": "a.txt"});
+        let content = json!([{"type": "file", "file": file}]);
+        let body = json!({"model": "fake-large", "messages": [{"role": "user", "content": content}]});
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
         assert_eq!(answer.header("x-service-redaction").as_deref(), Some("incomplete"));
         let span = gateway.span_of(&answer);
-        assert_eq!((&span["prompt"], &span["tags"]["pii_unredacted"]), (&json!(WITHOUT), &json!("not_in_place")));
+        assert_eq!(span["tags"]["pii_unredacted"], "not_in_place");
+        assert!(span["prompt"].as_str().unwrap().contains(WITHOUT), "{span}");
+    }
+
+    fn a_compressed_body_is_redacted_and_goes_on_without_its_coding(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url()).with("llm_advisory_injection_enabled: false");
+        let gateway = setup.with("pii: {action: redact_silent}\nboundary_defense: {enabled: true}").start();
+        let packed = |text: &str| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, chat_body(text).to_string().as_bytes()).unwrap();
+            encoder.finish().unwrap()
+        };
+        for long in ["", &"word ".repeat(10_000)] {
+            let (text, without) = (format!("{long}{TEXT}"), format!("{long}{WITHOUT}"));
+            let call_made = Call::post("/v1/chat/completions", packed(&text)).field("Content-Encoding", "gzip");
+            for request in [call_made.bytes(), call_made.chunked(17)] {
+                let answer = call(gateway.addr, request);
+                assert_eq!((answer.status, answer.header("x-service-redaction")), (200, None), "{}", answer.text());
+                let seen = provider.take_received().remove(0).request;
+                assert_eq!(String::from_utf8(seen.body).unwrap(), chat_body(&without).to_string());
+                assert!(!seen.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-encoding")));
+            }
+        }
+        // What needs no change goes on as it came.
+        let plain = packed("about 12 apples");
+        call(gateway.addr, Call::post("/v1/chat/completions", plain.clone()).field("Content-Encoding", "gzip").bytes());
+        let seen = provider.take_received().remove(0).request;
+        assert_eq!(seen.body, plain);
+        assert!(seen.headers.iter().any(|(name, value)| name.eq_ignore_ascii_case("content-encoding") && value == "gzip"));
     }
 
     fn a_credential_is_forwarded_and_not_stored(driver) {
