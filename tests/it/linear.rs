@@ -8,13 +8,13 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use weir::admit::Presented;
 use weir::codec::ContentDecoder;
-use weir::inspect::{Declared, decode_body, model_in_path, read_request, route};
+use weir::inspect::{Declared, ZoneAsk, decode_body, model_in_path, read_request, route, zones};
 use weir::json::Walker;
 use weir::money::Family;
 use weir::observe::{AnswerKind, AnswerReader, estimate_tokens};
 use weir::redaction::Redaction;
 use weir::wire::{ChunkSink, ChunkedScanner, HeadScanner, Side};
-use weir_config::settings::Auth;
+use weir_config::settings::{Auth, ZoneMode};
 use weir_config::vocab::{Dialect, SharedSecret};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Call, Part, PartKind, PlanSettings};
@@ -248,6 +248,42 @@ const TYPES: [(&str, Option<&str>); 6] = [
 fn reads_request(body: &[u8], content_type: Option<&str>) {
     let declared = Declared { content_type: content_type.map(str::as_bytes), ..Declared::default() };
     read_request(Dialect::ChatCompletions, declared, body, TEXT_MAX);
+}
+
+#[test]
+fn zones_of_requests() {
+    let ask = |header: Option<&str>| ZoneAsk { mode: ZoneMode::Both, header: header.map(str::to_owned), scanned: true };
+    let finds = |text: &str, header: Option<&str>| {
+        let body = serde_json::json!({"messages": [{"role": "user", "content": text}]}).to_string();
+        let declared = Declared::default();
+        zones(&read_request(Dialect::ChatCompletions, declared, body.as_bytes(), TEXT_MAX), &ask(header));
+    };
+    assert_linear("a message", |text| finds(text, None));
+    assert_linear("a delimiter", |text| finds(text, Some(text.get(..64).unwrap_or(text))));
+    for unit in [
+        "[1,\n",
+        "{\"a\":\n",
+        "[\"a\",\n",
+        "```\n",
+        "\"\"\"",
+        "<div>\n",
+        "<div>",
+        "<p",
+        "</p>",
+        "> ",
+        "From: a\n",
+        "a: b\n",
+        "Context: a\n",
+        "| a\n",
+        "a\tb\n",
+        "a,b,c\n",
+        "<service-data>",
+        "</service-data>",
+        "<!-- ",
+        "<document>",
+    ] {
+        assert_linear_in("forms", ("", ""), |_| unit.to_owned(), |text| finds(text, None));
+    }
 }
 
 #[test]
