@@ -1,0 +1,97 @@
+//! Promise: a conversation of an agent with its tools goes through redaction, boundary and marks together, and `docs/rewriting.md`
+//! shows what the provider gets.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Call, Driver, Gateway, ServerHandle, Setup, call, on_both_drivers, provider};
+
+const SETTINGS: &str = "pii: {action: alert_and_redact}\nboundary_defense: {enabled: true, datamarking: {enabled: true, \
+    shadow_mode: false, marker_strategy: {kind: fixed, value: U+E0F0}}}";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Twenty turns behind a system prompt, streamed: a customer's mail, eight tools, one page among them with an attack in it.
+fn conversation() -> String {
+    read("tests/it/data/agent_conversation.json")
+}
+
+fn received(gateway: &Gateway, provider: &ServerHandle) -> String {
+    let answer = call(gateway.addr, Call::post("/v1/chat/completions", conversation()).bytes());
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    String::from_utf8(provider.take_received().remove(0).request.body).unwrap()
+}
+
+/// The message at `index` as JSON on one line, markers as a person can see them.
+fn shown(body: &Value, index: usize) -> String {
+    body["messages"][index].to_string().replace('\u{e0f0}', "\u{b7}")
+}
+
+on_both_drivers! {
+    fn an_agents_conversation_is_what_the_document_shows(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with(SETTINGS).start();
+        let (before, after) = (conversation(), received(&gateway, &provider));
+        let (sent, got): (Value, Value) = (serde_json::from_str(&before).unwrap(), serde_json::from_str(&after).unwrap());
+        let messages = sent["messages"].as_array().unwrap();
+        assert_eq!((messages.len(), got["messages"].as_array().unwrap().len()), (21, 21));
+        for (index, message) in messages.iter().enumerate() {
+            let now = &got["messages"][index];
+            assert_eq!((&message["role"], &message["tool_call_id"]), (&now["role"], &now["tool_call_id"]));
+            match message["role"].as_str().unwrap() {
+                "assistant" => {
+                    let redacted = message.to_string().replace("lena.hofer@example.com", "[PII:EMAIL]");
+                    assert_eq!(now.to_string(), redacted, "calls and answers keep their form");
+                }
+                "tool" if message["content"] == "" => assert_eq!(now, message, "what is empty stays"),
+                "tool" => {
+                    let content = now["content"].as_str().unwrap();
+                    let inside = content.strip_prefix("<service-boundary>\n").unwrap().strip_suffix("\n</service-boundary>").unwrap();
+                    assert!(!inside.contains(char::is_whitespace) && !inside.contains("service-boundary>\n"), "{inside}");
+                    assert!(!inside.contains("lena.hofer") && !inside.contains("4111"), "{inside}");
+                }
+                _ => {}
+            }
+        }
+        for untouched in ["model", "temperature", "tools", "stream"] {
+            assert_eq!(sent[untouched], got[untouched]);
+        }
+        assert_eq!(received(&gateway, &provider), after, "with a fixed marker each turn begins like the one before");
+        let document = read("docs/rewriting.md");
+        let figures = format!("{} bytes came, {} bytes went on", before.len(), after.len());
+        let shown = [0, 1, 3, 8, 16].map(|index| shown(&got, index));
+        let missing: Vec<&String> =
+            std::iter::once(&figures).chain(&shown).filter(|line| !document.contains(line.as_str())).collect();
+        assert!(missing.is_empty(), "docs/rewriting.md lacks:\n{}", missing.iter().map(|line| format!("{line}\n")).collect::<String>());
+    }
+}
+
+/// The time the gateway adds to the conversation, without rewriting and with all of it. Of a release build:
+/// `cargo test --release -p weir --test it rewriting::what_it_costs -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures; only a release build says something"]
+fn what_it_costs() {
+    let provider = provider();
+    let setup =
+        Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with("llm_advisory_injection_enabled: false");
+    let alone = |settings: &str| setup.clone().with(settings).start();
+    for (name, gateway) in [
+        ("nothing", alone("")),
+        ("redaction", alone("pii: {action: alert_and_redact}")),
+        ("boundary", alone("boundary_defense: {enabled: true}")),
+        ("all three", alone(SETTINGS)),
+    ] {
+        let mut overheads: Vec<u64> = (0..300)
+            .map(|_| {
+                let answer = call(gateway.addr, Call::post("/v1/chat/completions", conversation()).bytes());
+                gateway.span_of(&answer)["overhead_us"].as_u64().unwrap()
+            })
+            .collect();
+        overheads.sort_unstable();
+        let bytes = provider.take_received().remove(0).request.body.len();
+        println!("{name}: p50 {} µs, p99 {} µs, {bytes} bytes at the provider", overheads[150], overheads[297]);
+    }
+}
