@@ -117,7 +117,8 @@ impl Worker {
             Busy::because("the store cannot be read at the moment")
         })?;
         for (_, span) in spans {
-            if check::operation(span).1 && !span.usage.is_empty() {
+            let is_counted = check::operation(span).1 && !span.usage.is_empty();
+            if is_counted && known.counted_by(span.trace_id, span.span_id).is_none() {
                 known.count(span.trace_id, span.span_id);
             }
         }
