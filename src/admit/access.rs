@@ -1,16 +1,18 @@
-//! Which models and upstreams a tenant, and each of its keys, may use: `access` in the tenant's `config`.
+//! Which models and upstreams a tenant, and each of its keys, may use, and how much a key: `access` in the tenant's `config`.
 //!
 //! Invariants: looking up takes no lock and reads no database; a change is seen by every core before the call that makes it
-//! returns. A tenant without `access` may use everything, and while no tenant has any this costs one load.
-//! Knows neither HTTP nor storage.
+//! returns. A tenant without `access` may use everything, and while no tenant has any this costs one load; one whose `access`
+//! cannot be read may use nothing. Knows neither HTTP nor storage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
-use weir_config::settings::Pattern;
+use weir_config::settings::{Budgets, Pattern, RateLimit};
 use weir_config::vocab::{KeyId, TenantId};
+
+use super::key_limits;
 
 /// Names in one list.
 const NAMES_MAX: usize = 256;
@@ -22,6 +24,10 @@ const NAME_CHARACTERS_MAX: usize = 256;
 struct Grant {
     models: Option<Vec<String>>,
     upstreams: Option<Vec<String>>,
+    /// Of a key: how often it may be used.
+    rate: Option<RateLimit>,
+    /// Of a key: what it may cost.
+    budgets: Option<Budgets>,
 }
 
 /// What a tenant and its keys may use.
@@ -61,14 +67,16 @@ impl Access {
             for (id, value) in object("config.access.keys", value)? {
                 let path = format!("config.access.keys.{id}");
                 let key = id.parse().map_err(|_| format!("`{path}`: the name has to be the id of a key"))?;
-                let mut grant = Grant::default();
-                for (name, value) in object(&path, value)? {
-                    grant.put(&path, name, value)?;
-                }
-                access.keys.insert(key, grant);
+                access.keys.insert(key, Grant::of_key(&path, value)?);
             }
         }
         Ok(Some(access))
+    }
+
+    /// What a tenant may use whose record cannot be read: nothing.
+    pub fn nothing() -> Self {
+        let none = || Some(Vec::new());
+        Self { own: Grant { models: none(), upstreams: none(), ..Grant::default() }, keys: HashMap::new() }
     }
 }
 
@@ -79,13 +87,25 @@ fn object<'a>(path: &str, value: &'a Value) -> Result<&'a Map<String, Value>, St
 }
 
 impl Grant {
+    fn of_key(path: &str, value: &Value) -> Result<Self, String> {
+        let mut grant = Self::default();
+        for (name, value) in object(path, value)? {
+            match name.as_str() {
+                "rate_limit" => grant.rate = Some(key_limits::rate(&format!("{path}.{name}"), value)?),
+                "budgets" => grant.budgets = Some(key_limits::budgets(&format!("{path}.{name}"), value)?),
+                _ => grant.put(path, name, value)?,
+            }
+        }
+        Ok(grant)
+    }
+
     fn put(&mut self, path: &str, name: &str, value: &Value) -> Result<(), String> {
         let slot = match name {
             "allowed_models" => &mut self.models,
             "allowed_upstreams" => &mut self.upstreams,
             _ => {
-                let accepted =
-                    "accepted: `allowed_models`, `allowed_upstreams`, and `keys` directly below `config.access`";
+                let accepted = "accepted: `allowed_models`, `allowed_upstreams`, `keys` directly below `config.access`, and \
+                                `rate_limit` and `budgets` of a key";
                 return Err(format!("`{path}.{name}`: unknown field; {accepted}"));
             }
         };
@@ -148,6 +168,21 @@ impl Allowed {
         self.grants().filter_map(|grant| grant.upstreams.as_ref()).all(|names| any_fits(names, name))
     }
 
+    fn of_key(&self) -> Option<(KeyId, &Grant)> {
+        let key = self.key?;
+        Some((key, self.access.keys.get(&key)?))
+    }
+
+    /// How often the key may be used.
+    pub fn key_rate(&self) -> Option<(KeyId, RateLimit)> {
+        self.of_key().and_then(|(key, grant)| Some((key, grant.rate?)))
+    }
+
+    /// What the key may cost.
+    pub fn key_budgets(&self) -> Option<(KeyId, &Budgets)> {
+        self.of_key().and_then(|(key, grant)| Some((key, grant.budgets.as_ref()?)))
+    }
+
     /// The lists of models, for a message: each has to hold the model's name.
     pub fn models(&self) -> Vec<&[String]> {
         self.grants().filter_map(|grant| grant.models.as_deref()).collect()
@@ -192,6 +227,14 @@ mod tests {
     }
 
     #[test]
+    fn whose_record_cannot_be_read_may_use_nothing() {
+        let (tenant, table) = (TenantId::from_bytes([1; 16]), AccessTable::default());
+        table.set(tenant, Some(Access::nothing()));
+        let none = table.of(tenant, Some(KeyId::from_bytes([2; 16]))).unwrap();
+        assert!(none.limits_models() && !none.allows_model("gpt-4o") && !none.allows_upstream("default"));
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_named() {
         for (access, named) in [
             (json!([]), "`config.access` has to be an object"),
@@ -200,6 +243,7 @@ mod tests {
             (json!({"allowed_upstreams": [1]}), "`config.access.allowed_upstreams` has to be a list"),
             (json!({"allowed_upstreams": [""]}), "`config.access.allowed_upstreams` has to be a list"),
             (json!({"keys": {"mine": {}}}), "has to be the id of a key"),
+            (json!({"rate_limit": {}}), "`config.access.rate_limit`: unknown field"),
         ] {
             assert!(read(access.clone()).unwrap_err().contains(named), "{access}");
         }

@@ -11,6 +11,7 @@ pub mod connections;
 pub mod directory;
 pub mod eviction;
 mod guard;
+mod key_limits;
 mod presented;
 pub mod rate;
 pub mod tenant;

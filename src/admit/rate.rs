@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_config::settings::{RateLimit, RateLimiting};
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{KeyId, TenantId};
 
 use crate::per_tenant::PerTenant;
 
@@ -46,10 +46,20 @@ impl RateTable {
     /// Takes one request from `tenant`'s bucket at `now_ns` of a monotonic clock that all cores share.
     pub fn take(&self, tenant: TenantId, limits: &RateLimiting, now_ns: u64) -> Verdict {
         let limit = limits.tenant_overrides.get(&tenant).copied().unwrap_or(limits.default);
+        self.take_within(tenant, limit, limits.window_seconds, now_ns)
+    }
+
+    /// The same from the bucket of a key, in a table that holds keys and no tenants.
+    pub fn take_of_key(&self, key: KeyId, limit: RateLimit, window_seconds: u32, now_ns: u64) -> Verdict {
+        // A place is found by 16 bytes, whatever they name.
+        self.take_within(TenantId::from_uuid(key.uuid()), limit, window_seconds, now_ns)
+    }
+
+    fn take_within(&self, whose: TenantId, limit: RateLimit, window_seconds: u32, now_ns: u64) -> Verdict {
         let now = now_ns.saturating_mul(TICKS_PER_NANO);
-        let idle = u64::from(limits.window_seconds).saturating_mul(TICKS_PER_SECOND);
+        let idle = u64::from(window_seconds).saturating_mul(TICKS_PER_SECOND);
         let is_idle = |arrival: &AtomicU64| arrival.load(Ordering::Relaxed).saturating_add(idle) < now;
-        take(self.0.of(tenant, is_idle), limit, now)
+        take(self.0.of(whose, is_idle), limit, now)
     }
 }
 

@@ -6,14 +6,16 @@
 
 use std::rc::Rc;
 
-use weir_config::settings::CostCaps;
-use weir_config::vocab::{Operation, TenantId, Timestamp};
+use weir_config::settings::{Budgets, CostCaps};
+use weir_config::vocab::{KeyId, Operation, TenantId, Timestamp};
 
 use super::decide::Enforced;
-use super::exchange::Stopped;
+use super::exchange::{Exchange, Stopped};
 use super::parse::bills;
 use crate::exchange::{Payload, Refusal};
-use crate::money::{Ask, DEFAULT_AGENT, Exceeded, Holder, TokenExcess, dollars, estimate_nano_usd, excess_asked};
+use crate::money::{
+    Ask, DEFAULT_AGENT, Exceeded, Holder, Reservation, TokenExcess, dollars, estimate_nano_usd, excess_asked,
+};
 use crate::observe::estimate_tokens;
 use crate::process::Core;
 use crate::record::CallIds;
@@ -48,24 +50,67 @@ pub(super) fn hold_to_caps(core: &Core, mut enforced: Enforced) -> Result<Afford
 fn hold(core: &Core, enforced: &mut Enforced) -> Result<(), Refusal> {
     let Enforced { exchange, payload, .. } = enforced;
     let settings = Rc::clone(&exchange.journal.settings);
-    let caps = &settings.cost_caps;
+    let caps = Caps::of(&settings.cost_caps, exchange);
     let head = &exchange.head;
-    if !caps.enabled {
+    if caps.agents.is_none() && caps.key.is_none() {
         Ok(())
     } else if head.upgrade_websocket {
-        refuse_tunnel_over_budget(core, caps, &exchange.journal.ids)
+        refuse_tunnel_over_budget(core, &caps, &exchange.journal.ids)
     } else if matches!(payload, Payload::Empty) || !bills(head, exchange.route.operation) {
         Ok(())
     } else {
-        reserve(core, caps, &mut exchange.journal)
+        reserve(core, &caps, &mut exchange.journal)
     }
 }
 
-fn reserve(core: &Core, caps: &CostCaps, journal: &mut Journal) -> Result<(), Refusal> {
+/// What holds for one request.
+struct Caps<'a> {
+    /// Those of the settings, where they are on.
+    agents: Option<&'a CostCaps>,
+    /// Those of the sender's key.
+    key: Option<(KeyId, Budgets)>,
+    reserve_completion_tokens: u32,
+}
+
+impl<'a> Caps<'a> {
+    fn of(caps: &'a CostCaps, exchange: &Exchange) -> Self {
+        let key = exchange.allowed.as_ref().and_then(|allowed| allowed.key_budgets());
+        Self {
+            agents: caps.enabled.then_some(caps),
+            key: key.map(|(key, budgets)| (key, *budgets)),
+            reserve_completion_tokens: caps.reserve_completion_tokens.0,
+        }
+    }
+
+    /// Reserves in every account that this request is charged to.
+    fn reserve(&self, core: &Core, ids: &CallIds, estimate: u64, now_s: i64) -> Result<Reservation, Exceeded> {
+        let (agent, spend) = (agent_of(ids), &core.process.parts.spend);
+        let (own, over_all) = match self.agents {
+            Some(caps) => (*caps.budgets(agent), caps.tenant_budgets),
+            None => Default::default(),
+        };
+        let reservation = spend.reserve(ids.tenant_id, agent, &own, &over_all, estimate, now_s)?;
+        match &self.key {
+            Some((key, budgets)) => reservation.and_of_key((ids.tenant_id, *key), budgets, now_s),
+            None => Ok(reservation),
+        }
+    }
+
+    /// The refusal of a request whose cost is expected to be `estimate` nanodollars; `None` where nobody can say.
+    fn refuse(&self, ids: &CallIds, exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
+        let refusal = over_budget((ids.tenant_id, agent_of(ids)), exceeded, estimate, now_s);
+        match &self.key {
+            Some((key, _)) if exceeded.holder == Holder::Key => refusal.with("key_id", key.to_string()),
+            _ => refusal,
+        }
+    }
+}
+
+fn reserve(core: &Core, caps: &Caps<'_>, journal: &mut Journal) -> Result<(), Refusal> {
     let (ids, text) = (&journal.ids, &journal.inspection.text);
     let agent = agent_of(ids);
     let ask = ask(text);
-    let token_cap = caps.tokens(agent);
+    let token_cap = caps.agents.and_then(|caps| caps.tokens(agent));
     if let Some(excess) = token_cap.as_ref().and_then(|cap| excess_asked(cap, ask)) {
         return Err(too_many_tokens(agent, &excess));
     }
@@ -77,30 +122,26 @@ fn reserve(core: &Core, caps: &CostCaps, journal: &mut Journal) -> Result<(), Re
     // What a path names is what the provider runs, whatever stands in the body.
     let price = find(ids.path_model.as_deref()).or_else(|| find(model));
     let output_tokens =
-        if ids.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens.0) };
+        if ids.operation == Operation::Embedding { 0 } else { u64::from(caps.reserve_completion_tokens) };
     let estimate = price.map_or(0, |price| estimate_nano_usd(&price, ask, output_tokens));
     let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
-    let spend = &core.process.parts.spend;
-    let reservation = spend
-        .reserve(ids.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, estimate, now_s)
-        .map_err(|exceeded| over_budget((ids.tenant_id, agent), &exceeded, Some(estimate), now_s))?;
+    let reservation = caps
+        .reserve(core, ids, estimate, now_s)
+        .map_err(|exceeded| caps.refuse(ids, &exceeded, Some(estimate), now_s))?;
     journal.reserved(reservation, token_cap);
     Ok(())
 }
 
 /// A tunnel's frames are not read, so what it costs is counted nowhere; but none is opened once a budget is used up.
-fn refuse_tunnel_over_budget(core: &Core, caps: &CostCaps, ids: &CallIds) -> Result<(), Refusal> {
-    let agent = agent_of(ids);
+fn refuse_tunnel_over_budget(core: &Core, caps: &Caps<'_>, ids: &CallIds) -> Result<(), Refusal> {
     let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
-    let spend = &core.process.parts.spend;
     // The smallest amount finds room in every budget that has any left.
-    let probe = spend.reserve(ids.tenant_id, agent, caps.budgets(agent), &caps.tenant_budgets, 1, now_s);
-    match probe {
+    match caps.reserve(core, ids, 1, now_s) {
         Ok(reservation) => {
             reservation.settle(0);
             Ok(())
         }
-        Err(exceeded) => Err(over_budget((ids.tenant_id, agent), &exceeded, None, now_s)),
+        Err(exceeded) => Err(caps.refuse(ids, &exceeded, None, now_s)),
     }
 }
 
@@ -149,7 +190,6 @@ fn too_many_tokens(agent: &str, excess: &TokenExcess) -> Refusal {
         .with("agent_id", agent)
 }
 
-/// The refusal of a request whose cost is expected to be `estimate` nanodollars; `None` where nobody can say.
 fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate: Option<u64>, now_s: i64) -> Refusal {
     let window = exceeded.window.as_str();
     let resets_at = Timestamp::from_micros(exceeded.resets_at_s.saturating_mul(MICROS_PER_SECOND));
@@ -158,6 +198,7 @@ fn over_budget((tenant, agent): (TenantId, &str), exceeded: &Exceeded, estimate:
     let (who, setting) = match exceeded.holder {
         Holder::Agent => (format!("agent `{agent}`"), "cost_caps"),
         Holder::Tenant => (format!("tenant {tenant}, over all its agents,"), "cost_caps.tenant_budget_caps"),
+        Holder::Key => ("the caller's key".to_owned(), "access.keys.<id>.budgets` in the tenant's `config"),
     };
     // What alone is more than the whole budget fits into no later period either.
     let never_fits = estimate.is_some_and(|estimate| estimate > exceeded.limit_nano_usd);

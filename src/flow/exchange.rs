@@ -98,7 +98,7 @@ impl Exchange {
         if due && (enforce::can_act(&settings.enforcement) || self.advisory_applies() || asked) {
             Needs::Findings
         } else if !settings.enable_streaming
-            || settings.cost_caps.enabled
+            || self.counts_money()
             || self.needs_model()
             || self.redacts()
             || self.is_fenced()
@@ -107,6 +107,12 @@ impl Exchange {
         } else {
             Needs::Nothing
         }
+    }
+
+    /// Whether what it may cost decides if it goes.
+    fn counts_money(&self) -> bool {
+        let of_key = || self.allowed.as_ref().is_some_and(|allowed| allowed.key_budgets().is_some());
+        self.settings().cost_caps.enabled || of_key()
     }
 
     /// Whether its model decides where it goes, or whether it goes at all.

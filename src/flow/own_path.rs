@@ -124,7 +124,8 @@ async fn read_body(
     permit: Permit,
 ) -> Result<Whole, NoBody> {
     let bytes = session.core.settings().limits.max_api_request_bytes;
-    if reads_body {
+    let is_deaf = terms.body_bytes_max.is_some() && !session.core.settings().otel_ingest.enabled;
+    if reads_body && !is_deaf {
         let cap = match terms.body_bytes_max {
             Some(bytes) => BodyCap { bytes, setting: "" },
             None => BodyCap { bytes, setting: "SERVICE_MAX_REQUEST_BYTES" },
@@ -133,6 +134,10 @@ async fn read_body(
     }
     let cap = BodyCap { bytes: MEANINGLESS_BODY_BYTES_MAX, setting: "" };
     match read_whole(session, head, cap, Some(permit)).await {
+        Err(NoBody::Refused(refusal)) if refusal.status == 413 && is_deaf => {
+            let message = "the gateway takes no traces: `otel_ingest.enabled` is false";
+            Err(NoBody::Refused(Refusal::new(404, "not_found", message).closing()))
+        }
         Err(NoBody::Refused(refusal)) if refusal.status == 413 => {
             let message = format!("{} {} takes no request body; send none", head.method(), head.path());
             Err(NoBody::Refused(Refusal::new(413, "request_too_large", message).closing()))

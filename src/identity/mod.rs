@@ -237,12 +237,19 @@ impl Identities {
         Ok(updated)
     }
 
-    /// Holds requests to what a tenant's record says. What was stored before `access` had a meaning is not obeyed by halves.
+    /// Holds requests to what a tenant's record says. What was stored before `access` had a meaning is not obeyed by halves: what
+    /// cannot be read allows nothing.
     fn take_over_access(&self, tenant: &TenantRecord) {
         match Access::read(&tenant.config) {
             Ok(access) => self.access.set(tenant.id, access),
             Err(error) => {
-                tracing::warn!(tenant = %tenant.id, error, "what this tenant may use cannot be read; it may use everything")
+                tracing::error!(
+                    tenant = %tenant.id,
+                    error,
+                    "what this tenant may use cannot be read, so it may use nothing; correct `access` in its `config` (PUT \
+                     /api/v1/tenants/{{id}})"
+                );
+                self.access.set(tenant.id, Some(Access::nothing()));
             }
         }
     }

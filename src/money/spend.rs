@@ -1,5 +1,5 @@
-//! What each agent of each tenant, and each tenant over all its agents, has spent in its hour, day, week and month, exact
-//! across cores and without a lock.
+//! What each agent of each tenant, each tenant over all its agents, and each key with a budget has spent in its hour, day, week
+//! and month, exact across cores and without a lock.
 //!
 //! A request reserves an estimate before it is forwarded and settles with its real cost after. Each window's period is a
 //! cell of its own behind an atomic pointer: who first sees that a period is over puts a fresh cell in its place, and a
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use once_cell::race::OnceBox;
 use weir_config::settings::{Budgets, Window};
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{KeyId, TenantId};
 
 use self::cell::Cell;
 use self::hold::Hold;
@@ -38,6 +38,9 @@ pub const DEFAULT_AGENT: &str = "_default";
 pub const WHOLE_TENANT: &str = "";
 /// The agent whose account later agents of a tenant share.
 pub const OTHER_AGENT: &str = "_other";
+/// Begins the account of a key among its tenant's. No request can name it: an agent's name comes in a field, and no field holds a
+/// control character.
+const KEY_ACCOUNT: char = '\u{1}';
 /// Accounts kept apart; a quarter of a mebibyte of pointers.
 pub(super) const ACCOUNTS_MAX: usize = 1 << 15;
 /// Agents of one tenant kept apart.
@@ -171,7 +174,8 @@ impl Spend {
         } else {
             None
         };
-        Ok(Reservation { spend: Arc::clone(self), agent: own, tenant: shared, estimate, settled: false })
+        let holds = std::iter::once(own).chain(shared).collect();
+        Ok(Reservation { spend: Arc::clone(self), holds, estimate, settled: false })
     }
 
     /// The running windows of an agent, in the order of [`Window::ALL`].
@@ -261,7 +265,7 @@ impl Spend {
         }
         let counter = &self.agents[self.hasher.hash_one(tenant) as usize % COUNTERS];
         // However many agents a tenant invents, its own account and the one they share are kept apart.
-        let bounded = !matches!(agent, OTHER_AGENT | WHOLE_TENANT);
+        let bounded = !matches!(agent, OTHER_AGENT | WHOLE_TENANT) && !is_key(agent);
         if counter.fetch_add(1, Ordering::Relaxed) >= AGENTS_PER_TENANT_MAX && bounded {
             counter.fetch_sub(1, Ordering::Relaxed);
             return self.account(tenant, OTHER_AGENT, now_s);
@@ -290,7 +294,7 @@ impl Spend {
     }
 
     fn find(&self, tenant: TenantId, agent: &str) -> Option<&Account> {
-        let shared = || self.position(tenant, OTHER_AGENT).filter(|_| agent != WHOLE_TENANT);
+        let shared = || self.position(tenant, OTHER_AGENT).filter(|_| agent != WHOLE_TENANT && !is_key(agent));
         self.position(tenant, agent).or_else(shared).map(|(_, account)| account)
     }
 
@@ -315,6 +319,15 @@ impl Spend {
     fn accounts(&self) -> impl Iterator<Item = &Account> {
         self.slots.iter().chain(&self.shared).filter_map(OnceBox::get)
     }
+}
+
+/// The name of a key's account.
+fn key_account(key: KeyId) -> String {
+    format!("{KEY_ACCOUNT}{key}")
+}
+
+fn is_key(agent: &str) -> bool {
+    agent.starts_with(KEY_ACCOUNT)
 }
 
 #[cfg(test)]

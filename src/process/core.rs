@@ -108,6 +108,8 @@ pub struct Process {
     pub rates: RateTable,
     /// Those of calls to the gateway's own API.
     pub own_rates: RateTable,
+    /// The same of keys that have a rate of their own, for proxied requests.
+    pub key_rates: RateTable,
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
     /// Answers whose end a later request fetches.
@@ -145,6 +147,7 @@ impl Process {
             attempts: Attempts::new(),
             rates: RateTable::new(),
             own_rates: RateTable::new(),
+            key_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
             models: Waiting::default(),

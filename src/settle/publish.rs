@@ -240,6 +240,7 @@ fn soft_limit(agent: &str, reached: &Warning) -> Finding {
     let mut finding = warning(match reached.holder {
         Holder::Agent => "the agent's spend has reached the soft limit of its budget",
         Holder::Tenant => "the spend of all agents of the tenant has reached the soft limit of its budget",
+        Holder::Key => "the spend of the caller's key has reached the soft limit of its budget",
     });
     finding.metadata.insert("scope".to_owned(), "budget".to_owned());
     finding.metadata.insert("budget_of".to_owned(), reached.holder.as_str().to_owned());

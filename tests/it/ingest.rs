@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, call, chat_body, provider};
+use crate::support::{AUTH, Answer, Call, Client, Driver, Gateway, Setup, call, chat_body, provider};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const TRACE_ID: &str = "0af76519-16cd-43dd-8448-eb211c80319c";
@@ -289,4 +289,22 @@ fn without_the_setting_nothing_is_taken() {
     let gateway = Setup::new(Driver::Auto).unlimited().start();
     let answer = export(&gateway, &json!([]));
     assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (404, Some("not_found")));
+}
+
+#[test]
+fn without_the_setting_a_large_body_is_refused_by_its_head() {
+    let gateway = Setup::new(Driver::Auto).unlimited().start();
+    let head = "POST /v1/traces HTTP/1.1\r\nHost: weir\r\nContent-Type: application/json\r\n";
+    for framing in ["Content-Length: 60000000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n2000\r\n"] {
+        let mut client = Client::connect(gateway.addr);
+        client.say(format!("{head}{framing}"));
+        if framing.starts_with("Transfer") {
+            client.say([b'x'; 8 * 1024]);
+        }
+        // The rest of the body never comes.
+        let answer = client.answer();
+        let error = answer.json()["error"].clone();
+        assert_eq!((answer.status, &error["type"]), (404, &json!("not_found")), "{framing}");
+        assert!(error["message"].as_str().unwrap().contains("otel_ingest.enabled"), "{error}");
+    }
 }

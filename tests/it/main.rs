@@ -49,6 +49,7 @@ mod interim;
 mod judge;
 mod judging;
 mod keeping;
+mod key_limits;
 mod limits;
 mod linear;
 mod load;

@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod judge;
 mod layers;
+mod listeners;
 mod masked;
 mod overlay;
 mod router;
@@ -127,6 +128,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
     judge::check(&settings, &mut layers);
     defence::check(&mut settings, &mut layers);
     router::settle(&mut settings, &mut layers);
+    listeners::check(&settings, &mut layers);
     if !layers.violations.is_empty() {
         return Err(LoadError { violations: layers.violations });
     }

@@ -1,13 +1,14 @@
-//! What a request holds of one or two accounts until it is known what it cost.
+//! What a request holds of one to three accounts until it is known what it cost.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use weir_config::settings::{Budgets, Window};
+use weir_config::vocab::{KeyId, TenantId};
 
 use super::cell::Cell;
-use super::{Spend, WindowSpend};
+use super::{Spend, WindowSpend, key_account};
 
 /// Whose budget it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Holder {
     Agent,
     /// The tenant's, over all its agents.
     Tenant,
+    /// That of a key of the tenant.
+    Key,
 }
 
 /// A hard limit that a request would exceed.
@@ -59,8 +62,8 @@ pub(super) struct Hold {
 /// What a request has reserved. Dropping it settles with the estimate: a call whose end nobody saw may have cost it.
 pub struct Reservation {
     pub(super) spend: Arc<Spend>,
-    pub(super) agent: Hold,
-    pub(super) tenant: Option<Hold>,
+    /// In the agent's account, then the tenant's and the key's where these have budgets.
+    pub(super) holds: SmallVec<[Hold; 2]>,
     pub(super) estimate: u64,
     pub(super) settled: bool,
 }
@@ -73,6 +76,7 @@ impl Holder {
         match self {
             Self::Agent => "agent",
             Self::Tenant => "tenant",
+            Self::Key => "key",
         }
     }
 }
@@ -140,6 +144,30 @@ impl Reservation {
         self.estimate
     }
 
+    /// Reserves the same in the account of `tenant`'s key, or gives back what is reserved and says which hard limit does not allow it.
+    ///
+    /// # Errors
+    /// The first window whose limit would be exceeded, shortest first; then nothing is reserved.
+    pub fn and_of_key(
+        mut self,
+        (tenant, key): (TenantId, KeyId),
+        budgets: &Budgets,
+        now_s: i64,
+    ) -> Result<Self, Exceeded> {
+        let (at, account) = self.spend.account(tenant, &key_account(key), now_s);
+        match Hold::of(Holder::Key, at, account.cells(now_s), budgets, self.estimate) {
+            Ok(hold) => {
+                self.holds.push(hold);
+                Ok(self)
+            }
+            Err(exceeded) => {
+                self.holds.iter().for_each(|hold| hold.undo(self.estimate));
+                self.settled = true;
+                Err(exceeded)
+            }
+        }
+    }
+
     /// Replaces the estimate by what the call really cost; says which soft limits that reached.
     pub fn settle(mut self, actual_nano_usd: u64) -> SmallVec<[Warning; 2]> {
         self.end(actual_nano_usd)
@@ -150,7 +178,7 @@ impl Reservation {
         if std::mem::replace(&mut self.settled, true) {
             return warnings;
         }
-        for hold in std::iter::once(&self.agent).chain(&self.tenant) {
+        for hold in &self.holds {
             hold.settle(&self.spend, self.estimate, actual, &mut warnings);
         }
         warnings

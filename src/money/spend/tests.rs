@@ -348,3 +348,39 @@ fn a_thousand_agents_do_not_take_the_tenant_s_own_account_away() {
     assert_eq!(spent(&spend, who, "late", NOON), [60; 4], "once, in the account that late agents share");
     assert!(spend.reserve(who, "later", &FREE, &over_all, 41, NOON).is_err());
 }
+
+#[test]
+fn a_key_stays_within_its_own_budget_and_a_refusal_reserves_nothing() {
+    let spend = Arc::new(Spend::new());
+    let (who, key, other) = (tenant("a"), KeyId::from_bytes([1; 16]), KeyId::from_bytes([2; 16]));
+    let (limits, over_all) = (budgets(None, None), budgets(None, Some(1_000)));
+    let of_key = budgets(Some(100), None);
+    let take = |key, agent: &str, estimate| {
+        spend.reserve(who, agent, &limits, &over_all, estimate, NOON)?.and_of_key((who, key), &of_key, NOON)
+    };
+    take(key, "one", 50).unwrap().settle(60);
+    let open = take(key, "two", 30).unwrap();
+    let refused = take(key, "three", 11).map(drop).unwrap_err();
+    let said = (refused.holder, refused.window, refused.spent_nano_usd, refused.reserved_nano_usd);
+    assert_eq!(said, (Holder::Key, Window::Hourly, 60, 30));
+    for agent in ["three", WHOLE_TENANT] {
+        let reserved = spend.snapshot(who, agent, NOON).map(|window| window.reserved_nano_usd);
+        assert_eq!(reserved, if agent == WHOLE_TENANT { [30; 4] } else { [0; 4] }, "{agent:?}");
+    }
+    assert!(take(other, "one", 100).is_ok(), "another key is not concerned");
+    drop(open);
+    assert_eq!(take(key, "one", 11).map(drop).unwrap_err().spent_nano_usd, 90);
+
+    // A restart keeps it, a deletion forgets it.
+    let rows = spend.take_dirty();
+    let after = Arc::new(Spend::new());
+    after.restore(rows, NOON + 10);
+    let again = |estimate| {
+        let reserved = after.reserve(who, "one", &limits, &over_all, estimate, NOON + 10)?;
+        reserved.and_of_key((who, key), &of_key, NOON + 10)
+    };
+    assert!(again(11).is_err() && again(10).is_ok());
+    after.erase(who, NOON + 20);
+    assert!(after.reserve(who, "one", &limits, &over_all, 1, NOON + 20).is_ok());
+    assert!(again(100).is_ok());
+}
