@@ -167,8 +167,26 @@ impl Analyser {
     /// Looks at every part with the detectors that may run on any thread, and appends what they find to `out`, part by part
     /// in the order of the text. What others are to look at stands in [`Ran::later`].
     pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
+        self.analyse_counted(scratch, parts, call, out, true)
+    }
+
+    /// The same for a text that is made of others, so that its bytes are none of those that were met ([`Self::text_bytes`]).
+    pub fn analyse_again(&self, scratch: &mut Scratch, part: Part<'_>, call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
+        self.analyse_counted(scratch, &[part], call, out, false)
+    }
+
+    fn analyse_counted(
+        &self,
+        scratch: &mut Scratch,
+        parts: &[Part<'_>],
+        call: &Call<'_>,
+        out: &mut Vec<Hit>,
+        counted: bool,
+    ) -> Ran {
         let mut ran = Ran { absent: call.plan.absent(), ..Ran::default() };
-        ran.absent.indices().filter_map(|index| self.detectors.get(index)).for_each(|detector| detector.missed());
+        if counted {
+            ran.absent.indices().filter_map(|index| self.detectors.get(index)).for_each(|detector| detector.missed());
+        }
         let mut watch = Stopwatch::default();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
             ran.cut |= call.is_late();
@@ -180,12 +198,16 @@ impl Analyser {
             ran.detectors |= now;
             let name = self.clean.name(part, call);
             if name.is_some_and(|name| self.clean.has(name)) {
-                scratch.count.known(part);
+                if counted {
+                    scratch.count.known(part);
+                }
                 ran.detectors |= later;
                 continue;
             }
             ran.timed |= now;
-            scratch.count.scanned(part);
+            if counted {
+                scratch.count.scanned(part);
+            }
             watch.next(part.text.len(), &mut scratch.shares);
             let outcome = self.analyse_part(scratch, part, call, now, &mut watch);
             ran.cut |= outcome.cut;

@@ -83,7 +83,12 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
     }
     let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
     if let Some(seam) = request.and_then(Seam::of).filter(|_| hits.len() < HITS_MAX) {
-        let (across, ran_there) = look(analyser, scratch, &[seam.part()], &how.call)?;
+        let mut across = Vec::new();
+        let ran_there = survive(|| analyser.analyse_again(scratch, seam.part(), &how.call, &mut across));
+        let Some(ran_there) = ran_there else {
+            analyser.renew(scratch);
+            return None;
+        };
         hits.extend(seam.across(across, &hits));
         ran.join(&ran_there);
     }
