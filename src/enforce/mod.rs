@@ -21,8 +21,7 @@ use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode, Rou
 use weir_config::vocab::{FINDING_ALLOWED, Finding, JUDGE_VERDICT, PROMOTED, PROMOTION, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
-use scope::EARLIER_CALL;
-pub use scope::Earlier;
+pub use scope::{EARLIER_CALL, Earlier};
 
 /// What is to be done with the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use weir_config::vocab::{Finding, TenantId};
 
 /// Key in the metadata of a finding that does not act because its text stood in an earlier call.
-pub(super) const EARLIER_CALL: &str = "earlier_call";
+pub const EARLIER_CALL: &str = "earlier_call";
 
 /// Texts remembered at least; twice as many at most.
 const TEXTS: usize = 1 << 15;

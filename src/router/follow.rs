@@ -5,7 +5,7 @@ use weir_config::settings::{ActionRouter, ActionSet, RouterAction};
 use weir_config::vocab::Finding;
 use weir_storage::record::SpanRecord;
 
-use super::scope::EARLIER_CALL;
+use crate::enforce::EARLIER_CALL;
 
 /// What findings have in front of their place in a request.
 const IN_REQUEST: &str = "request";

@@ -158,11 +158,12 @@ impl Asked {
 
     fn tail(&self, filter: &Filter, json: bool) -> Result<(), Fault> {
         let mut screen = Screen::new(None);
+        // Whoever has read the head sees every call that is recorded from then on.
+        let mut at = self.record.end()?;
         if !json {
             table::head(&mut screen);
             screen.flush();
         }
-        let mut at = self.record.end()?;
         while !screen.is_closed() {
             let batch = self.record.read_after(at, PIECE_ITEMS, PIECE_BYTES)?;
             let is_all = batch.spans.is_empty();

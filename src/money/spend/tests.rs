@@ -218,13 +218,13 @@ fn a_million_decisions_on_all_threads_never_exceed_a_limit() {
                         }
                         if held.len() > 16 || seed.is_multiple_of(3) {
                             for (reservation, actual) in held.drain(..) {
-                                *charged.entry(reservation.agent.cells[0].period.start_s).or_insert(0) += actual;
+                                *charged.entry(reservation.holds[0].cells[0].period.start_s).or_insert(0) += actual;
                                 reservation.settle(actual);
                             }
                         }
                     }
                     for (reservation, actual) in held {
-                        *charged.entry(reservation.agent.cells[0].period.start_s).or_insert(0) += actual;
+                        *charged.entry(reservation.holds[0].cells[0].period.start_s).or_insert(0) += actual;
                         reservation.settle(actual);
                     }
                     charged
