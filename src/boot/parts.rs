@@ -87,13 +87,16 @@ pub(super) fn start_access_log(
     Ok((ExchangeLog::new(Some((format, queue))), Some(guard)))
 }
 
-/// The consumers of finished spans, if there are any, and what the action router counts in.
+/// The consumers of finished spans, and what the action router counts in, where there is one.
+pub(super) type FeedAndTally = (Feed, Option<Arc<Tally>>);
+
+/// The consumers of finished spans, if there are any.
 pub(super) fn make_feed(
     settings: &Settings,
     registry: &Registry,
     offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
-) -> Result<Option<(Feed, Option<Arc<Tally>>)>, StartError> {
+) -> Result<Option<FeedAndTally>, StartError> {
     if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled {
         return Ok(None);
     }
@@ -114,7 +117,7 @@ pub(super) fn make_feed(
 /// The judge's worker, where calls come to it.
 pub(super) fn make_judging(
     live: &LiveSettings,
-    feed: Option<&mut (Feed, Option<Arc<Tally>>)>,
+    feed: Option<&mut FeedAndTally>,
     prices: &Arc<Prices>,
     registry: &Registry,
 ) -> Result<Option<Judging>, StartError> {

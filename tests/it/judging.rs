@@ -29,7 +29,7 @@ fn verdict(action: &str) -> String {
 
 fn say(gateway: &Gateway, text: &str) -> Answer {
     let mut client = Client::connect(gateway.addr);
-    client.say(&chat_call(text).bytes());
+    client.say(chat_call(text).bytes());
     client.answer()
 }
 
