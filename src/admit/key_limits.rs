@@ -51,8 +51,10 @@ fn budget(entry: &Value) -> Option<(usize, Budget)> {
     let fields = only(entry, &["window", "hard_limit_usd", "soft_limit_usd"])?;
     let name = fields.get("window")?.as_str()?;
     let at = Window::ALL.iter().position(|window| window.as_str() == name)?;
-    let soft = fields.get("soft_limit_usd").filter(|soft| !soft.is_null());
-    let soft_nano_usd = soft.map(nano_usd).map_or(Some(None), |soft| soft.map(Some))?;
+    let soft_nano_usd = match fields.get("soft_limit_usd") {
+        None | Some(Value::Null) => None,
+        Some(soft) => Some(nano_usd(soft)?),
+    };
     Some((at, Budget { hard_nano_usd: nano_usd(fields.get("hard_limit_usd")?)?, soft_nano_usd }))
 }
 

@@ -87,7 +87,7 @@ impl<'a> Caps<'a> {
         let (agent, spend) = (agent_of(ids), &core.process.parts.spend);
         let (own, over_all) = match self.agents {
             Some(caps) => (*caps.budgets(agent), caps.tenant_budgets),
-            None => Default::default(),
+            None => (Budgets::default(), Budgets::default()),
         };
         let reservation = spend.reserve(ids.tenant_id, agent, &own, &over_all, estimate, now_s)?;
         match &self.key {

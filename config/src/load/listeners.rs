@@ -1,6 +1,6 @@
 //! The gRPC listener needs an address that no other listener has.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::error::{Place, Violation};
 use super::layers::Layers;
@@ -30,9 +30,8 @@ pub(super) fn check(settings: &Settings, layers: &mut Layers) {
 /// Whether one process cannot listen on both. Port 0 is a free one.
 fn share(one: SocketAddr, other: SocketAddr) -> bool {
     let (a, b) = (one.ip().to_canonical(), other.ip().to_canonical());
-    let is_any = |ip: std::net::IpAddr| ip.is_unspecified();
     // `[::]` hears both families, `0.0.0.0` IPv4 only.
-    let hears = |any: std::net::IpAddr, ip: std::net::IpAddr| is_any(any) && (any.is_ipv6() || ip.is_ipv4());
+    let hears = |any: IpAddr, ip: IpAddr| any.is_unspecified() && (any.is_ipv6() || ip.is_ipv4());
     one.port() == other.port() && one.port() != 0 && (a == b || hears(a, b) || hears(b, a))
 }
 
