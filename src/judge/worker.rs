@@ -183,8 +183,9 @@ impl Worker {
 
     /// Ends it: what waits and what is being asked is counted. A ruling that somebody waits for never comes then.
     pub async fn stop(self) {
-        self.stop.send_replace(true);
+        // In this order: a place that becomes free now is nobody's.
         self.places.close();
+        self.stop.send_replace(true);
         if let Some(task) = self.task {
             let _ended = task.await.is_ok();
         }
