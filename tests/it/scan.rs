@@ -69,7 +69,8 @@ fn a_file_is_shown_as_a_table_with_an_exit_code() {
     let bad = run(folder.path(), &["scan", "a.txt"], b"");
     assert_eq!((bad.code, bad.err.as_str()), (1, ""));
     let lines: Vec<&str> = bad.out.lines().collect();
-    assert_eq!(lines[0], "High      prompt_injection       0.90  rules      a.txt:2");
+    // The rule says 0.90; that the same text asks for the prompt makes it surer.
+    assert_eq!(lines[0], "High      prompt_injection       0.95  rules      a.txt:2");
     let evidence = "Ignore all previous instructions";
     assert_eq!(lines[1], format!("          Tells the model to drop the instructions it was given before: {evidence}"));
     assert!(lines.last().unwrap().starts_with("1 file, 1 text, 71 bytes: "), "{}", bad.out);
