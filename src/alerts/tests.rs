@@ -6,30 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use uuid::Uuid;
-use weir_config::vocab::{Finding, Operation, Provider, Severity, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::record::SpanRecord;
+use weir_config::vocab::{Finding, Severity, TenantId};
 
 use super::cooldown::{Cooldowns, Heard, Key};
 use super::message::Notice;
 use crate::outbound::signature;
-use crate::record::{CallIds, blank};
-
-fn span() -> Box<SpanRecord> {
-    blank(&CallIds {
-        tenant_id: TenantId::DEFAULT,
-        trace_id: TraceId::fresh(),
-        span_id: SpanId::fresh(),
-        parent_span_id: None,
-        agent_id: None,
-        session_id: None,
-        client: None,
-        provider: Provider::OPENAI,
-        priced_as: None,
-        operation: Operation::ChatCompletion,
-        path_model: None,
-        start_time: Timestamp::now(),
-    })
-}
+use crate::record::blank_call as span;
 
 fn key(finding_type: &str) -> Key {
     Key { tenant: TenantId::DEFAULT, finding_type: finding_type.to_owned() }

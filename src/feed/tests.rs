@@ -6,30 +6,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
-use weir_config::vocab::{Operation, Provider, SpanId, TenantId, Timestamp, TraceId};
+use weir_config::vocab::SpanId;
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::*;
-use crate::record::{CallIds, blank};
+use crate::record::blank_call as span;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn span() -> Box<SpanRecord> {
-    blank(&CallIds {
-        tenant_id: TenantId::DEFAULT,
-        trace_id: TraceId::fresh(),
-        span_id: SpanId::fresh(),
-        parent_span_id: None,
-        agent_id: None,
-        session_id: None,
-        client: None,
-        provider: Provider::OPENAI,
-        priced_as: None,
-        operation: Operation::ChatCompletion,
-        path_model: None,
-        start_time: Timestamp::now(),
-    })
-}
 
 /// What a consumer does with a batch.
 const TAKE: u8 = 0;

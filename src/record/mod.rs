@@ -4,4 +4,6 @@ mod budget;
 mod span;
 
 pub use budget::{Budget, Permit};
+#[cfg(test)]
+pub(crate) use span::blank_call;
 pub use span::{CallIds, blank, name_of};

@@ -51,26 +51,13 @@ mod tests {
     use std::borrow::Cow;
 
     use weir_config::settings::ActionRule;
-    use weir_config::vocab::{Operation, Provider, Severity, SpanId, TenantId, Timestamp, TraceId};
+    use weir_config::vocab::Severity;
 
     use super::*;
-    use crate::record::{CallIds, blank};
+    use crate::record::blank_call;
 
     fn span(enforcement: &'static str, places: &[&str]) -> Box<SpanRecord> {
-        let mut span = blank(&CallIds {
-            tenant_id: TenantId::DEFAULT,
-            trace_id: TraceId::fresh(),
-            span_id: SpanId::fresh(),
-            parent_span_id: None,
-            agent_id: None,
-            session_id: None,
-            client: None,
-            provider: Provider::OPENAI,
-            priced_as: None,
-            operation: Operation::ChatCompletion,
-            path_model: None,
-            start_time: Timestamp::now(),
-        });
+        let mut span = blank_call();
         span.enforcement = Cow::Borrowed(enforcement);
         span.security_findings = places
             .iter()

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Answer, Call, Driver, Gateway, Setup, call, chat_body, chat_call, provider, weir};
 
-const RULE: &str = "
+pub(crate) const RULE: &str = "
 rules:
   - id: project-name
     type: data_leakage
