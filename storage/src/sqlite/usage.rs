@@ -5,12 +5,16 @@ use weir_config::vocab::{TenantId, Timestamp};
 
 use super::facets::find_session;
 use super::intern::{find_name, find_tenant};
-use super::readers::Stop;
 use super::reads::Reads;
 use super::tallies::{HOUR_US, hour_of};
 use crate::error::ReadError;
 use crate::query::{Page, Paged, Place};
 use crate::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
+
+/// What looking at a session costs, in looks at an entry of an index: two steps into other indexes, and behind a filter a walk
+/// over its calls.
+const PLAIN_LOOKS: u32 = 8;
+const FILTERED_LOOKS: u32 = 32;
 
 /// What a row of `sessions` looks like from outside.
 struct Sums {
@@ -93,8 +97,9 @@ impl Reads<'_> {
                 INDEXED BY sessions_by_age WHERE tenant = ?1 AND id < ?2 AND calls > 0 ORDER BY id DESC";
             let mut statement = conn.prepare_cached(sql)?;
             let mut rows = statement.query([tenant, at])?;
-            // Each is one or two steps into an index of its own.
-            let mut left = page.looks / 8;
+            let mut left = page.looks / if is_filtered { FILTERED_LOOKS } else { PLAIN_LOOKS };
+            let (filter, filter_values) = matching(tenant, asked, &names);
+            let mut filter = conn.prepare_cached(&filter)?;
             let mut ended = true;
             while let Some(row) = rows.next()? {
                 conn.pause();
@@ -114,8 +119,11 @@ impl Reads<'_> {
                 };
                 let id = sums.id;
                 at = id;
-                if is_filtered && !matches(conn, tenant, id, asked, &names)? {
-                    continue;
+                if is_filtered {
+                    let own = filter_values.iter().copied().chain([id]);
+                    if !filter.exists(params_from_iter(own))? {
+                        continue;
+                    }
                 }
                 if skip > 0 {
                     (skip, skipped) = (skip - 1, skipped + 1);
@@ -194,26 +202,20 @@ impl Reads<'_> {
     }
 }
 
-/// Whether a call of the session is what is asked for.
-fn matches(
-    conn: &Connection,
-    tenant: i64,
-    session: i64,
-    asked: &SessionFilter,
-    names: &[(&str, i64)],
-) -> Result<bool, Stop> {
-    let mut sql = "SELECT 1 FROM spans INDEXED BY spans_by_session WHERE tenant = ? AND session = ? AND session > 0 \
-        AND start_us >= ? AND start_us <= ?"
-        .to_owned();
+/// The question whether a call of a session is what is asked for, and its values but the last, which is the session.
+fn matching(tenant: i64, asked: &SessionFilter, names: &[(&str, i64)]) -> (String, Vec<i64>) {
+    let mut sql =
+        "SELECT 1 FROM spans INDEXED BY spans_by_session WHERE tenant = ? AND start_us >= ? AND start_us <= ?"
+            .to_owned();
     let from_us = asked.start_time.map_or(i64::MIN, Timestamp::micros);
     let to_us = asked.end_time.map_or(i64::MAX, Timestamp::micros);
-    let mut values = vec![tenant, session, from_us, to_us];
+    let mut values = vec![tenant, from_us, to_us];
     for (column, id) in names {
         sql.push_str(&format!(" AND {column} = ?"));
         values.push(*id);
     }
-    sql.push_str(" LIMIT 1");
-    Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(values))?)
+    sql.push_str(" AND session = ? AND session > 0 LIMIT 1");
+    (sql, values)
 }
 
 fn count(conn: &Connection, tenant: i64) -> rusqlite::Result<u64> {
