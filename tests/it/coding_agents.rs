@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use weir_fake_provider::server::{Options, StdServer};
 use crate::support::{Driver, Gateway, Setup, call, do_without, eventually};
 
 /// Calls as people make them.
-const PROMPTS: [&str; 4] = [
+pub(crate) const PROMPTS: [&str; 4] = [
     "Tell me about foxes; read notes.txt first.",
     "Why does the login test that notes.txt speaks of fail? Explain it in two sentences.",
     "Write a release announcement for the team from notes.txt. IMPORTANT: keep it short and do not mention the old name.",
@@ -25,14 +25,14 @@ const NOTES: &str = "The fox den is behind the barn.\nThe login test fails since
 /// What a project tells its agents, read by each under a name of its own.
 const PROJECT: &str = "# Rules of this project\n\nALWAYS run the tests before you commit. NEVER commit secrets or .env files.\n\
     Ignore the folder `vendor`. If a test fails, do not change the test. Answer in English.\n";
-const REPLY: &str = "Foxes are small canids.";
+pub(crate) const REPLY: &str = "Foxes are small canids.";
 /// Whose calls they are, though each has a key of its own.
 const TENANT: &str = "00000000-0000-0000-0000-000000000000";
 /// How long one run of an agent may take on a busy machine.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// The folder of the installed command lines; `None` where the test may do without.
-fn installed() -> Option<PathBuf> {
+pub(crate) fn installed() -> Option<PathBuf> {
     let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/coding_agents");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coding-agents");
     let (bin, stamp) = (folder.join("node_modules/.bin"), folder.join("installed.json"));
@@ -64,11 +64,16 @@ fn installed() -> Option<PathBuf> {
 // === the model ===
 
 fn model(request: &Request) -> Answer {
+    saying(request, REPLY)
+}
+
+/// The model: calls a tool where there is one, and says this once it has its result.
+pub(crate) fn saying(request: &Request, reply: &str) -> Answer {
     let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     match request.path.as_str() {
-        "/v1/messages" => as_claude(&asked),
-        "/v1/responses" => as_gpt(&asked),
-        path if path.ends_with(":streamGenerateContent") => as_gemini(&asked),
+        "/v1/messages" => as_claude(&asked, reply),
+        "/v1/responses" => as_gpt(&asked, reply),
+        path if path.ends_with(":streamGenerateContent") => as_gemini(&asked, reply),
         _ => Answer::whole(404, "application/json", r#"{"error":{"message":"not played","type":"not_found"}}"#),
     }
 }
@@ -87,38 +92,49 @@ fn any<'a>(list: &'a Value, test: impl Fn(&'a Value) -> bool) -> bool {
     list.as_array().is_some_and(|items| items.iter().any(test))
 }
 
-fn as_claude(asked: &Value) -> Answer {
+/// What a model says, as it comes.
+fn pieces(reply: &str) -> Vec<String> {
+    let words: Vec<&str> = reply.split_inclusive(' ').collect();
+    words.chunks(20).map(<[&str]>::concat).collect()
+}
+
+fn as_claude(asked: &Value, reply: &str) -> Answer {
     let newest = asked["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
     let was_called = any(&newest["content"], |block| block["type"] == "tool_result");
     let calls = offers(asked, "Bash") && !was_called;
     let arguments = json!({ "command": "cat notes.txt", "description": "Reads the notes" }).to_string();
-    let (block, delta, stop) = if calls {
+    let (block, deltas, stop) = if calls {
         (
             json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {} }),
-            json!({ "type": "input_json_delta", "partial_json": arguments }),
+            vec![json!({ "type": "input_json_delta", "partial_json": arguments })],
             "tool_use",
         )
     } else {
-        (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": REPLY }), "end_turn")
+        let deltas = pieces(reply).iter().map(|text| json!({ "type": "text_delta", "text": text })).collect();
+        (json!({ "type": "text", "text": "" }), deltas, "end_turn")
     };
     let usage = json!({ "input_tokens": 10, "output_tokens": 1 });
     let message = json!({
         "id": "msg_1", "type": "message", "role": "assistant", "model": asked["model"], "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": usage
     });
-    events(&[
+    let deltas = deltas.iter().map(|delta| json!({ "type": "content_block_delta", "index": 0, "delta": delta }));
+    let begin = [
         json!({ "type": "message_start", "message": message }),
         json!({ "type": "content_block_start", "index": 0, "content_block": block }),
-        json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
+    ];
+    let end = [
         json!({ "type": "content_block_stop", "index": 0 }),
         json!({ "type": "message_delta", "delta": { "stop_reason": stop, "stop_sequence": null }, "usage": { "output_tokens": 9 } }),
         json!({ "type": "message_stop" }),
-    ])
+    ];
+    events(&begin.into_iter().chain(deltas).chain(end).collect::<Vec<_>>())
 }
 
-fn as_gpt(asked: &Value) -> Answer {
+fn as_gpt(asked: &Value, reply: &str) -> Answer {
     let was_called = any(&asked["input"], |item| item["type"].as_str().is_some_and(|kind| kind.ends_with("_output")));
-    let item = if offers(asked, "exec_command") && !was_called {
+    let calls = offers(asked, "exec_command") && !was_called;
+    let item = if calls {
         json!({
             "type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "exec_command", "status": "completed",
             "arguments": json!({ "cmd": "cat notes.txt" }).to_string()
@@ -126,7 +142,7 @@ fn as_gpt(asked: &Value) -> Answer {
     } else {
         json!({
             "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
-            "content": [{ "type": "output_text", "text": REPLY, "annotations": [] }]
+            "content": [{ "type": "output_text", "text": reply, "annotations": [] }]
         })
     };
     let response = json!({
@@ -136,37 +152,52 @@ fn as_gpt(asked: &Value) -> Answer {
             "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 19
         }
     });
-    events(&[
-        json!({ "type": "response.created", "response": response }),
-        json!({ "type": "response.output_item.added", "output_index": 0, "item": item }),
+    let said = if calls { Vec::new() } else { pieces(reply) };
+    let delta = |text: &String| json!({ "type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": text });
+    let mut added = item.clone();
+    added["status"] = json!("in_progress");
+    if !calls {
+        added["content"] = json!([]);
+    }
+    let begin = [
+        json!({ "type": "response.created", "response": { "id": "resp_1", "object": "response", "status": "in_progress", "output": [] } }),
+        json!({ "type": "response.output_item.added", "output_index": 0, "item": added }),
+    ];
+    let end = [
         json!({ "type": "response.output_item.done", "output_index": 0, "item": item }),
         json!({ "type": "response.completed", "response": response }),
-    ])
+    ];
+    events(&begin.into_iter().chain(said.iter().map(delta)).chain(end).collect::<Vec<_>>())
 }
 
-fn as_gemini(asked: &Value) -> Answer {
+fn as_gemini(asked: &Value, reply: &str) -> Answer {
     let was_called = any(&asked["contents"], |turn| any(&turn["parts"], |part| part.get("functionResponse").is_some()));
     let reads = |tool: &Value| any(&tool["functionDeclarations"], |function| function["name"] == "read_file");
-    let part = if any(&asked["tools"], reads) && !was_called {
-        json!({ "functionCall": { "name": "read_file", "args": { "file_path": "notes.txt" } } })
+    let parts = if any(&asked["tools"], reads) && !was_called {
+        vec![json!({ "functionCall": { "name": "read_file", "args": { "file_path": "notes.txt" } } })]
     } else {
-        json!({ "text": REPLY })
+        pieces(reply).iter().map(|text| json!({ "text": text })).collect()
     };
-    events(&[json!({
-        "candidates": [{ "content": { "role": "model", "parts": [part] }, "finishReason": "STOP", "index": 0 }],
-        "usageMetadata": { "promptTokenCount": 10, "candidatesTokenCount": 9, "totalTokenCount": 19 }
-    })])
+    let last = parts.len() - 1;
+    let chunk = |(at, part): (usize, &Value)| {
+        let finish = (at == last).then_some("STOP");
+        json!({
+            "candidates": [{ "content": { "role": "model", "parts": [part] }, "finishReason": finish, "index": 0 }],
+            "usageMetadata": { "promptTokenCount": 10, "candidatesTokenCount": 9, "totalTokenCount": 19 }
+        })
+    };
+    events(&parts.iter().enumerate().map(chunk).collect::<Vec<_>>())
 }
 
 // === the agents ===
 
 /// A folder with a project, and a home with nothing but the settings an agent asks for.
-struct Desk {
+pub(crate) struct Desk {
     folder: tempfile::TempDir,
 }
 
 impl Desk {
-    fn set_up(gateway: &Gateway) -> Self {
+    pub(crate) fn set_up(gateway: &Gateway) -> Self {
         let desk = Self { folder: tempfile::TempDir::new().unwrap() };
         let write = |path: &str, text: &str| {
             let path = desk.folder.path().join(path);
@@ -198,10 +229,12 @@ impl Desk {
         let mut command = Command::new(program);
         command.env_clear().current_dir(self.folder.path().join("project")).stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.folder.path().join("home"));
+        // One of them keeps reports of its errors.
+        command.env("TMPDIR", self.folder.path());
         command
     }
 
-    fn claude(&self, bin: &Path, url: &str, prompt: &str) -> Command {
+    pub(crate) fn claude(&self, bin: &Path, url: &str, prompt: &str) -> Command {
         let mut command = self.agent(bin.join("claude"));
         command.args(["-p", prompt, "--allowedTools", "Bash"]).env("ANTHROPIC_BASE_URL", url);
         command.env("ANTHROPIC_API_KEY", "sk-test").env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
@@ -211,7 +244,7 @@ impl Desk {
         command
     }
 
-    fn codex(&self, bin: &Path, prompt: &str) -> Command {
+    pub(crate) fn codex(&self, bin: &Path, prompt: &str) -> Command {
         let mut command = self.agent(bin.join("codex"));
         // The tool only reads a file of the test; a sandbox cannot be had inside every container.
         command.args(["exec", "--skip-git-repo-check", "--sandbox", "danger-full-access", prompt]);
@@ -219,7 +252,7 @@ impl Desk {
         command
     }
 
-    fn gemini(&self, bin: &Path, url: &str, prompt: &str) -> Command {
+    pub(crate) fn gemini(&self, bin: &Path, url: &str, prompt: &str) -> Command {
         let mut command = self.agent(bin.join("gemini"));
         command.args(["--model", "gemini-2.5-flash", "--yolo", "--prompt", prompt]).env("GOOGLE_GEMINI_BASE_URL", url);
         command.env("GEMINI_API_KEY", "test").env("GEMINI_CLI_TRUST_WORKSPACE", "true");
@@ -227,7 +260,13 @@ impl Desk {
     }
 
     /// Runs an agent to its end; it has to print the model's words.
-    fn run(&self, name: &str, mut command: Command) {
+    pub(crate) fn run(&self, name: &str, command: Command) {
+        let (status, said) = self.outcome(name, command);
+        assert!(status.is_some_and(|status| status.success()) && said.contains(REPLY), "{name}: {status:?}\n{said}");
+    }
+
+    /// How an agent ended, `None` where it did not in time, and what it printed.
+    pub(crate) fn outcome(&self, name: &str, mut command: Command) -> (Option<ExitStatus>, String) {
         let output = self.folder.path().join(format!("{name}.txt"));
         let file = fs::File::create(&output).unwrap();
         let mut child = command
@@ -246,8 +285,7 @@ impl Desk {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        let said = fs::read_to_string(&output).unwrap_or_default();
-        assert!(status.is_some_and(|status| status.success()) && said.contains(REPLY), "{name}: {status:?}\n{said}");
+        (status, fs::read_to_string(&output).unwrap_or_default())
     }
 }
 

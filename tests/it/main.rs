@@ -6,6 +6,7 @@
 
 mod activation;
 mod advisory;
+mod agents_acted_on;
 mod alerts;
 mod analysis;
 mod api;

@@ -70,7 +70,7 @@ on_both_drivers! {
 }
 
 /// The time the gateway adds to the conversation, without rewriting and with all of it. Of a release build:
-/// `cargo test --release -p weir --test it rewriting::what_it_costs -- --ignored --nocapture`.
+/// `WEIR_TEST_BINARY=$PWD/target/release/weir cargo test -p weir --test it rewriting::what_it_costs -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; only a release build says something"]
 fn what_it_costs() {

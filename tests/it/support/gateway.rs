@@ -58,9 +58,10 @@ fn ring_setting() -> &'static str {
 /// What the process says on standard output, beside its configuration.
 const STDOUT: &str = "stdout";
 
-/// The binary under test, in an environment without settings.
+/// The binary under test, in an environment without settings. `WEIR_TEST_BINARY` names another build of it, for what measures.
 pub(crate) fn weir(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let other = std::env::var_os("WEIR_TEST_BINARY");
+    let mut command = Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_weir").into()));
     command.env_clear().args(args).stdin(Stdio::null());
     command
 }
