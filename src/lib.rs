@@ -9,6 +9,7 @@
 
 pub mod admit;
 pub mod alerts;
+pub mod anomalies;
 pub mod api;
 pub mod boot;
 pub mod cli;

@@ -58,6 +58,11 @@ impl<T> PerTenant<T> {
         &self.places[start].value
     }
 
+    /// The values of `count` places from number `from` on, around the end.
+    pub(crate) fn places(&self, from: usize, count: usize) -> impl Iterator<Item = &T> {
+        (0..count).filter_map(move |step| self.places.get((from + step) % PLACES)).map(|place| &place.value)
+    }
+
     /// Two multiplications' worth of mixing: the keyed hash of the standard library costs more than what is decided here.
     fn hash(&self, tenant: TenantId) -> u64 {
         let (high, low) = tenant.uuid().as_u64_pair();

@@ -43,6 +43,8 @@ const FLOORS: &[&str] = &[
     "feed",
     // Who is asked for a verdict about a recorded text.
     "judge",
+    // Calls far above what a tenant's calls are like.
+    "anomalies",
     // Who is told of findings.
     "alerts",
     // What is done about findings.

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use weir::anomalies::{Anomalies, Call as Watched};
 use weir::inspect::{Declared, Takes, read_request};
 use weir::observe::{AnswerKind, AnswerReader};
 use weir::wire::{ChunkSink, ChunkedScanner, HeadScanner, HeadWriter, Side};
+use weir_config::settings::{AnomalyDetection, AnomalyMethod};
 use weir_config::vocab::{Dialect, SpanId, TenantId, Timestamp, TraceId};
 use weir_inference::{Analyser, Call, Part, PartKind, PlanSettings};
 use weir_storage::record::SpanRecord;
@@ -64,6 +66,7 @@ fn parts() -> Outcome {
     requests()?;
     answers()?;
     analysis()?;
+    anomalies()?;
     store()
 }
 
@@ -182,6 +185,31 @@ fn analysis() -> Outcome {
         analyser.analyse(&mut scratch, &[part], &Call::of(&plan), &mut hits);
         if black_box(&hits).is_empty() { Err("nothing was found in an attack") } else { Ok(()) }
     })
+}
+
+// === A tenant's latest calls ===
+
+fn anomalies() -> Outcome {
+    for (name, method) in [
+        ("hold a call against the tenant's latest, sigma", AnomalyMethod::Sigma),
+        ("hold a call against the tenant's latest, robust", AnomalyMethod::Robust),
+    ] {
+        let settings = AnomalyDetection { enabled: true, method, ..AnomalyDetection::default() };
+        let watching = Anomalies::new(settings).ok_or("nothing is watched")?;
+        let call = |number: usize| Watched {
+            at_us: 1_767_571_200_000_000 + number as i64 * 900_000,
+            nano_usd: Some(210_000 + 1_000 * (number as u64 % 9)),
+            tokens: Some(1_400 + 10 * (number as u64 % 7)),
+            latency_ms: Some(700.0 + (number % 5) as f64),
+        };
+        // A full window.
+        (0..200).for_each(|number| drop(watching.look(TenantId::DEFAULT, &call(number))));
+        scenario(name, 1_000, &mut |number| {
+            let found = watching.look(TenantId::DEFAULT, black_box(&call(200 + number)));
+            if black_box(found).is_empty() { Ok(()) } else { Err("a steady call was called an anomaly") }
+        })?;
+    }
+    Ok(())
 }
 
 // === The record ===

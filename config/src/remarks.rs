@@ -42,12 +42,9 @@ impl Loaded {
         })
     }
 
-    /// The value a setting has in effect. The switches of a feature that is not built are off, whatever their defaults are.
+    /// The value a setting has in effect.
     pub(crate) fn in_effect(&self, setting: &Setting) -> Value {
-        match setting.build {
-            Build::NotBuilt { also: Some(also), .. } => also.to_value(),
-            _ => self.shown.get(setting.path).cloned().unwrap_or_else(|| setting.default.to_value()),
-        }
+        self.shown.get(setting.path).cloned().unwrap_or_else(|| setting.default.to_value())
     }
 
     fn overridden(&self) -> impl Iterator<Item = String> + '_ {

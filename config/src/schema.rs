@@ -40,11 +40,7 @@ fn insert(object: &mut Value, path: &str, leaf: Value) {
 
 fn of_setting(setting: &Setting) -> Value {
     let mut schema = match setting.build {
-        Build::NotBuilt { also, .. } => {
-            let mut accepted = vec![setting.default.to_value()];
-            accepted.extend(also.map(|also| also.to_value()));
-            json!({ "enum": accepted })
-        }
+        Build::NotBuilt { .. } => json!({ "enum": [setting.default.to_value()] }),
         Build::Built { missing, .. } => {
             let mut schema = of_kind(&setting.kind);
             if let Some(values) = schema.get_mut("enum").and_then(Value::as_array_mut) {

@@ -82,6 +82,8 @@ pub struct Settings {
     pub output_safety: OutputSafety,
     /// `streaming_analysis.*`.
     pub streaming_analysis: StreamingAnalysis,
+    /// `anomaly_detection.*`.
+    pub anomaly_detection: AnomalyDetection,
     /// `enforcement.*`.
     pub enforcement: Enforcement,
     /// `enforcement.analysis_depth`.
@@ -201,6 +203,51 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+/// `anomaly_detection.*`: calls far above what a tenant's calls are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AnomalyDetection {
+    /// Whether calls are watched.
+    pub enabled: bool,
+    /// Calls, and slots of ten seconds, that are remembered of a tenant.
+    pub window_size: u32,
+    /// Spreads above the expected from which on a value is too far.
+    pub sigma_threshold: f64,
+    /// What is expected, and how it spreads.
+    pub method: AnomalyMethod,
+    /// Whether costs are watched.
+    pub check_cost: bool,
+    /// Whether tokens are watched.
+    pub check_tokens: bool,
+    /// Whether it is watched how many calls there are.
+    pub check_velocity: bool,
+    /// Whether the time providers take is watched.
+    pub check_latency: bool,
+}
+
+impl Default for AnomalyDetection {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            window_size: 100,
+            sigma_threshold: 3.0,
+            method: AnomalyMethod::Sigma,
+            check_cost: true,
+            check_tokens: true,
+            check_velocity: true,
+            check_latency: true,
+        }
+    }
+}
+
+/// `anomaly_detection.method`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnomalyMethod {
+    /// Mean and standard deviation.
+    Sigma,
+    /// Median and median absolute deviation of logarithms.
+    Robust,
 }
 
 /// `pii.action`: what becomes of personal data in requests and in stored texts.
@@ -575,6 +622,7 @@ impl Default for Settings {
             boundary_defense: BoundaryDefense::default(),
             output_safety: OutputSafety::default(),
             streaming_analysis: StreamingAnalysis::default(),
+            anomaly_detection: AnomalyDetection::default(),
             enforcement: Enforcement {
                 mode: EnforcementMode::Log,
                 min_severity: Severity::High,

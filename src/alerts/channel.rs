@@ -9,6 +9,7 @@ use weir_config::vocab::{Finding, Timestamp};
 use weir_storage::record::SpanRecord;
 
 use super::message::Notice;
+use crate::anomalies::{self, CONTINUES};
 use crate::feed::Failure;
 use crate::meter::{Exposition, Source, names};
 use crate::outbound::{Call, Client, Limits, OutboundError, signature};
@@ -82,9 +83,15 @@ impl Channel {
 
     /// Whether the finding meets both thresholds, or a rule of the router says so.
     pub(super) fn wants(&self, span: &SpanRecord, finding: &Finding) -> bool {
+        if finding.metadata.contains_key(CONTINUES) {
+            return false;
+        }
+        // An anomaly has no share in the score.
+        let has_no_score = || finding.detector == anomalies::DETECTOR;
         let score = span.security_score.unwrap_or_default();
         let routed = || self.router.as_ref().is_some_and(|router| router.actions(finding).has(RouterAction::Alert));
-        finding.severity >= self.settings.min_severity && score >= self.settings.min_security_score || routed()
+        let serious = score >= self.settings.min_security_score || has_no_score();
+        finding.severity >= self.settings.min_severity && serious || routed()
     }
 
     /// Sends `notice`; done when the receiver has accepted it.

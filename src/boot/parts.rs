@@ -24,6 +24,7 @@ use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
 use crate::alerts;
+use crate::anomalies::{self, Anomalies};
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
 use crate::grpc;
@@ -112,6 +113,13 @@ pub(super) fn make_feed(
         add(&mut feed);
     }
     Ok(Some((feed, tally)))
+}
+
+/// What tenants' calls are held against, where they are.
+pub(super) fn watch_calls(settings: &Settings, registry: &Registry) -> Option<Arc<Anomalies>> {
+    let anomalies = Arc::new(Anomalies::new(settings.anomaly_detection)?);
+    registry.add_source(Box::new(anomalies::Figures(Arc::clone(&anomalies))));
+    Some(anomalies)
 }
 
 /// The judge's worker, where calls come to it.

@@ -29,7 +29,7 @@ use super::own_rules;
 use super::parts::{
     CorePlacement, allow_descriptors, golden_set, make_feed, make_judging, model_threads, open_door, open_store,
     start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
-    warn_when_nobody_can_administer,
+    warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -233,6 +233,7 @@ pub fn start_with(
         blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
         pages: Pages::new(&settings.web, settings.auth.enabled),
         sink: store.sink(),
+        anomalies: watch_calls(&settings, &registry),
         feed: inlet,
         breakers,
         fleet: Arc::clone(&fleet),

@@ -21,10 +21,6 @@ pub enum Kind {
 
 use Kind::{Counter, Gauge, Histogram};
 
-const fn family(name: &'static str, help: &'static str) -> Family {
-    Family { name, help }
-}
-
 /// Every family of the contract.
 pub const INTERFACE: [(Family, Kind); 31] = [
     (names::REQUESTS, Counter),
@@ -35,7 +31,7 @@ pub const INTERFACE: [(Family, Kind); 31] = [
     (names::BREAKER_STATE, Gauge(false)),
     (names::STORAGE_OPERATIONS, Counter),
     (names::COST, Counter),
-    (family("service_anomalies_total", "Observations far above a tenant's moving average."), Counter),
+    (names::ANOMALIES, Counter),
     (names::ACTIVE_CONNECTIONS, Gauge(true)),
     (names::DEFENCE_APPLIED, Counter),
     (names::DEFENCE_WRAPPED, Histogram),

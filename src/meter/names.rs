@@ -118,6 +118,9 @@ pub const ACTIONS_NOT_TAKEN: Family = family(
     "service_actions_not_taken_total",
     "Actions the router's rules asked for and that were not taken, with the reason.",
 );
+/// Counter; `anomaly_type`.
+pub const ANOMALIES: Family =
+    family("service_anomalies_total", "Values of calls far above those of their tenant's latest calls.");
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",

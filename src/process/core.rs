@@ -29,6 +29,7 @@ use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
 use crate::admit::rate::RateTable;
 use crate::admit::web::Pages;
+use crate::anomalies::Anomalies;
 use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
 use crate::enforce::Earlier;
 use crate::feed;
@@ -62,6 +63,8 @@ pub struct ProcessParts {
     pub sink: SpanSink,
     /// What looks at answers before clients get them; empty where bytes go first.
     pub taps: Vec<MakeTap>,
+    /// What a tenant's latest calls were like; `None` where nobody watches.
+    pub anomalies: Option<Arc<Anomalies>>,
     /// Takes the spans that the store does not take to the consumers; `None` where there are none.
     pub feed: Option<Arc<feed::Inlet>>,
     /// Storage and security breakers.

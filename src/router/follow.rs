@@ -5,6 +5,7 @@ use weir_config::settings::{ActionRouter, ActionSet, RouterAction};
 use weir_config::vocab::Finding;
 use weir_storage::record::SpanRecord;
 
+use crate::anomalies::CONTINUES;
 use crate::enforce::EARLIER_CALL;
 
 /// What findings have in front of their place in a request.
@@ -23,8 +24,8 @@ pub struct Follow {
 /// What the findings of `span` ask for.
 pub fn follow(span: &SpanRecord, router: &ActionRouter) -> Follow {
     let (mut asked, mut applied) = (ActionSet::NONE, ActionSet::NONE);
-    // What stood in an earlier call has had its actions then.
-    let fresh = |finding: &&Finding| !finding.metadata.contains_key(EARLIER_CALL);
+    // What stood in an earlier call has had its actions then, and so has what goes on since one.
+    let fresh = |finding: &&Finding| ![EARLIER_CALL, CONTINUES].iter().any(|key| finding.metadata.contains_key(*key));
     for finding in span.security_findings.iter().filter(fresh) {
         let of_finding = router.actions(finding);
         asked = asked.with(of_finding);

@@ -15,6 +15,7 @@ use weir_storage::record::SpanRecord;
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::Masking;
+use crate::anomalies::{Anomalies, Anomaly, Call};
 use crate::meter::{CoreMeter, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
 use crate::ops::breaker::State;
@@ -22,6 +23,9 @@ use crate::process::Process;
 use crate::process::background::Open;
 use crate::process::log_entry::Ended;
 use crate::router::{ACTIONS, Follow, NOT_APPLIED, SOURCE, follow};
+
+/// The operation of a call that asks no model.
+const PROXY: &str = "proxy";
 
 /// What the last step needs beside the completed record.
 pub(crate) struct Publish {
@@ -63,6 +67,9 @@ impl Publish {
         self.masking.apply(&mut finished.span);
         process.parts.redaction.mask_record(&mut finished.span);
         self.settle(&mut finished);
+        if let Some(anomalies) = &process.parts.anomalies {
+            compare(anomalies, &mut finished);
+        }
         if let Some(source) = self.source.filter(|_| !finished.span.security_findings.is_empty()) {
             say_what_follows(process, &mut finished.span, source);
         }
@@ -171,6 +178,23 @@ impl Publish {
             finished.span.tags.insert(Cow::Borrowed("background"), "pending".to_owned());
         }
     }
+}
+
+/// Holds the call against its tenant's latest ones. What no model was asked for is none of them.
+fn compare(anomalies: &Anomalies, finished: &mut Finished) {
+    let span = &mut *finished.span;
+    if span.operation_name == PROXY {
+        return;
+    }
+    let answered = is_answered(span);
+    let took_ms = (span.end_time.micros() - span.start_time.micros()) as f64 / 1e3;
+    let call = Call {
+        at_us: span.end_time.micros(),
+        nano_usd: finished.cost_nano_usd.filter(|_| answered),
+        tokens: span.total_tokens.filter(|_| answered),
+        latency_ms: answered.then(|| span.time_to_first_token_ms.filter(|_| span.streaming).unwrap_or(took_ms)),
+    };
+    span.security_findings.extend(anomalies.look(span.tenant_id, &call).iter().map(Anomaly::finding));
 }
 
 /// Says in the record of a call with findings where it came from, what the action router's rules ask for, and what of that came

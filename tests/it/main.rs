@@ -9,6 +9,7 @@ mod advisory;
 mod agents_acted_on;
 mod alerts;
 mod analysis;
+mod anomalies;
 mod api;
 mod boundary;
 mod breaker;

@@ -2,18 +2,20 @@
 
 use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
 use super::{EnvRule, Kind, Literal, Setting, set};
-use crate::settings::{EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction};
+use crate::settings::{AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction};
 
 const FETCH: &str = "fetching models";
 const FUSION: &str = "the fusion classifier";
 const OUTPUT: &str = "output safety by models";
-const ANOMALY: &str = "anomaly detection";
 
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
     ("high_recall", OperatingPoint::HighRecall),
     ("high_precision", OperatingPoint::HighPrecision),
 ];
+
+const ANOMALY_METHODS: [(&str, AnomalyMethod); 2] =
+    [("sigma", AnomalyMethod::Sigma), ("robust", AnomalyMethod::Robust)];
 
 const PII_ACTIONS: [(&str, PiiAction); 3] = [
     ("alert_only", PiiAction::AlertOnly),
@@ -23,7 +25,6 @@ const PII_ACTIONS: [(&str, PiiAction); 3] = [
 
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
-const POSITIVE: Kind = Kind::Float { min: 0.0, max: f64::MAX };
 
 pub(super) static SETTINGS: &[Setting] = &[
     // --- security_analysis; a model id without a default is chosen by whoever builds its detector ---
@@ -250,12 +251,63 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(pii_action, |v| one_of(v, &PII_ACTIONS)),
     ),
     // --- anomaly_detection ---
-    Setting::not_built("anomaly_detection.enabled", Kind::Bool, OFF, ANOMALY),
-    Setting::not_built("anomaly_detection.window_size", Kind::at_least(1), Literal::Int(100), ANOMALY),
-    Setting::not_built("anomaly_detection.sigma_threshold", POSITIVE, Literal::Float(3.0), ANOMALY),
-    // Without detection nothing is checked.
-    Setting::not_built("anomaly_detection.check_cost", Kind::Bool, ON, ANOMALY).or(OFF),
-    Setting::not_built("anomaly_detection.check_tokens", Kind::Bool, ON, ANOMALY).or(OFF),
-    Setting::not_built("anomaly_detection.check_velocity", Kind::Bool, ON, ANOMALY).or(OFF),
-    Setting::not_built("anomaly_detection.check_latency", Kind::Bool, ON, ANOMALY).or(OFF),
+    Setting::built(
+        "anomaly_detection.enabled",
+        Kind::Bool,
+        OFF,
+        "Hold each call against the latest ones of its tenant, and report what is far above them as a finding `anomaly_cost`, \
+         `anomaly_tokens`, `anomaly_velocity` or `anomaly_latency`. What is known begins anew after a restart.",
+        set!(anomaly_detection.enabled, flag),
+    ),
+    Setting::built(
+        "anomaly_detection.window_size",
+        Kind::Int { min: 1, max: 10_000 },
+        Literal::Int(100),
+        "Calls that a call is held against, and slots of ten seconds; from ten of them on something is said. 10,000 tenants are \
+         watched at a time, fewer where their windows take more than 64 MiB together.",
+        set!(anomaly_detection.window_size, int),
+    ),
+    Setting::built(
+        "anomaly_detection.sigma_threshold",
+        Kind::Float { min: 0.1, max: 1000.0 },
+        Literal::Float(3.0),
+        "Standard deviations above the mean from which on a value is too far.",
+        set!(anomaly_detection.sigma_threshold, float),
+    ),
+    Setting::built(
+        "anomaly_detection.method",
+        Kind::Choice(&["sigma", "robust"]),
+        Literal::Text("sigma"),
+        "sigma: mean and standard deviation. robust: median and median absolute deviation of logarithms, for values that are mostly \
+         small and sometimes large, as tokens are; 4 is a good threshold then. Ours.",
+        set!(anomaly_detection.method, |v| one_of(v, &ANOMALY_METHODS)),
+    ),
+    Setting::built(
+        "anomaly_detection.check_cost",
+        Kind::Bool,
+        ON,
+        "Watch what calls cost.",
+        set!(anomaly_detection.check_cost, flag),
+    ),
+    Setting::built(
+        "anomaly_detection.check_tokens",
+        Kind::Bool,
+        ON,
+        "Watch how many tokens calls take.",
+        set!(anomaly_detection.check_tokens, flag),
+    ),
+    Setting::built(
+        "anomaly_detection.check_velocity",
+        Kind::Bool,
+        ON,
+        "Watch how many calls there are in ten seconds; fewer than twenty are never too many.",
+        set!(anomaly_detection.check_velocity, flag),
+    ),
+    Setting::built(
+        "anomaly_detection.check_latency",
+        Kind::Bool,
+        ON,
+        "Watch how long the provider takes: to the first byte of a stream, to the end of another answer.",
+        set!(anomaly_detection.check_latency, flag),
+    ),
 ];

@@ -80,8 +80,6 @@ pub enum Build {
     NotBuilt {
         /// What is missing, as the refusal names it.
         feature: &'static str,
-        /// Another value that describes what this version does anyway (the feature switched off).
-        also: Option<Literal>,
     },
 }
 
@@ -106,7 +104,7 @@ impl Setting {
 
     /// A setting that is refused unless it is set to its default.
     const fn not_built(path: &'static str, kind: Kind, default: Literal, feature: &'static str) -> Self {
-        Self::row(path, kind, default, "", Build::NotBuilt { feature, also: None })
+        Self::row(path, kind, default, "", Build::NotBuilt { feature })
     }
 
     const fn row(path: &'static str, kind: Kind, default: Literal, doc: &'static str, build: Build) -> Self {
@@ -143,14 +141,6 @@ impl Setting {
     const fn missing(mut self, values: &'static [(&'static str, &'static str)]) -> Self {
         if let Build::Built { set, .. } = self.build {
             self.build = Build::Built { set, missing: values };
-        }
-        self
-    }
-
-    /// Accepts one more value of a setting that is not built.
-    const fn or(mut self, also: Literal) -> Self {
-        if let Build::NotBuilt { feature, .. } = self.build {
-            self.build = Build::NotBuilt { feature, also: Some(also) };
         }
         self
     }

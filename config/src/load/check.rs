@@ -33,10 +33,8 @@ pub(super) struct Mismatch {
 pub(super) fn check(setting: &Setting, node: &Node) -> Result<Value, Vec<Mismatch>> {
     let checked = if setting.nullable && *node == Node::Null { Ok(Value::Null) } else { check_kind(setting, node) };
     match setting.build {
-        Build::NotBuilt { feature, also, .. } => {
-            let fits = |value: &Value| {
-                same(value, &setting.default.to_value()) || also.is_some_and(|also| same(value, &also.to_value()))
-            };
+        Build::NotBuilt { feature } => {
+            let fits = |value: &Value| same(value, &setting.default.to_value());
             checked.ok().filter(fits).ok_or_else(|| vec![Mismatch::of_value(not_built(feature), None)])
         }
         Build::Built { missing, .. } => {

@@ -369,7 +369,7 @@ fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
 
 #[test]
 fn all_violations_of_all_layers_come_at_once() {
-    let errors = Bench::with_file("anomaly_detection:\n  window_size: 4\ntimeout_ms: 0\nlogin: {}\n")
+    let errors = Bench::with_file("output_safety:\n  hallucination_threshold: 0.1\ntimeout_ms: 0\nlogin: {}\n")
         .env(&[("SERVICE_AUTH_ADMIN_KEY", "a b"), ("SERVICE_LISTEN_ADDR", "nowhere")])
         .cli(None, Some("yaml"))
         .errors();
@@ -377,7 +377,7 @@ fn all_violations_of_all_layers_come_at_once() {
     assert_eq!(
         heads,
         [
-            "service.yaml:2:16: `anomaly_detection.window_size`: ",
+            "service.yaml:2:28: `output_safety.hallucination_threshold`: ",
             "service.yaml:3:13: `timeout_ms`: ",
             "service.yaml:4:1: `login`: ",
             "SERVICE_LISTEN_ADDR: `listen_addr`: ",

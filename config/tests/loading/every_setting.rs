@@ -188,6 +188,14 @@ fn samples() -> Vec<Sample> {
         sample("pii.action", "redact_silent", |s| s.pii_action = PiiAction::RedactSilent),
         sample("output_safety.enabled", "true", |s| s.output_safety.enabled = true),
         sample("output_safety.block_on_critical", "true", |s| s.output_safety.block_on_critical = true),
+        sample("anomaly_detection.enabled", "true", |s| s.anomaly_detection.enabled = true),
+        sample("anomaly_detection.window_size", "40", |s| s.anomaly_detection.window_size = 40),
+        sample("anomaly_detection.sigma_threshold", "4.5", |s| s.anomaly_detection.sigma_threshold = 4.5),
+        sample("anomaly_detection.method", "robust", |s| s.anomaly_detection.method = AnomalyMethod::Robust),
+        sample("anomaly_detection.check_cost", "false", |s| s.anomaly_detection.check_cost = false),
+        sample("anomaly_detection.check_tokens", "false", |s| s.anomaly_detection.check_tokens = false),
+        sample("anomaly_detection.check_velocity", "false", |s| s.anomaly_detection.check_velocity = false),
+        sample("anomaly_detection.check_latency", "false", |s| s.anomaly_detection.check_latency = false),
         sample("streaming_analysis.enabled", "true", |s| s.streaming_analysis.enabled = true),
         sample("streaming_analysis.token_interval", "20", |s| s.streaming_analysis.token_interval = 20),
         sample("streaming_analysis.output_enabled", "true", |s| s.streaming_analysis.output_enabled = true),
@@ -408,12 +416,7 @@ fn without_any_source_everything_is_the_built_in_default() {
     let shown = effective(&loaded);
     for setting in catalogue::settings() {
         assert_eq!(loaded.origins[setting.path], Origin::Default, "{}", setting.path);
-        let in_effect = match setting.build {
-            // What is on by default and not built is off.
-            Build::NotBuilt { also: Some(off), .. } => off.to_value(),
-            _ => setting.default.to_value(),
-        };
-        assert_eq!(at(&shown, setting.path), &in_effect, "{}", setting.path);
+        assert_eq!(at(&shown, setting.path), &setting.default.to_value(), "{}", setting.path);
     }
 }
 
@@ -584,14 +587,11 @@ fn feature(setting: &Setting) -> Option<&'static str> {
     if let Build::NotBuilt { feature, .. } = setting.build { Some(feature) } else { None }
 }
 
-/// A value that is not the default, nor the one other value that is accepted.
+/// A value that is not the default.
 fn other(setting: &Setting) -> &'static str {
     match setting.default {
         Literal::Bool(false) => "true",
-        Literal::Bool(true) => match setting.build {
-            Build::NotBuilt { also: Some(_), .. } => "maybe",
-            _ => "false",
-        },
+        Literal::Bool(true) => "false",
         _ => "'something else'",
     }
 }
@@ -719,22 +719,17 @@ fn a_credential_must_fit_a_header_field_and_resist_guessing() {
 
 #[test]
 fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
-    let file = "judge: {enabled: false}\nanomaly_detection: {check_cost: true, window_size: 100}\n\
+    let file = "judge: {enabled: false}\noutput_safety: {hallucination_threshold: 0.5, hallucination_min_response_length: 50}\n\
                 alerts: {enabled: false, channels: []}\n";
     let loaded = Bench::with_file(file).loaded();
-    let feature = "anomaly detection";
+    let feature = "output safety by models";
     assert_eq!(
         loaded.remarks(),
         [format!(
-            "`anomaly_detection.window_size`, `anomaly_detection.check_cost` have no effect: {feature} is not built into \
+            "`output_safety.hallucination_threshold`, `output_safety.hallucination_min_response_length` have no effect: {feature} is not built into \
              this version"
         )]
     );
-    // One answer everywhere: it is off.
-    for loaded in [loaded, Bench::new().loaded()] {
-        assert_eq!(at(&effective(&loaded), "anomaly_detection.check_cost"), false);
-        assert!(!weir_config::described(&loaded).contains("check_cost: true"));
-    }
-    assert_eq!(weir_config::not_built()["anomaly_detection.check_cost"], feature);
+    assert_eq!(weir_config::not_built()["output_safety.hallucination_threshold"], feature);
     assert!(!weir_config::not_built().contains_key("enforcement.mode"));
 }
