@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use weir_config::vocab::TenantId;
 use weir_storage::SpanLog;
 
+use super::known::Traces;
 use super::span::ReportedSpan;
 use super::work::Worker;
 use crate::control::Shares;
@@ -89,12 +90,14 @@ impl Door {
     pub(crate) fn open(process: &Arc<Process>, log: &Arc<dyn SpanLog>) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::sync_channel::<Job>(BATCHES_MAX);
         let waiting = Arc::new(Mutex::new(waiting));
+        let traces = Arc::new(Traces::default());
         for _ in 0..THREADS {
             let (process, log, waiting) = (Arc::clone(process), Arc::clone(log), Arc::clone(&waiting));
+            let traces = Arc::clone(&traces);
             std::thread::Builder::new().name("weir-ingest".to_owned()).spawn(move || {
                 // Calls on their way to the provider go first.
                 rt::give_way();
-                let mut worker = Worker::new(process, log);
+                let mut worker = Worker::new(process, log, traces);
                 loop {
                     // Whoever is first waits for a job, the others for its place.
                     let next = waiting.lock().recv();

@@ -1,90 +1,165 @@
-//! What the store knows already of the traces of a batch: which spans stand there, and which of them have counted what was used.
+//! What is known of the traces that reports come for: which spans are kept, and which calls have been counted.
+//!
+//! Invariants: nothing is known here that is not committed, so that a repetition is called one only when it is kept; a trace is read
+//! on from where it was read before, so that a long one costs each report what is new in it; what is remembered is bounded, and
+//! what was forgotten is read again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use weir_config::vocab::{SpanId, TenantId, TraceId};
-use weir_storage::{ReadError, SpanLog};
+use parking_lot::Mutex;
+use weir_config::vocab::{TenantId, TraceId};
+use weir_storage::{ReadError, SpanLog, TracePlace};
 
-use super::span::ReportedSpan;
+use super::calls::{Brief, Kin, Standing};
 
-/// Steps from a span to the root of its trace that are followed.
-const DEPTH_MAX: usize = 64;
+/// Spans that are remembered at least, of all traces together, and twice as many at most.
+const SPANS_MAX: usize = 100_000;
+/// Traces that one question to the store names.
+const TOGETHER: usize = 256;
 
-/// What is known of the traces of one tenant.
+/// Traces that were reported lately.
 #[derive(Default)]
-pub(super) struct Known {
-    looked_up: HashSet<TraceId>,
-    stored: HashSet<SpanId>,
-    /// The span around each span.
-    parents: HashMap<(TraceId, SpanId), SpanId>,
-    /// The spans around one that has counted its tokens, and which that is.
-    covered: HashMap<(TraceId, SpanId), SpanId>,
+pub(super) struct Traces(Mutex<Generations>);
+
+type Key = (TenantId, TraceId);
+
+/// A trace, and how far it has been read.
+#[derive(Default)]
+struct Trace {
+    read: TracePlace,
+    kin: Kin,
 }
 
-impl Known {
-    /// Looks up the traces of these spans.
-    pub(super) fn look_up<'a>(
-        &mut self,
+/// Two generations: what is asked for again goes into the young one; when that is full it becomes the old one, which is forgotten.
+#[derive(Default)]
+struct Generations {
+    young: HashMap<Key, Arc<Mutex<Trace>>>,
+    old: HashMap<Key, Arc<Mutex<Trace>>>,
+    spans: usize,
+}
+
+impl Generations {
+    fn get(&mut self, key: Key) -> Arc<Mutex<Trace>> {
+        if let Some(trace) = self.young.get(&key) {
+            return Arc::clone(trace);
+        }
+        let trace = self.old.remove(&key).unwrap_or_default();
+        self.young.insert(key, Arc::clone(&trace));
+        // A trace without spans has a weight of its own.
+        let spans = trace.try_lock().map_or(0, |trace| trace.kin.len());
+        self.grow(spans + 1);
+        trace
+    }
+
+    fn grow(&mut self, spans: usize) {
+        self.spans += spans;
+        if self.spans > SPANS_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.spans = 0;
+        }
+    }
+}
+
+/// What a batch's spans are to the traces they belong to.
+pub(super) struct Decided {
+    briefs: Vec<Brief>,
+    /// One for each span, in their order.
+    pub(super) standings: Vec<Standing>,
+}
+
+impl Traces {
+    /// Looks up the traces of these spans and says what each span is to its own.
+    pub(super) fn decide(&self, log: &dyn SpanLog, tenant: TenantId, briefs: Vec<Brief>) -> Result<Decided, ReadError> {
+        let mut of_trace: HashMap<TraceId, Vec<usize>> = HashMap::new();
+        for (at, brief) in briefs.iter().enumerate() {
+            of_trace.entry(brief.trace).or_default().push(at);
+        }
+        let traces: Vec<(TraceId, Arc<Mutex<Trace>>)> = {
+            let mut known = self.0.lock();
+            of_trace.keys().map(|trace| (*trace, known.get((tenant, *trace)))).collect()
+        };
+        for some in traces.chunks(TOGETHER) {
+            for (_, trace) in some {
+                let mut trace = trace.lock();
+                if trace.read == TracePlace::default() {
+                    // Without a place nobody could tell whether what is known has been deleted.
+                    trace.kin = Kin::default();
+                }
+            }
+            self.read_on(log, tenant, some)?;
+        }
+        let mut standings = vec![Standing::Repeated; briefs.len()];
+        for (trace, known) in &traces {
+            let places = of_trace.get(trace).map(Vec::as_slice).unwrap_or_default();
+            let own: Vec<&Brief> = places.iter().filter_map(|at| briefs.get(*at)).collect();
+            let decided = known.lock().kin.decide(&own);
+            for (at, standing) in places.iter().zip(decided) {
+                if let Some(place) = standings.get_mut(*at) {
+                    *place = standing;
+                }
+            }
+        }
+        Ok(Decided { briefs, standings })
+    }
+
+    /// Reads what has come to these traces since they were read.
+    fn read_on(
+        &self,
         log: &dyn SpanLog,
         tenant: TenantId,
-        spans: impl Iterator<Item = &'a ReportedSpan> + Clone,
+        traces: &[(TraceId, Arc<Mutex<Trace>>)],
     ) -> Result<(), ReadError> {
-        for span in spans.clone() {
-            if let Some(parent) = span.parent_span_id {
-                self.parents.insert((span.trace_id, span.span_id), parent);
+        let by_id: HashMap<TraceId, &Arc<Mutex<Trace>>> = traces.iter().map(|(id, trace)| (*id, trace)).collect();
+        let mut asked: Vec<(TraceId, TracePlace)> = traces.iter().map(|(id, trace)| (*id, trace.lock().read)).collect();
+        while !asked.is_empty() {
+            let known = |id, span| by_id.get(&id).is_some_and(|trace| trace.lock().kin.has(span));
+            let rests = match log.traces_after(tenant, &asked, &known) {
+                Ok(rests) => rests,
+                // A span that is too large to be read has its repetitions told apart by the store alone.
+                Err(ReadError::TooLarge { .. } | ReadError::RecordTooLarge { .. } | ReadError::TimedOut { .. }) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            let mut further = Vec::new();
+            for ((id, place), rest) in asked.iter().zip(rests) {
+                let Some(trace) = by_id.get(id) else { continue };
+                self.0.lock().grow(rest.spans.len());
+                let mut trace = trace.lock();
+                if rest.anew || *place == TracePlace::default() && !rest.more && rest.rows < trace.kin.len() {
+                    // What was known has been deleted meanwhile.
+                    *trace = Trace::default();
+                    further.push((*id, TracePlace::default()));
+                    continue;
+                }
+                rest.spans.iter().for_each(|span| trace.kin.keep(&Brief::stored(span), None));
+                trace.read = rest.next;
+                if rest.more {
+                    further.push((*id, rest.next));
+                }
             }
-        }
-        for span in spans {
-            if self.looked_up.insert(span.trace_id) {
-                self.read(log, tenant, span.trace_id)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, log: &dyn SpanLog, tenant: TenantId, trace: TraceId) -> Result<(), ReadError> {
-        let stored = match log.trace(tenant, trace) {
-            Ok(Some(stored)) => stored,
-            // A trace too large to be read at once has its repetitions told apart by the store alone.
-            Ok(None)
-            | Err(ReadError::TooLarge { .. } | ReadError::RecordTooLarge { .. } | ReadError::TimedOut { .. }) => {
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        for span in &stored.spans {
-            self.stored.insert(span.span_id);
-            if let Some(parent) = span.parent_span_id {
-                self.parents.insert((trace, span.span_id), parent);
-            }
-        }
-        for span in &stored.spans {
-            if span.prompt_tokens.is_some() || span.completion_tokens.is_some() {
-                self.count(trace, span.span_id);
-            }
+            asked = further;
         }
         Ok(())
     }
 
-    /// Whether the span is kept already. From now on it is.
-    pub(super) fn is_repeated(&mut self, span: SpanId) -> bool {
-        !self.stored.insert(span)
-    }
-
-    /// This span has counted what it used: those around it report the same again.
-    pub(super) fn count(&mut self, trace: TraceId, span: SpanId) {
-        let mut at = span;
-        for _ in 0..DEPTH_MAX {
-            let Some(parent) = self.parents.get(&(trace, at)) else { return };
-            at = *parent;
-            if self.covered.insert((trace, at), span).is_some() {
-                return;
+    /// All of a batch that was new is kept now.
+    pub(super) fn learn(&self, log: &dyn SpanLog, tenant: TenantId, decided: &Decided) {
+        let mut traces: HashMap<TraceId, Arc<Mutex<Trace>>> = HashMap::new();
+        for (brief, standing) in decided.briefs.iter().zip(&decided.standings) {
+            let Standing::New(counted_by) = standing else { continue };
+            let trace = traces.entry(brief.trace).or_insert_with(|| self.0.lock().get((tenant, brief.trace)));
+            trace.lock().kin.keep(brief, *counted_by);
+            self.0.lock().grow(1);
+        }
+        // Where they stand, while they are known; else they would be read when the next report comes.
+        let traces: Vec<_> =
+            traces.into_iter().filter(|(_, trace)| trace.lock().read == TracePlace::default()).collect();
+        for some in traces.chunks(TOGETHER) {
+            if let Err(error) = self.read_on(log, tenant, some) {
+                tracing::debug!(%error, "traces that were reported will be read again");
             }
         }
-    }
-
-    /// The span that has counted what this one reports, if there is one.
-    pub(super) fn counted_by(&self, trace: TraceId, span: SpanId) -> Option<SpanId> {
-        self.covered.get(&(trace, span)).copied()
     }
 }

@@ -7,6 +7,7 @@
 //! what it reports was not held back by one; everything works on threads of its own, never on a core. Must not know: routes, listeners.
 
 mod body;
+mod calls;
 mod check;
 mod door;
 mod known;

@@ -4,6 +4,11 @@ use serde_json::Value;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::record::{AgentAction, SpanEvent};
 
+/// The attribute that holds the provider's id of the answer.
+pub(super) const RESPONSE_ID: &str = "gen_ai.response.id";
+/// The attribute that says which instrumentation reports.
+pub(super) const SCOPE_NAME: &str = "otel.scope.name";
+
 /// What an application says of one of its spans. Nothing of it has been checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedSpan {

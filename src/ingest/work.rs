@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use arc_swap::Cache;
 use serde_json::json;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, SpanId, TenantId, Timestamp, UnreadSet};
+use weir_config::vocab::{Dialect, TenantId, Timestamp, UnreadSet};
 use weir_inference::{Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
 use weir_storage::record::SpanRecord;
 use weir_storage::{NotWritten, SpanLog};
 
+use super::calls::{Brief, Counter, Standing};
 use super::door::{Busy, Job, SPANS_MAX, Taken};
-use super::known::Known;
+use super::known::{Decided, Traces};
 use super::span::{ReportedSpan, ReportedUsage};
 use super::{body, check};
 use crate::inspect::Takes;
@@ -39,6 +40,7 @@ pub(super) const REPORTED: (&str, &str) = ("reported", "true");
 pub(super) struct Worker {
     process: Arc<Process>,
     log: Arc<dyn SpanLog>,
+    traces: Arc<Traces>,
     settings: Cache<Arc<arc_swap::ArcSwap<Settings>>, Arc<Settings>>,
     plan: Option<(Arc<Settings>, Arc<Plan>)>,
     scratch: Scratch,
@@ -46,11 +48,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(process: Arc<Process>, log: Arc<dyn SpanLog>) -> Self {
+    pub(super) fn new(process: Arc<Process>, log: Arc<dyn SpanLog>, traces: Arc<Traces>) -> Self {
         let parts = &process.parts;
         let settings = Cache::new(Arc::clone(&parts.settings));
         let (scratch, meter) = (parts.analyser.scratch(), parts.registry.core());
-        Self { process, log, settings, plan: None, scratch, meter }
+        Self { process, log, traces, settings, plan: None, scratch, meter }
     }
 
     pub(super) fn answer(&mut self, mut job: Job) {
@@ -88,41 +90,36 @@ impl Worker {
                 Err(reason) => taken.rejected.push((at, reason)),
             }
         }
-        let mut known = self.known(tenant, &sound)?;
+        if sound.is_empty() {
+            return Ok(taken);
+        }
+        let decided = self.decide(tenant, sound.iter().map(|(_, span)| Brief::reported(span)).collect())?;
+        let unsound = taken.rejected.len();
         let mut together = Vec::with_capacity(TOGETHER.min(sound.len()));
-        for (at, span) in sound {
-            if known.is_repeated(span.span_id) {
+        for ((at, span), standing) in sound.into_iter().zip(&decided.standings) {
+            let Standing::New(counted_by) = *standing else {
                 taken.duplicates += 1;
                 continue;
-            }
-            let counted_by = known.counted_by(span.trace_id, span.span_id);
+            };
             together.push((at, self.complete(tenant, span, counted_by)));
             if together.len() == TOGETHER {
                 self.keep(&mut together, &mut taken)?;
             }
         }
         self.keep(&mut together, &mut taken)?;
+        if taken.rejected.len() == unsound {
+            self.traces.learn(&*self.log, tenant, &decided);
+        }
         Ok(taken)
     }
 
-    fn known(&self, tenant: TenantId, spans: &[(usize, ReportedSpan)]) -> Result<Known, Busy> {
-        let mut known = Known::default();
-        if spans.is_empty() {
-            return Ok(known);
-        }
+    fn decide(&self, tenant: TenantId, briefs: Vec<Brief>) -> Result<Decided, Busy> {
         // A call that passed the gateway a moment ago may be on its way to the store.
         let _late = self.log.flush(FLUSH_LIMIT);
-        known.look_up(&*self.log, tenant, spans.iter().map(|(_, span)| span)).map_err(|error| {
+        self.traces.decide(&*self.log, tenant, briefs).map_err(|error| {
             tracing::warn!(%error, "reported spans were not taken: the store cannot be read");
             Busy::because("the store cannot be read at the moment")
-        })?;
-        for (_, span) in spans {
-            let is_counted = check::operation(span).1 && !span.usage.is_empty();
-            if is_counted && known.counted_by(span.trace_id, span.span_id).is_none() {
-                known.count(span.trace_id, span.span_id);
-            }
-        }
-        Ok(known)
+        })
     }
 
     /// Commits what has gathered.
@@ -183,7 +180,7 @@ struct Numbers {
 
 impl Worker {
     /// The record of a span: read, inspected and priced as that of a proxied call.
-    fn complete(&mut self, tenant: TenantId, span: ReportedSpan, counted_by: Option<SpanId>) -> Kept {
+    fn complete(&mut self, tenant: TenantId, span: ReportedSpan, counted_by: Option<Counter>) -> Kept {
         let settings = Arc::clone(self.settings.load());
         let (_, is_call) = check::operation(&span);
         let analysed = settings.enable_security_analysis;
@@ -257,7 +254,7 @@ impl Worker {
     }
 
     /// Puts in what was reported beside texts and counters, and takes out what must not be kept.
-    fn finish(&self, said: ReportedSpan, finished: Finished, is_call: bool, counted_by: Option<SpanId>) -> Kept {
+    fn finish(&self, said: ReportedSpan, finished: Finished, is_call: bool, counted_by: Option<Counter>) -> Kept {
         let mut span = finished.span;
         let usage = said.usage;
         span.status_code = said.status_code;
@@ -267,7 +264,8 @@ impl Worker {
         }
         add_attributes(&mut span, said, usage, is_call, counted_by);
         self.process.parts.redaction.mask_record(&mut span);
-        let findings = if counted_by.is_some() {
+        // What was said has been inspected where the call is counted, if it stands there.
+        let findings = if counted_by.is_some_and(|by| by.has_text) {
             Vec::new()
         } else {
             span.security_findings.iter().map(|found| (found.severity, found.finding_type.clone())).collect()
@@ -363,7 +361,7 @@ fn add_attributes(
     said: ReportedSpan,
     usage: ReportedUsage,
     is_call: bool,
-    counted_by: Option<SpanId>,
+    counted_by: Option<Counter>,
 ) {
     let mut dropped = 0;
     let mut put = |name: String, value| dropped += usize::from(span.attributes.insert(name, value).is_err());
@@ -393,7 +391,7 @@ fn add_attributes(
     if dropped > 0 {
         span.tags.insert(Cow::Borrowed("attributes_dropped"), dropped.to_string());
     }
-    if let Some(counted_by) = counted_by {
-        span.tags.insert(Cow::Borrowed("counted_by"), counted_by.to_string());
+    if let Some(by) = counted_by {
+        span.tags.insert(Cow::Borrowed("counted_by"), by.span.to_string());
     }
 }

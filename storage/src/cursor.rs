@@ -52,3 +52,27 @@ pub struct Inserted {
     /// Left out, because their tenant was deleted after they began.
     pub tenant_deleted: usize,
 }
+
+/// How far somebody has read a trace. The default is before its first span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TracePlace {
+    /// The integer of the last row that was read; 0 before the first.
+    pub(crate) row: i64,
+    /// Its place in the trace.
+    pub(crate) ord: i64,
+}
+
+/// What has come to a trace since somebody read it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TraceRest {
+    /// The new spans, without their texts.
+    pub spans: Vec<SpanRecord>,
+    /// How many spans were looked at, the known ones included.
+    pub rows: usize,
+    /// Where to go on.
+    pub next: TracePlace,
+    /// There is more behind that place.
+    pub more: bool,
+    /// The trace that was read before is gone: this is another one's beginning.
+    pub anew: bool,
+}

@@ -35,7 +35,7 @@ pub mod usage;
 mod verdicts;
 mod writer;
 
-pub use cursor::{Cursor, Inserted, SpanBatch};
+pub use cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use offences::{BlockedAddress, Offence};
 pub use queue::{SpanSink, weigh};

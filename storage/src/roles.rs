@@ -13,7 +13,7 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
 use crate::actions::ActionsSummary;
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
-use crate::cursor::{Cursor, Inserted, SpanBatch};
+use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
 use crate::offences::{BlockedAddress, Offence};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
@@ -79,6 +79,26 @@ pub trait SpanLog: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError>;
+
+    /// What each of these traces has behind its place, but for the spans that are known; one answer for each, in their order. Texts
+    /// may be left out. Whoever keeps no places reads all of a trace.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn traces_after(
+        &self,
+        tenant: TenantId,
+        asked: &[(TraceId, TracePlace)],
+        known: &dyn Fn(TraceId, SpanId) -> bool,
+    ) -> Result<Vec<TraceRest>, ReadError> {
+        let rest = |(id, next): &(TraceId, TracePlace)| {
+            let mut spans = self.trace(tenant, *id)?.map(|trace| trace.spans).unwrap_or_default();
+            let rows = spans.len();
+            spans.retain(|span| !known(*id, span.span_id));
+            Ok(TraceRest { spans, rows, next: *next, ..TraceRest::default() })
+        };
+        asked.iter().map(rest).collect()
+    }
 
     /// Spans, newest first.
     ///

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use crate::support::{AUTH, Answer, Call, Client, Driver, Gateway, Setup, call, chat_body, provider};
 
-const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
-const TRACE_ID: &str = "0af76519-16cd-43dd-8448-eb211c80319c";
-const INGEST: &str = "otel_ingest: {enabled: true}\n";
+pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+pub(crate) const TRACE_ID: &str = "0af76519-16cd-43dd-8448-eb211c80319c";
+pub(crate) const INGEST: &str = "otel_ingest: {enabled: true}\n";
 
-fn gateway() -> Gateway {
+pub(crate) fn gateway() -> Gateway {
     Setup::new(Driver::Auto).with(INGEST).unlimited().start()
 }
 
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn attributes(fields: &Value) -> Value {
     fields.as_object().unwrap().iter().map(|(key, field)| json!({"key": key, "value": value(field)})).collect()
 }
 
-fn span(span_id: &str, fields: &Value) -> Value {
+pub(crate) fn span(span_id: &str, fields: &Value) -> Value {
     let start = now_ns() - 2_000_000_000;
     json!({
         "traceId": TRACE, "spanId": span_id, "name": "chat gpt-4o", "kind": 3,
@@ -43,28 +43,28 @@ fn span(span_id: &str, fields: &Value) -> Value {
     })
 }
 
-fn request(spans: &Value) -> Value {
+pub(crate) fn request(spans: &Value) -> Value {
     let resource =
         json!({"attributes": attributes(&json!({"service.name": "shop", "deployment.environment": "prod"}))});
     json!({"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "tests"}, "spans": spans}]}]})
 }
 
-fn post(body: impl Into<Vec<u8>>) -> Call {
+pub(crate) fn post(body: impl Into<Vec<u8>>) -> Call {
     Call::post("/v1/traces", body).field("Content-Type", "application/json")
 }
 
-fn export(gateway: &Gateway, spans: &Value) -> Answer {
+pub(crate) fn export(gateway: &Gateway, spans: &Value) -> Answer {
     call(gateway.addr, post(request(spans).to_string()).bytes())
 }
 
 #[track_caller]
-fn taken(gateway: &Gateway, spans: &Value) {
+pub(crate) fn taken(gateway: &Gateway, spans: &Value) {
     let answer = export(gateway, spans);
     assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
 }
 
 /// A reported span as the API shows it; readable the moment it was acknowledged.
-fn shown(gateway: &Gateway, span_id: &str) -> Value {
+pub(crate) fn shown(gateway: &Gateway, span_id: &str) -> Value {
     gateway.json(&format!("/api/v1/spans/00000000-0000-0000-{}-{}", &span_id[..4], &span_id[4..]))
 }
 
@@ -73,7 +73,7 @@ fn cost(gateway: &Gateway) -> f64 {
     gateway.metric("service_cost_usd_total", r#"tenant="00000000-0000-0000-0000-000000000000",model="gpt-4o""#)
 }
 
-fn chat(input: &str, output: &str) -> Value {
+pub(crate) fn chat(input: &str, output: &str) -> Value {
     let said =
         |role: &str, words: &str| json!([{"role": role, "parts": [{"type": "text", "content": words}]}]).to_string();
     json!({

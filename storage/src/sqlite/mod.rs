@@ -19,6 +19,7 @@ mod home;
 mod housekeeping;
 mod intern;
 mod keys;
+mod kin;
 mod late;
 mod log_file;
 mod migrate;

@@ -99,7 +99,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn of(conn: &'a Snapshot<'_>, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
+    pub(super) fn of(conn: &'a Snapshot<'_>, tenant: TenantId, tenant_int: i64) -> rusqlite::Result<Self> {
         let (has_actions, has_late) = (action_sums::any(conn, tenant_int)?, late::any(conn)?);
         let (of, bytes_max) = (Some(tenant_int), ANSWER_BYTES_MAX);
         Ok(Self { conn, tenant, has_actions, has_late, of, bytes: 0, bytes_max, texts: true })

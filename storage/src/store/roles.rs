@@ -9,7 +9,7 @@ use super::Store;
 use crate::actions::ActionsSummary;
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::change::{Answer, Change, ReportedAction, TokenWanted};
-use crate::cursor::{Cursor, Inserted, SpanBatch};
+use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
 use crate::offences::{BlockedAddress, Offence};
 use crate::order::{ORDER_WAIT, Order};
@@ -82,6 +82,15 @@ impl SpanLog for Store {
 
     fn trace(&self, tenant: TenantId, id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
         self.reads().trace(tenant, id)
+    }
+
+    fn traces_after(
+        &self,
+        tenant: TenantId,
+        asked: &[(TraceId, TracePlace)],
+        known: &dyn Fn(TraceId, SpanId) -> bool,
+    ) -> Result<Vec<TraceRest>, ReadError> {
+        self.reads().traces_after(tenant, asked, known)
     }
 
     fn list_spans(&self, tenant: TenantId, filter: &SpanFilter, page: Page) -> Result<Paged<SpanRecord>, ReadError> {

@@ -6,7 +6,7 @@ use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId
 use weir_storage::query::{Facets, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::usage::{SeriesQuery, SessionFilter, Split};
-use weir_storage::{Cursor, SpanLog};
+use weir_storage::{Cursor, SpanLog, TracePlace, TraceRest};
 
 use super::checks;
 use crate::ledger::{action, event};
@@ -22,6 +22,7 @@ checks! { dyn SpanLog:
     consumers_go_on_where_they_said,
     lists_are_newest_first_and_the_tenants_own,
     a_trace_is_its_spans_together,
+    a_trace_is_read_on_where_one_stopped,
     findings_and_sums_follow_the_spans,
     a_reported_action_belongs_to_a_span,
     a_conversation_reads_as_it_was_told,
@@ -142,6 +143,35 @@ fn a_trace_is_its_spans_together(log: &dyn SpanLog) {
     assert_eq!((trace.span_count, trace.security_score, trace.created_at.micros()), (3, Some(80), 10));
     let listed = log.list_traces(tenant(1), &TraceFilter::default(), page(9, 0)).unwrap();
     assert_eq!((listed.data, listed.total), (vec![trace], 1));
+}
+
+fn a_trace_is_read_on_where_one_stopped(log: &dyn SpanLog) {
+    let (trace_id, other) = (TraceId::fresh(), TraceId::fresh());
+    let at = |start| SpanRecord { trace_id, ..of(1, start) };
+    let ask = |after: TracePlace, known: &[SpanId]| -> TraceRest {
+        let asked = [(other, TracePlace::default()), (trace_id, after)];
+        let mut rests = log.traces_after(tenant(1), &asked, &|_, span| known.contains(&span)).unwrap();
+        assert_eq!(rests.len(), 2);
+        assert_eq!(rests[0].spans, [], "of a trace that is not there");
+        rests.remove(1)
+    };
+    let found = |rest: &TraceRest| -> HashSet<SpanId> { rest.spans.iter().map(|span| span.span_id).collect() };
+    let set = |spans: &[SpanRecord]| -> HashSet<SpanId> { ids(spans).into_iter().collect() };
+    let early = [at(20), at(10), at(30)];
+    put(log, &early);
+    let first = ask(TracePlace::default(), &[]);
+    assert_eq!((found(&first), first.spans.len(), first.more), (set(&early), 3, false));
+    // One of them becomes the first of the trace.
+    let late = [at(40), at(5)];
+    put(log, &late);
+    let second = ask(first.next, &ids(&early));
+    assert_eq!((found(&second), second.spans.len(), second.anew), (set(&late), 2, false));
+    let known = [ids(&early), ids(&late)].concat();
+    assert_eq!(ask(second.next, &known).spans, []);
+    assert!(log.delete_trace(tenant(1), trace_id, event("trace_deleted", Some(tenant(1)))).unwrap());
+    let again = [at(7)];
+    put(log, &again);
+    assert_eq!(found(&ask(second.next, &[])), set(&again), "the trace that was read is gone");
 }
 
 fn findings_and_sums_follow_the_spans(log: &dyn SpanLog) {
