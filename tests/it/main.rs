@@ -74,6 +74,7 @@ mod router;
 mod scan;
 mod schema;
 mod scoring;
+mod senders;
 mod sessions;
 mod shares;
 mod shutdown;

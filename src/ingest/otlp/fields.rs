@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use super::names::{CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
+use super::names::{ANSWER, CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
 use super::{Attributes, Origin, RawEvent, indexed, messages};
-use crate::ingest::span::{ReportedMessage, ReportedPart, ReportedSpan};
+use crate::ingest::span::{RESPONSE_ID, ReportedMessage, ReportedPart, ReportedSpan, SCOPE_NAME};
 
+/// Bytes of an answer's id.
+const ID_BYTES_MAX: usize = 256;
 /// Bytes of a value that is kept as an attribute; texts of messages have fields.
 const VALUE_BYTES_MAX: usize = 16 * 1024;
 
@@ -27,7 +29,9 @@ pub(super) fn fill(
     span.session_id = span.session_id.take().or_else(|| named("session.id").map(messages::text));
     span.client = span.client.take().or_else(|| named("service.name").map(messages::text));
     take_details(span, &mut attributes);
+    let answer = answer_id(&mut attributes);
     take_messages(span, &mut attributes);
+    notice_stream(span, &attributes, events);
     take_events(span, events);
     settle_usage(span);
     if span.operation_name.is_none() && !name.is_empty() {
@@ -37,8 +41,9 @@ pub(super) fn fill(
     }
     span.attributes.push(("span.name".to_owned(), Value::String(name)));
     if !origin.scope.is_empty() {
-        span.attributes.push(("otel.scope.name".to_owned(), Value::String(origin.scope.clone())));
+        span.attributes.push((SCOPE_NAME.to_owned(), Value::String(origin.scope.clone())));
     }
+    span.attributes.extend(answer.map(|id| (RESPONSE_ID.to_owned(), Value::String(id))));
     span.attributes.extend(attributes.into_iter().map(|(name, value)| (name, cut(value))));
     let resource =
         origin.resource.iter().filter(|(name, _)| !name.starts_with("telemetry.sdk.") && name != "service.name");
@@ -120,6 +125,8 @@ fn set(span: &mut ReportedSpan, field: Field, value: Value) -> bool {
         Field::FinishReason => {
             let first = match messages::decoded(value) {
                 Value::Array(reasons) => reasons.into_iter().next().unwrap_or_default(),
+                // Langfuse has JSON texts.
+                Value::String(reason) => Value::String(reason.trim_matches('"').to_owned()),
                 one => one,
             };
             span.finish_reason = Some(first).filter(|reason| !reason.is_null()).and_then(words);
@@ -150,14 +157,66 @@ fn count(value: &Value) -> Option<u64> {
 fn take_details(span: &mut ReportedSpan, attributes: &mut Attributes) {
     let Some(details) = take(attributes, "langfuse.observation.usage_details") else { return };
     let details = messages::decoded(details);
-    let of = |names: &[&str]| names.iter().find_map(|name| count(details.get(*name)?));
+    // Flat names, or the provider's own counters as they are, with lists within.
+    let of = |names: &[&str]| names.iter().find_map(|name| count(details.pointer(&format!("/{name}"))?));
     let usage = &mut span.usage;
     usage.prompt = usage.prompt.or_else(|| of(&["input", "prompt_tokens", "input_tokens"]));
     usage.completion = usage.completion.or_else(|| of(&["output", "completion_tokens", "output_tokens"]));
     usage.total = usage.total.or_else(|| of(&["total", "total_tokens"]));
-    usage.cached = usage.cached.or_else(|| of(&["input_cached_tokens", "cache_read_input_tokens", "input_cache_read"]));
+    usage.cached = usage.cached.or_else(|| of(&CACHED));
     usage.cache_write = usage.cache_write.or_else(|| of(&["cache_creation_input_tokens", "input_cache_creation"]));
-    usage.reasoning = usage.reasoning.or_else(|| of(&["output_reasoning_tokens", "output_reasoning"]));
+    usage.reasoning = usage.reasoning.or_else(|| of(&REASONED));
+}
+
+/// What Langfuse calls cached tokens.
+const CACHED: [&str; 5] = [
+    "input_cached_tokens",
+    "cache_read_input_tokens",
+    "input_cache_read",
+    "prompt_tokens_details/cached_tokens",
+    "input_tokens_details/cached_tokens",
+];
+/// What it calls tokens spent on reasoning.
+const REASONED: [&str; 4] = [
+    "output_reasoning_tokens",
+    "output_reasoning",
+    "completion_tokens_details/reasoning_tokens",
+    "output_tokens_details/reasoning_tokens",
+];
+
+/// The provider's id of the answer, taken out; OpenInference has it only in the answer's body, as its first member.
+fn answer_id(attributes: &mut Attributes) -> Option<String> {
+    let named = ANSWER.iter().find_map(|name| take(attributes, name));
+    if let Some(Value::String(id)) = named {
+        return Some(id);
+    }
+    let body = attributes.iter().find(|(name, _)| name == "output.value")?.1.as_str()?;
+    let (id, _) = body.strip_prefix(r#"{"id":""#)?.split_once('"')?;
+    Some(id.to_owned()).filter(|id| !id.is_empty() && id.len() <= ID_BYTES_MAX)
+}
+
+/// What frameworks say of streams in their own ways: that one was asked for, and when its first piece came.
+fn notice_stream(span: &mut ReportedSpan, attributes: &Attributes, events: &[RawEvent]) {
+    let named = |wanted: &str| attributes.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.as_str());
+    if let Some(parameters) = named("llm.invocation_parameters").filter(|text| text.contains("\"stream\"")) {
+        let parameters: Value = serde_json::from_str(parameters).unwrap_or_default();
+        span.streaming |= parameters.get("stream") == Some(&Value::Bool(true));
+    }
+    let of_langfuse = named("langfuse.observation.completion_start_time");
+    span.streaming |= of_langfuse.is_some();
+    let first_us = of_langfuse.and_then(micros).or_else(|| {
+        let first = events.iter().find(|event| event.name == "First Token Stream Event")?;
+        i64::try_from(first.time_ns / 1_000).ok()
+    });
+    let took_us = first_us.and_then(|first| first.checked_sub(span.start_time.micros())).filter(|took| *took >= 0);
+    span.time_to_first_token_ms = span.time_to_first_token_ms.or(took_us.map(|took| took as f64 / 1_000.0));
+}
+
+/// A moment as JSON text of RFC 3339.
+fn micros(text: &str) -> Option<i64> {
+    use time::format_description::well_known::Rfc3339;
+    let moment = time::OffsetDateTime::parse(text.trim_matches('"'), &Rfc3339).ok()?;
+    i64::try_from(moment.unix_timestamp_nanos() / 1_000).ok()
 }
 
 /// Some senders count cached tokens beside those of the prompt.

@@ -40,6 +40,9 @@ fn read_object(messages: &mut Vec<ReportedMessage>, mut fields: Map<String, Valu
                     read_into(messages, system, "system", depth + 1);
                 }
             }
+            if let Some(offered) = fields.remove("tools").map(tools).filter(|offered| !offered.is_empty()) {
+                messages.push(said("tools", offered));
+            }
             return read_into(messages, inner, role, depth + 1);
         }
         if let Some(inner) = fields.remove("choices").or_else(|| fields.remove("generations")) {
@@ -81,7 +84,9 @@ fn message(mut fields: Map<String, Value>, role: &str) -> ReportedMessage {
         parts.push(ReportedPart::Refusal(refusal));
     }
     if let Some(Value::Array(calls)) = fields.remove("tool_calls").map(decoded) {
-        parts.extend(calls.into_iter().filter_map(tool_call));
+        // Senders that list calls beside the contents may have them in both.
+        let calls = calls.into_iter().filter_map(tool_call).filter(|call| !parts.contains(call)).collect::<Vec<_>>();
+        parts.extend(calls);
     }
     if let Some(Value::Object(function)) = fields.remove("function_call") {
         parts.extend(tool_call(Value::Object(function)));
@@ -121,6 +126,10 @@ fn part(value: Value) -> Vec<ReportedPart> {
     let Value::Object(mut fields) = value else {
         return if value.is_null() { Vec::new() } else { vec![ReportedPart::Text(text(value))] };
     };
+    // OpenInference: a part is either a tool call or a content.
+    if let Some(call) = fields.remove("tool_call").and_then(tool_call) {
+        return vec![call];
+    }
     if let Some(inner @ Value::Object(_)) = fields.remove("message_content") {
         return part(inner);
     }

@@ -164,6 +164,8 @@ pub(super) const FIELDS: &[(Field, &[&str])] = &[
             "llm.response.stop_reason",
             "llm.finish_reason",
             "ai.response.finishReason",
+            "anthropic.message.stop_reason",
+            "langfuse.observation.metadata.finish_reason",
         ],
     ),
 ];
@@ -199,5 +201,7 @@ pub(super) const SYSTEM: &[&str] = &["gen_ai.system_instructions"];
 /// Tools that were offered.
 pub(super) const TOOLS: &[&str] =
     &["gen_ai.tool.definitions", "llm.request.functions.", "llm.tools.", "ai.prompt.tools"];
+/// The provider's id of the answer: two reports with the same one are of the same call.
+pub(super) const ANSWER: &[&str] = &["gen_ai.response.id", "llm.response.id", "ai.response.id"];
 /// Tools that were asked for, where they do not stand in the answer's messages.
 pub(super) const CALLS: &[&str] = &["ai.response.toolCalls"];

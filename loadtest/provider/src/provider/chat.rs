@@ -18,7 +18,7 @@ pub(super) fn whole(ask: &Ask, reply: &Reply, steering: &Steering) -> String {
             quoted(&tool.arguments)
         )
     });
-    let usage = if steering.no_usage { String::new() } else { format!(",\"usage\":{}", usage(reply)) };
+    let usage = if steering.no_usage { String::new() } else { format!(",\"usage\":{}", usage(reply, steering)) };
     format!(
         r#"{{"id":"chatcmpl-{}","object":"chat.completion","created":{CREATED},"model":{},"choices":[{{"index":0,"message":{{"role":"assistant","content":{content}{tool_calls},"refusal":null}},"logprobs":null,"finish_reason":"{}"}}]{usage},"service_tier":"default","system_fingerprint":"fp_fake"}}"#,
         reply.key,
@@ -29,7 +29,7 @@ pub(super) fn whole(ask: &Ask, reply: &Reply, steering: &Steering) -> String {
 
 /// The whole answer of `/v1/completions`.
 pub(super) fn whole_completion(ask: &Ask, reply: &Reply, steering: &Steering) -> String {
-    let usage = if steering.no_usage { String::new() } else { format!(",\"usage\":{}", usage(reply)) };
+    let usage = if steering.no_usage { String::new() } else { format!(",\"usage\":{}", usage(reply, steering)) };
     format!(
         r#"{{"id":"cmpl-{}","object":"text_completion","created":{CREATED},"model":{},"choices":[{{"text":{},"index":0,"logprobs":null,"finish_reason":"{}"}}]{usage}}}"#,
         reply.key,
@@ -74,7 +74,7 @@ pub(super) fn frames(endpoint: Endpoint, ask: &Ask, reply: &Reply, steering: &St
         events.push(event(&choice("", &quoted(finish)), open_usage));
     }
     if with_usage {
-        events.push(event("", &format!(",\"usage\":{}", usage(reply))));
+        events.push(event("", &format!(",\"usage\":{}", usage(reply, steering))));
     }
     events.push("data: [DONE]\n\n".to_owned());
     events
@@ -99,12 +99,14 @@ pub(super) fn halves(text: &str) -> (&str, &str) {
     text.split_at(middle)
 }
 
-fn usage(reply: &Reply) -> String {
+fn usage(reply: &Reply, steering: &Steering) -> String {
     format!(
-        r#"{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":0,"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}"#,
+        r#"{{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{},"audio_tokens":0}},"completion_tokens_details":{{"reasoning_tokens":{},"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}}}"#,
         reply.prompt_tokens,
         reply.completion_tokens,
-        reply.prompt_tokens + reply.completion_tokens
+        reply.prompt_tokens + reply.completion_tokens,
+        steering.cached.unwrap_or(0),
+        steering.reasoning.unwrap_or(0),
     )
 }
 

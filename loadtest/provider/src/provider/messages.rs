@@ -62,8 +62,10 @@ fn message(ask: &Ask, reply: &Reply, steering: &Steering, content: &str, stop_re
     let usage = match steering.no_usage {
         true => String::new(),
         false => format!(
-            r#","usage":{{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":{output},"service_tier":"standard"}}"#,
-            reply.prompt_tokens
+            r#","usage":{{"input_tokens":{},"cache_creation_input_tokens":{},"cache_read_input_tokens":{},"output_tokens":{output},"service_tier":"standard"}}"#,
+            reply.prompt_tokens,
+            steering.cache_write.unwrap_or(0),
+            steering.cached.unwrap_or(0),
         ),
     };
     format!(

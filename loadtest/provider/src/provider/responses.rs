@@ -54,9 +54,11 @@ fn response(ask: &Ask, reply: &Reply, steering: &Steering, output: Option<&str>)
     };
     let usage = match output {
         Some(_) if !steering.no_usage => format!(
-            r#"{{"input_tokens":{},"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{}}}"#,
+            r#"{{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{}}},"output_tokens":{},"output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}}"#,
             reply.prompt_tokens,
+            steering.cached.unwrap_or(0),
             reply.completion_tokens,
+            steering.reasoning.unwrap_or(0),
             reply.prompt_tokens + reply.completion_tokens
         ),
         _ => "null".to_owned(),

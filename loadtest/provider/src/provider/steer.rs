@@ -12,6 +12,9 @@
 //! | `encoding` | `gzip` | compresses the body, each frame flushed by itself |
 //! | `framing` | `length`, `chunked`, `close` | how the body is delimited |
 //! | `usage` | `none` | leaves the token counts out |
+//! | `cached-tokens` | 0-1000000 | prompt tokens read from a cache, as the dialect counts them |
+//! | `cache-write-tokens` | 0-1000000 | prompt tokens written to a cache (messages only) |
+//! | `reasoning-tokens` | 0-1000000 | completion tokens spent on reasoning (not messages) |
 //! | `stamp` | `1` | stream frames carry the time they were sent |
 //! | `retry-after` | text | sets that response field |
 //! | `header` | `name: value` | adds a response field; may be repeated |
@@ -37,6 +40,9 @@ pub(super) struct Steering {
     pub(super) gzip: bool,
     pub(super) framing: Option<Framing>,
     pub(super) no_usage: bool,
+    pub(super) cached: Option<usize>,
+    pub(super) cache_write: Option<usize>,
+    pub(super) reasoning: Option<usize>,
     pub(super) stamp: bool,
     pub(super) close: bool,
     pub(super) headers: Vec<(String, String)>,
@@ -78,6 +84,9 @@ impl Steering {
             gzip: self.gzip || weaker.gzip,
             framing: self.framing.or(weaker.framing),
             no_usage: self.no_usage || weaker.no_usage,
+            cached: self.cached.or(weaker.cached),
+            cache_write: self.cache_write.or(weaker.cache_write),
+            reasoning: self.reasoning.or(weaker.reasoning),
             stamp: self.stamp || weaker.stamp,
             close: self.close || weaker.close,
             headers: [self.headers, weaker.headers].concat(),
@@ -107,6 +116,9 @@ impl Steering {
             "framing" if value == "chunked" => self.framing = Some(Framing::Chunked),
             "framing" if value == "close" => self.framing = Some(Framing::UntilClose),
             "usage" if value == "none" => self.no_usage = true,
+            "cached-tokens" => self.cached = Some(number(name, value, 0, 1_000_000)?),
+            "cache-write-tokens" => self.cache_write = Some(number(name, value, 0, 1_000_000)?),
+            "reasoning-tokens" => self.reasoning = Some(number(name, value, 0, 1_000_000)?),
             "stamp" if value == "1" => self.stamp = true,
             "close" if value == "1" => self.close = true,
             "retry-after" => self.headers.push(("retry-after".to_owned(), value.to_owned())),
