@@ -15,8 +15,8 @@ use super::route::Answer;
 use super::state::{Api, answer, to_json};
 use crate::codec::DecodeFault;
 use crate::control::ErrorKind;
-use crate::ingest::otlp::{Read, read_json, read_protobuf, structure};
-use crate::ingest::{Busy, Door, ReportedSpan, Taken};
+use crate::ingest::otlp::{Sorted, read_json, read_protobuf, structure};
+use crate::ingest::{Busy, Door, ReportedSpan, SPANS_MAX, Taken};
 use crate::inspect::decode_body;
 use crate::record::Permit;
 
@@ -57,7 +57,7 @@ pub(super) struct Partial {
 
 /// What was read of a body, and the room it takes.
 struct Decoded {
-    read: Vec<Read>,
+    sorted: Sorted,
     _room: Permit,
 }
 
@@ -75,22 +75,11 @@ async fn export(api: &Api, ask: &Ask, door: Door, encoding: Encoding) -> Answer 
     let coding = ask.headers().get(CONTENT_ENCODING).map(|value| value.as_bytes().to_vec());
     let body = ask.body();
     let taking = door.clone();
-    let Decoded { read, _room } =
+    let Decoded { mut sorted, _room } =
         api.aside(move || decode(&body, coding.as_deref(), encoding, taking.room(caller.tenant_id))).await?;
-    let (mut spans, mut places, mut rejected) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, read) in read.into_iter().enumerate() {
-        match read {
-            Ok(span) => {
-                spans.push(span);
-                places.push(at);
-            }
-            Err(reason) => rejected.push((at, reason)),
-        }
-    }
-    let taken: Taken = take(&door, &caller, spans).await?;
-    rejected.extend(taken.rejected.into_iter().filter_map(|(at, reason)| Some((*places.get(at)?, reason))));
-    rejected.sort_by_key(|(at, _)| *at);
-    exported(&rejected, encoding)
+    let taken = take(&door, &caller, std::mem::take(&mut sorted.spans)).await?;
+    let (rejected, beyond) = sorted.rejected(taken.rejected);
+    exported(&rejected, beyond, encoding)
 }
 
 async fn take(door: &Door, caller: &crate::exchange::Caller, spans: Vec<ReportedSpan>) -> Result<Taken, ErrorAnswer> {
@@ -140,18 +129,20 @@ fn decode(body: &Bytes, coding: Option<&[u8]>, encoding: Encoding, mut room: Per
         Encoding::Protobuf => read_protobuf(&decoded.bytes),
     };
     let read = read.map_err(|fault| ErrorAnswer::invalid(fault.to_string()))?;
-    Ok(Decoded { read, _room: room })
+    Ok(Decoded { sorted: read.sorted(), _room: room })
 }
 
-fn exported(rejected: &[(usize, String)], encoding: Encoding) -> Answer {
-    let partial = (!rejected.is_empty())
-        .then(|| Partial { rejected_spans: rejected.len().to_string(), error_message: reasons(rejected) });
+/// The answer where these spans were rejected, and so many more behind them.
+fn exported(rejected: &[(usize, String)], beyond: usize, encoding: Encoding) -> Answer {
+    let count = rejected.len() + beyond;
+    let partial =
+        (count > 0).then(|| Partial { rejected_spans: count.to_string(), error_message: reasons(rejected, beyond) });
     let (body, content_type) = match encoding {
         Encoding::Json => (to_json(&Exported { partial_success: partial })?, "application/json"),
         Encoding::Protobuf => {
             let message = partial.map(|partial| {
                 let mut message = vec![0x08];
-                varint(&mut message, rejected.len() as u64);
+                varint(&mut message, count as u64);
                 text(&mut message, 2, &partial.error_message);
                 message
             });
@@ -166,12 +157,16 @@ fn exported(rejected: &[(usize, String)], encoding: Encoding) -> Answer {
 }
 
 /// The first of the reasons, each with the number of its span.
-fn reasons(rejected: &[(usize, String)]) -> String {
-    let named: Vec<String> =
+fn reasons(rejected: &[(usize, String)], beyond: usize) -> String {
+    let mut said: Vec<String> =
         rejected.iter().take(REASONS_MAX).map(|(at, reason)| format!("span {at}: {reason}")).collect();
-    let more = rejected.len().saturating_sub(REASONS_MAX);
-    let others = if more == 0 { String::new() } else { format!("; and {more} more") };
-    named.join("; ") + &others
+    if rejected.len() > REASONS_MAX {
+        said.push(format!("and {} more", rejected.len() - REASONS_MAX));
+    }
+    if beyond > 0 {
+        said.push(format!("{beyond} spans behind the first {SPANS_MAX} were not read; send them in further requests"));
+    }
+    said.join("; ")
 }
 
 /// A refusal in the encoding of the request.

@@ -2,6 +2,7 @@
 //! what is accepted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Number, Value as Json};
 use weir_config::vocab::{SpanId, Timestamp, TraceId, fresh_uuid};
@@ -58,6 +59,7 @@ pub(super) fn span(span: Span) -> Result<ReportedSpan, String> {
         error_message: said(span.error_message),
         finish_reason: said(span.finish_reason),
         attributes: span.attributes.into_iter().map(|(name, value)| (name, json(value))).collect(),
+        shared: Arc::default(),
         events: span.events.into_iter().map(|it| event(it, start_time)).collect::<Result<_, _>>()?,
         agent_actions: span.actions.into_iter().map(|it| action(it, end_time)).collect::<Result<_, _>>()?,
     })

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
 use weir_proto::v1::trace_service_server::TraceService;
-use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Rejection};
+use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Rejection, Span};
 
 use super::admission::Guest;
 use super::bounds::{BATCH_LIMIT, REJECTIONS_MAX, ROOM_LIMIT};
@@ -20,6 +20,8 @@ use crate::process::Process;
 
 /// Bytes of a span's id that a rejection repeats.
 const ID_BYTES_MAX: usize = 16;
+/// Bytes of a batch that are read between two other calls, some hundred microseconds.
+const AT_ONCE_BYTES: usize = 128 * 1024;
 /// How long to wait before a full door is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -136,7 +138,7 @@ impl Exporter {
         tally: &mut Tally,
     ) -> Result<(), Busy> {
         let given_up = Instant::now() + ROOM_LIMIT;
-        let mut batch = Sorted::of(batch);
+        let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         loop {
             match self.door.take(&guest.caller, batch.good.clone()).await {
                 Ok(taken) => {
@@ -151,7 +153,7 @@ impl Exporter {
 
     /// Takes a batch. Where there is no room for it, nothing of it is counted.
     async fn take(&self, guest: &Guest, batch: ExportRequest, tally: &mut Tally) -> Result<(), Busy> {
-        let mut batch = Sorted::of(batch);
+        let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         let good = std::mem::take(&mut batch.good);
         let taken = self.door.take(&guest.caller, good).await?;
         tally.add(self, 0, &mut batch, taken);
@@ -205,6 +207,17 @@ impl Tally {
             self.rejections.push(Rejection { batch, index, span_id, reason });
         }
     }
+}
+
+/// About as many bytes as it takes to turn a batch into spans; its texts are not copied.
+fn weigh(batch: &ExportRequest) -> usize {
+    let of = |span: &Span| 8 + span.input.len() + span.output.len() + span.attributes.len() + span.events.len();
+    128 * batch.spans.iter().map(of).sum::<usize>()
+}
+
+/// Does work on a batch of so many bytes. A large one leaves the calls beside it to another thread.
+pub(super) fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    if bytes > AT_ONCE_BYTES { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Whoever the admission has let in.

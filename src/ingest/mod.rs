@@ -15,5 +15,6 @@ pub(crate) mod otlp;
 mod span;
 mod work;
 
+pub(crate) use door::SPANS_MAX;
 pub use door::{Busy, Door, Taken};
 pub use span::{ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};

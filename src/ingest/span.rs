@@ -1,5 +1,7 @@
 //! A span as an application reports it, whatever format it came in.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::record::{AgentAction, SpanEvent};
@@ -58,6 +60,8 @@ pub struct ReportedSpan {
     pub finish_reason: Option<String>,
     /// What no field has room for.
     pub attributes: Vec<(String, Value)>,
+    /// Attributes that it shares with other spans of its request.
+    pub shared: Arc<Vec<(String, Value)>>,
     /// What happened meanwhile.
     pub events: Vec<SpanEvent>,
     /// What the agent did.
@@ -160,6 +164,7 @@ impl ReportedSpan {
             error_message: None,
             finish_reason: None,
             attributes: Vec::new(),
+            shared: Arc::default(),
             events: Vec::new(),
             agent_actions: Vec::new(),
         }

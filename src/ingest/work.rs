@@ -386,6 +386,9 @@ fn add_attributes(
     for (name, value) in said.attributes {
         put(name, value);
     }
+    for (name, value) in said.shared.iter() {
+        put(name.clone(), value.clone());
+    }
     span.events.extend(said.events);
     span.agent_actions.extend(said.agent_actions);
     if dropped > 0 {

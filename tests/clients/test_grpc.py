@@ -4,6 +4,7 @@ Run by the Rust suite, which names both listeners in WEIR_URL and GRPC_ADDR.
 """
 
 import gzip
+import json
 import os
 import threading
 import unittest
@@ -134,6 +135,9 @@ class Refused(Case):
             (span(parent_span_id=b"1"), "parent_span_id: got 1 bytes"),
             (span(start_time_unix_nano=0), "start_time_unix_nano: got 0"),
             (span(end_time_unix_nano=START - 1_000_000), "before start_time_unix_nano"),
+            (span(start_time_unix_nano=1_000, end_time_unix_nano=2_000), "`start_time` is before the year 2000"),
+            (span(end_time_unix_nano=2**64 - 1), "`end_time` is more than a day ahead"),
+            (span(end_time_unix_nano=2**62), "`end_time` is more than a day ahead"),
             (span(status_code=1000), "status_code: got 1000; accepted: 100 to 599"),
             (span(time_to_first_token_ms=-1.0), "time_to_first_token_ms: got -1"),
             (span(actions=[pb.AgentAction(action_type="dance", name="x")]), "actions.action_type: got `dance`"),
@@ -146,6 +150,18 @@ class Refused(Case):
         for rejection, (_, reason) in zip(answer.rejections, bad):
             self.assertIn(reason, rejection.reason)
         self.assertIsInstance(api(span_path(0x601)), dict)
+
+    def test_large_attributes_are_cut_and_large_texts_kept(self):
+        words = "river stone " * 90_000
+        large = {"notes": pb.Value(string_value=words)}
+        answer = self.stub.Export(
+            pb.ExportRequest(spans=[span(number=0x602, attributes=large, input=[said("user", words)])])
+        )
+        self.assertEqual((answer.accepted_spans, answer.rejected_spans), (1, 0))
+        kept = api(span_path(0x602))
+        self.assertEqual(len(kept["prompt"]), len(words))
+        self.assertLess(len(json.dumps(kept.get("attributes", {}))), 70_000)
+        self.assertEqual(kept["tags"].get("attributes_dropped"), "1")
 
     def test_of_many_rejections_a_hundred_are_named(self):
         answer = self.stub.Export(pb.ExportRequest(spans=[span(trace_id=b"x")] * 500))

@@ -7,8 +7,11 @@ import os
 import unittest
 
 import grpc
-from grpc_made import api
+from grpc_made import START, api
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 
@@ -54,6 +57,22 @@ class Otlp(unittest.TestCase):
 
     def test_gzip_is_taken(self):
         self.check(self.trace(compression=grpc.Compression.Gzip))
+
+    def test_what_is_rejected_is_named_and_counted_and_the_rest_is_kept(self):
+        good = dict(trace_id=bytes(range(16)), span_id=(0xABCDE).to_bytes(8, "big"), start_time_unix_nano=START)
+        good["end_time_unix_nano"] = START + 1
+        bad = [{"span_id": b"1"}, {"trace_id": bytes(16)}, {"end_time_unix_nano": 7}, {"start_time_unix_nano": 0}]
+        reasons = ["span 1: `spanId` has 1 bytes; it must have 8 (16 hexadecimal digits in JSON)"]
+        reasons += ["span 2: `trace_id` and `span_id` must not be all zero"]
+        reasons += ["span 3: `end_time` is before `start_time`"]
+        reasons += ["span 4: `start_time` is before the year 2000; set the clock or the field"]
+        spans = [Span(**good)] + [Span(**{**good, "span_id": bytes([9] * 8), **fields}) for fields in bad]
+        request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
+        with grpc.insecure_channel(ADDR) as channel:
+            answer = TraceServiceStub(channel).Export(request)
+        self.assertEqual(answer.partial_success.rejected_spans, 4)
+        self.assertEqual(answer.partial_success.error_message, "; ".join(reasons))
+        self.assertIsInstance(api("/api/v1/spans/00000000-0000-0000-0000-0000000abcde"), dict)
 
     def test_what_is_no_request_is_an_invalid_argument(self):
         with grpc.insecure_channel(ADDR) as channel:

@@ -46,6 +46,7 @@ mod grpc;
 mod guests;
 mod identity;
 mod ingest;
+mod ingest_bad;
 mod ingest_kept;
 mod inspection;
 mod interim;

@@ -1,5 +1,8 @@
 //! From attributes to the fields of a span, by the table of `names`. What has no field stays an attribute.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
 use serde_json::Value;
 
 use super::names::{ANSWER, CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
@@ -9,7 +12,7 @@ use crate::ingest::span::{RESPONSE_ID, ReportedMessage, ReportedPart, ReportedSp
 /// Bytes of an answer's id.
 const ID_BYTES_MAX: usize = 256;
 /// Bytes of a value that is kept as an attribute; texts of messages have fields.
-const VALUE_BYTES_MAX: usize = 16 * 1024;
+pub(super) const VALUE_BYTES_MAX: usize = 16 * 1024;
 
 /// Fills in what the attributes of a span, of its resource and of its events say.
 pub(super) fn fill(
@@ -19,15 +22,12 @@ pub(super) fn fill(
     events: &mut Vec<RawEvent>,
     origin: &Origin,
 ) {
-    for (field, names) in FIELDS {
-        set_first(span, *field, names, &mut attributes);
+    take_fields(span, &mut attributes);
+    if let Some(tenant) = origin.tenant.clone().filter(|_| span.tenant_id.is_none()) {
+        set(span, Field::Tenant, tenant);
     }
-    let named = |wanted: &str| origin.resource.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
-    if span.tenant_id.is_none() {
-        set(span, Field::Tenant, named("service.tenant_id").unwrap_or_default());
-    }
-    span.session_id = span.session_id.take().or_else(|| named("session.id").map(messages::text));
-    span.client = span.client.take().or_else(|| named("service.name").map(messages::text));
+    span.session_id = span.session_id.take().or_else(|| origin.session.clone());
+    span.client = span.client.take().or_else(|| origin.client.clone());
     take_details(span, &mut attributes);
     let answer = answer_id(&mut attributes);
     take_messages(span, &mut attributes);
@@ -39,28 +39,40 @@ pub(super) fn fill(
         let word = name.split([' ', '.']).find(|word| ["chat", "completion", "embeddings"].contains(word));
         span.operation_name = word.map(str::to_owned);
     }
-    span.attributes.push(("span.name".to_owned(), Value::String(name)));
+    span.attributes.push(("span.name".to_owned(), cut(Value::String(name), VALUE_BYTES_MAX)));
     if !origin.scope.is_empty() {
         span.attributes.push((SCOPE_NAME.to_owned(), Value::String(origin.scope.clone())));
     }
     span.attributes.extend(answer.map(|id| (RESPONSE_ID.to_owned(), Value::String(id))));
-    span.attributes.extend(attributes.into_iter().map(|(name, value)| (name, cut(value))));
-    let resource =
-        origin.resource.iter().filter(|(name, _)| !name.starts_with("telemetry.sdk.") && name != "service.name");
-    span.attributes.extend(resource.map(|(name, value)| (format!("resource.{name}"), cut(value.clone()))));
+    span.attributes.extend(attributes.into_iter().map(|(name, value)| (name, cut(value, VALUE_BYTES_MAX))));
+    span.shared = Arc::clone(&origin.resource);
 }
 
-/// Takes the first of these names out; the others stay, they may say something else.
-fn set_first(span: &mut ReportedSpan, field: Field, names: &[&str], attributes: &mut Attributes) {
-    for name in names {
-        if let Some(value) = take(attributes, name)
-            && !set(span, field, value.clone())
-        {
-            attributes.push(((*name).to_owned(), value));
-        } else if is_set(span, field) {
-            return;
+/// The fields by the names they go by: places in the table, of the field and of the name in its row.
+static BY_NAME: LazyLock<HashMap<&str, (usize, usize)>> = LazyLock::new(|| {
+    let names = |(row, (_, names)): (usize, &(Field, &'static [&'static str]))| {
+        names.iter().enumerate().map(move |(rank, name)| (*name, (row, rank)))
+    };
+    FIELDS.iter().enumerate().flat_map(names).collect()
+});
+
+/// Takes for each field the first of its names out that says something; the others stay, they may say something else.
+fn take_fields(span: &mut ReportedSpan, attributes: &mut Attributes) {
+    let place = |(at, (name, _)): (usize, &(String, Value))| {
+        let (row, rank) = BY_NAME.get(name.as_str())?;
+        Some((*row, *rank, at))
+    };
+    let mut found: Vec<(usize, usize, usize)> = attributes.iter().enumerate().filter_map(place).collect();
+    found.sort_unstable();
+    let mut done = None;
+    for (row, _, at) in found {
+        let (Some((field, _)), Some((name, value))) = (FIELDS.get(row), attributes.get_mut(at)) else { continue };
+        if done != Some(row) && set(span, *field, value.clone()) {
+            done = Some(row);
+            name.clear();
         }
     }
+    attributes.retain(|(name, _)| !name.is_empty());
 }
 
 fn take(attributes: &mut Attributes, name: &str) -> Option<Value> {
@@ -306,9 +318,9 @@ fn note_exception(span: &mut ReportedSpan, event: &RawEvent) {
 }
 
 /// A text over the bound is cut, and says so; another value over it is its text, cut.
-fn cut(value: Value) -> Value {
+pub(super) fn cut(value: Value, bytes_max: usize) -> Value {
     let long = match &value {
-        Value::String(text) => text.len() > VALUE_BYTES_MAX,
+        Value::String(text) => text.len() > bytes_max,
         Value::Array(_) | Value::Object(_) => true,
         _ => false,
     };
@@ -319,12 +331,12 @@ fn cut(value: Value) -> Value {
         Value::String(text) => text,
         other => {
             let text = other.to_string();
-            if text.len() <= VALUE_BYTES_MAX {
+            if text.len() <= bytes_max {
                 return other;
             }
             text
         }
     };
-    let kept = text.get(..text.floor_char_boundary(VALUE_BYTES_MAX)).unwrap_or_default();
+    let kept = text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default();
     Value::String(format!("{kept}… [{} bytes in all]", text.len()))
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Read, Unreadable, VALUES_MAX, report};
+use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Spans, Unreadable, VALUES_MAX, report};
 
 /// How many values a JSON text holds at most: what stands outside of its strings and separates or opens values.
 pub(crate) fn structure(body: &[u8]) -> usize {
@@ -33,28 +33,29 @@ fn end_of_string(body: &[u8], from: usize) -> usize {
 }
 
 /// The spans of a request.
-pub(crate) fn read_json(body: &[u8]) -> Result<Vec<Read>, Unreadable> {
+pub(crate) fn read_json(body: &[u8]) -> Result<Spans, Unreadable> {
     if structure(body) > VALUES_MAX {
         return Err(Unreadable::TooMany);
     }
     let request: Value = serde_json::from_slice(body).map_err(|error| Unreadable::Json(error.to_string()))?;
     let Value::Object(mut request) = request else { return Err(Unreadable::Shape("the body", "a JSON object")) };
-    let mut spans = Vec::new();
+    let mut spans = Spans::default();
     for resource in list(&mut request, "resourceSpans")? {
         let Value::Object(mut resource) = resource else {
             return Err(Unreadable::Shape("resourceSpans", "a list of objects"));
         };
-        let mut origin = Origin::default();
-        if let Some(Value::Object(mut about)) = resource.remove("resource") {
-            origin.resource = attributes(&mut about).unwrap_or_default();
-        }
+        let about = match resource.remove("resource") {
+            Some(Value::Object(mut about)) => attributes(&mut about).unwrap_or_default(),
+            _ => Attributes::new(),
+        };
+        let mut origin = Origin::of(about);
         for scope in list(&mut resource, "scopeSpans")? {
             let Value::Object(mut scope) = scope else {
                 return Err(Unreadable::Shape("scopeSpans", "a list of objects"));
             };
-            origin.scope = scope.get("scope").and_then(|scope| scope.get("name")?.as_str()).unwrap_or("").to_owned();
+            origin.set_scope(scope.get("scope").and_then(|scope| scope.get("name")?.as_str()).unwrap_or(""));
             for span in list(&mut scope, "spans")? {
-                spans.push(read_span(span).and_then(|raw| report(raw, &origin)));
+                spans.push(|| Ok(read_span(span).and_then(|raw| report(raw, &origin))))?;
             }
         }
     }

@@ -193,6 +193,15 @@ pub(super) fn text(value: Value) -> String {
     }
 }
 
+/// Bytes of a value as a text.
+pub(super) fn len(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(_) | Value::Object(_) => value.to_string().len(),
+        _ => size_of::<u64>(),
+    }
+}
+
 /// The value a text holds as JSON, where it looks like messages or an object; otherwise the value.
 pub(super) fn decoded(value: Value) -> Value {
     match value {

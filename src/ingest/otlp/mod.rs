@@ -10,6 +10,8 @@ mod messages;
 mod names;
 mod protobuf;
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use weir_config::vocab::{SpanId, Timestamp, TraceId};
 use weir_storage::record::SpanEvent;
@@ -17,6 +19,7 @@ use weir_storage::record::SpanEvent;
 pub(crate) use json::{read_json, structure};
 pub(crate) use protobuf::read_protobuf;
 
+use super::door::SPANS_MAX;
 use super::span::ReportedSpan;
 
 /// Values (attributes, elements of lists) one request may hold.
@@ -25,6 +28,11 @@ pub(crate) const VALUES_MAX: usize = 4_000_000;
 const DEPTH_MAX: usize = 32;
 /// Events of one span that are kept.
 const EVENTS_MAX: usize = 128;
+/// Bytes of one of a resource's values, and of its attributes together, that are kept with each of its spans.
+const RESOURCE_VALUE_BYTES_MAX: usize = 1024;
+const RESOURCE_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a name that stands once for many spans.
+const NAME_BYTES_MAX: usize = 256;
 
 /// Why a request cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,6 +56,69 @@ pub(crate) enum Unreadable {
 
 /// A span, or why it is none.
 pub(crate) type Read = Result<ReportedSpan, String>;
+
+/// The spans of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    /// As many as are taken at once.
+    pub(crate) read: Vec<Read>,
+    /// How many more there are.
+    pub(crate) beyond: usize,
+}
+
+impl Spans {
+    /// Reads one more, where it may be taken.
+    fn push<F>(&mut self, read: impl FnOnce() -> Result<Read, F>) -> Result<(), F> {
+        if self.read.len() < SPANS_MAX {
+            self.read.push(read()?);
+        } else {
+            self.beyond += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Spans that can be taken, apart from those that cannot.
+pub(crate) struct Sorted {
+    pub(crate) spans: Vec<ReportedSpan>,
+    /// Where each of them stood.
+    places: Vec<usize>,
+    /// Where the others stood, and why they are none.
+    rejected: Vec<(usize, String)>,
+    beyond: usize,
+}
+
+impl Spans {
+    pub(crate) fn sorted(self) -> Sorted {
+        let mut sorted = Sorted {
+            spans: Vec::with_capacity(self.read.len()),
+            places: Vec::with_capacity(self.read.len()),
+            rejected: Vec::new(),
+            beyond: self.beyond,
+        };
+        for (at, read) in self.read.into_iter().enumerate() {
+            match read {
+                Ok(span) => {
+                    sorted.spans.push(span);
+                    sorted.places.push(at);
+                }
+                Err(reason) => sorted.rejected.push((at, reason)),
+            }
+        }
+        sorted
+    }
+}
+
+impl Sorted {
+    /// All that was rejected, by places in the request, when `more` of its spans were; and how many were not read at all.
+    pub(crate) fn rejected(mut self, more: Vec<(usize, String)>) -> (Vec<(usize, String)>, usize) {
+        let more = more.into_iter().filter_map(|(at, reason)| Some((*self.places.get(at)?, reason)));
+        self.rejected.extend(more);
+        self.rejected.sort_by_key(|(at, _)| *at);
+        (self.rejected, self.beyond)
+    }
+}
+
 /// Attributes in the order of the wire.
 type Attributes = Vec<(String, Value)>;
 
@@ -73,11 +144,54 @@ struct RawEvent {
     attributes: Attributes,
 }
 
-/// Whose span it is.
+/// Whose spans they are: what stands once in a request, for as many spans as it may have.
 #[derive(Debug, Default)]
 struct Origin {
-    resource: Attributes,
+    tenant: Option<Value>,
+    session: Option<String>,
+    client: Option<String>,
     scope: String,
+    /// The other attributes of the resource. Spans share them, so that they take no more room than they came with.
+    resource: Arc<Vec<(String, Value)>>,
+}
+
+impl Origin {
+    fn of(resource: Attributes) -> Self {
+        let mut origin = Self::default();
+        let (mut kept, mut bytes, mut dropped) = (Vec::new(), 0, 0_u64);
+        for (name, value) in resource {
+            match name.as_str() {
+                "service.tenant_id" => origin.tenant = Some(value),
+                "service.name" => origin.client = Some(short(messages::text(value))),
+                "session.id" => origin.session = Some(short(messages::text(value))),
+                name if name.starts_with("telemetry.sdk.") => {}
+                name => {
+                    let value = fields::cut(value, RESOURCE_VALUE_BYTES_MAX);
+                    let more = name.len() + messages::len(&value);
+                    if bytes + more <= RESOURCE_BYTES_MAX {
+                        bytes += more;
+                        kept.push((format!("resource.{name}"), value));
+                    } else {
+                        dropped += 1;
+                    }
+                }
+            }
+        }
+        if dropped > 0 {
+            kept.push(("resource.attributes_dropped".to_owned(), dropped.into()));
+        }
+        origin.resource = Arc::new(kept);
+        origin
+    }
+
+    fn set_scope(&mut self, name: &str) {
+        self.scope = short(name.to_owned());
+    }
+}
+
+fn short(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(NAME_BYTES_MAX));
+    text
 }
 
 /// The span it reports.
@@ -103,10 +217,7 @@ fn report(raw: Raw, origin: &Origin) -> Read {
 }
 
 fn event(raw: RawEvent) -> SpanEvent {
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
+    let text = |value: Value| messages::text(fields::cut(value, fields::VALUE_BYTES_MAX));
     SpanEvent {
         timestamp: time(raw.time_ns),
         event_type: raw.name.into(),

@@ -3,11 +3,11 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Read, Unreadable, VALUES_MAX, report};
+use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Spans, Unreadable, VALUES_MAX, report};
 
 /// The spans of a request. The names it repeats are those of the protocol's own definitions.
-pub(crate) fn read_protobuf(body: &[u8]) -> Result<Vec<Read>, Unreadable> {
-    let mut spans = Vec::new();
+pub(crate) fn read_protobuf(body: &[u8]) -> Result<Spans, Unreadable> {
+    let mut spans = Spans::default();
     let mut values = Values { left: VALUES_MAX };
     let mut request = Reader(body);
     while let Some((number, field)) = request.next()? {
@@ -18,15 +18,16 @@ pub(crate) fn read_protobuf(body: &[u8]) -> Result<Vec<Read>, Unreadable> {
     Ok(spans)
 }
 
-fn read_resource_spans(body: &[u8], spans: &mut Vec<Read>, values: &mut Values) -> Result<(), Unreadable> {
-    let mut origin = Origin::default();
+fn read_resource_spans(body: &[u8], spans: &mut Spans, values: &mut Values) -> Result<(), Unreadable> {
+    let mut resource = Attributes::new();
     let mut fields = Reader(body);
     // The resource may stand behind its spans.
     while let Some((number, field)) = fields.next()? {
         if number == 1 {
-            origin.resource = read_attributes(field.bytes("resource")?, 1, values)?;
+            resource = read_attributes(field.bytes("resource")?, 1, values)?;
         }
     }
+    let mut origin = Origin::of(resource);
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 2 {
@@ -39,17 +40,17 @@ fn read_resource_spans(body: &[u8], spans: &mut Vec<Read>, values: &mut Values) 
 fn read_scope_spans(
     body: &[u8],
     origin: &mut Origin,
-    spans: &mut Vec<Read>,
+    spans: &mut Spans,
     values: &mut Values,
 ) -> Result<(), Unreadable> {
-    origin.scope.clear();
+    origin.set_scope("");
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 1 {
             let mut scope = Reader(field.bytes("scope")?);
             while let Some((number, field)) = scope.next()? {
                 if number == 1 {
-                    origin.scope = text(field.bytes("scope.name")?);
+                    origin.set_scope(&text(field.bytes("scope.name")?));
                 }
             }
         }
@@ -57,8 +58,8 @@ fn read_scope_spans(
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 2 {
-            values.take()?;
-            spans.push(report(read_span(field.bytes("spans")?, values)?, origin));
+            let span = field.bytes("spans")?;
+            spans.push(|| Ok(report(read_span(span, values)?, origin)))?;
         }
     }
     Ok(())
