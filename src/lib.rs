@@ -23,7 +23,7 @@ pub mod feed;
 pub mod flow;
 pub mod forward;
 pub mod golden;
-mod grpc;
+pub mod grpc;
 pub mod identity;
 pub mod ingest;
 pub mod inspect;

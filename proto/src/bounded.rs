@@ -9,6 +9,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::{Code, Status};
 use tonic_prost::{ProstCodec, ProstEncoder};
 
+use crate::v1::ExportRequest;
+
 /// Spans one batch may hold.
 pub const SPANS_MAX: usize = 10_000;
 /// Elements a batch may hold in all: spans, messages, parts, values, events, actions, entries of maps.
@@ -64,6 +66,16 @@ impl<D: Decoder<Error = Status>> Decoder for BoundedDecoder<D> {
             _ => status,
         })
     }
+}
+
+/// The batch that these bytes are.
+///
+/// # Errors
+/// See [`check`].
+pub fn read(batch: &[u8]) -> Result<ExportRequest, Status> {
+    check(batch)?;
+    ExportRequest::decode(batch)
+        .map_err(|error| Status::invalid_argument(format!("the message is not an ExportRequest: {error}")))
 }
 
 /// Whether `batch`, the bytes of an `ExportRequest`, is well-formed as far as it is counted, and within the bounds.

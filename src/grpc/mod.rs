@@ -16,3 +16,12 @@ mod server;
 mod status;
 
 pub(crate) use server::{Serving, start};
+
+use crate::ingest::Tried;
+
+/// A dry run of the native format's reader, for fuzzers. `None` for bytes that are no batch.
+pub fn try_native(batch: &[u8]) -> Option<Tried> {
+    let batch = weir_proto::bounded::read(batch).ok()?;
+    let spans = batch.spans.len();
+    Some(Tried::of(spans, batch.spans.into_iter().filter_map(|span| convert::span(span).ok()).collect()))
+}

@@ -13,8 +13,10 @@ mod door;
 mod known;
 pub(crate) mod otlp;
 mod span;
+mod tried;
 mod work;
 
 pub(crate) use door::SPANS_MAX;
 pub use door::{Busy, Door, Taken};
 pub use span::{ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};
+pub use tried::{Tried, try_otlp};

@@ -33,6 +33,8 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("amazon", amazon),
     ("json", json),
     ("settings", settings),
+    ("otlp", otlp),
+    ("native", native),
     ("canary", canary),
 ];
 
@@ -345,6 +347,32 @@ fn settings(data: &[u8]) {
         assert!(!error.to_string().is_empty());
     }
     drop(std::fs::remove_file(path));
+}
+
+/// An export request of OpenTelemetry, taken for JSON and for protobuf.
+fn otlp(data: &[u8]) {
+    for is_json in [false, true] {
+        tried(data, weir::ingest::try_otlp(data, is_json));
+    }
+}
+
+/// A batch of the native format.
+fn native(data: &[u8]) {
+    tried(data, weir::grpc::try_native(data));
+}
+
+/// What is read is JSON that both readers of it take, and no more of it than what came can account for.
+fn tried(data: &[u8], tried: Option<weir::ingest::Tried>) {
+    let Some(tried) = tried else { return };
+    assert!(tried.taken <= tried.spans, "{} of {} spans", tried.taken, tried.spans);
+    let mut bytes = 0;
+    for body in &tried.bodies {
+        json(body);
+        let read: serde_json::Result<serde_json::Value> = serde_json::from_slice(body);
+        assert!(read.is_ok_and(|body| body.is_object()), "{}", String::from_utf8_lossy(body));
+        bytes += body.len();
+    }
+    assert!(bytes <= 64 * data.len() + 4096, "{bytes} bytes of {}", data.len());
 }
 
 /// Not a parser: a bug that a working fuzzer finds within seconds, so that silence elsewhere means something.
