@@ -49,7 +49,7 @@ fn read_object(messages: &mut Vec<ReportedMessage>, mut fields: Map<String, Valu
             return read_into(messages, inner, role, depth + 1);
         }
     }
-    if is_message(&Value::Object(fields.clone())) {
+    if has_message(&fields) {
         messages.push(message(fields, role));
     } else {
         messages.push(said(role, part(Value::Object(fields))));
@@ -57,7 +57,11 @@ fn read_object(messages: &mut Vec<ReportedMessage>, mut fields: Map<String, Valu
 }
 
 fn is_message(value: &Value) -> bool {
-    let has = |name| value.get(name).is_some();
+    value.as_object().is_some_and(has_message)
+}
+
+fn has_message(fields: &Map<String, Value>) -> bool {
+    let has = |name| fields.contains_key(name);
     has("role") || has("message") || has("parts") || has("tool_calls") || has("content") && !has("type")
 }
 
