@@ -62,8 +62,9 @@ pub(super) fn with_model(exchange: &mut Exchange) {
 }
 
 fn asked<'a>(head: &'a RequestHead, model: Model<'a>) -> Asked<'a> {
-    let provider = forced(head);
-    Asked { path: head.path(), provider, speaks_messages: head.get("anthropic-version").is_some(), model }
+    let (provider, has) = (forced(head), |name| head.get(name).is_some());
+    let (speaks_messages, speaks_gemini) = (has("anthropic-version"), has("x-goog-api-key"));
+    Asked { path: head.path(), provider, speaks_messages, speaks_gemini, model }
 }
 
 fn forced(head: &RequestHead) -> Option<&str> {

@@ -22,6 +22,8 @@ pub struct Asked<'a> {
     pub provider: Option<&'a str>,
     /// Whether its fields are those of a messages-style client.
     pub speaks_messages: bool,
+    /// Whether its credential is that of a Gemini client, whose `/v1/models` and `/v1/files` are spelled like others'.
+    pub speaks_gemini: bool,
     /// Its model.
     pub model: Model<'a>,
 }
@@ -103,6 +105,7 @@ impl Roster {
         let provider = match provider_of_path(asked.path) {
             Some(provider) => provider,
             None if asked.speaks_messages => "anthropic",
+            None if asked.speaks_gemini => "gemini",
             None if below("/v1beta/") || below("/v1alpha/") => "gemini",
             None if below("/model/") => "bedrock",
             None if below("/api/") => "ollama",

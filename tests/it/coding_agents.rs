@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -33,12 +34,19 @@ const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// The folder of the installed command lines; `None` where the test may do without.
 pub(crate) fn installed() -> Option<PathBuf> {
-    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/coding_agents");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("coding-agents");
-    let (bin, stamp) = (folder.join("node_modules/.bin"), folder.join("installed.json"));
+    packages("coding_agents").map(|folder| folder.join("node_modules/.bin"))
+}
+
+/// The folder that holds the npm packages which a folder of `tests/clients` pins; `None` where the test may do without.
+pub(crate) fn packages(pins: &str) -> Option<PathBuf> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(pins.replace('_', "-"));
+    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(pins);
+    let stamp = folder.join("installed.json");
     let lock = fs::read_to_string(pins.join("package-lock.json")).unwrap();
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
-        return Some(bin);
+        return Some(folder);
     }
     fs::create_dir_all(&folder).unwrap();
     for name in ["package.json", "package-lock.json"] {
@@ -49,7 +57,7 @@ pub(crate) fn installed() -> Option<PathBuf> {
     match install.output() {
         Ok(output) => assert!(
             output.status.success(),
-            "the coding agents come from the npm registry; check that it can be reached\n{}",
+            "the packages come from the npm registry; check that it can be reached\n{}",
             String::from_utf8_lossy(&output.stderr)
         ),
         Err(error) => {
@@ -58,7 +66,7 @@ pub(crate) fn installed() -> Option<PathBuf> {
         }
     }
     fs::write(&stamp, lock).unwrap();
-    Some(bin)
+    Some(folder)
 }
 
 // === the model ===
@@ -327,5 +335,46 @@ fn the_agents_of_three_makers_are_refused_nothing() {
     for maker in ["anthropic", "openai", "gemini"] {
         // Each prompt takes two turns, one of them with the answer of a tool.
         assert!(by_dialect.get(maker) >= Some(&(2 * PROMPTS.len())), "{maker}: {by_dialect:?}");
+    }
+}
+
+#[test]
+fn the_agents_of_three_makers_share_one_address() {
+    let Some(bin) = installed() else { return };
+    let plays = || {
+        let options = Options { responder: Box::new(model), ..Options::default() };
+        StdServer::start_with("127.0.0.1:0", options).unwrap()
+    };
+    let providers = ["anthropic", "openai", "gemini"].map(|name| (name, plays()));
+    let entry = |(name, provider): &(&str, _)| -> String {
+        let provider: &weir_fake_provider::server::ServerHandle = provider;
+        format!("  at-{name}: {{url: '{}', providers: [{name}]}}\n", provider.url())
+    };
+    let upstreams: String = providers.iter().map(entry).collect();
+    // `upstream_url` leads nowhere: whatever is sent there fails.
+    let setup = Setup::new(Driver::Auto).storage("{profile: memory}").with(&format!("upstreams:\n{upstreams}"));
+    let gateway = setup.start();
+    let (url, prompt) = (gateway.url(), PROMPTS[0]);
+    let (claude, codex, gemini) = (Desk::set_up(&gateway), Desk::set_up(&gateway), Desk::set_up(&gateway));
+    std::thread::scope(|scope| {
+        scope.spawn(|| claude.run("claude", claude.claude(&bin, &url, prompt)));
+        scope.spawn(|| codex.run("codex", codex.codex(&bin, prompt)));
+        scope.spawn(|| gemini.run("gemini", gemini.gemini(&bin, &url, prompt)));
+    });
+    for (name, provider) in &providers {
+        let seen = provider.requests_seen();
+        let fields = if *name == "gemini" { "x-goog-api-key: test\r\n" } else { "" };
+        let spans = eventually("every request is recorded", || {
+            let target = format!("/api/v1/spans?limit=1000&texts=false&provider={name}");
+            let request = format!("GET {target} HTTP/1.1\r\nHost: weir\r\n{fields}\r\n");
+            let mut spans = call(gateway.addr, request).json()["data"].as_array().unwrap().clone();
+            // One of them looks whether there is anybody before it asks.
+            spans.retain(|span| span["tags"]["path"] != "/");
+            (spans.len() as u64 >= seen).then_some(spans)
+        });
+        println!("{name}: {seen} requests, {} records", spans.len());
+        // The turn that calls the tool, and the one with its answer.
+        assert!(seen >= 2 && spans.len() as u64 == seen, "{name}: {seen} requests, {} records", spans.len());
+        assert!(spans.iter().all(|span| span["tags"]["upstream"] == format!("at-{name}")), "{name}: {spans:?}");
     }
 }

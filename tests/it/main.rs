@@ -61,6 +61,7 @@ mod logging;
 mod matrix;
 mod models;
 mod notify;
+mod one_address;
 mod ops;
 mod output;
 mod own_rules;

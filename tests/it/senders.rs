@@ -2,14 +2,13 @@
 //! counters, session, user; and a call is counted once, however many report it. The cases and the table of cells are in
 //! `tests/clients/test_senders.py`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
 use crate::clients::python_with;
+use crate::coding_agents::packages;
 use crate::support::{Driver, Setup, provider};
 
 /// Runs one application against a gateway of its own.
@@ -49,31 +48,9 @@ fn the_traceloop_sdk_is_understood() {
     run("traceloop", "traceloop_pins.txt");
 }
 
-/// A folder with the pinned packages for JavaScript, installed on the first call and when the pins change.
-fn javascript() -> PathBuf {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/otel_js");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("otel-js");
-    let (lock, stamp) = (fs::read_to_string(pins.join("package-lock.json")).unwrap(), folder.join("installed.txt"));
-    if fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
-        return folder;
-    }
-    fs::create_dir_all(&folder).unwrap();
-    for name in ["package.json", "package-lock.json"] {
-        fs::copy(pins.join(name), folder.join(name)).unwrap();
-    }
-    let mut install = Command::new("npm");
-    install.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&folder);
-    let output = install.output().expect("npm; install Node.js 20 or newer with npm");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    fs::write(&stamp, lock).unwrap();
-    folder
-}
-
 #[test]
 fn the_opentelemetry_sdk_for_javascript_reports_json_and_protobuf() {
-    let folder = javascript();
+    let Some(folder) = packages("otel_js") else { return };
     let gateway = Setup::new(Driver::Auto).with("otel_ingest: {enabled: true}").unlimited().start();
     for (encoding, compression) in [("json", "none"), ("json", "gzip"), ("protobuf", "none"), ("protobuf", "gzip")] {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/otel_js/send.mjs");
