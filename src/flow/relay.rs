@@ -20,7 +20,7 @@ use crate::inspect::array_stream;
 use crate::limits::{JOIN_BYTES_MAX, READ_BYTES_FRAMES, READ_BYTES_STREAM};
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::output::{self, Observer};
-use crate::rt::{Deadline, On};
+use crate::rt::{self, Deadline, On};
 use crate::settle::journal::Journal;
 use crate::wire::{self, BodyScanner, HeadWriter, Ranges, ResponseBody, ResponseHead, Version};
 
@@ -82,6 +82,7 @@ pub(super) async fn answer(
     let ended = relay.run(&mut lease, rest, watch, &mut exchange.journal).await;
     let keep = keep && !relay.client_gone;
     let complete = relay.has_all(&exchange.journal);
+    note_end(&exchange, &ended, complete);
     let tapped = relay.tapped.take();
     // While a tap holds all of an answer back, its client has been told nothing.
     let untold = relay.head_is_due && tapped.is_some();
@@ -127,6 +128,20 @@ pub(super) async fn answer(
         session.linger().await;
     }
     Ok(if keep { Next::Keep } else { Next::Close })
+}
+
+/// Tells the member's health whether its answer came to an end.
+fn note_end(exchange: &Exchange, ended: &Body, complete: bool) {
+    let fleet = &exchange.journal.settings.fleet;
+    if fleet.is_alone {
+        return;
+    }
+    let health = &fleet.member(exchange.member).health;
+    match ended {
+        Body::Complete { .. } => health.completed(),
+        Body::UpstreamCut(_) | Body::UpstreamIdle(_) if !complete => health.broke_off(rt::now_ms(), &fleet.health),
+        _ => {}
+    }
 }
 
 /// Notes that the answer has begun.

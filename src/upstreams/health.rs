@@ -57,6 +57,8 @@ impl Ended {
 pub struct Health {
     /// Failures in a row.
     failures: AtomicU32,
+    /// Answers in a row that broke off behind their heads.
+    cuts: AtomicU32,
     /// How often in a row it has been passed by.
     ejections: AtomicU32,
     /// Until when it is passed by; 0 while it is not.
@@ -95,6 +97,22 @@ impl Health {
         }
     }
 
+    /// An answer came to its end.
+    pub fn completed(&self) {
+        if self.cuts.load(Ordering::Relaxed) != 0 {
+            self.cuts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// An answer broke off behind its head. Heads alone do not make up for it: a member that resets each of its answers has begun
+    /// them all.
+    pub fn broke_off(&self, now_ms: u64, rules: &UpstreamHealth) {
+        let cuts = self.cuts.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if cuts >= rules.eject_after {
+            self.eject(now_ms, None, rules);
+        }
+    }
+
     fn recovered(&self) {
         // Nearly always so already, and then nothing is written that other cores read.
         if self.failures.load(Ordering::Relaxed) != 0 || self.until_ms.load(Ordering::Relaxed) != 0 {
@@ -107,10 +125,14 @@ impl Health {
     fn failed(&self, now_ms: u64, after_ms: Option<u64>, rules: &UpstreamHealth) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures >= rules.eject_after || !self.is_healthy() {
-            let before = self.ejections.fetch_add(1, Ordering::Relaxed);
-            let own_ms = rules.eject_ms.saturating_mul(1 << before.min(DOUBLINGS_MAX));
-            self.pass_by(now_ms, after_ms.map_or(own_ms, |after_ms| own_ms.max(after_ms.min(RETRY_AFTER_MS_MAX))));
+            self.eject(now_ms, after_ms, rules);
         }
+    }
+
+    fn eject(&self, now_ms: u64, after_ms: Option<u64>, rules: &UpstreamHealth) {
+        let before = self.ejections.fetch_add(1, Ordering::Relaxed);
+        let own_ms = rules.eject_ms.saturating_mul(1 << before.min(DOUBLINGS_MAX));
+        self.pass_by(now_ms, after_ms.map_or(own_ms, |after_ms| own_ms.max(after_ms.min(RETRY_AFTER_MS_MAX))));
     }
 
     fn pass_by(&self, now_ms: u64, for_ms: u64) {
@@ -159,6 +181,29 @@ mod tests {
         assert!(health.is_healthy());
         assert_eq!(health.ejected(), 1);
         assert_eq!(health.counts().map(|(_, count)| count).collect::<Vec<_>>(), [2, 0, 2, 2, 2]);
+    }
+
+    #[test]
+    fn answers_that_break_off_eject_though_their_heads_came() {
+        let health = Health::default();
+        for now_ms in 1..=2 {
+            health.ended(Ended::Answered, now_ms, &RULES);
+            health.broke_off(now_ms, &RULES);
+        }
+        health.completed();
+        for now_ms in 3..=4 {
+            health.ended(Ended::Answered, now_ms, &RULES);
+            health.broke_off(now_ms, &RULES);
+        }
+        assert!(health.is_healthy(), "one came to its end between them");
+        health.ended(Ended::Answered, 5, &RULES);
+        health.broke_off(5, &RULES);
+        assert!(!health.is_healthy() && health.may_try(1_005, &RULES));
+        // The call that tries it is answered and breaks off as well.
+        health.ended(Ended::Answered, 1_006, &RULES);
+        assert!(health.is_healthy());
+        health.broke_off(1_007, &RULES);
+        assert!(!health.is_healthy());
     }
 
     #[test]
