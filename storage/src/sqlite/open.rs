@@ -72,6 +72,7 @@ pub(super) fn connect(home: &Home, busy_timeout: Duration) -> rusqlite::Result<C
     // What is removed is overwritten with zeros, also in pages that become free.
     conn.pragma_update(None, "secure_delete", home.is_file())?;
     distrust(&conn)?;
+    keep_plans(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }
@@ -82,6 +83,12 @@ fn distrust(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     Ok(())
+}
+
+/// A statement has one plan, whatever is bound to it. Otherwise SQLite prepares nearly every cached statement anew with each use: it notes
+/// that the value of a `column = ?` might have made for a better plan, and going back to the cache clears what is bound.
+pub(super) fn keep_plans(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
 
 /// To be called before records are written, behind migrations: what a transaction changes stays in memory until its commit,
@@ -110,6 +117,7 @@ pub(super) fn reader(home: &Home) -> rusqlite::Result<Connection> {
     conn.pragma_update(None, "mmap_size", 0)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     distrust(&conn)?;
+    keep_plans(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(conn)
 }

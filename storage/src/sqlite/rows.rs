@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, ffi};
+use weir_config::vocab::TraceId;
 use weir_config::vocab::part::PartSide;
 
 use super::facets;
@@ -35,6 +36,9 @@ static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
         )
     })
 });
+
+/// The number of a trace's next span.
+const NEXT: &str = "SELECT ord + 1 FROM spans WHERE tenant = ?1 AND trace_id = ?2 ORDER BY ord DESC LIMIT 1";
 
 /// A row on its way.
 struct Row<'a> {
@@ -81,9 +85,14 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
     let mut bodies = Vec::new();
     let mut waiting = rows.as_mut_slice();
     let mut all_new = true;
-    while !waiting.is_empty() {
+    let mut trace: Option<Numbered> = None;
+    while let Some(next) = waiting.first() {
+        // Reports bring spans of one trace together: what is known of it need not be asked for with each of them.
+        let known = trace.take().filter(|trace| trace.is_of(next));
+        let further = waiting.windows(2).take(TOGETHER[0] - 1).take_while(|pair| !same_trace(pair));
+        let alone = if known.is_some() { 1 } else { 1 + further.count() };
         // Where one span belongs to a known trace others will: no more groups are tried.
-        let fits = |&at: &usize| TOGETHER[at] <= waiting.len() && (all_new || TOGETHER[at] == 1);
+        let fits = |&at: &usize| TOGETHER[at] <= alone && (all_new || TOGETHER[at] == 1);
         let at = (0..TOGETHER.len()).find(fits).unwrap_or(TOGETHER.len() - 1);
         let (group, rest) = waiting.split_at_mut(TOGETHER[at]);
         waiting = rest;
@@ -91,9 +100,69 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
         for row in group.iter_mut() {
             append_body(tx, row, &mut bodies)?;
         }
-        all_new &= put_group(tx.conn, tx.tallies, at, group, &bodies)?;
+        trace = match (known, &*group) {
+            (Some(known), [row]) => put_next(tx.conn, tx.tallies, row, &bodies, known)?,
+            _ => {
+                let (new, last) = put_group(tx.conn, tx.tallies, at, group, &bodies)?;
+                all_new &= new;
+                last
+            }
+        };
     }
     Ok(left_out)
+}
+
+/// A trace by its newest span: what the next one of it needs to know.
+struct Numbered {
+    tenant: i64,
+    trace: TraceId,
+    /// The number of its next span.
+    next: i64,
+    /// When its first span began, or later: a span that does not begin before that is not the first.
+    first_us: i64,
+}
+
+impl Numbered {
+    fn of(row: &Row<'_>, next: i64) -> Self {
+        let Row { span, key, .. } = row;
+        Self { tenant: key.tenant, trace: span.trace_id, next, first_us: span.start_time.micros() }
+    }
+
+    fn is_of(&self, row: &Row<'_>) -> bool {
+        self.tenant == row.key.tenant && self.trace == row.span.trace_id
+    }
+}
+
+fn same_trace(pair: &[Row<'_>]) -> bool {
+    matches!(pair, [one, other] if one.key.tenant == other.key.tenant && one.span.trace_id == other.span.trace_id)
+}
+
+/// Puts a further span of a trace in whose last span was put in just before.
+fn put_next(
+    conn: &Connection,
+    tallies: &mut Tallies,
+    row: &Row<'_>,
+    bodies: &[u8],
+    mut trace: Numbered,
+) -> Result<Option<Numbered>, WriteError> {
+    let body = &bodies[row.body.clone()];
+    if row.span.start_time.micros() < trace.first_us {
+        return Ok(put_further(conn, tallies, row, body)?);
+    }
+    let mut insert = conn.prepare_cached(&INSERTS[TOGETHER.len() - 1])?;
+    bind(&mut insert, 0, row, trace.next, body)?;
+    match insert.raw_execute() {
+        Ok(_) => {
+            trace.next += 1;
+            row.count(tallies, 0);
+            Ok(Some(trace))
+        }
+        Err(error) if is_duplicate(&error) => {
+            drop(insert);
+            Ok(put_further(conn, tallies, row, body)?.or(Some(trace)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The small integers of a span's filter values, and whether the model is to stand in the body, because its tenant has named
@@ -136,14 +205,15 @@ fn append_body(tx: &mut Tx<'_>, row: &mut Row<'_>, bodies: &mut Vec<u8>) -> Resu
     Ok(())
 }
 
-/// Puts rows in by the statement for as many; false when not all of them were the first of their traces.
+/// Puts rows in by the statement for as many. False when not all of them were the first of their traces; the trace of the last one,
+/// where it was new.
 fn put_group(
     conn: &Connection,
     tallies: &mut Tallies,
     statement: usize,
     rows: &[Row<'_>],
     bodies: &[u8],
-) -> Result<bool, WriteError> {
+) -> Result<(bool, Option<Numbered>), WriteError> {
     let mut insert = conn.prepare_cached(&INSERTS[statement])?;
     for (at, row) in rows.iter().enumerate() {
         bind(&mut insert, at, row, 0, &bodies[row.body.clone()])?;
@@ -158,12 +228,14 @@ fn put_group(
     for row in first {
         row.count(tallies, 1);
     }
-    let Some((refused, others)) = others.split_first() else { return Ok(true) };
-    put_further(conn, tallies, refused, &bodies[refused.body.clone()])?;
+    let Some((refused, others)) = others.split_first() else {
+        return Ok((true, first.last().map(|row| Numbered::of(row, 1))));
+    };
+    let mut last = put_further(conn, tallies, refused, &bodies[refused.body.clone()])?;
     for row in others {
-        put_group(conn, tallies, TOGETHER.len() - 1, std::slice::from_ref(row), bodies)?;
+        (_, last) = put_group(conn, tallies, TOGETHER.len() - 1, std::slice::from_ref(row), bodies)?;
     }
-    Ok(false)
+    Ok((false, last))
 }
 
 fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
@@ -191,20 +263,23 @@ fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, bo
 }
 
 /// A row that a unique index refused: known already, or a further span of a known trace. `ord` 0 stays with the
-/// earliest span; the others are numbered as they come.
-fn put_further(conn: &Connection, tallies: &mut Tallies, row: &Row<'_>, body: &[u8]) -> rusqlite::Result<()> {
+/// earliest span; the others are numbered as they come. Gives what is known of its trace then, if the row was new.
+fn put_further(
+    conn: &Connection,
+    tallies: &mut Tallies,
+    row: &Row<'_>,
+    body: &[u8],
+) -> rusqlite::Result<Option<Numbered>> {
     let Row { span, key, .. } = *row;
     let known = conn
         .prepare_cached("SELECT 1 FROM spans WHERE tenant = ?1 AND span_id = ?2")?
         .exists((key.tenant, span.span_id.as_bytes().as_slice()))?;
     if known {
-        return texts::release(conn, &row.nodes);
+        texts::release(conn, &row.nodes)?;
+        return Ok(None);
     }
     let trace = (key.tenant, span.trace_id.as_bytes().as_slice());
-    let next: i64 = conn
-        .prepare_cached("SELECT max(ord) + 1 FROM spans WHERE tenant = ?1 AND trace_id = ?2")?
-        .query_row(trace, |row| row.get::<_, Option<i64>>(0))?
-        .unwrap_or(0);
+    let next: i64 = conn.prepare_cached(NEXT)?.query_row(trace, |row| row.get(0)).optional()?.unwrap_or(0);
     let later = conn
         .prepare_cached(
             "SELECT id, start_us, provider, model, operation, ifnull(score, -1) FROM spans \
@@ -231,9 +306,41 @@ fn put_further(conn: &Connection, tallies: &mut Tallies, row: &Row<'_>, body: &[
     bind(&mut insert, 0, row, ord, body)?;
     insert.raw_execute()?;
     row.count(tallies, i64::from(ord == 0));
-    Ok(())
+    Ok(Some(Numbered::of(row, next + 1)))
 }
 
 fn is_duplicate(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == ffi::SQLITE_CONSTRAINT_UNIQUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::sqlite::open::keep_plans;
+
+    /// How often a statement was prepared anew while it was asked about ten traces, with the plans kept or not.
+    fn prepared_anew(sql: &str, kept: bool) -> i32 {
+        let conn = Connection::open_in_memory().unwrap();
+        if kept {
+            keep_plans(&conn).unwrap();
+        }
+        for schema in [include_str!("../schema/0001_records.sql"), include_str!("../schema/0014_facets.sql")] {
+            conn.execute_batch(schema).unwrap();
+        }
+        for trace in 0..10_u8 {
+            // As the store does it: statements go back to a cache, which clears what is bound.
+            let mut statement = conn.prepare_cached(sql).unwrap();
+            let asked = statement.query_row((1, [trace; 16].as_slice()), |row| row.get::<_, i64>(0));
+            assert_eq!(asked.optional().unwrap(), None);
+        }
+        conn.prepare_cached(sql).unwrap().get_status(StatementStatus::RePrepare)
+    }
+
+    #[test]
+    fn a_cached_statement_is_prepared_once() {
+        assert_eq!(prepared_anew(NEXT, true), 0);
+        assert!(prepared_anew(NEXT, false) >= 9, "without it each use prepares it anew");
+    }
 }

@@ -23,6 +23,7 @@ checks! { dyn SpanLog:
     lists_are_newest_first_and_the_tenants_own,
     a_trace_is_its_spans_together,
     a_trace_is_read_on_where_one_stopped,
+    spans_of_a_trace_come_together_in_any_order_and_again,
     findings_and_sums_follow_the_spans,
     a_reported_action_belongs_to_a_span,
     a_conversation_reads_as_it_was_told,
@@ -143,6 +144,30 @@ fn a_trace_is_its_spans_together(log: &dyn SpanLog) {
     assert_eq!((trace.span_count, trace.security_score, trace.created_at.micros()), (3, Some(80), 10));
     let listed = log.list_traces(tenant(1), &TraceFilter::default(), page(9, 0)).unwrap();
     assert_eq!((listed.data, listed.total), (vec![trace], 1));
+}
+
+fn spans_of_a_trace_come_together_in_any_order_and_again(log: &dyn SpanLog) {
+    let (one, other) = (TraceId::fresh(), TraceId::fresh());
+    let at = |trace_id, start| SpanRecord { trace_id, ..of(1, start) };
+    let spans: Vec<SpanRecord> = [30, 40, 35, 10, 50, 10, 5].map(|start| at(one, start)).into();
+    let others: Vec<SpanRecord> = [20, 8].map(|start| at(other, start)).into();
+    let (early, late) = spans.split_at(4);
+    // A repetition behind its span and behind others, another trace in between, and the rest in a batch of its own.
+    let batch = [&early[..2], &early[1..2], &early[2..], &early[..1], &others, &early[3..]].concat();
+    log.insert(batch).unwrap();
+    log.insert([late, early, &others].concat()).unwrap();
+    for (trace, own, first) in [(one, &spans, 5), (other, &others, 8)] {
+        let kept = log.trace(tenant(1), trace).unwrap().unwrap();
+        let starts: Vec<i64> = kept.spans.iter().map(|span| span.start_time.micros()).collect();
+        assert!(starts.is_sorted() && kept.created_at.micros() == first, "{starts:?}");
+        assert_eq!((kept.span_count, kept.spans.len()), (own.len() as u64, own.len()));
+        let named: HashSet<SpanId> = ids(&kept.spans).into_iter().collect();
+        assert_eq!(named, ids(own).into_iter().collect());
+    }
+    let traces = log.list_traces(tenant(1), &TraceFilter::default(), page(9, 0)).unwrap();
+    assert_eq!((traces.total, traces.data.len()), (2, 2), "each has one first span");
+    let stats = log.stats(tenant(1)).unwrap();
+    assert_eq!((stats.total_traces, stats.total_spans), (2, 9));
 }
 
 fn a_trace_is_read_on_where_one_stopped(log: &dyn SpanLog) {
