@@ -80,6 +80,8 @@ pub struct Settings {
     pub boundary_defense: BoundaryDefense,
     /// `output_safety.*`.
     pub output_safety: OutputSafety,
+    /// `output_safety.toxicity_*`.
+    pub toxicity: Toxicity,
     /// `streaming_analysis.*`.
     pub streaming_analysis: StreamingAnalysis,
     /// `anomaly_detection.*`.
@@ -265,6 +267,8 @@ pub enum PiiAction {
 pub const ML_THRESHOLD: f64 = 0.8;
 /// The default of `security_analysis.guard_a_threshold` and `guard_b_threshold`.
 pub const GUARD_THRESHOLD: f64 = 0.85;
+/// The default of `output_safety.toxicity_threshold`.
+pub const TOXICITY_THRESHOLD: f64 = 0.7;
 /// The value of `security_analysis.ml_model` that means the classifier in the binary.
 pub const EMBEDDED_MODEL: &str = "embedded";
 
@@ -326,6 +330,23 @@ pub struct Guard {
 impl Default for Guard {
     fn default() -> Self {
         Self { enabled: false, model: None, threshold: GUARD_THRESHOLD }
+    }
+}
+
+/// `output_safety.toxicity_*`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Toxicity {
+    /// `toxicity_enabled`: in force while `output_safety.enabled` is true.
+    pub enabled: bool,
+    /// `toxicity_model`: a folder or an id.
+    pub model: Option<String>,
+    /// `toxicity_threshold`, 0.0 to 1.0.
+    pub threshold: f64,
+}
+
+impl Default for Toxicity {
+    fn default() -> Self {
+        Self { enabled: false, model: None, threshold: TOXICITY_THRESHOLD }
     }
 }
 
@@ -621,6 +642,7 @@ impl Default for Settings {
             pii_action: PiiAction::AlertOnly,
             boundary_defense: BoundaryDefense::default(),
             output_safety: OutputSafety::default(),
+            toxicity: Toxicity::default(),
             streaming_analysis: StreamingAnalysis::default(),
             anomaly_detection: AnomalyDetection::default(),
             enforcement: Enforcement {

@@ -68,6 +68,11 @@ impl Labels {
         self.names.get(class).map_or("", String::as_str)
     }
 
+    /// Whether some class can be Critical, where the classes are those of toxicity.
+    pub(crate) fn can_be_critical(&self) -> bool {
+        self.names.iter().any(|name| is_severe(name))
+    }
+
     /// What a row of numbers says; nothing when it is of another model.
     pub(crate) fn verdict(&self, row: &[f32]) -> Option<Verdict> {
         if row.len() != self.names.len() {
@@ -87,6 +92,12 @@ impl Labels {
         }
         softmax(row)
     }
+}
+
+/// Whether a class of toxicity is one of the two worst.
+pub(crate) fn is_severe(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name.contains("severe") || name.contains("threat")
 }
 
 /// Numbers as probabilities of classes of which one holds.

@@ -177,6 +177,13 @@ impl Models {
             Ok(loaded) => {
                 let (folder, sha256, took_ms) = (folder.display(), &loaded.sha256, begun.elapsed().as_millis());
                 tracing::info!(detector, %model, %folder, sha256, took_ms, "a model has been loaded and has passed its self-test");
+                if place.slot == Slot::Toxicity && !loaded.can_be_critical() {
+                    tracing::warn!(
+                        detector, %model,
+                        "no class of the model is severe or a threat: what it finds is never Critical, and \
+                         `output_safety.block_on_critical` does not act on it"
+                    );
+                }
                 place.put(loaded);
                 Status::Loaded
             }

@@ -70,6 +70,11 @@ impl Model {
         Ok(Self { tokens, network, meaning, sha256, version })
     }
 
+    /// Whether some class of it can be Critical, where its classes are those of toxicity.
+    pub(crate) fn can_be_critical(&self) -> bool {
+        matches!(&self.meaning, Meaning::Text(labels) if labels.can_be_critical())
+    }
+
     /// The worst window of a text, as far as there was time. Nothing for a text without words.
     ///
     /// # Errors

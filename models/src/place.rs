@@ -12,6 +12,7 @@ use weir_inference::{CostClass, Detector, Found, Kinds, Needs, Text, Tuning};
 
 use crate::entities::Kind;
 use crate::folder::Named;
+use crate::labels::is_severe;
 use crate::model::{Model, Worst};
 use crate::slot::{DOUBTFUL, Slot};
 
@@ -153,9 +154,7 @@ impl Place {
 
 /// How bad a class of toxicity is: the two worst are critical where the model is all but sure.
 fn toxicity(worst: &Worst) -> Severity {
-    let label = worst.label.to_lowercase();
-    let is_worst = label.contains("severe") || label.contains("threat");
-    match is_worst {
+    match is_severe(&worst.label) {
         true if worst.probability >= 0.9 => Severity::Critical,
         true => Severity::High,
         false => Severity::Medium,

@@ -20,16 +20,23 @@ struct Said<'a> {
     setting: &'static str,
 }
 
-fn said(settings: &Settings) -> [Said<'_>; 4] {
+fn said(settings: &Settings) -> [Said<'_>; 5] {
     let analysis = &settings.security_analysis;
     let said = |slot, is_on, model, setting| Said { slot, is_on, model, setting };
     let classifier = Some(&*analysis.ml_model).filter(|model| *model != EMBEDDED_MODEL);
+    let toxicity = &settings.toxicity;
     let (a, b, ner) = (&analysis.guard_a, &analysis.guard_b, &analysis.ner);
     [
         said(Slot::Classifier, analysis.ml_enabled && classifier.is_some(), classifier, "security_analysis.ml_model"),
         said(Slot::GuardA, a.enabled, a.model.as_deref(), "security_analysis.guard_a_model"),
         said(Slot::GuardB, b.enabled, b.model.as_deref(), "security_analysis.guard_b_model"),
         said(Slot::Entities, ner.enabled, ner.model.as_deref(), "security_analysis.ner_model"),
+        said(
+            Slot::Toxicity,
+            settings.output_safety.enabled && toxicity.enabled,
+            toxicity.model.as_deref(),
+            "output_safety.toxicity_model",
+        ),
     ]
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
-use weir_config::settings::{self, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD};
+use weir_config::settings::{self, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, TOXICITY_THRESHOLD};
 use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
 use weir_models::Slot;
@@ -263,6 +263,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;
     let zones = analysis.zones;
     let (classifier, guard_a, guard_b) = (Slot::Classifier.name(), Slot::GuardA.name(), Slot::GuardB.name());
+    let toxicity = Slot::Toxicity.name();
     let is_embedded = analysis.ml_model == EMBEDDED_MODEL;
     let switches = [
         (analysis.jailbreak_enabled, "jailbreak"),
@@ -272,6 +273,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (analysis.guard_a.enabled, guard_a),
         (analysis.guard_b.enabled, guard_b),
         (analysis.ner.enabled, Slot::Entities.name()),
+        (settings.output_safety.enabled && settings.toxicity.enabled, toxicity),
     ];
     let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
     // Left at its default, a threshold is that of the operating point.
@@ -280,6 +282,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (classifier, analysis.ml_threshold, ML_THRESHOLD),
         (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
         (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
+        (toxicity, settings.toxicity.threshold, TOXICITY_THRESHOLD),
     ]
     .into_iter()
     .filter(|(_, value, default)| value != default)

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use made::{NAMES, ORDERS};
+use made::{Made, NAMES, ORDERS, TOXIC};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Answer, Call, Driver, Gateway, Setup, call, chat_call, eventually, on_both_drivers, provider, weir,
+    Answer, Call, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
 };
 
 /// An order that neither rules nor the embedded classifier know, and the model does.
@@ -243,6 +243,46 @@ fn a_name_that_is_none_stops_the_start_and_check_says_so() {
     let ours = |line: &str| line.starts_with("ok    models");
     assert!(code == 0 && said.lines().filter(|line| ours(line)).count() == 2, "{said}");
 }
+
+#[test]
+fn a_toxic_answer_is_recorded_and_a_critical_one_withheld_where_that_is_asked_for() {
+    let cache = cache();
+    TOXIC.write(&cache.path().join("tests/toxic"));
+    let plain = Made { labels: &["non_toxic", "toxic"], problem: None, others: &[2.0, -2.0], words: PLAIN, ..TOXIC };
+    plain.write(&cache.path().join("tests/plain"));
+    let says = |words: &str| {
+        let message = json!({ "role": "assistant", "content": words });
+        let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
+        Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    };
+    let start = |upstream: &Upstream, model: &str, more: &str| {
+        let safety =
+            format!("output_safety: {{enabled: true, toxicity_enabled: true, toxicity_model: {model}, {more}}}");
+        let analysis = analysis(&cache, &made::library(), "ml_enabled: false");
+        let gateway = Setup::new(Driver::Auto).upstream(upstream.url()).with(&analysis).with(&safety).start();
+        assert_eq!(ready(&gateway)["ml_models"]["models"][0]["name"], "toxicity");
+        gateway
+    };
+    let (threat, insult) = (says("I will kill you."), says("What an idiot."));
+    let gateway = start(&threat, "tests/toxic", "block_on_critical: false");
+    let answer = send(&gateway, "Hello.");
+    assert_eq!(answer.status, 200);
+    let span = gateway.span_of(&answer);
+    assert_eq!(found(&span, "toxicity"), ["output_toxicity"]);
+    assert_eq!(span["security_score"], 95.0);
+    let gateway = start(&threat, "tests/toxic", "block_on_critical: true");
+    let answer = send(&gateway, "Hello.");
+    assert_eq!((answer.status, &answer.json()["error"]["type"]), (403, &json!("output_safety_blocked")));
+    let gateway = start(&insult, "tests/toxic", "block_on_critical: true");
+    let answer = send(&gateway, "Hello.");
+    assert_eq!((answer.status, gateway.span_of(&answer)["security_score"].as_f64()), (200, Some(60.0)));
+    let gateway = start(&insult, "tests/plain", "block_on_critical: true");
+    gateway.logged("that nothing is critical", |line| line.contains("never Critical"));
+}
+
+/// A classifier of toxicity with one class.
+const PLAIN: &[(&str, &[f32])] = &[("stupid", &[2.0, 5.0]), ("idiot", &[2.0, 6.0])];
 
 /// How long a library that cannot be stopped may hold up the end.
 const END: Duration = Duration::from_secs(20);

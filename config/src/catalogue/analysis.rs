@@ -2,7 +2,9 @@
 
 use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
 use super::{EnvRule, Kind, Literal, Setting, set};
-use crate::settings::{AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction};
+use crate::settings::{
+    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction, TOXICITY_THRESHOLD,
+};
 
 const FETCH: &str = "fetching models";
 const FUSION: &str = "the fusion classifier";
@@ -188,8 +190,28 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Compare answers with the system prompt they must not repeat, and let the switches below withhold answers.",
         set!(output_safety.enabled, flag),
     ),
-    Setting::not_built("output_safety.toxicity_enabled", Kind::Bool, OFF, OUTPUT),
-    Setting::not_built("output_safety.toxicity_threshold", Kind::UNIT, Literal::Float(0.7), OUTPUT),
+    Setting::built(
+        "output_safety.toxicity_enabled",
+        Kind::Bool,
+        OFF,
+        "Ask `toxicity_model` about answers, while output_safety.enabled is true.",
+        set!(toxicity.enabled, flag),
+    ),
+    Setting::built(
+        "output_safety.toxicity_model",
+        Kind::Name,
+        Literal::Null,
+        "An ONNX classifier of toxic texts, as a folder or an id; see `ml_model`. Classes with `severe` or `threat` in their names \
+         are Critical from 0.9 on and High below, all others Medium. Ours.",
+        set!(toxicity.model, optional_text),
+    ),
+    Setting::built(
+        "output_safety.toxicity_threshold",
+        Kind::UNIT,
+        Literal::Float(TOXICITY_THRESHOLD),
+        "Confidence from which on an answer is toxic; unless it is the default, it wins over the operating point.",
+        set!(toxicity.threshold, float),
+    ),
     Setting::built(
         "output_safety.block_on_critical",
         Kind::Bool,

@@ -224,6 +224,9 @@ fn samples() -> Vec<Sample> {
         sample("security_analysis.guard_b_threshold", "0.7", |s| s.security_analysis.guard_b.threshold = 0.7),
         sample("security_analysis.ner_enabled", "true", |s| s.security_analysis.ner.enabled = true),
         sample("security_analysis.ner_model", "o/n", |s| s.security_analysis.ner.model = Some("o/n".into())),
+        sample("output_safety.toxicity_enabled", "true", |s| s.toxicity.enabled = true),
+        sample("output_safety.toxicity_model", "o/t", |s| s.toxicity.model = Some("o/t".into())),
+        sample("output_safety.toxicity_threshold", "0.6", |s| s.toxicity.threshold = 0.6),
         sample("ml_pipeline.max_concurrent_requests", "3", |s| s.ml_max_concurrent = 3),
         sample("security_analysis.operating_point", "high_recall", |s| {
             s.security_analysis.operating_point = OperatingPoint::HighRecall;
