@@ -217,7 +217,7 @@ impl Analyser {
             let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
             let before = out.len();
-            self.report(scratch, index, part, call.plan.silent_pii, out);
+            self.report(scratch, index, part, call.plan, out);
             if let Some(operator) = &self.operator {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
@@ -270,7 +270,7 @@ impl Analyser {
 
     /// Turns candidates into findings, keeping the worst of those of one type that overlap. Leaves the places of what must
     /// not be shown in the scratch.
-    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, silent_pii: bool, out: &mut Vec<Hit>) {
+    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, plan: &Plan, out: &mut Vec<Hit>) {
         let Scratch { folded, candidates, said, hidden, plain, .. } = scratch;
         hidden.clear();
         if candidates.is_empty() && said.is_empty() {
@@ -289,7 +289,11 @@ impl Analyser {
         hidden.extend(
             said.iter().filter(|(_, finding)| is_credential(finding)).map(|(range, _)| (range.start, range.end)),
         );
-        if silent_pii {
+        // Last, as signs make one another surer.
+        if let Some(threshold) = plan.tuning(JAILBREAK).threshold {
+            candidates.retain(|candidate| !candidate.is_doubtful_jailbreak(matcher, threshold));
+        }
+        if plan.silent_pii {
             candidates.retain(|candidate| !matches!(candidate.source, Source::Pii(_)));
         }
         candidates.sort_unstable_by_key(|candidate| candidate.start);

@@ -161,6 +161,11 @@ impl Candidate {
         }
     }
 
+    /// Whether it speaks of a jailbreak, and is less sure of it than `threshold`.
+    pub(crate) fn is_doubtful_jailbreak(&self, matcher: &RuleMatcher, threshold: f64) -> bool {
+        self.confidence < threshold && self.source.finding_type(matcher) == "jailbreak"
+    }
+
     /// Marks a match in tool results or retrieved data: nobody there may give orders.
     pub(crate) const fn make_indirect(&mut self) {
         self.indirect = true;
