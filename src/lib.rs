@@ -24,6 +24,7 @@ pub mod flow;
 pub mod forward;
 pub mod golden;
 pub mod grpc;
+mod hub;
 pub mod identity;
 pub mod ingest;
 pub mod inspect;

@@ -11,9 +11,13 @@ use crate::load::{Loaded, Origin};
 
 impl Loaded {
     /// One sentence each: the entries of the overlay that beat the file, then the settings that are written and have no effect:
-    /// in this version, or without others.
+    /// in this version, or without others; and a stop that no model can ask for.
     pub fn remarks(&self) -> Vec<String> {
-        self.overridden().chain(self.without_effect()).chain(self.without_others()).collect()
+        self.overridden()
+            .chain(self.without_effect())
+            .chain(self.without_others())
+            .chain(self.without_model())
+            .collect()
     }
 
     /// Switches of answers that do nothing while another one is off.
@@ -21,6 +25,7 @@ impl Loaded {
         let (safety, stream) = (self.settings.output_safety, self.settings.streaming_analysis);
         let needs = [
             ("output_safety.block_on_critical", safety.block_on_critical, "output_safety.enabled", safety.enabled),
+            ("output_safety.toxicity_enabled", self.settings.toxicity.enabled, "output_safety.enabled", safety.enabled),
             ("streaming_analysis.output_enabled", stream.output_enabled, "streaming_analysis.enabled", stream.enabled),
             ("streaming_analysis.output_enabled", stream.output_enabled, "output_safety.enabled", safety.enabled),
             (
@@ -39,6 +44,17 @@ impl Loaded {
         let idle = needs.into_iter().filter(|(_, on, _, needed)| *on && !needed);
         idle.map(|(path, _, needed, _)| {
             format!("`{path}` has no effect while `{needed}` is false; set that to true, too")
+        })
+    }
+
+    /// What is critical about a toxic answer only a model with classes for it can say.
+    fn without_model(&self) -> Option<String> {
+        let (safety, toxicity) = (self.settings.output_safety, &self.settings.toxicity);
+        let asks = toxicity.enabled && toxicity.model.is_some();
+        (safety.enabled && safety.block_on_critical && !asks).then(|| {
+            "`output_safety.block_on_critical` stops secrets and what rules find, and no toxic answer: no model of toxicity is asked; \
+             set `output_safety.toxicity_enabled` and `output_safety.toxicity_model` to one with severe and threat classes"
+                .to_owned()
         })
     }
 

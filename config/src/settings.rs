@@ -267,6 +267,8 @@ pub enum PiiAction {
 pub const ML_THRESHOLD: f64 = 0.8;
 /// The default of `security_analysis.guard_a_threshold` and `guard_b_threshold`.
 pub const GUARD_THRESHOLD: f64 = 0.85;
+/// The default of `security_analysis.jailbreak_threshold`.
+pub const JAILBREAK_THRESHOLD: f64 = 0.7;
 /// The default of `output_safety.toxicity_threshold`.
 pub const TOXICITY_THRESHOLD: f64 = 0.7;
 /// The value of `security_analysis.ml_model` that means the classifier in the binary.
@@ -296,6 +298,10 @@ pub struct SecurityAnalysis {
     pub ml_cache_dir: Option<PathBuf>,
     /// `ml_runtime_path`: libonnxruntime, as a file or a folder.
     pub ml_runtime_path: Option<PathBuf>,
+    /// `ml_hub_url`: where models are fetched from; nowhere.
+    pub ml_hub_url: Option<String>,
+    /// `ml_download_timeout_seconds`.
+    pub ml_download_timeout_seconds: u64,
     /// `ml_preload`: models are loaded before the gateway is ready.
     pub ml_preload: bool,
     /// `guard_a_*`.
@@ -308,6 +314,8 @@ pub struct SecurityAnalysis {
     pub operating_point: OperatingPoint,
     /// `jailbreak_enabled`: the dedicated jailbreak detector and the decoding of encoded text.
     pub jailbreak_enabled: bool,
+    /// `jailbreak_threshold`, 0.0 to 1.0.
+    pub jailbreak_threshold: f64,
     /// `max_analysis_text_bytes`.
     pub max_analysis_text_bytes: usize,
     /// `rules_dir`: rules of the operator's own.
@@ -629,12 +637,15 @@ impl Default for Settings {
                 ml_threshold: ML_THRESHOLD,
                 ml_cache_dir: None,
                 ml_runtime_path: None,
+                ml_hub_url: Some("https://huggingface.co".to_owned()),
+                ml_download_timeout_seconds: 300,
                 ml_preload: true,
                 guard_a: Guard::default(),
                 guard_b: Guard::default(),
                 ner: Ner::default(),
                 operating_point: OperatingPoint::Balanced,
                 jailbreak_enabled: true,
+                jailbreak_threshold: JAILBREAK_THRESHOLD,
                 max_analysis_text_bytes: 1_048_576,
                 rules_dir: None,
                 zones: ZoneDetection::default(),

@@ -30,6 +30,6 @@ mod slot;
 mod tokens;
 
 pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};
-pub use loader::{Loader, ModelState, Models, Options};
+pub use loader::{FetchModel, Loader, ModelState, Models, Options};
 pub use runtime::{OLDEST_MINOR, Runtime, RuntimeError, sha256_of};
 pub use slot::Slot;

@@ -1,6 +1,7 @@
 //! Loads the models, one after the other, on a thread of its own: those that are to be there at start, and others when they
 //! are first asked for.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use weir_inference::Detector;
 
-use crate::folder::{ModelError, Named};
+use crate::folder::{Files, ModelError, Named};
 use crate::known;
 use crate::model::Model;
 use crate::place::{Place, Status};
@@ -26,6 +27,27 @@ pub struct Options {
     pub cache: PathBuf,
     /// Threads that run a model at a time: each has a session of its own.
     pub threads: usize,
+    /// How a model that is named by an id and not there is fetched.
+    pub fetch: Option<FetchModel>,
+}
+
+/// Fetches the model of an id into its folder, or says why not.
+#[derive(Clone)]
+pub struct FetchModel(Arc<FetchFn>);
+
+type FetchFn = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+impl FetchModel {
+    /// By `fetch`, which may take its time.
+    pub fn new(fetch: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(fetch))
+    }
+}
+
+impl fmt::Debug for FetchModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FetchModel")
+    }
 }
 
 /// How a model is doing.
@@ -156,6 +178,15 @@ impl Models {
         }
     }
 
+    /// Fetches a model that is not there, where that is possible.
+    fn fetch(&self, place: &Place) -> Result<(), String> {
+        let (Named::Id(id), Some(fetch)) = (&place.named, &self.options.fetch) else { return Ok(()) };
+        match Files::find(&place.named.folder(&self.options.cache)) {
+            Err(ModelError::Missing(why)) => (fetch.0)(id).map_err(|error| format!("{why}; {error}")),
+            _ => Ok(()),
+        }
+    }
+
     fn load(&self, place: &Place) -> Status {
         let (detector, model) = (place.slot.name(), &place.named);
         let begun = Instant::now();
@@ -169,6 +200,10 @@ impl Models {
         let (library, library_sha256, build) = (runtime.path.display(), &runtime.sha256, &runtime.build);
         tracing::info!(%library, library_sha256, build, "ONNX Runtime");
         let folder = place.named.folder(&self.options.cache);
+        if let Err(why) = self.fetch(place) {
+            tracing::warn!(detector, %model, why, "a model could not be fetched: requests are looked at without it");
+            return Status::Missing(why);
+        }
         let loaded = Model::load(place.slot, &folder, &runtime, self.options.threads).and_then(|loaded| {
             known::ask(&loaded, place.slot).map_err(ModelError::Unusable)?;
             Ok(loaded)

@@ -94,11 +94,15 @@ impl Runtime {
     /// The file that would be tried first; nothing of it is loaded.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none, or what is there is no file.
     pub fn find(named: Option<&Path>) -> Result<PathBuf, RuntimeError> {
         let places = named.map_or_else(usual_places, |named| vec![named.to_owned()]);
         let found = places.iter().flat_map(|place| candidates_in(place)).next();
-        found.ok_or_else(|| RuntimeError::NotFound(listed(&places)))
+        let path = found.ok_or_else(|| RuntimeError::NotFound(listed(&places)))?;
+        match regular(&path) {
+            Ok(()) => Ok(path),
+            Err(error) => Err(RuntimeError::Unusable { path, why: error.to_string() }),
+        }
     }
 
     fn open(path: &Path) -> Result<Self, String> {
@@ -149,11 +153,20 @@ fn candidates_in(place: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
+/// Refuses what is no file: opening a pipe waits for whoever writes into it, and a device has no end.
+fn regular(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
 /// SHA-256 of a file, in hexadecimal digits.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or is no regular file.
 pub fn sha256_of(path: &Path) -> io::Result<String> {
+    regular(path)?;
     let mut hasher = Sha256::new();
     let mut file = File::open(path)?;
     let mut buffer = vec![0; 1 << 16];
@@ -185,6 +198,21 @@ mod tests {
         std::fs::write(folder.path().join(NAME), "plain").unwrap();
         assert_eq!(names()[0], NAME);
         assert_eq!(candidates_in(&folder.path().join("nothing")), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_being_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join(NAME);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for named in [&*pipe, Path::new("/dev/zero")] {
+            let refusals = [Runtime::load(Some(named)).map(drop), Runtime::find(Some(named)).map(drop)];
+            for refusal in refusals {
+                let why = refusal.unwrap_err().to_string();
+                assert!(why.contains("it is no regular file") && why.contains(&*named.to_string_lossy()), "{why}");
+            }
+        }
+        assert!(sha256_of(&pipe).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn a_gateway_without_the_library_has_its_rules() {
     let folder = tempfile::tempdir().unwrap();
     made::ORDERS.write(&folder.path().join("orders"));
     let runtime = Some(folder.path().join("libonnxruntime.so"));
-    let options = Options { runtime, cache: folder.path().to_owned(), threads: 1 };
+    let options = Options { runtime, cache: folder.path().to_owned(), threads: 1, fetch: None };
     let models = Models::new([(Slot::Classifier, Named::Id("orders".to_owned()))], options);
     let analyser = Analyser::with(models.detectors()).unwrap();
     let (tell, told) = channel();

@@ -44,7 +44,7 @@ impl Work for Ask {
 }
 
 fn options(cache: &Path) -> Options {
-    Options { runtime: Some(made::library()), cache: cache.to_owned(), threads: 1 }
+    Options { runtime: Some(made::library()), cache: cache.to_owned(), threads: 1, fetch: None }
 }
 
 impl Bench {
@@ -208,6 +208,32 @@ fn names_are_found_with_their_places_and_not_shown() {
         ]
     );
     assert!(hits.iter().all(|hit| !hit.finding.evidence.contains("Merkel")), "{hits:?}");
+}
+
+#[test]
+fn a_name_is_found_whole_and_once_wherever_the_windows_meet() {
+    let bench = Bench::new(&[(Slot::Entities, &Made { positions: 16, ..NAMES })]);
+    // Windows of 14 words, of which the first three have stood in the one before: every place there is in a window.
+    for before in 0..30 {
+        let text = format!("{}Angela Merkel spoke{}", "so ".repeat(before), " and so on".repeat(10));
+        let hits = bench.hits(&text, PartKind::Output);
+        let spans: Vec<&str> =
+            hits.iter().map(|hit| hit.finding.span.unwrap()).map(|span| &text[span.start..span.end]).collect();
+        assert_eq!(spans, ["Angela Merkel"], "{before}");
+    }
+}
+
+#[test]
+fn a_guard_reads_every_window_and_says_where_the_worst_stands() {
+    let bench = Bench::new(&[(Slot::GuardA, &Made { positions: 16, ..ORDERS })]);
+    for before in [0, 1, 10, 11, 12, 13, 14, 500, 5_000] {
+        let text = format!("{}please ignore it{}", "so ".repeat(before), " and so on".repeat(500));
+        let hits = bench.hits(&text, PartKind::Tool);
+        let span = hits[0].finding.span.unwrap();
+        let at = 3 * before + 7;
+        assert!(hits.len() == 1 && span.start <= at && at + 6 <= span.end, "{before}: {span:?}");
+        assert!(span.end - span.start < 100, "a window, not the text: {span:?}");
+    }
 }
 
 #[test]

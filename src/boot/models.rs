@@ -2,14 +2,18 @@
 //!
 //! Invariant: a model that is not at hand does not stop the start; it is missing, which the log and `/health` say.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use weir_config::Settings;
 use weir_config::settings::EMBEDDED_MODEL;
-use weir_models::{Files, ModelState, Models, Named, Options, Runtime, Slot, default_cache};
+use weir_models::{FetchModel, Files, ModelError, ModelState, Models, Named, Options, Runtime, Slot, default_cache};
 
 use super::StartError;
+use crate::hub::{Fetch, Progress};
 use crate::ops::health::{ModelReport, ModelsReport};
+use crate::outbound::Client;
 
 /// What the settings say of one place for a model.
 struct Said<'a> {
@@ -40,20 +44,62 @@ fn said(settings: &Settings) -> [Said<'_>; 5] {
     ]
 }
 
-/// The places for models that the settings name, none of them loaded; `threads` may run one at a time.
+/// The places for models that the settings name, none of them loaded; `threads` may run one at a time. What is not there is
+/// fetched when it is asked for.
 pub(crate) fn open(settings: &Settings, threads: usize) -> Result<Arc<Models>, StartError> {
-    let mut wanted = Vec::new();
-    for Said { slot, model, setting, .. } in said(settings) {
-        let Some(model) = model else { continue };
-        wanted.push((slot, Named::read(model).map_err(|why| StartError::Models(format!("{setting}: {why}")))?));
-    }
-    let analysis = &settings.security_analysis;
-    let options = Options {
-        runtime: analysis.ml_runtime_path.clone(),
-        cache: analysis.ml_cache_dir.clone().unwrap_or_else(default_cache),
-        threads,
-    };
-    Ok(Models::new(wanted, options))
+    let by_id = named(settings)?.iter().any(|(_, _, named)| matches!(named, Named::Id(_)));
+    places(settings, threads, if by_id { fetcher(settings)? } else { None })
+}
+
+/// The same, with what is there and nothing else.
+pub(crate) fn present(settings: &Settings) -> Result<Arc<Models>, StartError> {
+    places(settings, 1, None)
+}
+
+fn places(settings: &Settings, threads: usize, fetch: Option<FetchModel>) -> Result<Arc<Models>, StartError> {
+    let wanted: Vec<(Slot, Named)> = named(settings)?.into_iter().map(|(slot, _, named)| (slot, named)).collect();
+    let runtime = settings.security_analysis.ml_runtime_path.clone();
+    Ok(Models::new(wanted, Options { runtime, cache: cache(settings), threads, fetch }))
+}
+
+/// The models the settings name, and whether each is switched on.
+pub(crate) fn named(settings: &Settings) -> Result<Vec<(Slot, bool, Named)>, StartError> {
+    let named = said(settings).into_iter().filter_map(|Said { slot, is_on, model, setting }| {
+        let named = Named::read(model?).map_err(|why| StartError::Models(format!("{setting}: {why}")));
+        Some(named.map(|named| (slot, is_on, named)))
+    });
+    named.collect()
+}
+
+/// The folder for models that are named by an id.
+pub(crate) fn cache(settings: &Settings) -> PathBuf {
+    settings.security_analysis.ml_cache_dir.clone().unwrap_or_else(default_cache)
+}
+
+/// What asks the hub.
+pub(crate) fn client(settings: &Settings) -> Result<Client, StartError> {
+    let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
+    Ok(Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?)
+}
+
+/// How a model that is named by an id and not at hand is fetched; `None` where nothing ever is.
+fn fetcher(settings: &Settings) -> Result<Option<FetchModel>, StartError> {
+    let Some(hub) = settings.security_analysis.ml_hub_url.clone() else { return Ok(None) };
+    let (client, cache) = (client(settings)?, cache(settings));
+    let limit = Duration::from_secs(settings.security_analysis.ml_download_timeout_seconds);
+    Ok(Some(FetchModel::new(move |id| {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        let fetch = Fetch { client: &client, hub: &hub, id, cache: &cache, deadline: Instant::now() + limit };
+        let mut say = |Progress { file, bytes, of, done }: Progress<'_>| {
+            tracing::info!(model = id, file, bytes, of, done, "a model is fetched");
+        };
+        let manifest = runtime.block_on(fetch.run(&mut say)).map_err(|error| format!("{hub}: {error}"))?;
+        for (file, entry) in &manifest.files {
+            tracing::info!(model = id, file, sha256 = entry.sha256, bytes = entry.bytes, "fetched");
+        }
+        Ok(())
+    })))
 }
 
 /// Those that are loaded before the gateway calls itself ready.
@@ -71,17 +117,23 @@ pub(crate) type AtHand = (&'static str, Result<String, String>);
 /// The library and the folders of the models that are switched on, or why one cannot be used, by what each is for. Nothing is
 /// loaded.
 pub(crate) fn at_hand(settings: &Settings) -> Result<Vec<AtHand>, StartError> {
-    let models = open(settings, 1)?;
+    let models = present(settings)?;
     let on: Vec<Said<'_>> = said(settings).into_iter().filter(|said| said.is_on).collect();
     if on.is_empty() {
         return Ok(Vec::new());
     }
     let library = Runtime::find(settings.security_analysis.ml_runtime_path.as_deref());
     let library = library.map(|path| path.display().to_string()).map_err(|error| error.to_string());
-    let found = on.into_iter().map(|Said { slot, setting, .. }| {
+    let hub = settings.security_analysis.ml_hub_url.as_deref();
+    let found = on.into_iter().map(|Said { slot, setting, model, .. }| {
         let folder = models.folder(slot).ok_or_else(|| unnamed(setting));
-        let found = folder.and_then(|folder| {
-            Files::find(&folder).map(|_| folder.display().to_string()).map_err(|error| error.to_string())
+        let is_id = model.is_some_and(|model| matches!(Named::read(model), Ok(Named::Id(_))));
+        let found = folder.and_then(|folder| match (Files::find(&folder), hub) {
+            (Ok(_), _) => Ok(folder.display().to_string()),
+            (Err(ModelError::Missing(why)), Some(hub)) if is_id => {
+                Err(format!("{why}; the start fetches it from {hub}"))
+            }
+            (Err(error), _) => Err(error.to_string()),
         });
         (slot.name(), found)
     });

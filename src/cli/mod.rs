@@ -6,6 +6,7 @@
 mod demo;
 mod doctor;
 mod judge;
+mod models;
 mod replay;
 mod rules;
 mod scan;
@@ -98,6 +99,9 @@ enum Command {
     /// Try the configured judge.
     #[command(subcommand)]
     Judge(judge::JudgeCommand),
+    /// List, fetch and verify ONNX models.
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Print the version.
     Version,
     /// Print a completion script, e.g. `weir completions bash > /etc/bash_completion.d/weir`.
@@ -178,6 +182,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
         Command::Judge(command) => judge::run(&cli.options, &command),
+        Command::Models(command) => models::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
             Ok(ExitCode::SUCCESS)

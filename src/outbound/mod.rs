@@ -14,6 +14,7 @@ mod signed;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use weir_config::egress::Egress;
@@ -146,6 +147,45 @@ impl Client {
             let waiting_for = if begun { "the rest of its answer" } else { "its answer" };
             Err(OutboundError::Deadline { to, limit: limits.total, waiting_for })
         })
+    }
+
+    /// Sends `call` and hands the body of an answer that is 200 to `each`, piece by piece with the length the answer says it
+    /// has, until it breaks; the answer comes back without a body.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub async fn download(
+        &self,
+        call: Call,
+        limits: Limits,
+        each: &mut (dyn FnMut(&[u8], Option<u64>) -> ControlFlow<()> + Send),
+    ) -> Result<Answer, OutboundError> {
+        let destination = Destination::of(&call.uri)?;
+        let request = self.request(call, &destination)?;
+        let to = destination.to_string();
+        let whole = async {
+            let answer = self.pooled.request(request).await.map_err(|error| OutboundError::of(&to, &error))?;
+            let (head, mut incoming) = answer.into_parts();
+            let of = incoming.size_hint().exact();
+            let mut room = limits.answer_bytes;
+            while head.status == StatusCode::OK
+                && let Some(frame) = incoming.frame().await
+            {
+                let Ok(piece) = frame.map_err(|error| OutboundError::broken(&to, &error))?.into_data() else {
+                    continue;
+                };
+                let too_large =
+                    || OutboundError::TooLarge { to: to.clone(), status: head.status, bytes_max: limits.answer_bytes };
+                room = room.checked_sub(piece.len()).ok_or_else(too_large)?;
+                if each(&piece, of).is_break() {
+                    break;
+                }
+            }
+            Ok(Answer { status: head.status, fields: head.headers, body: Bytes::new() })
+        };
+        let late =
+            |_| OutboundError::Deadline { to: to.clone(), limit: limits.total, waiting_for: "the rest of its answer" };
+        tokio::time::timeout(limits.total, whole).await.map_err(late)?
     }
 
     /// A proxy is asked for a plain URL in full, with its own credential; through a tunnel it sees neither.

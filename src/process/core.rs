@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
-use weir_config::settings::{self, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, TOXICITY_THRESHOLD};
+use weir_config::settings::{
+    self, EMBEDDED_MODEL, GUARD_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD, TOXICITY_THRESHOLD,
+};
 use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
 use weir_models::Slot;
@@ -283,6 +285,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
         (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
         (toxicity, settings.toxicity.threshold, TOXICITY_THRESHOLD),
+        ("jailbreak", analysis.jailbreak_threshold, JAILBREAK_THRESHOLD),
     ]
     .into_iter()
     .filter(|(_, value, default)| value != default)

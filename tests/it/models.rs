@@ -1,11 +1,12 @@
 //! Promise: a model an operator provides is run by the real library, is in force for the next request once it is loaded, and
 //! where it is missing or not loaded yet requests are served without it, which the log, `/health` and the record say.
 
+mod hub;
 #[path = "../../models/tests/made/mod.rs"]
 mod made;
 
-use std::io::Write as _;
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -30,10 +31,10 @@ fn cache() -> TempDir {
     folder
 }
 
-/// Settings of the library and the folder, and `more` of `security_analysis`.
+/// Settings of the library and the folder, without a hub, and `more` of `security_analysis`.
 fn analysis(cache: &TempDir, library: &Path, more: &str) -> String {
     let (cache, library) = (cache.path().display(), library.display());
-    format!("security_analysis: {{ml_cache_dir: '{cache}', ml_runtime_path: '{library}', {more}}}\n")
+    format!("security_analysis: {{ml_cache_dir: '{cache}', ml_runtime_path: '{library}', ml_hub_url: null, {more}}}\n")
 }
 
 fn send(gateway: &Gateway, text: &str) -> Answer {
@@ -133,9 +134,7 @@ fn without_the_library_the_embedded_classifier_stands_in_and_that_is_said() {
 #[test]
 fn while_models_load_requests_are_served_without_them_and_health_says_starting() {
     let (provider, cache) = (provider(), cache());
-    // The loader waits for somebody to write into it.
-    let library = cache.path().join("libonnxruntime.so");
-    assert!(Command::new("mkfifo").arg(&library).status().unwrap().success());
+    let (library, endless) = endless(&cache);
     let analysis = analysis(&cache, &library, "ml_enabled: true, ml_model: tests/orders");
     let setup = Setup::new(Driver::Auto).upstream(provider.url()).with(&analysis).with("enforcement: {mode: block}");
     let gateway = setup.start();
@@ -151,14 +150,21 @@ fn while_models_load_requests_are_served_without_them_and_health_says_starting()
     assert_eq!(answer.status, 200);
     assert_eq!(gateway.span_of(&answer)["tags"]["absent_models"], "classifier");
     assert_eq!(send(&gateway, UNRULED).status, 403, "the embedded one stands in");
-    let mut pipe = std::fs::OpenOptions::new().write(true).open(&library).unwrap();
-    // What is opened next under this name is a file, and no library.
-    let file = cache.path().join("file");
-    std::fs::write(&file, "no library").unwrap();
-    std::fs::rename(&file, &library).unwrap();
-    pipe.write_all(b"no library").unwrap();
-    drop(pipe);
+    // What is there now is no library.
+    endless.set_len(0).unwrap();
     assert_eq!(ready(&gateway)["status"], "degraded");
+}
+
+#[test]
+fn a_pipe_as_the_library_is_refused_and_holds_nothing_up() {
+    let (provider, cache) = (provider(), cache());
+    let library = cache.path().join("libonnxruntime.so");
+    assert!(Command::new("mkfifo").arg(&library).status().unwrap().success());
+    let analysis = analysis(&cache, &library, "ml_enabled: true, ml_model: tests/orders");
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(&analysis).start();
+    let reason = ready(&gateway)["reasons"][0].as_str().unwrap().to_owned();
+    assert!(reason.contains(&*library.to_string_lossy()) && reason.contains("it is no regular file"), "{reason}");
+    assert_eq!(send(&gateway, UNRULED).status, 200);
 }
 
 #[test]
@@ -284,14 +290,21 @@ fn a_toxic_answer_is_recorded_and_a_critical_one_withheld_where_that_is_asked_fo
 /// A classifier of toxicity with one class.
 const PLAIN: &[(&str, &[f32])] = &[("stupid", &[2.0, 5.0]), ("idiot", &[2.0, 6.0])];
 
+/// A library whose checksum takes longer than any test, of a terabyte that takes no place, and the file, to end it.
+fn endless(cache: &TempDir) -> (PathBuf, File) {
+    let library = cache.path().join("libonnxruntime.so");
+    let file = File::create(&library).unwrap();
+    file.set_len(1 << 40).unwrap();
+    (library, file)
+}
+
 /// How long a library that cannot be stopped may hold up the end.
 const END: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_gateway_that_still_loads_ends_in_time() {
     let cache = cache();
-    let library = cache.path().join("libonnxruntime.so");
-    assert!(Command::new("mkfifo").arg(&library).status().unwrap().success());
+    let (library, _endless) = endless(&cache);
     let analysis = analysis(&cache, &library, "ml_enabled: true, ml_model: tests/orders");
     let mut gateway = Setup::new(Driver::Auto).with(&analysis).start();
     let begun = std::time::Instant::now();

@@ -3,10 +3,10 @@
 use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
-    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction, TOXICITY_THRESHOLD,
+    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction,
+    TOXICITY_THRESHOLD,
 };
 
-const FETCH: &str = "fetching models";
 const FUSION: &str = "the fusion classifier";
 const OUTPUT: &str = "output safety by models";
 
@@ -81,7 +81,22 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(security_analysis.ml_preload, flag),
     )
     .env_rule("SERVICE_ML_PRELOAD", EnvRule::FalsyOrTrue),
-    Setting::not_built("security_analysis.ml_download_timeout_seconds", Kind::at_least(1), Literal::Int(300), FETCH),
+    Setting::built(
+        "security_analysis.ml_hub_url",
+        Kind::UpstreamUrl,
+        Literal::Text("https://huggingface.co"),
+        "Where models are fetched from that are named by an id and are not in `ml_cache_dir`; null fetches nothing, ever. Calls go \
+         through the proxy and trust that provider calls do. Ours.",
+        set!(security_analysis.ml_hub_url, optional_text),
+    )
+    .or_null(),
+    Setting::built(
+        "security_analysis.ml_download_timeout_seconds",
+        Kind::at_least(1),
+        Literal::Int(300),
+        "How long fetching one model may take; after that it is missing.",
+        set!(security_analysis.ml_download_timeout_seconds, int),
+    ),
     Setting::built(
         "security_analysis.ner_enabled",
         Kind::Bool,
@@ -106,11 +121,12 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(security_analysis.jailbreak_enabled, flag),
     )
     .wire("analyzer_jailbreak_enabled"),
-    Setting::not_built(
+    Setting::built(
         "security_analysis.jailbreak_threshold",
         Kind::UNIT,
-        Literal::Float(0.7),
-        "the jailbreak threshold",
+        Literal::Float(JAILBREAK_THRESHOLD),
+        "Confidence from which on a jailbreak is reported; at its default each rule reports what it matches.",
+        set!(security_analysis.jailbreak_threshold, float),
     ),
     Setting::built(
         "security_analysis.guard_a_enabled",

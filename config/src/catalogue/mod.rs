@@ -102,6 +102,12 @@ impl Setting {
         Self::row(path, kind, default, doc, Build::Built { set, missing: &[] })
     }
 
+    /// Null is accepted, too, though it is not the default.
+    const fn or_null(mut self) -> Self {
+        self.nullable = true;
+        self
+    }
+
     /// A setting that is refused unless it is set to its default.
     const fn not_built(path: &'static str, kind: Kind, default: Literal, feature: &'static str) -> Self {
         Self::row(path, kind, default, "", Build::NotBuilt { feature })

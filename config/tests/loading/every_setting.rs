@@ -215,6 +215,12 @@ fn samples() -> Vec<Sample> {
         sample("security_analysis.ml_runtime_path", "/opt/ort", |s| {
             s.security_analysis.ml_runtime_path = Some("/opt/ort".into());
         }),
+        sample("security_analysis.ml_hub_url", "http://127.0.0.1:9", |s| {
+            s.security_analysis.ml_hub_url = Some("http://127.0.0.1:9".into());
+        }),
+        sample("security_analysis.ml_download_timeout_seconds", "9", |s| {
+            s.security_analysis.ml_download_timeout_seconds = 9;
+        }),
         sample("security_analysis.ml_preload", "false", |s| s.security_analysis.ml_preload = false),
         sample("security_analysis.guard_a_enabled", "true", |s| s.security_analysis.guard_a.enabled = true),
         sample("security_analysis.guard_a_model", "o/a", |s| s.security_analysis.guard_a.model = Some("o/a".into())),
@@ -224,6 +230,7 @@ fn samples() -> Vec<Sample> {
         sample("security_analysis.guard_b_threshold", "0.7", |s| s.security_analysis.guard_b.threshold = 0.7),
         sample("security_analysis.ner_enabled", "true", |s| s.security_analysis.ner.enabled = true),
         sample("security_analysis.ner_model", "o/n", |s| s.security_analysis.ner.model = Some("o/n".into())),
+        sample("security_analysis.jailbreak_threshold", "0.9", |s| s.security_analysis.jailbreak_threshold = 0.9),
         sample("output_safety.toxicity_enabled", "true", |s| s.toxicity.enabled = true),
         sample("output_safety.toxicity_model", "o/t", |s| s.toxicity.model = Some("o/t".into())),
         sample("output_safety.toxicity_threshold", "0.6", |s| s.toxicity.threshold = 0.6),
@@ -735,4 +742,23 @@ fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
     );
     assert_eq!(weir_config::not_built()["output_safety.hallucination_threshold"], feature);
     assert!(!weir_config::not_built().contains_key("enforcement.mode"));
+}
+
+#[test]
+fn a_stop_of_toxic_answers_without_a_model_that_could_ask_for_it_is_said() {
+    let remarks =
+        |more: &str| Bench::with_file(&format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
+    for without in ["block_on_critical: true", "block_on_critical: true, toxicity_enabled: true"] {
+        let said = remarks(without);
+        assert!(said.len() == 1 && said[0].contains("no toxic answer: no model of toxicity is asked"), "{said:?}");
+    }
+    assert_eq!(remarks("block_on_critical: true, toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());
+    assert_eq!(remarks("toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());
+    let off = Bench::with_file("output_safety: {toxicity_enabled: true, toxicity_model: o/t}\n").loaded().remarks();
+    assert_eq!(
+        off,
+        [
+            "`output_safety.toxicity_enabled` has no effect while `output_safety.enabled` is false; set that to true, too"
+        ]
+    );
 }
