@@ -1,3 +1,5 @@
+//! What is called an anomaly, and what is not: over days by chance, exact cases, and how many tenants there is room for.
+
 use proptest::prelude::*;
 use weir_config::settings::AnomalyMethod;
 
