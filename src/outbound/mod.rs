@@ -111,6 +111,9 @@ pub struct Client {
     pooled: Pooled<Connector, Full<Bytes>>,
 }
 
+/// Who takes the pieces of a download, each with the length the answer says it has.
+pub type Pieces<'a> = dyn FnMut(&[u8], Option<u64>) -> ControlFlow<()> + Send + 'a;
+
 impl Client {
     /// A client under the rules of `egress`, which trusts `extra_ca` (`upstream_ca_file`) beside the system's roots, and gives
     /// a new connection (name lookup, TCP, the proxy's tunnel and TLS together) up after `connect_limit`. Reads files.
@@ -154,12 +157,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Self::send`].
-    pub async fn download(
-        &self,
-        call: Call,
-        limits: Limits,
-        each: &mut (dyn FnMut(&[u8], Option<u64>) -> ControlFlow<()> + Send),
-    ) -> Result<Answer, OutboundError> {
+    pub async fn download(&self, call: Call, limits: Limits, each: &mut Pieces<'_>) -> Result<Answer, OutboundError> {
         let destination = Destination::of(&call.uri)?;
         let request = self.request(call, &destination)?;
         let to = destination.to_string();

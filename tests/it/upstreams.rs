@@ -542,7 +542,7 @@ on_both_drivers! {
             });
             let well = Upstream::always(ok("well"));
             let gateway = group(driver, &[bad.url(), well.url()], ", retry_refused: true, balance: weights");
-            let break_it = |number| if number == 10 { drop(broken_since.lock().unwrap().get_or_insert_with(Instant::now)) };
+            let break_it = |number| if number == 10 { broken_since.lock().unwrap().get_or_insert_with(Instant::now); };
             let calls = load(gateway.addr, 40, &break_it);
             let wrong: Vec<_> = calls
                 .iter()
