@@ -106,7 +106,8 @@ fn a_jailbreak_that_is_less_sure_than_the_threshold_is_not_reported() {
     let at = |threshold: f64| {
         let thresholds = [("jailbreak", threshold)];
         let plan = Arc::new(ANALYSER.plan(&PlanSettings { thresholds: &thresholds, ..PlanSettings::default() }));
-        types(&look_with(text, PartKind::User, &Call::of(&plan)))
+        let findings = look_with(text, PartKind::User, &Call::of(&plan));
+        types(&findings).into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(at(confidence), ["jailbreak", "pii_detected"]);
     assert_eq!(at(confidence + 0.01), ["pii_detected"], "all else stays");
