@@ -747,7 +747,7 @@ fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
 #[test]
 fn a_stop_of_toxic_answers_without_a_model_that_could_ask_for_it_is_said() {
     let remarks =
-        |more: &str| Bench::with_file(&format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
+        |more: &str| Bench::with_file(format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
     for without in ["block_on_critical: true", "block_on_critical: true, toxicity_enabled: true"] {
         let said = remarks(without);
         assert!(said.len() == 1 && said[0].contains("no toxic answer: no model of toxicity is asked"), "{said:?}");
