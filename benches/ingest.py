@@ -23,8 +23,8 @@ import time
 
 import list_reads
 import side_by_side as bench
+from instructions import prose
 
-WORDS = "river stone market letter window garden machine paper summer number village bridge answer season table".split()
 TENANT = list_reads.TENANT
 
 
@@ -72,7 +72,8 @@ class Spans:
             "gen_ai.output.messages": said("assistant", "It depends on how often the data changes."),
         }.items():
             head += attribute(name, value)
-        text = lambda length: (" ".join(random.choices(WORDS, k=length // 4)))[:length] + " " + self.MARK.decode()
+        source = random.Random("spans")
+        text = lambda length: prose(length, source) + " " + self.MARK.decode()
         fits = lambda length: len(field(2, head + attribute("gen_ai.input.messages", said("user", text(length)))))
         length = max(16, span_bytes - fits(16) + 16)
         self.pool = []
