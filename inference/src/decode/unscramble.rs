@@ -237,15 +237,16 @@ fn is_solved(line: &[u8]) -> bool {
 
 fn find_method(line: &[u8]) -> Option<Method> {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
-    let mut counts = [0u32; 26];
+    // The alphabet twice, so that what a shift leaves stands in a row.
+    let mut counts = [0u32; 52];
     for byte in sample.iter().filter(|byte| byte.is_ascii_alphabetic()) {
-        if let Some(count) = counts.get_mut(usize::from(byte.to_ascii_lowercase() - b'a')) {
-            *count += 1;
-        }
+        let letter = usize::from(byte.to_ascii_lowercase() - b'a');
+        counts[letter] += 1;
+        counts[letter + 26] += 1;
     }
     // How English the letters would be after each shift.
     let fit = |by: usize| -> u32 {
-        FREQUENCY.iter().enumerate().map(|(letter, often)| often * counts[(letter + 26 - by) % 26]).sum()
+        FREQUENCY.iter().zip(counts.iter().skip(26 - by)).map(|(often, count)| often * count).sum()
     };
     let mut shifts: Vec<usize> = (1..26).collect();
     shifts.sort_by_cached_key(|by| std::cmp::Reverse(fit(*by)));
