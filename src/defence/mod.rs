@@ -67,8 +67,14 @@ pub(crate) fn weave(view: &RequestView, body: Option<&[u8]>, ask: &Ask, changes:
         changes.list = merged(personal, others);
         return;
     };
-    let mut fence =
-        Fence { view, body, settings, contents: contents(view), inserts: Vec::new(), report: Defence::default() };
+    let mut fence = Fence {
+        view,
+        body,
+        settings,
+        contents: contents(view),
+        inserts: Vec::new(),
+        report: Defence { crowded: view.crowded, ..Defence::default() },
+    };
     let tag = Tag::new(&settings.delimiter, settings.randomize_nonce.then_some(ask.nonce));
     let forged = fence.wrap(&tag);
     let shadow = settings.shadow_mode;

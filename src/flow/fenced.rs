@@ -27,6 +27,9 @@ pub(super) fn account(core: &Core, exchange: &mut Exchange, defence: Option<Defe
     if !fits && !defence.shadow {
         return failed(core, exchange, DefenceError::Serialize, "there was no memory for the request with it");
     }
+    if defence.crowded {
+        failed(core, exchange, DefenceError::Parse, "the request has more texts than are told apart, for those beyond");
+    }
     let provider = exchange.journal.ids.provider.label();
     if defence.reminder == Some(false) {
         core.meter.defence_failed(DefenceError::Serialize);

@@ -17,7 +17,7 @@ use super::request::RequestView;
 use crate::json::{Location, Text};
 
 /// Texts beyond this many share one last part, so that a body of tiny strings stays cheap.
-const PARTS_MAX: usize = 4096;
+pub(super) const PARTS_MAX: usize = 16 * 1024;
 
 /// A text as the body spells it.
 #[derive(Clone, Copy)]
@@ -82,6 +82,7 @@ impl Gather {
             unreadable: None,
             token_ids: 0,
             truncated: false,
+            crowded: false,
             unrecorded: Vec::new(),
             files: Vec::new(),
             passed_by: UnreadSet::default(),
@@ -109,6 +110,7 @@ impl Gather {
     /// Adds one part.
     pub(super) fn part(&mut self, about: About, location: impl FnOnce() -> Location, source: Source<'_>) {
         if self.len() >= PARTS_MAX {
+            self.view.crowded = true;
             return self.extend(self.len() - 1, source);
         }
         let Some(range) = self.append(source) else { return };

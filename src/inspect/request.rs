@@ -42,6 +42,8 @@ pub struct RequestView {
     pub token_ids: u64,
     /// Whether text was left out because of a bound.
     pub truncated: bool,
+    /// Whether there are more texts than are told apart: the last part has several.
+    pub crowded: bool,
     /// Ranges of `text` that are looked at and not recorded, in order: the content of files, and credentials.
     pub unrecorded: Vec<Range<usize>>,
     /// The descriptions of files, in order: text of no part that is analysed.

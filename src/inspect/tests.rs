@@ -506,14 +506,14 @@ fn a_million_keys_and_a_million_texts_stay_bounded() {
     let texts = format!("[{}\"x\"]", "\"x\",".repeat(999_999));
     let typed = format!("[{}1]", "{\"type\":\"a_call\"},".repeat(500_000));
     let both = format!("{{\"input\":[{}1],\"messages\":{typed}}}", "\"x\",".repeat(5_000));
-    assert_eq!(read(&both).parts.len(), 4096);
+    assert_eq!(read(&both).parts.len(), super::gather::PARTS_MAX);
     let view = read_request(
         Dialect::ChatCompletions,
         Declared::default(),
         format!("{{\"input\":{texts}}}").as_bytes(),
         4 << 20,
     );
-    assert_eq!((view.parts.len(), view.text.len(), view.truncated), (4096, 1_999_999, false));
+    assert_eq!((view.parts.len(), view.text.len(), view.truncated), (super::gather::PARTS_MAX, 1_999_999, false));
     assert_eq!(view.parts.last().unwrap().range.end, view.text.len());
 }
 

@@ -36,6 +36,8 @@ pub struct Defence {
     pub reminder: Option<bool>,
     /// What was marked, where marks are asked for.
     pub marks: Option<Marks>,
+    /// Some texts could not be told apart, so that nothing was done about them.
+    pub crowded: bool,
 }
 
 /// What became of the boundary defence.

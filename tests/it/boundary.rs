@@ -71,6 +71,25 @@ on_both_drivers! {
         assert!(counted(&gateway, "overhead_bytes_sum", "provider=\"openai\"") > 800.0);
     }
 
+    fn what_a_tool_says_after_thousands_of_turns_is_between_tags_too(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();
+        let mut body = with_tool(RESULT);
+        let turns = (0..5_000).map(|at| json!({"role": "user", "content": format!("turn {at}")}));
+        body["messages"].as_array_mut().unwrap().splice(1..1, turns);
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let sent: Value = serde_json::from_slice(&provider.take_received().remove(0).request.body).unwrap();
+        assert_eq!(sent["messages"][5_003]["content"], WRAPPED);
+        // More than are told apart: said, and what can be read is still looked at.
+        let turns = (0..17_000).map(|at| json!({"role": "user", "content": format!("turn {at}")}));
+        body["messages"].as_array_mut().unwrap().splice(1..1, turns);
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
+        assert_eq!(provider.take_received()[0].request.body, body.to_string().as_bytes());
+        assert!(gateway.span_of(&answer)["events"].to_string().contains("boundary_left_out"));
+        assert_eq!(counted(&gateway, "errors_total", "error_type=\"parse_failed\""), 1.0);
+    }
+
     fn a_shadow_counts_and_flags_hold_from_the_next_request_on(driver) {
         let provider = provider();
         let settings = format!("{QUIET}boundary_defense: {{enabled: true, shadow_mode: true}}");
