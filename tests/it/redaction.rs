@@ -46,6 +46,25 @@ on_both_drivers! {
         }
     }
 
+    fn of_thousands_of_messages_each_is_redacted_and_every_other_byte_stays(driver) {
+        let provider = provider();
+        let settings = "pii: {action: redact_silent}\nllm_advisory_injection_enabled: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
+        let turn = |at: usize| if at % 1_500 == 1_499 { TEXT.to_owned() } else { format!("turn {at}") };
+        let turns: Vec<Value> = (0..6_000).map(|at| json!({ "role": "user", "content": turn(at) })).collect();
+        let texts: Vec<String> = (0..6_000).map(turn).collect();
+        for (path, body) in [
+            ("/v1/chat/completions", json!({ "model": "fake-large", "messages": turns })),
+            ("/v1/embeddings", json!({ "model": "fake-embedding", "input": texts })),
+        ] {
+            let body = body.to_string();
+            let span = gateway.span_of(&call(gateway.addr, Call::post(path, body.clone()).bytes()));
+            let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+            assert_eq!(seen, body.replace(TEXT, WITHOUT), "{path}");
+            assert!(!span.to_string().contains("anna.berg"), "{path}");
+        }
+    }
+
     fn what_is_stored_is_redacted_and_findings_point_at_the_original(driver) {
         let provider = provider();
         let setup = Setup::new(driver).upstream(provider.url());
