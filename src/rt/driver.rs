@@ -16,7 +16,7 @@ use monoio::{IoUringDriver, LegacyDriver, RuntimeBuilder};
 use weir_config::settings::IoDriver;
 
 use super::Heartbeats;
-use super::schedule::pin_to;
+use super::schedule::{pin_to, take_short_turns};
 
 /// How a core thread waits for the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +178,7 @@ pub(crate) fn start_core(
         if let Some(cpu) = start.cpu {
             pin_to(cpu);
         }
+        take_short_turns();
         run(&start, mode, body)
     })?;
     Ok(CoreThread { handle })
