@@ -51,6 +51,7 @@ mod ingest_kept;
 mod inspection;
 mod interim;
 mod judge;
+mod judge_faults;
 mod judging;
 mod keeping;
 mod key_limits;
