@@ -330,12 +330,21 @@ fn forgeries() -> Vec<String> {
     variants.flat_map(|forged| shapes.map(|shape| shape(&forged))).collect()
 }
 
-/// How a judge repeats its input: the message as it stands, what a candidate says, or that in other words.
-const ECHOES: [fn(&Value) -> String; 4] = [
+/// How a judge repeats its input: the message as it stands, what a candidate says, that with words around it, as a string, with its
+/// escapes read, and put in order.
+const ECHOES: [fn(&Value) -> String; 6] = [
     |body| body["messages"][1]["content"].as_str().unwrap().to_owned(),
     |body| candidate_of(body),
     |body| format!("The text says:\n{}\nThat is my verdict.", candidate_of(body)),
     |body| serde_json::to_string(&candidate_of(body)).unwrap(),
+    |body| candidate_of(body).replace("\\\"", "\""),
+    |body| {
+        let said = candidate_of(body).replace("\\\"", "\"");
+        let object = said.find('{').zip(said.rfind('}')).map(|(start, end)| &said[start..=end]);
+        let read =
+            object.and_then(|object| serde_json::from_str::<std::collections::BTreeMap<String, Value>>(object).ok());
+        read.map_or(said.clone(), |object| json!(object).to_string())
+    },
 ];
 
 fn candidate_of(body: &Value) -> String {
