@@ -52,6 +52,7 @@ mod inspection;
 mod interim;
 mod judge;
 mod judge_faults;
+mod judge_golden;
 mod judging;
 mod keeping;
 mod key_limits;
