@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 
@@ -17,8 +17,8 @@ const CELLS: usize = 4_096;
 /// Who is turned away, and until when.
 pub struct Blocked {
     until_s: ArcSwap<HashMap<ClientKey, i64>>,
-    all: AtomicU32,
-    cells: Box<[AtomicU32]>,
+    all: AtomicU64,
+    cells: Box<[AtomicU64]>,
     hasher: RandomState,
 }
 
@@ -27,8 +27,8 @@ impl Blocked {
     pub fn new() -> Self {
         Self {
             until_s: ArcSwap::default(),
-            all: AtomicU32::new(0),
-            cells: (0..CELLS).map(|_| AtomicU32::new(0)).collect(),
+            all: AtomicU64::new(0),
+            cells: (0..CELLS).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
         }
     }
@@ -57,7 +57,7 @@ impl Blocked {
     /// Whether more than half of the requests come from `client`: it may be a proxy that all come through.
     pub fn is_most(&self, client: ClientKey) -> bool {
         let own = self.cell(client).map_or(0, |cell| cell.load(Relaxed));
-        u64::from(own) * 2 > u64::from(self.all.load(Relaxed))
+        own > self.all.load(Relaxed) / 2
     }
 
     /// Halves what was counted, so that it tells of lately.
@@ -67,7 +67,7 @@ impl Blocked {
         }
     }
 
-    fn cell(&self, client: ClientKey) -> Option<&AtomicU32> {
+    fn cell(&self, client: ClientKey) -> Option<&AtomicU64> {
         let at = usize::try_from(self.hasher.hash_one(client) % CELLS as u64).unwrap_or_default();
         self.cells.get(at)
     }

@@ -95,7 +95,7 @@ fn turned_away(session: &Session) -> Option<Refusal> {
     let left_s = blocked.turns_away(session.client(), Timestamp::now().micros().div_euclid(1_000_000))?;
     let message = "requests from this address are refused for a while, because of what was found in earlier ones \
                    (`action_router.ip_block`)";
-    let refusal = Refusal::new(403, "address_blocked", message).header("Retry-After", left_s);
+    let refusal = Refusal::new(403, "ip_blocked", message).header("Retry-After", left_s);
     Some(refusal.header("x-should-retry", "false"))
 }
 

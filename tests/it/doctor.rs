@@ -439,3 +439,18 @@ fn the_readme_shows_what_doctor_and_check_really_say() {
         assert!(shown.iter().filter(|line| line.contains(' ')).count() >= 3, "{shown:?}");
     }
 }
+
+#[test]
+fn behind_a_load_balancer_addresses_are_not_to_be_blocked() {
+    let patient = Patient::new();
+    let rules = |more: &str| format!("action_router: {{enabled: true, rules: [{{actions: [block_ip]}}]{more}}}\n");
+    for (more, part) in [
+        (rules(""), "`block_ip` never turns away"),
+        (format!("listen_addr: 192.0.2.1:8080\n{}", rules("")), "behind a load balancer that is the load balancer's"),
+        (rules(", ip_block: {allow_shared: true}"), "`action_router.ip_block.allow_shared` is true"),
+    ] {
+        patient.examine(&more).assert("warn", "block_ip", &[part]);
+    }
+    let report = patient.examine("action_router: {enabled: true}\n");
+    assert!(report.lines.iter().all(|line| line.topic != "block_ip"), "{:?}", report.lines);
+}

@@ -64,6 +64,45 @@ fn a_call_with_findings_is_told_once_and_signed_and_a_clean_one_is_not() {
     assert_eq!((executed(&gateway, "webhook"), executed(&gateway, "judge_route")), (1.0, 0.0));
 }
 
+on_both_drivers! {
+    fn what_is_found_in_request_and_answer_of_a_call_counts_once(driver) {
+        let dangerous = json!({"command": "rm -rf / --no-preserve-root"}).to_string();
+        let function = json!({"name": "run_shell", "arguments": dangerous});
+        let calls = json!([{"id": "a", "type": "function", "function": function}]);
+        let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
+        let answered = json!({"model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls", "message": message}]}).to_string();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
+        let provider = Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{answered}", answered.len()));
+        let receiver = Upstream::always(OK);
+        let router = format!(
+            "action_router: {{enabled: true, default_actions: [webhook, block_ip, log], webhook: {{url: '{}/hook'}}, \
+             ip_block: {{max_offenses: 3, allow_shared: true}}}}",
+            receiver.url()
+        );
+        let gateway = Setup::new(driver).upstream(provider.url()).unlimited().with(&router).start();
+        let forwarded = chat_call(ATTACK).field("X-Forwarded-For", "192.0.2.7").field("Forwarded", "for=192.0.2.7");
+        let mut client = Client::connect(gateway.addr);
+        let answers = [0, 1].map(|_| {
+            client.say(forwarded.bytes());
+            client.answer()
+        });
+        assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200]);
+        for action in ["webhook", "block_ip", "log"] {
+            eventually(&format!("{action} is done for both"), || (executed(&gateway, action) >= 2.0).then_some(()));
+            assert_eq!(executed(&gateway, action), 2.0, "{action}");
+        }
+        let told = bodies(&receiver);
+        assert_eq!(told.len(), 2, "{told:#?}");
+        for message in told {
+            let places = message["findings"].as_array().unwrap().iter().map(|finding| finding["location"].as_str().unwrap());
+            let (asked, said): (Vec<_>, Vec<_>) = places.partition(|place| place.starts_with("request"));
+            assert!(!asked.is_empty() && said.iter().any(|place| place.starts_with("response")), "{message:#}");
+            assert_eq!(message["source_ip"], "127.0.0.1", "who connects, and not what a field says");
+        }
+        assert_eq!(say(&gateway, "Hello").status, 200, "two calls are two offences, however much was found in them");
+    }
+}
+
 #[test]
 fn what_the_receiver_did_not_take_comes_again_after_a_kill() {
     let (provider, receiver) = (provider(), Upstream::always(BUSY));
@@ -132,7 +171,7 @@ on_both_drivers! {
         let refused = eventually("it is turned away", || {
             Some(say(&gateway, "What is the capital of France?")).filter(|answer| answer.status == 403)
         });
-        assert_eq!(refused.json()["error"]["type"], "address_blocked");
+        assert_eq!(refused.json()["error"]["type"], "ip_blocked");
         let left: u64 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((500..=600).contains(&left), "{left}");
         assert_eq!(executed(&gateway, "block_ip"), 3.0, "and /metrics, an own path, is answered");

@@ -41,16 +41,16 @@ pub(super) static SETTINGS: &[Setting] = &[
     ),
     Setting::built(
         "action_router.ip_block.ttl_seconds",
-        Kind::Int { min: 1, max: 31_536_000 },
+        Kind::Int { min: 0, max: 31_536_000 },
         Literal::Int(3_600),
-        "For how long block_ip turns an address away, and for how long an offence counts.",
+        "For how long block_ip turns an address away, and for how long an offence counts; 0 only while the router is off.",
         set!(action_router.ip_block.ttl_seconds, int),
     ),
     Setting::built(
         "action_router.ip_block.max_offenses",
-        Kind::u32_at_least(1),
+        Kind::u32_at_least(0),
         Literal::Int(3),
-        "With how many offending calls block_ip begins to turn an address away.",
+        "With how many offending calls block_ip begins to turn an address away; 0 only while the router is off.",
         set!(action_router.ip_block.max_offenses, int),
     ),
     Setting::built(

@@ -3,7 +3,10 @@
 use super::error::{Place, Violation};
 use super::layers::Layers;
 use super::secrets::{NO_SIGNING_SECRET, NO_URL, is_signing_secret, is_url};
-use crate::settings::{EnforcementMode, RouterAction, Settings};
+use crate::settings::{EnforcementMode, IpBlock, RouterAction, Settings};
+
+const TTL: &str = "action_router.ip_block.ttl_seconds";
+const OFFENSES: &str = "action_router.ip_block.max_offenses";
 
 /// Hands the rules that act on requests to enforcement, and refuses actions that could never be taken.
 pub(super) fn settle(settings: &mut Settings, layers: &mut Layers) {
@@ -21,6 +24,12 @@ pub(super) fn settle(settings: &mut Settings, layers: &mut Layers) {
     if router.may(RouterAction::Webhook) && router.webhook.url.is_none() {
         let problem = "is empty, and `action_router` names the action `webhook`";
         refuse(layers, "action_router.webhook.url", problem, "name its receiver, or take the action out");
+    }
+    let IpBlock { ttl_seconds, max_offenses, .. } = router.ip_block;
+    for (path, count) in [(TTL, ttl_seconds), (OFFENSES, max_offenses.into())] {
+        if router.enabled && count == 0 {
+            refuse(layers, path, "got 0 while `action_router.enabled` is true", "set it to 1 or more, or leave it out");
+        }
     }
     warn(settings, layers);
     let acts = settings.action_router.may(RouterAction::Flag) || settings.action_router.may(RouterAction::Block);

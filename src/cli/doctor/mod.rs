@@ -107,6 +107,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     tell(network::listener(settings));
     network::grpc(settings).into_iter().for_each(&mut *tell);
     tell(network::exposure(settings));
+    network::blocking(settings).into_iter().for_each(&mut *tell);
     tell(network::patience(settings));
     network::upstreams(settings).into_iter().for_each(tell);
 }

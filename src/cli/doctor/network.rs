@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use weir_config::egress::Egress;
-use weir_config::settings::{Scheme, Settings, Upstream};
+use weir_config::settings::{RouterAction, Scheme, Settings, Upstream};
 
 use super::Diagnosis;
 use crate::forward::client_config;
@@ -97,6 +97,30 @@ pub(super) fn exposure(settings: &Settings) -> Diagnosis {
             ),
         ),
     }
+}
+
+/// What `block_ip` does to those who come through something in front; `None` where no rule says it. Nothing here tells a load
+/// balancer from a client, so that whoever asks is always told.
+pub(super) fn blocking(settings: &Settings) -> Option<Diagnosis> {
+    let router = &settings.action_router;
+    router.may(RouterAction::BlockIp).then(|| {
+        let said = match (router.ip_block.allow_shared, settings.listen_addr.ip().is_loopback()) {
+            (true, _) => {
+                "`action_router.ip_block.allow_shared` is true: behind a load balancer or a proxy the first offenders have \
+                 everybody refused; set it only where clients connect directly"
+            }
+            (false, true) => {
+                "only this machine connects, which `block_ip` never turns away: it does nothing behind a proxy on this \
+                 machine; block by address there, or have clients connect directly"
+            }
+            (false, false) => {
+                "`block_ip` looks at the address that connects: behind a load balancer that is the load balancer's, \
+                 which is spared while most requests come from it, so that nobody is blocked; use it where clients \
+                 connect directly"
+            }
+        };
+        Diagnosis::warn("block_ip", said)
+    })
 }
 
 /// The provider, or the proxy on the way to it: its name, its port, its certificate. Stops at the first that fails.
