@@ -45,6 +45,7 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
     let question = Question {
         tenant: exchange.journal.ids.tenant_id,
         trace: exchange.journal.trace_id(),
+        span: exchange.journal.ids.span_id,
         texts: &texts,
         findings: &inspection.findings,
     };

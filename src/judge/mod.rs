@@ -41,7 +41,7 @@ pub use gate::{Agreement, Gate, Held, Passage};
 pub use prompt::Prompt;
 use retry::Patience;
 pub use verdict::{Category, NoVerdict, Recommended, Verdict};
-pub use worker::{Door, IsOpen, Options, Worker};
+pub use worker::{Door, IsOpen, Options, Told, Worker};
 
 /// Somebody to ask for verdicts.
 pub struct Judge {

@@ -66,32 +66,47 @@ pub struct Door {
 struct Waiting {
     case: Case,
     tell: oneshot::Sender<Ruling>,
+    /// Somebody who is told as well, and later: whoever waits may have gone.
+    also: Option<oneshot::Sender<Ruling>>,
 }
 
+/// What a case comes to, once it is ruled on; never where there is no verdict.
+pub type Told = oneshot::Receiver<Ruling>;
+
 impl Door {
-    /// Hands a case in; `None` where it is turned away. The ruling never comes where there is no verdict. Waits for nobody.
-    pub fn submit(&self, case: Case) -> Option<oneshot::Receiver<Ruling>> {
+    /// Hands a case in; `None` where it is turned away. Waits for nobody.
+    pub fn submit(&self, case: Case) -> Option<Told> {
+        let (tell, told) = oneshot::channel();
+        self.take_in(case, tell, None).then_some(told)
+    }
+
+    /// The same for two who wait, each for as long as it likes.
+    pub fn submit_for_two(&self, case: Case) -> Option<(Told, Told)> {
+        let ((tell, told), (also, later)) = (oneshot::channel(), oneshot::channel());
+        self.take_in(case, tell, Some(also)).then_some((told, later))
+    }
+
+    fn take_in(&self, case: Case, tell: oneshot::Sender<Ruling>, also: Option<oneshot::Sender<Ruling>>) -> bool {
         if !(self.is_open)() {
             self.figures.dropped(Dropped::Disabled);
-            return None;
+            return false;
         }
         if score(&case.prior) < self.min_score {
             self.figures.dropped(Dropped::BelowThreshold);
-            return None;
+            return false;
         }
         let truncated = case.candidate.truncated;
-        let (tell, told) = oneshot::channel();
-        if let Err(refused) = self.queue.try_send(Waiting { case, tell }) {
+        if let Err(refused) = self.queue.try_send(Waiting { case, tell, also }) {
             self.figures.dropped(match refused {
                 mpsc::error::TrySendError::Full(_) => Dropped::ChannelFull,
                 mpsc::error::TrySendError::Closed(_) => Dropped::ChannelClosed,
             });
-            return None;
+            return false;
         }
         if truncated {
             self.figures.dropped(Dropped::AnalysisTextTruncated);
         }
-        Some(told)
+        true
     }
 
     /// Whether a case with these findings would be taken in, but for want of room. Counts nothing.
@@ -225,7 +240,7 @@ async fn run(
 }
 
 impl Bench {
-    async fn deal(&self, Waiting { case, tell }: Waiting, stop: watch::Receiver<bool>) {
+    async fn deal(&self, Waiting { case, tell, also }: Waiting, stop: watch::Receiver<bool>) {
         let Some(Given { verdict, took, tokens }) = self.verdict(&case, stop).await else { return };
         self.figures.verdict(&verdict, Agreement::of(&verdict, case.blocked));
         let passage = self.gate.pass(&verdict, &case.prior);
@@ -235,8 +250,12 @@ impl Bench {
             Passage::Promoted => {}
         }
         let (backend, model) = (self.judge.backend(), Arc::clone(&self.model));
-        // Nobody may be waiting any more.
-        let _heard = tell.send(Ruling { verdict, passage, mode: case.mode, backend, model, took, tokens }).is_ok();
+        let ruling = Ruling { verdict, passage, mode: case.mode, backend, model, took, tokens };
+        // Neither may be waiting any more.
+        if let Some(also) = also {
+            let _heard = also.send(ruling.clone()).is_ok();
+        }
+        let _heard = tell.send(ruling).is_ok();
     }
 
     /// What is remembered, or what the judge says now.

@@ -10,8 +10,10 @@ use weir_config::vocab::{Finding, JUDGE_VERDICT, TenantId, TraceId};
 use weir_storage::record::SpanRecord;
 use weir_storage::{JudgeVerdict, LateFinding, VerdictBook};
 
+use super::inline::finding_of;
+use super::late::Asked;
 use crate::feed::{Consumer, Failure};
-use crate::judge::{Candidate, Case, Door, Mode};
+use crate::judge::{Candidate, Case, Door, Mode, Told};
 use crate::router::{Tally, follow};
 
 /// Where verdicts are kept; set before the first span comes.
@@ -23,18 +25,19 @@ pub(super) struct Finished {
     router: Arc<ActionRouter>,
     tally: Arc<Tally>,
     book: Book,
+    asked: Asked,
     max_text_bytes: usize,
     persist: bool,
 }
 
 impl Finished {
-    pub(super) fn new(door: Door, settings: &Settings, tally: Arc<Tally>, book: Book) -> Self {
+    pub(super) fn new(door: Door, settings: &Settings, tally: Arc<Tally>, book: Book, asked: Asked) -> Self {
         let router = Arc::new(settings.action_router.clone());
         let (max_text_bytes, persist) = (settings.judge.worker.max_text_bytes, settings.judge.persist);
-        Self { door, router, tally, book, max_text_bytes, persist }
+        Self { door, router, tally, book, asked, max_text_bytes, persist }
     }
 
-    /// Asks, and has the verdict kept when it is there.
+    /// Asks.
     fn ask(&self, span: &SpanRecord) {
         let texts = texts(span);
         let case = Case {
@@ -44,13 +47,19 @@ impl Finished {
             blocked: span.enforcement == "blocked",
             mode: Mode::Async,
         };
-        let Some(told) = self.door.submit(case) else { return };
+        if let Some(told) = self.door.submit(case) {
+            self.keep_when_told(span, told);
+        }
+    }
+
+    /// Has a verdict kept when it is there.
+    fn keep_when_told(&self, span: &SpanRecord, told: Told) {
         let (door, book, persist) = (self.door.clone(), Arc::clone(&self.book), self.persist);
         let place = (span.tenant_id, span.span_id, span.trace_id);
         // As many as the worker's queue and its places hold.
         tokio::spawn(async move {
             let Ok(ruling) = told.await else { return };
-            let (finding, (tenant, span, trace)) = (ruling.finding(), place);
+            let (finding, (tenant, span, trace)) = (finding_of(&ruling), place);
             let verdict = persist.then(|| kept(&finding, (tenant, trace)));
             keep(&door, &book, LateFinding { tenant, span, finding: Some(finding), verdict }).await;
         });
@@ -78,10 +87,12 @@ impl Consumer for Finished {
             if is_asked {
                 self.tally.executed(RouterAction::JudgeRoute);
             }
-            match said {
-                Some(finding) => self.keep_inline(span, finding).await,
-                None if is_asked => self.ask(span),
-                None => {}
+            match (said, self.asked.take(span.span_id)) {
+                (Some(finding), _) => self.keep_inline(span, finding).await,
+                // Its request did not wait so long, or could not be asked about: once is enough.
+                (None, Some(asked)) => asked.into_iter().for_each(|told| self.keep_when_told(span, told)),
+                (None, None) if is_asked => self.ask(span),
+                (None, None) => {}
             }
         }
         Ok(())

@@ -6,20 +6,32 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::settings::{EnforcementMode, RouterAction};
+use weir_config::vocab::Finding;
 
-use crate::judge::{Candidate, Case, Door, Mode};
+use super::late::Asking;
+use crate::judge::{Candidate, Case, Door, Mode, Ruling};
 use crate::process::{OutsideVerdict, Question, Verdict};
 
 /// See the module.
 pub(super) struct Inline {
     door: Door,
+    asked: Asking,
     settings: Arc<ArcSwap<Settings>>,
 }
 
 impl Inline {
-    pub(super) fn new(door: Door, settings: Arc<ArcSwap<Settings>>) -> Self {
-        Self { door, settings }
+    pub(super) fn new(door: Door, asked: Asking, settings: Arc<ArcSwap<Settings>>) -> Self {
+        Self { door, asked, settings }
     }
+}
+
+/// What a ruling about a request is in its record.
+pub(super) fn finding_of(ruling: &Ruling) -> Finding {
+    let mut finding = ruling.finding();
+    if ruling.mode == Mode::Inline {
+        "request".clone_into(&mut finding.location);
+    }
+    finding
 }
 
 impl OutsideVerdict for Inline {
@@ -49,13 +61,11 @@ impl OutsideVerdict for Inline {
             blocked: false,
             mode: Mode::Inline,
         };
-        let told = self.door.submit(case)?;
+        let (told, later) = self.door.submit_for_two(case).unzip();
+        self.asked.note(question.span, later);
+        let told = told?;
         Some(Box::pin(async move {
-            let finding = told.await.ok().map(|ruling| {
-                let mut finding = ruling.finding();
-                "request".clone_into(&mut finding.location);
-                finding
-            });
+            let finding = told.await.ok().map(|ruling| finding_of(&ruling));
             finding.into_iter().collect()
         }))
     }

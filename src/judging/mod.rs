@@ -2,11 +2,13 @@
 //!
 //! With `judge_route.inline_await` a request asks before it is forwarded ([`Inline`]), and a verdict that passes the promotion gate
 //! blocks it. Every other call is asked about when it has ended, by a consumer of finished spans: the verdict joins the span's
-//! findings, and is kept beside them. Invariants: nobody waits for the worker's queue; no core waits; a call is judged once.
+//! findings, and is kept beside them. Invariants: nobody waits for the worker's queue; no core waits; a call is asked about once,
+//! also where its request went on before the answer came ([`late`]).
 //! What is being judged when the process ends is lost, and counted. Knows no backends.
 
 mod finished;
 mod inline;
+mod late;
 
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use crate::process::OutsideVerdict;
 use crate::router::Tally;
 use finished::{Book, Finished};
 use inline::Inline;
+use late::{Asking, asked};
 
 /// Whether a worker is to run: the action router sends calls, and the judge is on or may be switched on.
 pub fn is_needed(settings: &Settings) -> bool {
@@ -33,6 +36,7 @@ pub fn is_needed(settings: &Settings) -> bool {
 /// The worker, and who brings it calls.
 pub struct Judging {
     worker: Worker,
+    asking: Asking,
     settings: Arc<ArcSwap<Settings>>,
     book: Book,
 }
@@ -50,18 +54,21 @@ impl Judging {
         let at_start = settings.load_full();
         let worker = Worker::new(judge, Options::from(&at_start.judge), Arc::new(move || live.load().judge.enabled));
         registry.add_source(worker.source());
-        let book = Book::default();
+        let (book, (asking, asked)) = (Book::default(), asked());
         if at_start.action_router.may(RouterAction::JudgeRoute) {
-            feed.add(Finished::new(worker.door(), &at_start, tally, Arc::clone(&book)));
+            feed.add(Finished::new(worker.door(), &at_start, tally, Arc::clone(&book), asked));
         }
-        Self { worker, settings: Arc::clone(settings), book }
+        Self { worker, asking, settings: Arc::clone(settings), book }
     }
 
     /// Who asks before requests are forwarded, where requests wait.
     pub fn inline(&self) -> Option<Arc<dyn OutsideVerdict>> {
         let router = &self.settings.load().action_router;
         let waits = router.inline_await && router.may(RouterAction::JudgeRoute);
-        waits.then(|| Arc::new(Inline::new(self.door(), Arc::clone(&self.settings))) as Arc<dyn OutsideVerdict>)
+        waits.then(|| {
+            let inline = Inline::new(self.door(), self.asking.clone(), Arc::clone(&self.settings));
+            Arc::new(inline) as Arc<dyn OutsideVerdict>
+        })
     }
 
     /// Begins: what is kept is kept in `book`.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use weir_config::vocab::part::PartKind;
-use weir_config::vocab::{Finding, TenantId, TraceId};
+use weir_config::vocab::{Finding, SpanId, TenantId, TraceId};
 
 /// Somebody who is asked about requests before they are forwarded.
 pub trait OutsideVerdict: Send + Sync {
@@ -33,6 +33,8 @@ pub struct Question<'a> {
     pub tenant: TenantId,
     /// Under which trace it is recorded.
     pub trace: TraceId,
+    /// As which span.
+    pub span: SpanId,
     /// Its texts, in the order of the parts of the record.
     pub texts: &'a [(PartKind, &'a str)],
     /// What the detectors found in them.

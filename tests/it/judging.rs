@@ -140,6 +140,12 @@ fn the_flag_opens_the_door_and_a_missing_key_is_misconfigured() {
     let asked = "backend=\"hostedcompat\",model=\"gpt-4o-mini\",mode=\"async\",status=\"misconfigured\"";
     eventually("it is asked", || (gateway.metric("service_judge_requests_total", asked) > 0.0).then_some(()));
     assert_eq!(dropped("disabled"), 1.0);
+    let put = Call::with_method("PUT", path, r#"{"enabled": false}"#);
+    assert_eq!(call(gateway.addr, put.bytes()).status, 200);
+    say(&gateway, ATTACK);
+    eventually("it is closed again", || (dropped("disabled") == 2.0).then_some(()));
+    assert_eq!(gateway.metric("service_judge_requests_total", asked), 1.0);
+    assert_eq!(gateway.json("/health")["judge"]["worker_spawned"], true);
 }
 
 #[test]

@@ -51,6 +51,7 @@ mod ingest_kept;
 mod inspection;
 mod interim;
 mod judge;
+mod judge_counts;
 mod judge_faults;
 mod judge_golden;
 mod judging;

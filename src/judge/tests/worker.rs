@@ -136,6 +136,40 @@ fn the_gate_holds_back_with_each_of_its_reasons_and_shadow_only_counts() {
 }
 
 #[test]
+fn every_verdict_is_counted_with_what_it_says_and_whether_the_detectors_said_the_same() {
+    let scripted = Scripted::new(|_, body, stream| {
+        let about = candidate_of(body);
+        let mut words = about.split(' ');
+        let verdict = json!({
+            "category": words.next(),
+            "recommended_action": words.next(),
+            "is_threat": !about.contains("allow"),
+            "confidence": 0.9,
+            "security_score": 85,
+            "reasoning": "As it was told.",
+        });
+        answer(stream, "200 OK", "", &said("selfhosted", &verdict.to_string()));
+    });
+    let bench = Bench::new(judge(scripted.addr, patient("selfhosted"), false), OPTIONS);
+    let categories = ["prompt_injection", "jailbreak", "data_exfiltration", "policy_violation", "benign", "other"];
+    for category in categories {
+        for action in ["allow", "flag", "block"] {
+            for blocked in [true, false] {
+                let case = case(&format!("{category} {action} {blocked}"), Mode::Async);
+                assert!(bench.rule(Case { blocked, ..case }).is_some(), "{category} {action}");
+            }
+            let is_threat = if action == "allow" { "false" } else { "true" };
+            let labels = [("category", category), ("recommended_action", action), ("is_threat", is_threat)];
+            assert_eq!(bench.count("service_judge_verdicts_total", &labels), 2.0, "{labels:?}");
+        }
+    }
+    let agreed = |label: &str| bench.count("service_judge_verdict_agreement", &[("agreement", label)]);
+    let of_all = ["agree_block", "disagree_block", "disagree_allow", "agree_allow"].map(agreed);
+    // Six categories; who would only flag does not block.
+    assert_eq!(of_all, [6.0, 6.0, 12.0, 12.0]);
+}
+
+#[test]
 fn every_failure_is_counted_under_its_status_in_both_modes() {
     for mode in [Mode::Inline, Mode::Async] {
         let failed = |judge: Judge, backend: &str, status: &str| {
