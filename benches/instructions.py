@@ -4,6 +4,7 @@
     benches/instructions.py                        build, count, compare
     benches/instructions.py --accept               the same, and what was counted becomes the baseline
     benches/instructions.py --weir OTHER/BINARY    count the calls of another build of the gateway
+    benches/instructions.py --weir BINARY --settings FILE    the same, with these settings beside those of a scenario
     benches/instructions.py --keep DIR             keep the profiles; then, with those of an older state:
     benches/instructions.py --functions OLD/default-1-KB NEW/default-1-KB    the functions the difference lies in
 
@@ -245,6 +246,10 @@ def control(pid, order):
         raise bench.SetupError(f"callgrind_control {order} {pid}: {done.stdout}{done.stderr}")
 
 
+# Further YAML for the gateways whose calls are counted.
+EXTRA = ""
+
+
 def settings(port, provider, work, passthrough):
     lines = [
         f'listen_addr: "127.0.0.1:{port}"',
@@ -255,7 +260,7 @@ def settings(port, provider, work, passthrough):
     ]
     if passthrough:
         lines += ["enable_security_analysis: false", "enable_trace_storage: false", "cost_estimation: {enabled: false}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + EXTRA
 
 
 def count_calls(weir, work, passthrough, length, calls, stream=False):
@@ -428,9 +433,15 @@ def main():
     parser.add_argument("--accept", action="store_true", help="write the baseline")
     parser.add_argument("--binary", help="path of a weir-instructions binary; it is not built then")
     parser.add_argument("--weir", help="path of a gateway's binary: its calls are counted, and nothing is built or compared")
+    parser.add_argument("--settings", help="with --weir: a file with further YAML for its configuration")
     parser.add_argument("--keep", help="new folder for the profiles")
     parser.add_argument("--functions", nargs=2, metavar=("OLD", "NEW"), help="folders of one scenario's profiles")
     options = parser.parse_args()
+    if options.settings:
+        if not options.weir:
+            parser.error("--settings is for --weir: the baseline is that of the defaults")
+        global EXTRA
+        EXTRA = pathlib.Path(options.settings).read_text()
     if options.functions:
         show_functions(*map(pathlib.Path, options.functions))
         return 0

@@ -21,7 +21,9 @@ mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
 pub use defence::{BoundaryDefense, Datamarking, MARKERS, MarkerKind, ZoneDetection, ZoneMode};
-pub use judge::{Cascade, Judge, JudgeBackend, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker, Promotion};
+pub use judge::{
+    Cascade, Judge, JudgeBackend, JudgeClassifier, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker, Promotion,
+};
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
 pub use output::{OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};

@@ -31,5 +31,6 @@ mod tokens;
 
 pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};
 pub use loader::{FetchModel, Loader, ModelState, Models, Options};
+pub use place::NotAsked;
 pub use runtime::{OLDEST_MINOR, Runtime, RuntimeError, sha256_of};
 pub use slot::Slot;

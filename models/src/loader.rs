@@ -14,7 +14,7 @@ use weir_inference::Detector;
 use crate::folder::{Files, ModelError, Named};
 use crate::known;
 use crate::model::Model;
-use crate::place::{Place, Status};
+use crate::place::{NotAsked, Place, Status};
 use crate::runtime::Runtime;
 use crate::slot::Slot;
 
@@ -109,7 +109,26 @@ impl Models {
 
     /// Their detectors, absent until their models are loaded.
     pub fn detectors(&self) -> Vec<Arc<dyn Detector>> {
-        self.places.iter().map(|place| Arc::clone(place) as _).collect()
+        let detectors = self.places.iter().filter(|place| place.slot != Slot::Judge);
+        detectors.map(|place| Arc::clone(place) as _).collect()
+    }
+
+    /// How probable the model in `slot` finds it that the worst of these texts is an attack, 0.0 to 1.0. Linear in the texts; not
+    /// for a thread that must not wait. A model that nobody has asked for yet is loaded from now on.
+    ///
+    /// # Errors
+    /// [`NotAsked`].
+    pub fn probability<'a>(&self, slot: Slot, texts: impl IntoIterator<Item = &'a str>) -> Result<f64, NotAsked> {
+        let Some(place) = self.places.iter().find(|place| place.slot == slot) else {
+            return Err(NotAsked::Absent("no model is named".to_owned()));
+        };
+        place.probability(texts).unwrap_or_else(|| {
+            place.missed();
+            Err(match &*place.status.lock() {
+                Status::Missing(why) | Status::Failed(why) => NotAsked::Absent(why.clone()),
+                Status::Waiting | Status::Loading | Status::Loaded => NotAsked::Loading,
+            })
+        })
     }
 
     /// The folder of the model in a place, whether it is there or not.

@@ -40,6 +40,20 @@ pub(crate) enum Status {
     Failed(String),
 }
 
+/// Why a model says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAsked {
+    /// It is not there yet.
+    #[error("the model is being loaded")]
+    Loading,
+    /// It is missing, or is no such model.
+    #[error("{0}")]
+    Absent(String),
+    /// It could not judge a text.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more.
 const DECODED_MAX: usize = 8;
 
@@ -69,6 +83,16 @@ impl Place {
     /// Puts the model there. It stays.
     pub(crate) fn put(&self, model: Model) {
         self.model.get_or_init(|| model);
+    }
+
+    /// How probable it is that the worst of these texts is an attack; `None` without a model.
+    pub(crate) fn probability<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Option<Result<f64, NotAsked>> {
+        let model = self.model.get()?;
+        let worst = texts.into_iter().try_fold(0.0_f64, |worst, text| {
+            let said = model.worst(text, None).map_err(NotAsked::Failed)?;
+            Ok(worst.max(said.map_or(0.0, |said| said.probability)))
+        });
+        Some(worst)
     }
 
     fn fail(&self, error: &str, found: &mut Found<'_>) {

@@ -15,6 +15,8 @@ pub enum Slot {
     Entities,
     /// `output_safety.toxicity_model`.
     Toxicity,
+    /// `judge.classifier.model_id`: no detector; it is asked by the judge, whatever the detectors say.
+    Judge,
 }
 
 /// The confidence from which on anything is reported at the point `high_precision`.
@@ -24,7 +26,8 @@ pub(crate) const DOUBTFUL: f64 = 0.5;
 
 impl Slot {
     /// All, in the order in which they run.
-    pub const ALL: [Self; 5] = [Self::Classifier, Self::GuardA, Self::GuardB, Self::Entities, Self::Toxicity];
+    pub const ALL: [Self; 6] =
+        [Self::Classifier, Self::GuardA, Self::GuardB, Self::Entities, Self::Toxicity, Self::Judge];
 
     /// The name of its detector.
     pub const fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Slot {
             Self::GuardB => "guard_b",
             Self::Entities => "ner",
             Self::Toxicity => "toxicity",
+            Self::Judge => "judge",
         }
     }
 
@@ -41,7 +45,9 @@ impl Slot {
     pub(crate) fn reads(self) -> Kinds {
         match self {
             // As the embedded classifier: who writes the system prompt gives orders by right.
-            Self::Classifier | Self::GuardA | Self::GuardB => Kinds::of(&[PartKind::User, PartKind::Tool]),
+            Self::Classifier | Self::GuardA | Self::GuardB | Self::Judge => {
+                Kinds::of(&[PartKind::User, PartKind::Tool])
+            }
             Self::Entities => Kinds::of(&[PartKind::User, PartKind::Tool, PartKind::Output]),
             Self::Toxicity => Kinds::of(&[PartKind::Output]),
         }
@@ -49,7 +55,7 @@ impl Slot {
 
     /// Whether it looks for orders to the model.
     pub(crate) const fn seeks_orders(self) -> bool {
-        matches!(self, Self::Classifier | Self::GuardA | Self::GuardB)
+        matches!(self, Self::Classifier | Self::GuardA | Self::GuardB | Self::Judge)
     }
 
     pub(crate) const fn is_guard(self) -> bool {
@@ -63,6 +69,8 @@ impl Slot {
             Self::GuardA => "guard_a_injection",
             Self::GuardB => "guard_b_injection",
             Self::Toxicity => "output_toxicity",
+            // Which its verdict becomes.
+            Self::Judge => "llm_judge_verdict",
             // Each kind of entity has its own.
             Self::Entities => "person_name",
         }
@@ -74,7 +82,7 @@ impl Slot {
             Self::Classifier => 0.8,
             Self::GuardA | Self::GuardB => 0.85,
             Self::Toxicity => 0.7,
-            Self::Entities => DOUBTFUL,
+            Self::Entities | Self::Judge => DOUBTFUL,
         };
         tuning.threshold.unwrap_or(match tuning.point {
             OperatingPoint::HighRecall => DOUBTFUL,

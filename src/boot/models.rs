@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
-use weir_config::settings::EMBEDDED_MODEL;
-use weir_models::{FetchModel, Files, ModelError, ModelState, Models, Named, Options, Runtime, Slot, default_cache};
+use weir_config::settings::{EMBEDDED_MODEL, JudgeTier};
+use weir_models::{
+    FetchModel, Files, ModelError, ModelState, Models, Named, NotAsked, Options, Runtime, Slot, default_cache,
+};
 
 use super::StartError;
 use crate::hub::{Fetch, Progress};
+use crate::judge::{Candidate, Classify, Failure, Status};
 use crate::ops::health::{ModelReport, ModelsReport};
 use crate::outbound::Client;
 
@@ -24,12 +27,15 @@ struct Said<'a> {
     setting: &'static str,
 }
 
-fn said(settings: &Settings) -> [Said<'_>; 5] {
+fn said(settings: &Settings) -> [Said<'_>; 6] {
     let analysis = &settings.security_analysis;
     let said = |slot, is_on, model, setting| Said { slot, is_on, model, setting };
     let classifier = Some(&*analysis.ml_model).filter(|model| *model != EMBEDDED_MODEL);
     let toxicity = &settings.toxicity;
     let (a, b, ner) = (&analysis.guard_a, &analysis.guard_b, &analysis.ner);
+    let judges = settings.judge.tiers().any(|tier| tier == JudgeTier::Classifier);
+    let judge = Some(&*settings.judge.classifier.model).filter(|model| judges && *model != EMBEDDED_MODEL);
+    let is_asked = settings.judge.enabled && settings.action_router.enabled && judge.is_some();
     [
         said(Slot::Classifier, analysis.ml_enabled && classifier.is_some(), classifier, "security_analysis.ml_model"),
         said(Slot::GuardA, a.enabled, a.model.as_deref(), "security_analysis.guard_a_model"),
@@ -41,6 +47,7 @@ fn said(settings: &Settings) -> [Said<'_>; 5] {
             toxicity.model.as_deref(),
             "output_safety.toxicity_model",
         ),
+        said(Slot::Judge, is_asked, judge, "judge.classifier.model_id"),
     ]
 }
 
@@ -66,7 +73,10 @@ fn places(settings: &Settings, threads: usize, fetch: Option<FetchModel>) -> Res
 pub(crate) fn named(settings: &Settings) -> Result<Vec<(Slot, bool, Named)>, StartError> {
     let named = said(settings).into_iter().filter_map(|Said { slot, is_on, model, setting }| {
         let named = Named::read(model?).map_err(|why| StartError::Models(format!("{setting}: {why}")));
-        Some(named.map(|named| (slot, is_on, named)))
+        let judges = settings.judge.classifier.cache_dir.as_deref().filter(|_| slot == Slot::Judge);
+        // A folder of the judge's own is never fetched into.
+        let placed = |named: Named| judges.map_or(named.clone(), |cache| Named::Folder(named.folder(cache)));
+        Some(named.map(|named| (slot, is_on, placed(named))))
     });
     named.collect()
 }
@@ -100,6 +110,32 @@ fn fetcher(settings: &Settings) -> Result<Option<FetchModel>, StartError> {
         }
         Ok(())
     })))
+}
+
+/// The model that judges, where the settings name one in the place of the embedded classifier.
+struct Judging {
+    models: Arc<Models>,
+    name: String,
+}
+
+/// What judges with the model in its place among `models`, where the settings name one.
+pub(crate) fn judging(settings: &Settings, models: &Arc<Models>) -> Option<Arc<dyn Classify>> {
+    models.folder(Slot::Judge)?;
+    Some(Arc::new(Judging { models: Arc::clone(models), name: settings.judge.classifier.model.clone() }))
+}
+
+impl Classify for Judging {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure> {
+        let texts = candidate.pieces.iter().map(|piece| piece.text.as_str());
+        self.models.probability(Slot::Judge, texts).map_err(|why| {
+            let status = if matches!(why, NotAsked::Absent(_)) { Status::Misconfigured } else { Status::BackendError };
+            Failure::lasting(status, format!("judge.classifier.model_id `{}`: {why}", self.name))
+        })
+    }
 }
 
 /// Those that are loaded before the gateway calls itself ready.

@@ -127,11 +127,12 @@ pub(super) fn make_judging(
     live: &LiveSettings,
     feed: Option<&mut FeedAndTally>,
     prices: &Arc<Prices>,
+    models: &Arc<Models>,
     registry: &Registry,
 ) -> Result<Option<Judging>, StartError> {
     let settings = live.snapshot().load_full();
     let Some((feed, Some(tally))) = feed.filter(|_| judging::is_needed(&settings)) else { return Ok(None) };
-    let judge = Judge::new(&settings.judge, &feed.client(), Arc::clone(prices))?;
+    let judge = Judge::new(&settings.judge, &feed.client(), Arc::clone(prices), models::judging(&settings, models))?;
     Ok(Some(Judging::new(judge, live.snapshot(), feed, Arc::clone(tally), registry)))
 }
 

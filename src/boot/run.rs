@@ -164,7 +164,8 @@ pub fn start_with(
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
     let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers)?;
-    let mut judging = make_judging(&live, feed.as_mut(), &prices, &registry)?;
+    let models = models::open(&settings, model_threads(cores))?;
+    let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
     let inlet = feed.as_ref().map(Feed::inlet);
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
@@ -187,7 +188,6 @@ pub fn start_with(
     });
     let spend = Arc::new(Spend::new());
     keep::restore(&spend, &store)?;
-    let models = models::open(&settings, model_threads(cores))?;
     let (analyser, own) =
         own_rules::analyser(&settings, models.detectors().into_iter().chain(extensions.detectors).collect())?;
     let analyser = Arc::new(analyser);

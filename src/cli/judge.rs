@@ -6,16 +6,18 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use clap::Subcommand;
 use weir_config::settings::Settings;
 use weir_config::vocab::Finding;
 use weir_inference::{Analyser, Call, Part, PlanSettings};
+use weir_models::{Loader, Models, Slot};
 
 use super::scan::{TextRole, plain};
 use super::{EXIT_USAGE, Options, complain, say, sources};
-use crate::boot::StartError;
+use crate::boot::{StartError, models};
 use crate::judge::{Candidate, Judge, Outcome, Prompt, Reply};
 use crate::limits::KEPT_BYTES_MAX;
 use crate::money::{Prices, dollars};
@@ -57,19 +59,35 @@ pub(super) fn run(options: &Options, command: &JudgeCommand) -> Result<ExitCode,
     let settings = &loaded.settings;
     let findings = find(Part { text: &text, kind: role.kind() })?;
     let candidate = Candidate::choose(&[(role.kind(), &text)], &findings, settings.judge.worker.max_text_bytes);
-    let judge = open(settings)?;
+    let (models, loader) = classifier(settings)?;
+    let judge = open(settings, &models)?;
     let prompt = judge.prompt(&candidate);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| StartError::Thread { what: "the network runtime", source })?;
     let outcome = runtime.block_on(judge.ask(&candidate, &prompt));
+    drop(loader);
     Ok(show(&judge, &prompt, &outcome))
 }
 
-fn open(settings: &Settings) -> Result<Judge, StartError> {
+/// The model that judges in the place of the embedded classifier, loaded where there is one.
+fn classifier(settings: &Settings) -> Result<(Arc<Models>, Loader), StartError> {
+    let models = models::present(settings)?;
+    let (ready, is_ready) = channel();
+    let tell = move || {
+        let _nobody_waits = ready.send(());
+    };
+    let loader = models.start(&[Slot::Judge], tell, || {});
+    let loader = loader.map_err(|source| StartError::Thread { what: "the thread that loads models", source })?;
+    // The thread says so when it has tried it, and when it ends.
+    let _ended = is_ready.recv();
+    Ok((models, loader))
+}
+
+fn open(settings: &Settings, models: &Arc<Models>) -> Result<Judge, StartError> {
     let connect_limit = Duration::from_millis(settings.limits.connection_timeout_ms);
     let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
     let prices = Arc::new(Prices::open(&settings.cost_estimation, &settings.upstream.host)?);
-    Ok(Judge::new(&settings.judge, &client, prices)?)
+    Ok(Judge::new(&settings.judge, &client, prices, models::judging(settings, models))?)
 }
 
 /// What the detectors find in the text, as the judge is told.

@@ -1,17 +1,41 @@
-//! The embedded classifier as a judge. It gives a probability and nothing else; category and reasoning come from a template.
+//! A classifier as a judge: the embedded one, or a model of the operator's. It gives a probability and nothing else; category and
+//! reasoning come from a template.
 
 use weir_inference::{Classifier, Part};
 
 use super::candidate::Candidate;
+use super::failure::Failure;
 use super::verdict::{Category, Recommended, Verdict};
 
 /// From here on a threat is to be blocked, below it to be flagged.
 const BLOCK_FROM: f64 = 0.8;
 
-/// The classifier's verdict. Takes milliseconds for a long candidate.
-pub(super) fn verdict(classifier: &Classifier, candidate: &Candidate, threshold: f64) -> Verdict {
-    let parts = candidate.pieces.iter().map(|piece| Part { text: &piece.text, kind: piece.kind });
-    template(classifier.probability(&parts.collect::<Vec<_>>()), threshold)
+/// What gives the probability that a candidate is an attack.
+pub trait Classify: Send + Sync + 'static {
+    /// Its name, which is the label `model`.
+    fn name(&self) -> &str;
+
+    /// From 0.0 to 1.0. Takes milliseconds or more for a long candidate.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure>;
+}
+
+impl Classify for Classifier {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure> {
+        let parts = candidate.pieces.iter().map(|piece| Part { text: &piece.text, kind: piece.kind });
+        Ok(Self::probability(self, &parts.collect::<Vec<_>>()))
+    }
+}
+
+/// A classifier's verdict.
+pub(super) fn verdict(classifier: &dyn Classify, candidate: &Candidate, threshold: f64) -> Result<Verdict, Failure> {
+    classifier.probability(candidate).map(|probability| template(probability, threshold))
 }
 
 fn template(probability: f64, threshold: f64) -> Verdict {
@@ -28,7 +52,7 @@ fn template(probability: f64, threshold: f64) -> Verdict {
         security_score: (probability * 100.0).round().clamp(0.0, 100.0) as u8,
         recommended_action,
         reasoning: format!(
-            "The embedded classifier gives the text a probability of {probability:.2} of being an attack; its threshold is \
+            "The classifier gives the text a probability of {probability:.2} of being an attack; its threshold is \
              {threshold:.2}."
         ),
     }

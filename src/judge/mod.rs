@@ -35,6 +35,7 @@ use crate::outbound::Client;
 use backend::{Backend, Said};
 pub use candidate::{Candidate, Piece};
 pub use case::{Case, Mode, Ruling};
+pub use classify::Classify;
 pub use failure::{Again, Failure, Status};
 pub use figures::Dropped;
 pub use gate::{Agreement, Gate, Held, Passage};
@@ -54,7 +55,7 @@ pub struct Judge {
 /// One backend of a judge.
 enum Tier {
     Model { backend: Box<Backend>, name: &'static str, model: String },
-    Classifier { classifier: Arc<Classifier>, threshold: f64 },
+    Classifier { classifier: Arc<dyn Classify>, threshold: f64 },
 }
 
 /// What one backend said.
@@ -86,11 +87,16 @@ pub struct Outcome {
 }
 
 impl Judge {
-    /// A judge after `settings`, which calls out with `client`.
+    /// A judge after `settings`, which calls out with `client`; `classifier` judges in the place of the embedded one.
     ///
     /// # Errors
     /// When the embedded classifier is needed and cannot be loaded.
-    pub fn new(settings: &Settings, client: &Client, prices: Arc<Prices>) -> Result<Self, LoadError> {
+    pub fn new(
+        settings: &Settings,
+        client: &Client,
+        prices: Arc<Prices>,
+        classifier: Option<Arc<dyn Classify>>,
+    ) -> Result<Self, LoadError> {
         let tier = |tier: JudgeTier| {
             Ok::<_, LoadError>(match settings.model(tier) {
                 Some(model) => Tier::Model {
@@ -99,8 +105,11 @@ impl Judge {
                     model: model.model.clone(),
                 },
                 None => Tier::Classifier {
-                    classifier: Arc::new(Classifier::embedded()?),
-                    threshold: settings.classifier_threshold,
+                    classifier: match &classifier {
+                        Some(classifier) => Arc::clone(classifier),
+                        None => Arc::new(Classifier::embedded()?),
+                    },
+                    threshold: settings.classifier.threshold,
                 },
             })
         };
@@ -177,9 +186,10 @@ impl Judge {
 }
 
 /// Runs the classifier where it holds nobody up.
-async fn classified(classifier: Arc<Classifier>, candidate: Candidate, threshold: f64) -> Result<Verdict, Failure> {
-    let work = tokio::task::spawn_blocking(move || classify::verdict(&classifier, &candidate, threshold));
-    work.await.map_err(|error| Failure::lasting(Status::BackendError, format!("the classifier failed: {error}")))
+async fn classified(classifier: Arc<dyn Classify>, candidate: Candidate, threshold: f64) -> Result<Verdict, Failure> {
+    let work = tokio::task::spawn_blocking(move || classify::verdict(&*classifier, &candidate, threshold));
+    let failed = |error| Failure::lasting(Status::BackendError, format!("the classifier failed: {error}"));
+    work.await.map_err(failed)?
 }
 
 impl Tier {
@@ -193,7 +203,7 @@ impl Tier {
     fn model(&self) -> &str {
         match self {
             Self::Model { model, .. } => model,
-            Self::Classifier { .. } => "embedded",
+            Self::Classifier { classifier, .. } => classifier.name(),
         }
     }
 

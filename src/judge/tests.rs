@@ -97,7 +97,7 @@ fn judge(addr: SocketAddr, mut settings: Value, keys: bool) -> Judge {
     let loaded = load(settings, keys);
     let client = Client::new(&loaded.settings.egress, None, Duration::from_millis(500)).unwrap();
     let prices = Arc::new(Prices::open(&CostEstimation::default(), "api.openai.com").unwrap());
-    Judge::new(&loaded.settings.judge, &client, prices).unwrap()
+    Judge::new(&loaded.settings.judge, &client, prices, None).unwrap()
 }
 
 /// With as much time as a slow machine may need.

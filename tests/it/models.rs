@@ -2,6 +2,7 @@
 //! where it is missing or not loaded yet requests are served without it, which the log, `/health` and the record say.
 
 mod hub;
+mod judging;
 #[path = "../../models/tests/made/mod.rs"]
 mod made;
 

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::value::{flag, float, int, one_of, optional_secret, owned_text};
+use super::value::{flag, float, int, one_of, optional_path, optional_secret, owned_text};
 use super::{Kind, Literal, Setting, Unfit, set};
-use crate::settings::{JudgeBackend, JudgeTier};
+use crate::settings::{EMBEDDED_MODEL, JudgeBackend, JudgeTier};
 
 const OFF: Literal = Literal::Bool(false);
 const ON: Literal = Literal::Bool(true);
@@ -161,20 +161,29 @@ pub(super) static SETTINGS: &[Setting] = &[
         "Temperature of the hosted messages API; left out for models that refuse it.",
         set!(judge.hostedmessages.temperature, float),
     ),
-    Setting::not_built(
+    Setting::built(
         "judge.classifier.model_id",
         Kind::Name,
-        Literal::Text("embedded"),
-        "a model beside the embedded one",
+        Literal::Text(EMBEDDED_MODEL),
+        "The classifier that judges: embedded, or an ONNX model of your own, as `security_analysis.ml_model` says. While that is not \
+         there, it gives no verdict.",
+        set!(judge.classifier.model, owned_text),
     ),
     Setting::built(
         "judge.classifier.threshold",
         Kind::UNIT,
         Literal::Float(0.5),
         "Probability from which on the classifier as judge calls a text a threat.",
-        set!(judge.classifier_threshold, float),
+        set!(judge.classifier.threshold, float),
     ),
-    Setting::not_built("judge.classifier.cache_dir", Kind::File, Literal::Null, "a model beside the embedded one"),
+    Setting::built(
+        "judge.classifier.cache_dir",
+        Kind::File,
+        Literal::Null,
+        "The folder for that model, where it is named by an id; null is `security_analysis.ml_cache_dir`. Nothing is fetched into \
+         another one.",
+        set!(judge.classifier.cache_dir, optional_path),
+    ),
     Setting::built(
         "judge.cascade.fast_backend",
         TIER,

@@ -1,5 +1,8 @@
 //! `judge.*`, checked. Knows no wire format and no model.
 
+use std::path::PathBuf;
+
+use super::EMBEDDED_MODEL;
 use crate::vocab::SharedSecret;
 
 /// `judge.*`.
@@ -23,8 +26,8 @@ pub struct Judge {
     pub hostedcompat: JudgeModel,
     /// `hostedmessages.*`.
     pub hostedmessages: JudgeModel,
-    /// `classifier.threshold`: from here on the classifier calls a text a threat.
-    pub classifier_threshold: f64,
+    /// `classifier.*`.
+    pub classifier: JudgeClassifier,
     /// `cascade.*`.
     pub cascade: Cascade,
     /// `retry.*`.
@@ -70,6 +73,17 @@ pub struct JudgeModel {
     pub temperature: f64,
     /// From the environment.
     pub key: Option<SharedSecret>,
+}
+
+/// `judge.classifier.*`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JudgeClassifier {
+    /// `model_id`: [`EMBEDDED_MODEL`], or a model of the operator's as a folder or an id.
+    pub model: String,
+    /// `threshold`: from here on it calls a text a threat.
+    pub threshold: f64,
+    /// `cache_dir`: where a model lies that is named by an id; `None` where the others lie.
+    pub cache_dir: Option<PathBuf>,
 }
 
 /// `judge.cascade.*`.
@@ -184,7 +198,7 @@ impl Default for Judge {
             allow_plaintext: false,
             hostedcompat: model("https://api.openai.com", "gpt-4o-mini"),
             hostedmessages: model("https://api.anthropic.com", "claude-haiku-4-5"),
-            classifier_threshold: 0.5,
+            classifier: JudgeClassifier { model: EMBEDDED_MODEL.to_owned(), threshold: 0.5, cache_dir: None },
             cascade: Cascade { fast: JudgeTier::Classifier, slow: None, low: 0.3, high: 0.7 },
             retry: JudgeRetry { max: 2, backoff_base_ms: 1_000 },
             promotion: Promotion {

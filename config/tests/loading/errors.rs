@@ -455,6 +455,33 @@ fn a_judge_is_not_asked_in_the_clear_unless_that_is_allowed() {
 }
 
 #[test]
+fn a_judge_that_is_on_needs_the_key_of_everybody_it_may_ask() {
+    const COMPAT: &str = "SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY";
+    const MESSAGES: &str = "SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY";
+    let both = "backend: cascade, cascade: {fast_backend: hostedcompat, slow_backend: hostedmessages}";
+    for (text, needed) in [
+        ("backend: selfhosted", &[][..]),
+        ("backend: classifier", &[]),
+        ("backend: cascade", &[]),
+        ("backend: hostedcompat", &[COMPAT]),
+        ("backend: hostedmessages", &[MESSAGES]),
+        ("backend: cascade, cascade: {slow_backend: hostedmessages}", &[MESSAGES]),
+        (both, &[COMPAT, MESSAGES]),
+    ] {
+        let judge = |is_on: bool| Bench::with_file(format!("judge: {{enabled: {is_on}, {text}}}\n"));
+        // The flag may switch it on later; then a question without its key is misconfigured.
+        judge(false).loaded();
+        let keys: Vec<_> = needed.iter().map(|name| (*name, "sk-of-the-judge")).collect();
+        judge(true).env(&keys).loaded();
+        for missing in needed {
+            let others: Vec<_> = keys.iter().filter(|(name, _)| name != missing).copied().collect();
+            let errors = judge(true).env(&others).errors();
+            assert!(errors.len() == 1 && errors[0].contains(&format!("{missing} is not set")), "{text}: {errors:?}");
+        }
+    }
+}
+
+#[test]
 fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
     let router = |text: &str| Bench::with_file(format!("action_router: {{enabled: true, {text}}}\n"));
     for (text, parts) in [

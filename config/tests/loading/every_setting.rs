@@ -380,7 +380,11 @@ fn samples() -> Vec<Sample> {
         sample("judge.backend", "cascade", |s| s.judge.backend = JudgeBackend::Cascade),
         sample("judge.system_prompt", "Judge.", |s| s.judge.system_prompt = Some("Judge.".into())),
         sample("judge.selfhosted.allow_plaintext", "true", |s| s.judge.allow_plaintext = true),
-        sample("judge.classifier.threshold", "0.6", |s| s.judge.classifier_threshold = 0.6),
+        sample("judge.classifier.model_id", "owner/orders", |s| s.judge.classifier.model = "owner/orders".to_owned()),
+        sample("judge.classifier.threshold", "0.6", |s| s.judge.classifier.threshold = 0.6),
+        sample("judge.classifier.cache_dir", "/srv/judges", |s| {
+            s.judge.classifier.cache_dir = Some("/srv/judges".into());
+        }),
         sample("judge.cascade.fast_backend", "selfhosted", |s| s.judge.cascade.fast = JudgeTier::SelfHosted),
         sample("judge.cascade.slow_backend", "hostedcompat", |s| {
             s.judge.cascade.slow = Some(JudgeTier::HostedCompat);
