@@ -13,6 +13,7 @@ pub mod eviction;
 mod guard;
 mod key_limits;
 mod presented;
+pub mod provider_keys;
 pub mod rate;
 pub mod tenant;
 pub mod web;

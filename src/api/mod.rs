@@ -25,6 +25,7 @@ mod listed;
 mod openapi;
 mod operations;
 mod otlp;
+mod provider_keys;
 mod query;
 mod reading;
 mod reports;

@@ -134,7 +134,12 @@ const fn role(access: Access) -> &'static str {
 }
 
 fn path_parameter(name: &'static str) -> Value {
-    json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "format": "uuid" } })
+    // Names are the operator's; all else is an id.
+    let schema = match name {
+        "upstream" => json!({ "type": "string", "minLength": 1 }),
+        _ => json!({ "type": "string", "format": "uuid" }),
+    };
+    json!({ "name": name, "in": "path", "required": true, "schema": schema })
 }
 
 fn query_parameter(parameter: &Parameter) -> Value {

@@ -18,11 +18,12 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, query, reports, series,
-    sessions, spans, stats, swagger, tenants, traces,
+    actions, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query, reports,
+    series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::Word;
 use crate::golden;
+use crate::identity::ProviderKeyRecord;
 use crate::ops::health::Report;
 
 /// All routes.
@@ -249,6 +250,17 @@ fn identities() -> Vec<Route> {
             .says("API keys", "create_key", "Create a key; its text is shown this once")
             .takes::<keys::Create>()
             .answers::<keys::Created<'_>>(201, "The key")
+        Route::get("/api/v1/tenants/{id}/provider-keys", ADMIN, provider_keys::list)
+            .says("Tenants", "list_provider_keys", "For which upstreams a tenant has a credential of its own")
+            .answers::<provider_keys::ProviderKeys>(200, "The upstreams; no credential is shown"),
+        Route::put("/api/v1/tenants/{id}/provider-keys/{upstream}", ADMIN, provider_keys::put)
+            .says("Tenants", "set_provider_key", "Set or rotate a tenant's own credential for an upstream")
+            .takes::<provider_keys::Put>()
+            .answers::<ProviderKeyRecord>(200, "It is stored encrypted, and in force")
+            .refuses(409, "Authentication is off, or the tenant has as many as it may"),
+        Route::delete("/api/v1/tenants/{id}/provider-keys/{upstream}", ADMIN, provider_keys::delete)
+            .says("Tenants", "remove_provider_key", "Remove a tenant's own credential for an upstream")
+            .content(204, "It is gone; calls go with the upstream's own, if it has one", None),
             .refuses(404, "No such tenant"),
         Route::get("/api/v1/auth/keys", ADMIN, keys::list)
             .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")

@@ -366,7 +366,7 @@ impl From<IdentityError> for ErrorAnswer {
             IdentityError::CallerGone => return Self::unauthenticated(),
             IdentityError::NotRead(read) => return read.clone().into(),
             IdentityError::NotWritten(_) => Self::storage_unavailable(),
-            IdentityError::KeyFile(_) | IdentityError::NoRandom => Self::internal(),
+            IdentityError::KeyFile(_) | IdentityError::NoRandom | IdentityError::NoCipher => Self::internal(),
         };
         tracing::error!(%error, "a tenant, key or token could not be read or changed");
         fault

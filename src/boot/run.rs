@@ -229,6 +229,7 @@ pub fn start_with(
         inference: inference.handle(),
         guard,
         access: Arc::clone(identities.access()),
+        provider_keys: Arc::clone(identities.provider_keys()),
         redaction,
         blocked: offenders.as_ref().map(|offenders| offenders.blocked()),
         pages: Pages::new(&settings.web, settings.auth.enabled),

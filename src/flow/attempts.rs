@@ -12,6 +12,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::credentials;
 use super::exchange::{Exchange, Stop};
 use super::gather::gather;
 use super::send::{ask, is_safe};
@@ -41,6 +42,7 @@ pub(super) async fn obtain(
     let mut rest = order.iter().copied().peekable();
     let found = loop {
         exchange.member = rest.next().unwrap_or_default();
+        credentials::refuse_unusable(exchange, &session.core.process.parts.redaction)?;
         let since = Instant::now();
         let tried = try_member(session, exchange, &payload, watch).await;
         if settings.fleet.is_alone {
@@ -65,6 +67,10 @@ pub(super) async fn obtain(
     };
     if !settings.fleet.is_alone {
         exchange.journal.tag("upstream", settings.fleet.member(exchange.member).name.to_string());
+    }
+    if exchange.own_keys.is_some() && credentials::is_own(exchange, &session.core.process.parts.redaction) {
+        // Whom the provider bills.
+        exchange.journal.tag("provider_key", "tenant".to_owned());
     }
     let found = found?;
     drop(gathered);

@@ -1,12 +1,15 @@
 //! Which credentials a forwarded request carries: never one addressed to us, and the provider's from wherever it comes.
 //!
 //! With authentication off every field passes as it came. With it on, the provider's credential is, first found first
-//! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, the key of the upstream it goes to. The last also helps
-//! clients that bring no credential while authentication is off.
+//! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, the tenant's own key for the upstream it goes to, that
+//! upstream's key. The last also helps clients that bring no credential while authentication is off.
 
 use bytes::BufMut;
 use weir_config::vocab::SharedSecret;
 
+use super::exchange::Exchange;
+use crate::admit::provider_keys::ProviderKey;
+use crate::exchange::Refusal;
 use crate::redaction::Redaction;
 use crate::wire::{FieldRef, HeadWriter, RequestHead};
 
@@ -53,6 +56,14 @@ impl<'a> Credentials<'a> {
         true
     }
 
+    /// Whether the client has brought what the provider asks for.
+    fn is_brought(mut self, head: &RequestHead) -> bool {
+        for field in head.fields() {
+            self.let_pass(field);
+        }
+        self.given.is_some() || self.supplied.is_none()
+    }
+
     /// Adds what the client's own fields did not bring, in the form `form`.
     pub(crate) fn write(&self, writer: &mut HeadWriter<'_, impl BufMut>, form: Form) {
         match (self.given, self.supplied) {
@@ -64,4 +75,42 @@ impl<'a> Credentials<'a> {
             (None, None) => {}
         }
     }
+}
+
+/// The tenant's own key for the upstream the request goes to now.
+fn own_key(exchange: &Exchange) -> Option<&ProviderKey> {
+    let own = exchange.own_keys.as_ref()?;
+    own.get(&*exchange.journal.settings.fleet.member(exchange.member).name)
+}
+
+/// The key that is added where the client brings none: the tenant's own, else the upstream's.
+pub(super) fn supplied<'a>(exchange: &'a Exchange) -> Option<&'a SharedSecret> {
+    match own_key(exchange) {
+        Some(own) => own.secret.as_ref(),
+        None => exchange.journal.settings.fleet.member(exchange.member).api_key.as_ref(),
+    }
+}
+
+/// Whether the request goes with its tenant's own key.
+pub(super) fn is_own(exchange: &Exchange, redaction: &Redaction) -> bool {
+    let Some(own) = own_key(exchange) else { return false };
+    !Credentials::new(redaction, &exchange.head, own.secret.as_ref()).is_brought(&exchange.head)
+}
+
+/// Refuses a request that needs a key of its tenant's own which cannot be decrypted: with anybody else's it would go at somebody
+/// else's cost.
+pub(super) fn refuse_unusable(exchange: &Exchange, redaction: &Redaction) -> Result<(), Refusal> {
+    let Some(ProviderKey { secret: None, .. }) = own_key(exchange) else { return Ok(()) };
+    let unreadable = SharedSecret::new("");
+    if Credentials::new(redaction, &exchange.head, Some(&unreadable)).is_brought(&exchange.head) {
+        return Ok(());
+    }
+    let upstream = exchange.journal.settings.fleet.member(exchange.member).name.to_string();
+    let message = format!(
+        "this tenant's own provider key for the upstream `{upstream}` cannot be decrypted, because the gateway's key file \
+         (`auth.token_key_file`) is missing or another one; restore the file and restart the gateway, or set the key anew"
+    );
+    Err(Refusal::new(503, "provider_key_unavailable", message)
+        .header("x-should-retry", false)
+        .with("upstream", upstream))
 }

@@ -7,12 +7,15 @@
 //!
 //! A stage that ends the journey gives the exchange back in [`Stopped`]; its journal settles when it is dropped.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
 use weir_config::vocab::{Operation, Unread};
 
 use crate::admit::access::Allowed;
+use crate::admit::provider_keys::OwnKeys;
 use crate::client::body::NoBody;
 use crate::codec::can_decode;
 use crate::defence::Shape;
@@ -36,6 +39,8 @@ pub(super) struct Exchange {
     pub(super) member: u16,
     /// What its sender may use; `None` is everything.
     pub(super) allowed: Option<Box<Allowed>>,
+    /// Its tenant's own credentials for providers, where it has proven whose it is.
+    pub(super) own_keys: Option<Arc<OwnKeys>>,
     /// The caller's trace context, to be continued.
     pub(super) trace: Option<TraceContext>,
     /// Its body goes on without the content coding it came in.

@@ -42,6 +42,9 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let tenant_id = caller.tenant_id;
     let key = if let Proof::Key(id) = caller.proof { Some(id) } else { None };
     let allowed = core.process.parts.access.of(tenant_id, key).map(Box::new);
+    // Anybody may name a tenant while nobody has to prove it.
+    let is_proven = caller.proof != Proof::Open;
+    let own_keys = if is_proven { core.process.parts.provider_keys.of(tenant_id) } else { None };
     let chosen = steer::at_first(&settings.fleet, &mut head);
     let Named { route, priced_as } = steer::named(settings, &head, &chosen);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
@@ -79,7 +82,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }
-    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, trace, is_decoded: false, journal }))
+    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, own_keys, trace, is_decoded: false, journal }))
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

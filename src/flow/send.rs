@@ -11,7 +11,7 @@ use weir_config::settings::Upstream;
 use weir_config::vocab::Dialect;
 
 use super::answer_listener::AnswerListener;
-use super::credentials::{Credentials, Form};
+use super::credentials::{Credentials, Form, supplied};
 use super::exchange::{Exchange, raw_text};
 use super::target;
 use super::unsent::Unsent;
@@ -213,7 +213,7 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
             _ => None,
         },
     };
-    let mut credentials = Credentials::new(&core.process.parts.redaction, head, member.api_key.as_ref());
+    let mut credentials = Credentials::new(&core.process.parts.redaction, head, supplied(exchange));
     let hops = target::hops_left(head).ok().flatten();
     let mut host_written = false;
     let plain = wants_plain(exchange.settings());

@@ -7,6 +7,8 @@
 
 mod key_file;
 mod pending;
+mod provider_keys;
+mod seal;
 mod token;
 
 use std::collections::BTreeMap;
@@ -24,9 +26,11 @@ use weir_storage::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord};
 use weir_storage::{NotWritten, ReadError, Registry};
 
 use self::pending::{Denial, Pending};
+pub use self::provider_keys::ProviderKeyRecord;
 use self::token::{KEY_BYTES, TokenKey, with_prefix};
 use crate::admit::access::{Access, AccessTable};
 use crate::admit::directory::{Digest, Directory, Holder, Named, Whom};
+use crate::admit::provider_keys::ProviderKeys;
 use crate::exchange::{Caller, OPEN_ACTOR, Proof};
 use crate::redaction::KEY_PREFIX;
 
@@ -42,6 +46,8 @@ pub struct Identities {
     directory: Arc<Directory>,
     /// Which models and upstreams tenants and keys may use.
     access: Arc<AccessTable>,
+    /// Tenants' own credentials for providers.
+    provider_keys: Arc<ProviderKeys>,
     /// One change of a tenant at a time, so that what is in force is what was stored last.
     updating: Mutex<()>,
     /// Where the token key is kept; `None` keeps it in memory.
@@ -76,6 +82,9 @@ pub enum IdentityError {
     /// The system gives no random bytes.
     #[error("the system's random generator failed")]
     NoRandom,
+    /// A credential could not be encrypted.
+    #[error("the cipher failed")]
+    NoCipher,
     /// The caller's own credential has been taken away since it was let in.
     #[error("the caller's credential is no longer valid")]
     CallerGone,
@@ -151,6 +160,7 @@ impl Identities {
             store,
             directory: Arc::new(directory),
             access: Arc::default(),
+            provider_keys: Arc::default(),
             updating: Mutex::new(()),
             key_file,
             token_key: cell,
@@ -161,6 +171,7 @@ impl Identities {
             forget: Box::new(|_| {}),
         };
         loaded.load_access()?;
+        loaded.load_provider_keys()?;
         Ok(loaded)
     }
 
@@ -285,6 +296,7 @@ impl Identities {
         let kept = self.persist(Denial::Tenant(id), event(by, "tenant.delete", Some(id), id, []), was_in, is_there)?;
         if kept.is_some() {
             self.access.set(id, None);
+            self.provider_keys.forget(id);
             (self.forget)(id);
         }
         Ok(kept)
@@ -426,7 +438,7 @@ impl Identities {
             let bytes = Secret::new(random::<KEY_BYTES>()?.to_vec());
             if let Some(path) = &self.key_file {
                 key_file::create(path, &bytes)?;
-                tracing::info!(file = %path.display(), "created the key that tenant tokens are derived from");
+                tracing::info!(file = %path.display(), "created the key that tenant tokens are derived from and provider keys are encrypted under");
             }
             let key = TokenKey::new(&bytes);
             self.store.note_token_key(key.fingerprint())?;

@@ -9,6 +9,7 @@ use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use weir_config::vocab::{Secret, TenantId};
 
+use super::seal::Seal;
 use crate::redaction::TOKEN_PREFIX;
 
 /// Bytes of the key.
@@ -17,6 +18,7 @@ pub(super) const KEY_BYTES: usize = 32;
 /// What tokens are derived with.
 pub(super) struct TokenKey {
     key: hmac::Key,
+    seal: Seal,
     fingerprint: [u8; 32],
 }
 
@@ -25,7 +27,8 @@ impl TokenKey {
     pub(super) fn new(bytes: &Secret) -> Self {
         // A digest with a text in front, so that it is no digest anybody could find elsewhere.
         let fingerprint = Sha256::new().chain_update(b"weir token key\0").chain_update(bytes.expose()).finalize();
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, bytes.expose()), fingerprint: fingerprint.into() }
+        let (key, seal) = (hmac::Key::new(hmac::HMAC_SHA256, bytes.expose()), Seal::new(bytes));
+        Self { key, seal, fingerprint: fingerprint.into() }
     }
 
     /// A tenant's token.
@@ -34,6 +37,11 @@ impl TokenKey {
         context.update(tenant.as_bytes());
         context.update(&nonce.to_be_bytes());
         with_prefix(TOKEN_PREFIX, context.sign().as_ref())
+    }
+
+    /// What credentials are encrypted with under this key.
+    pub(super) fn seal(&self) -> &Seal {
+        &self.seal
     }
 
     /// Tells this key from others and says nothing about it.

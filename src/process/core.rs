@@ -29,6 +29,7 @@ use crate::admit::blocked::Blocked;
 use crate::admit::connection_table::ConnectionTable;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
+use crate::admit::provider_keys::ProviderKeys;
 use crate::admit::rate::RateTable;
 use crate::admit::web::Pages;
 use crate::anomalies::Anomalies;
@@ -75,6 +76,8 @@ pub struct ProcessParts {
     pub guard: Arc<Guard>,
     /// Which models and upstreams they may use.
     pub access: Arc<AccessTable>,
+    /// Tenants' own credentials for providers.
+    pub provider_keys: Arc<ProviderKeys>,
     /// Keeps the gateway's credentials out of what goes on.
     pub redaction: Arc<Redaction>,
     /// Who is turned away for what came from its address; `None` where nobody may be.

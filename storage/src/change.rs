@@ -11,7 +11,7 @@ use crate::queue::Held;
 use crate::record::{AgentAction, SpanRecord};
 use crate::reports::ReportRecord;
 use crate::spend::SpendRow;
-use crate::tenants::{KeyRecord, NewTenant, TenantChange, TenantRecord};
+use crate::tenants::{KeyRecord, NewTenant, SealedKey, TenantChange, TenantRecord};
 use crate::verdicts::LateFinding;
 
 /// A change. The same commit writes the caller named `by` to the audit log.
@@ -66,6 +66,16 @@ pub(crate) enum Change {
         id: KeyId,
         by: AuditEvent,
     },
+    /// A tenant's own credential for an upstream.
+    SetProviderKey {
+        key: SealedKey,
+        by: AuditEvent,
+    },
+    RemoveProviderKey {
+        tenant: TenantId,
+        upstream: String,
+        by: AuditEvent,
+    },
     /// When keys were last used.
     TouchKeys(Vec<(KeyId, Timestamp)>),
     Audit(AuditEvent),
@@ -118,7 +128,10 @@ impl Change {
             Self::EraseTenant(_) | Self::DeleteTenant { .. } => "delete_tenant",
             Self::CreateTenant { .. } | Self::UpdateTenant { .. } => "write_tenant",
             Self::IssueToken(_) | Self::ResetToken { .. } | Self::NoteTokenKey(_) => "write_token",
-            Self::CreateKey { .. } | Self::RevokeKey { .. } => "write_key",
+            Self::CreateKey { .. }
+            | Self::RevokeKey { .. }
+            | Self::SetProviderKey { .. }
+            | Self::RemoveProviderKey { .. } => "write_key",
             Self::TouchKeys(_) => "touch_keys",
             Self::Audit(_) => "write_audit",
             Self::AskReport { .. } | Self::CompleteReport { .. } => "write_report",

@@ -21,7 +21,7 @@ use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use crate::spend::SpendRow;
 use crate::stats::Stats;
-use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
 
@@ -301,6 +301,24 @@ pub trait Registry: AuditLog {
     /// # Errors
     /// [`NotWritten`].
     fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// Puts a tenant's own credential for an upstream in, in the place of its former one; false when there is no such tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn set_provider_key(&self, key: SealedKey, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// Takes such a credential out; false when there is none.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn remove_provider_key(&self, tenant: TenantId, upstream: &str, by: AuditEvent) -> Result<bool, NotWritten>;
+
+    /// Such credentials of all tenants, for the start.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn provider_keys(&self) -> Result<Vec<SealedKey>, ReadError>;
 
     /// Writes down when keys were last used.
     ///

@@ -81,6 +81,23 @@ pub struct ActiveKey {
     pub sha256: [u8; 32],
 }
 
+/// A credential for a provider that a tenant brings itself, encrypted by whoever hands it in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedKey {
+    /// Whose it is.
+    pub tenant_id: TenantId,
+    /// The upstream it is for.
+    pub upstream: String,
+    /// The encrypted credential.
+    pub sealed: Vec<u8>,
+    /// Digest of the key file that it was encrypted under.
+    pub key_sha256: [u8; 32],
+    /// When the tenant first had one for this upstream.
+    pub created_at: Timestamp,
+    /// When it was last replaced.
+    pub changed_at: Timestamp,
+}
+
 /// Everything that lets somebody in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credentials {

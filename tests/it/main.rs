@@ -69,6 +69,7 @@ mod ops;
 mod output;
 mod own_rules;
 mod pressure;
+mod provider_keys;
 mod records;
 mod redaction;
 mod replay;

@@ -70,6 +70,9 @@ const ROWS: &[Row] = &[
     ("GET", "/api/v1/tenants/current/token", "", Operator, 200),
     ("GET", "/api/v1/tenants/{}/token", "", Admin, 404),
     ("POST", "/api/v1/tenants/{}/token/reset", "", Admin, 404),
+    ("GET", "/api/v1/tenants/{}/provider-keys", "", Admin, 404),
+    ("PUT", "/api/v1/tenants/{}/provider-keys/{}", r#"{"api_key":"sk-0123456789"}"#, Admin, 404),
+    ("DELETE", "/api/v1/tenants/{}/provider-keys/{}", "", Admin, 404),
     (
         "POST",
         "/api/v1/auth/keys",

@@ -22,6 +22,10 @@ impl Tx<'_> {
             Change::NoteTokenKey(sha256) => self.note_token_key(sha256)?.into(),
             Change::CreateKey { key, sha256, by } => self.create_key(key, sha256, by)?.into(),
             Change::RevokeKey { id, by } => self.revoke_key(*id, by)?.into(),
+            Change::SetProviderKey { key, by } => self.set_provider_key(key, by)?.into(),
+            Change::RemoveProviderKey { tenant, upstream, by } => {
+                self.remove_provider_key(*tenant, upstream, by)?.into()
+            }
             Change::TouchKeys(used) => self.touch_keys(used)?.into(),
             Change::Audit(event) => self.audit(event)?.into(),
             Change::AskReport { report, begin } => self.ask_report(report, *begin)?.into(),

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 17] = [
+const MIGRATIONS: [Migration; 18] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -39,6 +39,7 @@ const MIGRATIONS: [Migration; 17] = [
     Migration { name: "text_code", sql: include_str!("../schema/0015_text_code.sql") },
     Migration { name: "offences", sql: include_str!("../schema/0016_offences.sql") },
     Migration { name: "judge_verdicts", sql: include_str!("../schema/0017_judge_verdicts.sql") },
+    Migration { name: "provider_keys", sql: include_str!("../schema/0018_provider_keys.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -27,6 +27,7 @@ mod offences;
 mod open;
 mod paging;
 mod provenance;
+mod provider_keys;
 mod read;
 mod readers;
 mod reads;

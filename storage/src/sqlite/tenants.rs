@@ -113,6 +113,7 @@ impl Tx<'_> {
     pub(super) fn delete_tenant(&mut self, id: TenantId, by: &AuditEvent) -> Result<bool, WriteError> {
         let Some(tenant) = find_tenant(self.conn, id)? else { return Ok(false) };
         self.conn.prepare_cached("DELETE FROM api_keys WHERE tenant = ?1")?.execute([tenant])?;
+        self.conn.prepare_cached("DELETE FROM provider_keys WHERE tenant = ?1")?.execute([tenant])?;
         let sql = "UPDATE tenants SET name = NULL, plan = NULL, config = NULL, token_nonce = NULL WHERE id = ?1";
         self.conn.prepare_cached(sql)?.execute([tenant])?;
         self.forget_tenant(id)?;

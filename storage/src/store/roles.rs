@@ -21,7 +21,7 @@ use crate::roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBo
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
-use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, TenantChange, TenantRecord};
+use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
 
@@ -234,6 +234,18 @@ impl Registry for Store {
 
     fn revoke_key(&self, id: KeyId, by: AuditEvent) -> Result<bool, NotWritten> {
         self.write(Change::RevokeKey { id, by })
+    }
+
+    fn set_provider_key(&self, key: SealedKey, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::SetProviderKey { key, by })
+    }
+
+    fn remove_provider_key(&self, tenant: TenantId, upstream: &str, by: AuditEvent) -> Result<bool, NotWritten> {
+        self.write(Change::RemoveProviderKey { tenant, upstream: upstream.to_owned(), by })
+    }
+
+    fn provider_keys(&self) -> Result<Vec<SealedKey>, ReadError> {
+        self.reads().provider_keys()
     }
 
     fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {

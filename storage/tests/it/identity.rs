@@ -9,7 +9,7 @@ use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
-use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, TenantChange};
+use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange};
 use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _, SpendBook as _};
 use weir_storage::{ReadError, SpendRow, Store};
 
@@ -47,6 +47,40 @@ fn key(tenant_id: TenantId, name: &str) -> (KeyRecord, [u8; 32]) {
 fn add(store: &Store, (key, sha256): (KeyRecord, [u8; 32])) -> bool {
     let by = event("key.create", Some(key.tenant_id));
     store.create_key(key, sha256, by).unwrap()
+}
+
+fn sealed(tenant_id: TenantId, upstream: &str, sealed: &[u8], at_us: i64) -> SealedKey {
+    let (created_at, changed_at) = (Timestamp::from_micros(5), Timestamp::from_micros(at_us));
+    let upstream = upstream.to_owned();
+    SealedKey { tenant_id, upstream, sealed: sealed.to_vec(), key_sha256: [3; 32], created_at, changed_at }
+}
+
+#[test]
+fn a_provider_key_is_kept_replaced_removed_and_goes_with_its_tenant() {
+    on_both(|store| {
+        create(store, tenant(1), "First");
+        create(store, tenant(2), "Second");
+        let by = || event("provider_key.set", Some(tenant(1)));
+        let set = |key: SealedKey| store.set_provider_key(key, by()).unwrap();
+        assert!(set(sealed(tenant(1), "a", b"one", 5)) && set(sealed(tenant(1), "b", b"two", 6)));
+        assert!(set(sealed(tenant(2), "a", b"three", 7)) && !set(sealed(tenant(3), "a", b"four", 8)));
+        // The first one's time stays.
+        assert!(set(SealedKey { created_at: Timestamp::from_micros(9), ..sealed(tenant(1), "a", b"later", 9) }));
+        let kept = || {
+            let mut kept = store.provider_keys().unwrap();
+            kept.sort_by(|a, b| (a.tenant_id, &a.upstream).cmp(&(b.tenant_id, &b.upstream)));
+            kept
+        };
+        let (first, second) = (sealed(tenant(1), "a", b"later", 9), sealed(tenant(1), "b", b"two", 6));
+        assert_eq!(kept(), [first, second.clone(), sealed(tenant(2), "a", b"three", 7)]);
+        assert!(store.remove_provider_key(tenant(1), "a", by()).unwrap());
+        assert!(!store.remove_provider_key(tenant(1), "a", by()).unwrap());
+        assert!(!store.remove_provider_key(tenant(3), "a", by()).unwrap());
+        assert!(store.delete_tenant(tenant(2), event("tenant.delete", Some(tenant(2)))).unwrap());
+        assert_eq!(kept(), [second]);
+        let lines = store.list_audit(Some(tenant(1)), page(10, 0)).unwrap();
+        assert_eq!(lines.total, 6, "its creation, four that were set in its name, one that was removed");
+    });
 }
 
 #[test]
