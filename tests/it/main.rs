@@ -97,5 +97,6 @@ mod tls_listener;
 mod transparency;
 mod tunnel;
 mod unread;
+mod upstream_table;
 mod upstreams;
 mod zones;
