@@ -113,6 +113,8 @@ const DURATION_MIN: Parameter = parameter("duration_min_ms", Kind::Millis, "Shor
 const DURATION_MAX: Parameter = parameter("duration_max_ms", Kind::Millis, "Longest duration, inclusive.");
 const STREAMING: Parameter =
     parameter("streaming", Kind::Flag, "Whether the answer was, or was asked to be, a stream.");
+const UPSTREAM: Parameter =
+    parameter("upstream", Kind::Text, "Exact name of the upstream the call went to, where there are `upstreams`.");
 const PROVIDER: Parameter = parameter("provider", Kind::Text, "Exact provider, e.g. `openai`.");
 
 /// Of the judge's verdicts.
@@ -138,6 +140,7 @@ pub(super) const TRACES: &[Parameter] = &[
     DURATION_MIN,
     DURATION_MAX,
     STREAMING,
+    UPSTREAM,
     FIELDS,
     FORMAT,
     TEXTS,
@@ -165,6 +168,7 @@ pub(super) const SPANS: &[Parameter] = &[
     DURATION_MIN,
     DURATION_MAX,
     STREAMING,
+    UPSTREAM,
     FIELDS,
     FORMAT,
     TEXTS,
@@ -281,6 +285,7 @@ fn facets(parameters: &Parameters) -> Result<Facets, ErrorAnswer> {
         streaming: parameters.flag("streaming")?,
     };
     ordered(facets.cost_min_nano_usd, facets.cost_max_nano_usd, "cost_min_usd", "cost_max_usd")?;
+        upstream: parameters.text("upstream")?,
     ordered(facets.duration_min_us, facets.duration_max_us, "duration_min_ms", "duration_max_ms")?;
     Ok(facets)
 }

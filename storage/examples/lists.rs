@@ -50,6 +50,7 @@ fn vary(at: usize, span: SpanRecord) -> SpanRecord {
         status_code: Some(status),
         error_type: error.map(str::to_owned),
         estimated_cost_usd: Some((at % 1_000) as f64 / 1e4),
+        tags: [("upstream".into(), if at.is_multiple_of(500) { "vllm-b" } else { "openai" }.to_owned())].into(),
         ..span
     }
 }
@@ -70,6 +71,8 @@ fn ask_by_facets(store: &Store) -> Result<(), ReadError> {
         ("cost", Facets { cost_min_nano_usd: Some(99_800_000), ..any() }),
         ("duration", Facets { duration_min_us: Some(3_390_000), ..any() }),
         ("streaming", Facets { streaming: Some(true), ..any() }),
+        ("upstream", Facets { upstream: named("vllm-b"), ..any() }),
+        ("upstream, agent", Facets { upstream: named("openai"), agent_id: named("agent-7"), ..any() }),
         (
             "agent, client, 4xx",
             Facets { agent_id: named("agent-7"), client: named("codex"), status: Some((400, 499)), ..any() },

@@ -129,6 +129,8 @@ pub struct Facets {
     pub duration_max_us: Option<i64>,
     /// Whether the answer was a stream.
     pub streaming: Option<bool>,
+    /// Exact upstream: the span's tag of this name.
+    pub upstream: Option<String>,
 }
 
 /// Filters of the trace list. Unset means any. All but the times are about the trace's first span.

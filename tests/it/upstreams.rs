@@ -186,6 +186,20 @@ on_both_drivers! {
         assert_eq!((&span["tags"]["upstream"], &span["provider"]), (&json!("local"), &json!("ollama")));
         let calls = |labels: &str| gateway.metric("service_upstream_calls_total", labels);
         assert_eq!((calls("upstream=\"local\""), calls("upstream=\"openai\"")), (3.0, 1.0));
+        // The lists find them by it, and by what else is asked.
+        for (query, count) in [
+            ("upstream=local", 3),
+            ("upstream=local&provider=vllm", 1),
+            ("upstream=anthropic&status=2xx", 1),
+            ("upstream=openai&status=5xx", 0),
+            ("upstream=loca", 0),
+        ] {
+            for list in ["spans", "traces"] {
+                let listed = gateway.json(&format!("/api/v1/{list}?{query}"));
+                assert_eq!((&listed["total"], listed["data"].as_array().unwrap().len()), (&json!(count), count), "{list} {query}");
+            }
+        }
+        assert_eq!(call(gateway.addr, Call::get("/api/v1/spans?upstream=").bytes()).status, 400);
     }
 
     fn without_upstreams_nothing_is_an_address(driver) {

@@ -1,7 +1,7 @@
 //! What a span's columns say of its call beside the key of the sums, and the conditions over it.
 //!
-//! Names that lists also group by are integers (of `names`, or of the session's row); an error type is a hash and a finding
-//! type a bit, so a condition on these may let a row pass that does not match: [`fits`] says of the record whether it does.
+//! Names that lists also group by are integers (of `names`, or of the session's row); an error type and an upstream are hashes and
+//! a finding type is a bit, so a condition on these may let a row pass that does not match: [`fits`] says of the record whether it does.
 
 use rusqlite::Connection;
 use weir_config::vocab::Timestamp;
@@ -18,6 +18,9 @@ pub(super) const SHARED_BIT: u32 = 62;
 const DURATION_US_MAX: f64 = 1e15;
 const COST_NANO_USD_MAX: f64 = 1e15;
 
+/// The tag that says which upstream a call went to.
+const UPSTREAM: &str = "upstream";
+
 /// The columns of a row.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Columns {
@@ -30,6 +33,7 @@ pub(super) struct Columns {
     pub(super) cost_nano_usd: Option<i64>,
     pub(super) duration_us: i64,
     pub(super) found: i64,
+    pub(super) upstream: i64,
 }
 
 impl Columns {
@@ -70,6 +74,7 @@ impl Columns {
             cost_nano_usd: span.estimated_cost_usd.map(|usd| (usd * 1e9).round().clamp(0.0, COST_NANO_USD_MAX) as i64),
             duration_us: (span.duration_ms * 1e3).round().clamp(0.0, DURATION_US_MAX) as i64,
             found,
+            upstream: upstream_of(span),
         })
     }
 
@@ -92,6 +97,11 @@ pub(super) fn find_session(conn: &Connection, tenant: i64, name: &str) -> rusqli
     use rusqlite::OptionalExtension as _;
     let sql = "SELECT id FROM sessions WHERE tenant = ?1 AND name = ?2";
     conn.prepare_cached(sql)?.query_row((tenant, name), |row| row.get(0)).optional()
+}
+
+/// The hash of the upstream that a span names.
+fn upstream_of(span: &SpanRecord) -> i64 {
+    span.tags.get(UPSTREAM).map_or(0, |name| hash(name))
 }
 
 /// 31 bits of FNV-1a, never 0.
@@ -134,6 +144,9 @@ pub(super) fn conditions(
     if let Some(error) = &asked.error_type {
         all.and("error = ?", hash(error));
         lead = Lead::FAILED;
+    }
+    if let Some(name) = &asked.upstream {
+        all.and("upstream = ?", hash(name));
     }
     if let Some(kind) = &asked.finding_type {
         let bit = finding_bit(conn, kind)?.unwrap_or(SHARED_BIT);
@@ -184,12 +197,13 @@ impl Lead {
 pub(super) fn fits(asked: &Facets, span: &SpanRecord) -> bool {
     let error = asked.error_type.as_ref().is_none_or(|error| span.error_type.as_ref() == Some(error));
     let has = |kind: &String| span.security_findings.iter().any(|finding| finding.finding_type == kind.as_str());
-    error && asked.finding_type.as_ref().is_none_or(has)
+    let upstream = asked.upstream.as_ref().is_none_or(|name| span.tags.get(UPSTREAM) == Some(name));
+    error && upstream && asked.finding_type.as_ref().is_none_or(has)
 }
 
 /// Whether the columns alone may say too much.
 pub(super) fn is_loose(asked: &Facets) -> bool {
-    asked.error_type.is_some() || asked.finding_type.is_some()
+    asked.error_type.is_some() || asked.finding_type.is_some() || asked.upstream.is_some()
 }
 
 fn finding_bit(conn: &Connection, name: &str) -> rusqlite::Result<Option<u32>> {
@@ -216,7 +230,7 @@ const FILL_ROWS: i64 = 64;
 
 /// Whether there are rows of a version before.
 pub(super) fn unfilled(conn: &Connection) -> rusqlite::Result<bool> {
-    let sql = "SELECT 1 FROM spans INDEXED BY spans_unfilled WHERE client IS NULL LIMIT 1";
+    let sql = "SELECT 1 FROM spans INDEXED BY spans_unfilled WHERE client IS NULL OR upstream IS NULL LIMIT 1";
     conn.prepare_cached(sql)?.exists([])
 }
 
@@ -224,8 +238,8 @@ impl Tx<'_> {
     /// Fills in what the columns of some rows of a version before do not say, newest first; false when there is none left.
     pub(super) fn fill(&mut self) -> Result<bool, WriteError> {
         let conn = self.conn;
-        let sql = "SELECT id, tenant, start_us, model, body FROM spans WHERE id IN (SELECT id FROM spans \
-            INDEXED BY spans_unfilled WHERE client IS NULL ORDER BY id DESC LIMIT ?1)";
+        let sql = "SELECT id, tenant, start_us, model, client IS NULL, body FROM spans WHERE id IN (SELECT id FROM spans \
+            INDEXED BY spans_unfilled WHERE client IS NULL OR upstream IS NULL ORDER BY id DESC LIMIT ?1)";
         let mut statement = conn.prepare_cached(sql)?;
         let mut rows = statement.query([FILL_ROWS])?;
         let mut any = false;
@@ -234,9 +248,14 @@ impl Tx<'_> {
             let (id, tenant): (i64, i64) = (row.get(0)?, row.get(1)?);
             let start = Timestamp::from_micros(row.get(2)?);
             let model: i64 = row.get(3)?;
-            let body = row.get_ref(4)?.as_blob().unwrap_or_default();
+            let (lacks_all, body): (bool, _) = (row.get(4)?, row.get_ref(5)?.as_blob().unwrap_or_default());
             // A damaged body says nothing, and is not looked at again.
             let span = super::read::record_of(start, body);
+            let mut set_upstream = conn.prepare_cached("UPDATE spans SET upstream = ?2 WHERE id = ?1")?;
+            set_upstream.execute((id, span.as_ref().map_or(0, upstream_of)))?;
+            if !lacks_all {
+                continue;
+            }
             let columns = span.as_ref().map_or(Ok(Columns::default()), |span| Self::columns_of(self, tenant, span))?;
             conn.prepare_cached(
                 "UPDATE spans SET status = ?2, streaming = ?3, error = ?4, agent = ?5, session = ?6, client = ?7, \

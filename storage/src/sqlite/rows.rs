@@ -23,7 +23,7 @@ use crate::writer::WriteError;
 /// Rows that one statement puts in, most first.
 const TOGETHER: [usize; 3] = [32, 8, 1];
 /// Values of a row.
-const COLUMNS: usize = 19;
+const COLUMNS: usize = 20;
 
 /// The statements, in the order of [`TOGETHER`]. A row that is refused ends a statement and leaves those before it in place,
 /// so that nothing has to be noted for an undo.
@@ -31,8 +31,8 @@ static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
     TOGETHER.map(|rows| {
         format!(
             "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
-             status, streaming, error, agent, session, client, cost_nano_usd, duration_us, found, body) VALUES {}",
-            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
+             status, streaming, error, agent, session, client, cost_nano_usd, duration_us, found, upstream, body) VALUES {}",
+            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
         )
     })
 });
@@ -259,6 +259,7 @@ fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, bo
     insert.raw_bind_parameter(at + 16, facets.cost_nano_usd)?;
     insert.raw_bind_parameter(at + 17, facets.duration_us)?;
     insert.raw_bind_parameter(at + 18, facets.found)?;
+    insert.raw_bind_parameter(at + 19, facets.upstream)?;
     insert.raw_bind_parameter(at + COLUMNS, body)
 }
 

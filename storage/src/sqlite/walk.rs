@@ -211,6 +211,7 @@ mod tests {
             cost_min_nano_usd: Some(1),
             duration_max_us: Some(9),
             streaming: Some(true),
+            upstream: text("openai"),
             ..Facets::default()
         };
         for (asked, index, lead) in [

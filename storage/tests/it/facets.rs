@@ -33,6 +33,7 @@ fn varied(at: i64) -> SpanRecord {
         security_findings: findings.into_iter().collect(),
         model: Some(format!("model-{}", pick(2))),
         trace_id: TraceId::from_bytes([(at / 2) as u8; 16]),
+        tags: name("upstream", pick(4)).map(|name| ("upstream".into(), name)).into_iter().collect(),
         ..span(at / 3)
     }
 }
@@ -48,6 +49,9 @@ fn some_filters() -> Vec<Facets> {
         Facets { finding_type: text("jailbreak"), duration_min_us: Some(20_000), ..any() },
         Facets { error_type: text("upstream_timeout"), ..any() },
         Facets { client: text("client-1"), cost_min_nano_usd: Some(3_000_000), ..any() },
+        Facets { upstream: text("upstream-2"), ..any() },
+        Facets { upstream: text("upstream-3"), status: Some((400, 499)), session_id: text("session-1"), ..any() },
+        Facets { upstream: text("upstream-9"), ..any() },
     ]
 }
 
@@ -194,4 +198,35 @@ fn rows_of_a_version_before_are_filled_in() {
     wait_for("the filling", || rows(&path, "SELECT count(*) FROM spans WHERE client IS NULL") == 0);
     assert_eq!(lists(&store), expected);
     assert_eq!(text(series), used);
+}
+
+#[test]
+fn an_upstream_is_found_by_its_name_also_in_rows_of_a_version_before() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let found = |store: &Store, name: &str| {
+        let facets = Facets { upstream: Some(name.to_owned()), ..Facets::default() };
+        let filter = SpanFilter { facets: facets.clone(), ..SpanFilter::default() };
+        let spans = store.list_spans(TenantId::DEFAULT, &filter, page(1_000, 0)).unwrap();
+        let filter = TraceFilter { facets, ..TraceFilter::default() };
+        let traces = store.list_traces(TenantId::DEFAULT, &filter, page(1_000, 0)).unwrap();
+        (spans.total, spans.data.iter().filter(|span| span.tags["upstream"] == name).count(), traces.data.len())
+    };
+    let store = open(&path);
+    put(&store, (0..200).map(varied));
+    let of = |number: i64| (0..200).filter(|at| (at * 7 + at / 5) % 4 == number).count();
+    let before: Vec<_> = (1..4).map(|number| found(&store, &format!("upstream-{number}"))).collect();
+    for (number, (total, spans, traces)) in (1..4).zip(&before) {
+        assert_eq!((*total, *spans), (of(number) as u64, of(number)), "upstream-{number}");
+        assert!(*traces > 0 && *traces <= *spans);
+    }
+    assert_eq!(found(&store, "upstream-9"), (0, 0, 0));
+    assert!(store.close(crate::support::PATIENCE));
+    let used = "SELECT sum(calls) FROM usage";
+    let calls = rows(&path, used);
+    Connection::open(&path).unwrap().execute_batch("UPDATE spans SET upstream = NULL").unwrap();
+    let store = open(&path);
+    wait_for("the filling", || rows(&path, "SELECT count(*) FROM spans WHERE upstream IS NULL") == 0);
+    assert_eq!((1..4).map(|number| found(&store, &format!("upstream-{number}"))).collect::<Vec<_>>(), before);
+    assert_eq!(rows(&path, used), calls, "what was counted already is not counted again");
 }

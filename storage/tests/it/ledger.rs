@@ -204,7 +204,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          ALTER TABLE spans DROP COLUMN status; ALTER TABLE spans DROP COLUMN streaming; ALTER TABLE spans DROP COLUMN error;
          ALTER TABLE spans DROP COLUMN agent; ALTER TABLE spans DROP COLUMN session; ALTER TABLE spans DROP COLUMN client;
          ALTER TABLE spans DROP COLUMN cost_nano_usd; ALTER TABLE spans DROP COLUMN duration_us;
-         ALTER TABLE spans DROP COLUMN found;
+         ALTER TABLE spans DROP COLUMN found; ALTER TABLE spans DROP COLUMN upstream;
          CREATE INDEX spans_by_start ON spans (tenant, start_us, id, ord, provider, model, operation, score);
          CREATE INDEX spans_scored ON spans (tenant, start_us, id, score, operation, model) WHERE score > 0;
          DROP TABLE texts; DROP TABLE text_bodies; DROP TABLE text_sums; DROP TABLE text_ages;
