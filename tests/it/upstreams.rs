@@ -621,6 +621,57 @@ on_both_drivers! {
     }
 }
 
+on_both_drivers! {
+    fn what_is_under_way_at_a_hangup_ends_where_it_began(driver) {
+        let (first, gate) = Upstream::gated(|peer, gate| {
+            while let Some(request) = peer.request() {
+                let answer = ok("first");
+                let (begun, rest) = answer.split_at(answer.len() - 5);
+                peer.say(begun);
+                if String::from_utf8_lossy(&request.body).contains("slow") {
+                    gate.pass();
+                }
+                peer.say(rest);
+            }
+        });
+        let second = Upstream::always(ok("second"));
+        let settings = |url: &str, key: &str, route: &str| {
+            format!("upstreams: {{one: {{url: '{url}', providers: [openai], api_key: {key}}}}}\nroutes: [{route}]")
+        };
+        let before = settings(&first.url(), "sk-before-1234", "");
+        let gateway = Setup::new(driver).unlimited().with(&before).start();
+        // One waits for the rest of its answer, one for its body.
+        let mut slow = Client::connect(gateway.addr);
+        slow.say(chat_call("slow").bytes());
+        first.wait_for_requests(1);
+        let upload = chat_call("an upload").field("Expect", "100-continue").bytes();
+        let body_at = upload.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+        let mut sending = Client::connect(gateway.addr);
+        sending.say(&upload[..body_at]);
+        let interim = sending.read_until(|bytes| bytes.ends_with(b"\r\n\r\n"));
+        assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
+
+        let config = gateway.folder().join("service.yaml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let after = settings(&second.url(), "sk-after-5678", "{model: nothing, upstream: one}");
+        std::fs::write(&config, text.replace(&before, &after)).unwrap();
+        gateway.hang_up();
+        eventually("calls go to the new address", || {
+            (served_by(&call(gateway.addr, chat_call("hello").bytes())) == "second").then_some(())
+        });
+        let seen = first.requests().len();
+        sending.say(&upload[body_at..]);
+        assert_eq!(served_by(&sending.answer()), "first");
+        gate.open();
+        assert_eq!(served_by(&slow.answer()), "first");
+        assert_eq!(first.requests().len(), seen + 1, "and nothing else goes there");
+        for (upstream, key) in [(&first, "Bearer sk-before-1234\r\n"), (&second, "Bearer sk-after-5678\r\n")] {
+            let heads = upstream.requests().into_iter().map(|request| String::from_utf8_lossy(request.raw_head()).into_owned());
+            heads.for_each(|head| assert!(head.contains(key), "{head}"));
+        }
+    }
+}
+
 /// How many of the first `seen` requests [`troubled`] refused.
 fn refusals(seen: usize) -> usize {
     (0..seen).filter(|at| matches!(at % 8, 1 | 3)).count()
