@@ -1,4 +1,4 @@
-//! `GET /api/v1/costs/current`: what an agent, and its tenant, has spent in the windows they have budgets for.
+//! `GET /api/v1/costs/current`: what an agent, its tenant and one of its keys have spent in the windows they have budgets for.
 //!
 //! Answered from memory, so it is as exact as the caps themselves. Knows no prices.
 
@@ -9,13 +9,14 @@ use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::Settings;
-use weir_config::settings::{Budgets, TokenCap, Window};
-use weir_config::vocab::{TenantId, Timestamp};
+use weir_config::settings::{Budget, Budgets, TokenCap, Window};
+use weir_config::vocab::{KeyId, TenantId, Timestamp};
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
+use crate::admit::access::AccessTable;
 use crate::money::{DEFAULT_AGENT, Spend, WHOLE_TENANT, WindowSpend};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -27,6 +28,8 @@ pub struct Costs {
     pub settings: Arc<ArcSwap<Settings>>,
     /// What has been spent.
     pub spend: Arc<Spend>,
+    /// What keys may spend.
+    pub access: Arc<AccessTable>,
 }
 
 impl Costs {
@@ -45,6 +48,12 @@ pub(super) struct SpendSnapshot {
     windows: Vec<WindowSnapshot>,
     /// The windows the tenant has budgets for, over all its agents.
     tenant_windows: Vec<WindowSnapshot>,
+    /// The key, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_id: Option<KeyId>,
+    /// The windows that key has budgets for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_windows: Option<Vec<WindowSnapshot>>,
     /// The cap on each request of the agent.
     token_cap: Option<TokenCapShown>,
 }
@@ -75,30 +84,44 @@ pub(super) struct TokenCapShown {
 pub(super) async fn current(api: Api, ask: Ask) -> Answer {
     let tenant_id = ask.tenant()?;
     let agent_id = ask.query.text("agent_id")?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
+    let key_id: Option<KeyId> = ask.query.id("key_id")?;
     let costs = api.costs.as_deref().ok_or_else(disabled)?;
     let settings = costs.settings.load();
-    let caps = &settings.cost_caps;
-    if !caps.enabled {
+    let allowed = key_id.and_then(|key| costs.access.of(tenant_id, Some(key)));
+    let of_key = allowed.as_ref().and_then(|allowed| allowed.key_budgets());
+    if !settings.cost_caps.enabled && of_key.is_none() {
         return Err(disabled());
     }
+    // A key's budgets hold, and its spend is counted, whether or not the caps of the settings are on.
+    let caps = Some(&settings.cost_caps).filter(|caps| caps.enabled);
     let now_s = Timestamp::now().micros() / MICROS_PER_SECOND;
-    let windows_of = |agent: &str, budgets: &Budgets| {
-        let spent = costs.spend.snapshot(tenant_id, agent, now_s);
-        let windows = Window::ALL.iter().zip(spent).zip(budgets).filter_map(|((window, spent), budget)| {
-            let budget = budget.as_ref()?;
-            Some(shown(*window, &spent, budget.hard_nano_usd, budget.soft_nano_usd))
-        });
-        windows.collect()
+    let of_agent = |agent: &str| costs.spend.snapshot(tenant_id, agent, now_s);
+    let key_windows = of_key.map(|(key, budgets)| windows(costs.spend.snapshot_of_key(tenant_id, key, now_s), budgets));
+    let snapshot = SpendSnapshot {
+        tenant_id,
+        windows: caps.map(|caps| windows(of_agent(&agent_id), caps.budgets(&agent_id))).unwrap_or_default(),
+        tenant_windows: caps.map(|caps| windows(of_agent(WHOLE_TENANT), &caps.tenant_budgets)).unwrap_or_default(),
+        key_id,
+        key_windows: key_id.map(|_| key_windows.unwrap_or_default()),
+        token_cap: caps.and_then(|caps| caps.tokens(&agent_id)).map(TokenCapShown::from),
+        agent_id,
     };
-    let windows = windows_of(&agent_id, caps.budgets(&agent_id));
-    let tenant_windows = windows_of(WHOLE_TENANT, &caps.tenant_budgets);
-    let token_cap = caps.tokens(&agent_id).map(TokenCapShown::from);
-    let snapshot = SpendSnapshot { tenant_id, agent_id, windows, tenant_windows, token_cap };
     Ok(answer(StatusCode::OK, to_json(&snapshot)?, "application/json"))
 }
 
 fn disabled() -> ErrorAnswer {
-    ErrorAnswer::not_found("cost caps are off, so nothing is counted; switch `cost_caps.enabled` on")
+    let message = "cost caps are off, so nothing is counted; switch `cost_caps.enabled` on, or ask for a `key_id` that has budgets in \
+                   its tenant's `config`";
+    ErrorAnswer::not_found(message)
+}
+
+/// Those of the windows that have a budget.
+fn windows(spent: [WindowSpend; 4], budgets: &Budgets) -> Vec<WindowSnapshot> {
+    let bounded = |((window, spent), budget): ((&Window, WindowSpend), &Option<Budget>)| {
+        let budget = budget.as_ref()?;
+        Some(shown(*window, &spent, budget.hard_nano_usd, budget.soft_nano_usd))
+    };
+    Window::ALL.iter().zip(spent).zip(budgets).filter_map(bounded).collect()
 }
 
 fn shown(window: Window, spent: &WindowSpend, hard: u64, soft: Option<u64>) -> WindowSnapshot {

@@ -231,8 +231,10 @@ pub(super) const KEYS: &[Parameter] = &[
 pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
 
 /// Of the spend snapshot.
-pub(super) const COSTS: &[Parameter] =
-    &[parameter("agent_id", Kind::Text, "The agent; without it the one of requests that name none, `_default`.")];
+pub(super) const COSTS: &[Parameter] = &[
+    parameter("agent_id", Kind::Text, "The agent; without it the one of requests that name none, `_default`."),
+    parameter("key_id", Kind::Id, "With what this key has spent, where it has budgets in its tenant's `config`."),
+];
 
 /// Filters of the trace list.
 pub(super) fn trace_filter(parameters: &Parameters) -> Result<TraceFilter, ErrorAnswer> {
@@ -283,9 +285,9 @@ fn facets(parameters: &Parameters) -> Result<Facets, ErrorAnswer> {
         duration_min_us: parameters.decimal("duration_min_ms", 1e9, 1e3)?,
         duration_max_us: parameters.decimal("duration_max_ms", 1e9, 1e3)?,
         streaming: parameters.flag("streaming")?,
+        upstream: parameters.text("upstream")?,
     };
     ordered(facets.cost_min_nano_usd, facets.cost_max_nano_usd, "cost_min_usd", "cost_max_usd")?;
-        upstream: parameters.text("upstream")?,
     ordered(facets.duration_min_us, facets.duration_max_us, "duration_min_ms", "duration_max_ms")?;
     Ok(facets)
 }

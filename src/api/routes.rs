@@ -179,10 +179,14 @@ fn compliance() -> Vec<Route> {
 fn money() -> Vec<Route> {
     vec![
         Route::get("/api/v1/costs/current", VIEWER, costs::current)
-            .says("Costs", "current_costs", "What an agent has spent in the windows it has budgets for")
+            .says(
+                "Costs",
+                "current_costs",
+                "What an agent, its tenant and a key have spent in the windows they have budgets for",
+            )
             .query(query::COSTS)
             .answers::<costs::SpendSnapshot>(200, "The running windows")
-            .refuses(404, "Cost caps are switched off"),
+            .refuses(404, "Cost caps are switched off, and no key with budgets is asked for"),
         Route::get("/api/v1/costs/series", VIEWER, series::costs)
             .says("Costs", "cost_series", "Calls, tokens and cost, hour by hour or day by day")
             .query(query::SERIES)
@@ -246,10 +250,6 @@ fn identities() -> Vec<Route> {
             .ends_credentials()
             .says("Tenants", "reset_token", "Replace a tenant's token; the former one is refused from now on")
             .answers::<tenants::Reset<'_>>(200, "The new token"),
-        Route::post("/api/v1/auth/keys", ADMIN, keys::create)
-            .says("API keys", "create_key", "Create a key; its text is shown this once")
-            .takes::<keys::Create>()
-            .answers::<keys::Created<'_>>(201, "The key")
         Route::get("/api/v1/tenants/{id}/provider-keys", ADMIN, provider_keys::list)
             .says("Tenants", "list_provider_keys", "For which upstreams a tenant has a credential of its own")
             .answers::<provider_keys::ProviderKeys>(200, "The upstreams; no credential is shown"),
@@ -261,6 +261,10 @@ fn identities() -> Vec<Route> {
         Route::delete("/api/v1/tenants/{id}/provider-keys/{upstream}", ADMIN, provider_keys::delete)
             .says("Tenants", "remove_provider_key", "Remove a tenant's own credential for an upstream")
             .content(204, "It is gone; calls go with the upstream's own, if it has one", None),
+        Route::post("/api/v1/auth/keys", ADMIN, keys::create)
+            .says("API keys", "create_key", "Create a key; its text is shown this once")
+            .takes::<keys::Create>()
+            .answers::<keys::Created<'_>>(201, "The key")
             .refuses(404, "No such tenant"),
         Route::get("/api/v1/auth/keys", ADMIN, keys::list)
             .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")

@@ -142,7 +142,8 @@ impl Control {
             ..
         } = self;
         let shared = Arc::clone(registry.shared());
-        let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend) };
+        let access = Arc::clone(identities.access());
+        let costs = Costs { settings: Arc::clone(&settings), spend: Arc::clone(&spend), access };
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
         let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
         let api = api.with_golden(golden).with_ingest(ingest).with_verdicts(Arc::new(store.clone()));

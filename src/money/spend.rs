@@ -190,6 +190,11 @@ impl Spend {
         })
     }
 
+    /// The same of a key.
+    pub fn snapshot_of_key(&self, tenant: TenantId, key: KeyId, now_s: i64) -> [WindowSpend; 4] {
+        self.snapshot(tenant, &key_account(key), now_s)
+    }
+
     /// Forgets what a tenant has spent, for its deletion.
     pub fn erase(&self, tenant: TenantId, now_s: i64) {
         self.begin_anew(tenant, i64::MAX, now_s, now_s + 1);

@@ -12,11 +12,12 @@ use crate::support::{AUTH, Call, Driver, Gateway, Setup, Upstream, call, on_both
 const PRICES: &str = "cost_estimation: {custom_models: {cent: {input_per_million: 0, output_per_million: 10000}}}";
 
 fn provider() -> Upstream {
+    Upstream::always(answered())
+}
+
+fn answered() -> String {
     let body = r#"{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
-    Upstream::always(format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    ))
+    format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
 /// A gateway with a tenant.
@@ -92,6 +93,57 @@ on_both_drivers! {
             assert_eq!(grant(&gateway, &tenant, &json!({ poor_id.as_str(): wrong })), 400);
         }
         assert_eq!(settled(&gateway, &tenant, &poor).0, 429, "what was refused changed nothing");
+    }
+
+    fn what_a_key_has_spent_is_shown_though_all_other_caps_are_off(driver) {
+        let (provider, gate) = Upstream::gated(|peer, gate| {
+            while peer.request().is_some() && gate.pass() {
+                peer.say(answered());
+            }
+        });
+        // Nothing else asks for a price.
+        let off = "rate_limiting: {enabled: false}\ncost_caps: {enabled: false}";
+        let (mut gateway, tenant) = gateway(driver, &provider, off);
+        let ((poor_id, poor), (free_id, free)) = (gateway.key(&tenant, "operator"), gateway.key(&tenant, "operator"));
+        let budgets = json!([{"window": "daily", "hard_limit_usd": 1, "soft_limit_usd": 0.5}, {"window": "monthly", "hard_limit_usd": 4}]);
+        assert_eq!(grant(&gateway, &tenant, &json!({ poor_id.as_str(): {"budgets": budgets} })), 200);
+        let spent = |gateway: &Gateway, key: &str| {
+            let path = format!("/api/v1/costs/current?key_id={key}");
+            let answer = gateway.admin(Call::get(&path).field("X-Service-Tenant-ID", &tenant));
+            (answer.status, answer.json())
+        };
+        let figures = |gateway: &Gateway| {
+            let (status, shown) = spent(gateway, &poor_id);
+            assert_eq!((status, &shown["key_id"], &shown["windows"], &shown["tenant_windows"]), (200, &json!(poor_id), &json!([]), &json!([])));
+            let of = |at: usize, name: &str| shown["key_windows"][at][name].as_f64().unwrap();
+            assert_eq!((&shown["key_windows"][0]["window"], &shown["key_windows"][1]["window"]), (&json!("daily"), &json!("monthly")));
+            assert_eq!((of(0, "hard_limit_usd"), of(0, "soft_limit_usd"), of(1, "hard_limit_usd")), (1.0, 0.5, 4.0));
+            assert_eq!(of(0, "current_spend_usd"), of(1, "current_spend_usd"));
+            (of(0, "current_spend_usd"), of(0, "reserved_usd"))
+        };
+        assert_eq!(figures(&gateway), (0.0, 0.0));
+        // Under way it is the estimate, behind its end what it has cost: two output tokens were allowed, one came.
+        let body = json!({"model": "cent", "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]});
+        let mut client = crate::support::Client::connect(gateway.addr);
+        client.say(Call::post("/v1/chat/completions", body.to_string()).key(&poor).bytes());
+        provider.wait_for_requests(1);
+        assert_eq!(figures(&gateway), (0.0, 0.02));
+        gate.open();
+        assert_eq!(client.answer().status, 200);
+        crate::support::eventually("the call settles", || (figures(&gateway) == (0.01, 0.0)).then_some(()));
+        // Another key of the tenant spends nothing of it, and has nothing to show.
+        gate.open();
+        assert_eq!(settled(&gateway, &tenant, &free).0, 200);
+        assert_eq!(figures(&gateway), (0.01, 0.0));
+        assert_eq!(spent(&gateway, &free_id).0, 404);
+        assert_eq!(spent(&gateway, "none").0, 400);
+        let other = gateway.tenant("other");
+        let foreign = gateway.admin(Call::get(&format!("/api/v1/costs/current?key_id={poor_id}")).field("X-Service-Tenant-ID", &other));
+        assert_eq!(foreign.status, 404, "another tenant's key");
+        gateway.terminate();
+        gateway.wait();
+        gateway.restart();
+        assert_eq!(figures(&gateway), (0.01, 0.0), "kept over a restart");
     }
 }
 
