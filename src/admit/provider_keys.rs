@@ -52,6 +52,16 @@ impl ProviderKeys {
         self.any.store(true, Ordering::Release);
     }
 
+    /// The same for all that are stored, at once, before the first request.
+    pub fn fill(&self, all: impl IntoIterator<Item = (TenantId, Box<str>, ProviderKey)>) {
+        let mut by_tenant: HashMap<TenantId, OwnKeys> = HashMap::new();
+        for (tenant, upstream, key) in all {
+            by_tenant.entry(tenant).or_default().insert(upstream, key);
+        }
+        self.any.store(!by_tenant.is_empty(), Ordering::Release);
+        self.by_tenant.store(Arc::new(by_tenant.into_iter().map(|(tenant, own)| (tenant, Arc::new(own))).collect()));
+    }
+
     /// Forgets a deleted tenant's.
     pub fn forget(&self, tenant: TenantId) {
         if self.of(tenant).is_some() {
@@ -94,6 +104,8 @@ mod tests {
         assert!(secret(other, "a").is_some_and(|secret| secret.matches(b"sk-other-a")) && secret(other, "b").is_none());
         keys.set(one, "a", None);
         assert!(secret(one, "a").is_none() && secret(one, "b").is_some());
+        keys.fill([(one, "c".into(), key("sk-one-c")), (other, "a".into(), key("sk-other-a"))]);
+        assert!(secret(one, "b").is_none() && secret(one, "c").is_some());
         keys.forget(one);
         assert!(keys.of(one).is_none() && keys.of(other).is_some());
         keys.set(other, "a", None);

@@ -122,15 +122,14 @@ impl Identities {
     pub(super) fn load_provider_keys(&self) -> Result<(), IdentityError> {
         let file = self.token_key.get();
         let mut lost = 0_usize;
-        for stored in self.store.provider_keys()? {
+        let opened = self.store.provider_keys()?.into_iter().map(|stored| {
             let place = (stored.tenant_id, stored.upstream.as_str());
             let secret = file.and_then(|file| file.seal().open(place, &stored.sealed));
-            if secret.is_none() {
-                lost += 1;
-            }
+            lost += usize::from(secret.is_none());
             let key = ProviderKey { secret, created_at: stored.created_at, changed_at: stored.changed_at };
-            self.provider_keys.set(stored.tenant_id, &stored.upstream, Some(&key));
-        }
+            (stored.tenant_id, stored.upstream.into_boxed_str(), key)
+        });
+        self.provider_keys.fill(opened);
         if lost > 0 {
             let path = self.key_file.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
             let what = if file.is_some() { "is not the one they were encrypted under" } else { "is missing" };
