@@ -66,7 +66,7 @@ pub(super) async fn obtain(
         }
     };
     if !settings.fleet.is_alone {
-        exchange.journal.tag("upstream", settings.fleet.member(exchange.member).name.to_string());
+        exchange.journal.tag("upstream", String::from(&*settings.fleet.member(exchange.member).name));
     }
     if exchange.own_keys.is_some() && credentials::is_own(exchange, &session.core.process.parts.redaction) {
         // Whom the provider bills.

@@ -32,7 +32,7 @@ pub(super) fn at_first(roster: &Roster, head: &mut RequestHead) -> Chosen {
         }
         return chosen;
     }
-    let named = path_model(head);
+    let named = if roster.asks_models() { path_model(head) } else { None };
     let model = match &named {
         Some(model) => Model::Named(model),
         None if head.body == RequestBody::Empty => Model::None,
@@ -94,13 +94,13 @@ pub(super) fn named(settings: &InEffect, head: &RequestHead, chosen: &Chosen) ->
         return by_head(settings, head, (&member.endpoint.host, !roster.is_alone));
     };
     let served = |said: Provider| if target.providers.contains(&said) { said } else { first.clone() };
-    let by_path = || served(inspect::route(None, head.path(), "").provider);
-    let provider = match forced(head) {
-        Some(name) => served(Provider::named(name.trim())),
-        None => by_path(),
-    };
-    let priced_as = (!is_trusted(settings) && forced(head).is_some()).then(by_path);
-    Named { route: inspect::route(Some(provider.as_str()), head.path(), ""), priced_as }
+    let (by_path, forced) = (inspect::route(None, head.path(), ""), forced(head));
+    let priced_as = (forced.is_some() && !is_trusted(settings)).then(|| served(by_path.provider.clone()));
+    let said = forced.map_or_else(|| by_path.provider.clone(), |name| Provider::named(name.trim()));
+    let provider = served(said);
+    let is_same = provider == by_path.provider;
+    let route = if is_same { by_path } else { inspect::route(Some(provider.as_str()), head.path(), "") };
+    Named { route, priced_as }
 }
 
 fn by_head(settings: &Settings, head: &RequestHead, (host, has_others): (&str, bool)) -> Named {

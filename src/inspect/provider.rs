@@ -56,9 +56,13 @@ pub fn provider_of_path(path: &str) -> Option<&'static str> {
     listed(path).unwrap_or_else(|| by_path(&normalised(path))).provider
 }
 
+fn without_query(path: &str) -> &str {
+    memchr::memchr(b'?', path.as_bytes()).and_then(|at| path.get(..at)).unwrap_or(path)
+}
+
 /// The paths nearly all requests use, spelled plainly: no copy is needed for them.
 fn listed(path: &str) -> Option<Known> {
-    let path = path.split('?').next().unwrap_or_default();
+    let path = without_query(path);
     Some(match path {
         "/v1/chat/completions" => openai(Operation::ChatCompletion),
         "/v1/completions" => openai(Operation::Completion),
@@ -127,7 +131,7 @@ pub fn model_in_path(path: &str) -> Option<String> {
     if !path.as_bytes().windows(3).any(|start| matches!(start, b"/mo" | b"/de")) {
         return None;
     }
-    let path = path.split('?').next().unwrap_or_default();
+    let path = without_query(path);
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     let named = loop {
         match segments.next()? {

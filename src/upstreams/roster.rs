@@ -171,6 +171,11 @@ impl Roster {
         self.targets.get(usize::from(at)).unwrap_or(&self.targets[0])
     }
 
+    /// Whether a request's model may say where it goes.
+    pub fn asks_models(&self) -> bool {
+        self.rules.iter().any(|rule| rule.model.is_some())
+    }
+
     /// What a request may name, for messages.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.targets.iter().map(|target| &*target.name).collect();
