@@ -250,7 +250,16 @@ def control(pid, order):
 EXTRA = ""
 
 
-def settings(port, provider, work, passthrough):
+def upstreams(provider, count):
+    """So many upstreams, of which the last one serves the calls; half of the others have routes that fit other calls."""
+    name = lambda at: f"provider-{at}"
+    entries = [f'  {name(at)}: {{url: "{provider.url}", providers: [other-{at}]}}' for at in range(count - 1)]
+    entries.append(f'  {name(count - 1)}: {{url: "{provider.url}", providers: [openai]}}')
+    routes = [f'  - {{path: "/elsewhere/{at}/*", upstream: {name(at)}}}' for at in range(count // 2)]
+    return ["upstreams:", *entries, *(["routes:", *routes] if routes else [])]
+
+
+def settings(port, provider, work, passthrough, count):
     lines = [
         f'listen_addr: "127.0.0.1:{port}"',
         f'upstream_url: "{provider.url}"',
@@ -258,17 +267,19 @@ def settings(port, provider, work, passthrough):
         f'storage: {{database_path: "{work / "weir.db"}"}}',
         "server: {core_threads: 1, io_driver: epoll}",
     ]
+    if count:
+        lines += upstreams(provider, count)
     if passthrough:
         lines += ["enable_security_analysis: false", "enable_trace_storage: false", "cost_estimation: {enabled: false}"]
     return "\n".join(lines) + "\n" + EXTRA
 
 
-def count_calls(weir, work, passthrough, length, calls, stream=False):
+def count_calls(weir, work, passthrough, length, calls, stream=False, count=0):
     """Instructions per call: those of the core thread, and those of all threads."""
     work.mkdir(parents=True)
     provider, port = Provider(), bench.free_port()
     config, log = work / "weir.yaml", work / "weir.log"
-    config.write_text(settings(port, provider, work, passthrough))
+    config.write_text(settings(port, provider, work, passthrough, count))
     command = ["valgrind", "--tool=callgrind", "--fair-sched=yes", "--separate-threads=yes", f"--callgrind-out-file={work / 'profile'}"]
     base = f"http://127.0.0.1:{port}"
     with bench.process([*command, str(weir), "--config", str(config)], log) as child:
@@ -292,13 +303,22 @@ def count_calls(weir, work, passthrough, length, calls, stream=False):
     return round(core[0] / calls), round(sum(map(total, files)) / calls)
 
 
-# Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?
+# Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?, upstreams beside `upstream_url`.
 CALLS = {
-    "pass-through 1 KB": (True, 1000, 400, False),
-    "pass-through 8 KB": (True, 8000, 400, False),
-    "default 1 KB": (False, 1000, 300, False),
-    "default 8 KB": (False, 8000, 200, False),
-    "default, stream of 20 frames": (False, 1000, 40, True),
+    "pass-through 1 KB": (True, 1000, 400, False, 0),
+    "pass-through 8 KB": (True, 8000, 400, False, 0),
+    "pass-through 1 KB, one upstream": (True, 1000, 400, False, 1),
+    "pass-through 1 KB, twenty upstreams": (True, 1000, 400, False, 20),
+    "default 1 KB": (False, 1000, 300, False, 0),
+    "default 8 KB": (False, 8000, 200, False, 0),
+    "default 1 KB, one upstream": (False, 1000, 300, False, 1),
+    "default 1 KB, twenty upstreams": (False, 1000, 300, False, 20),
+    "default, stream of 20 frames": (False, 1000, 40, True, 0),
+}
+# How much more than another scenario, on the core thread, one may take: whatever the baseline says.
+BESIDE = {
+    "default 1 KB, one upstream": ("default 1 KB", 0.01),
+    "default 1 KB, twenty upstreams": ("default 1 KB", 0.03),
 }
 
 
@@ -308,8 +328,8 @@ def file_name(scenario):
 
 def all_calls(weir, work):
     counted = {}
-    for name, (passthrough, length, calls, stream) in CALLS.items():
-        core, everything = count_calls(weir, work / file_name(name), passthrough, length, calls, stream)
+    for name, (passthrough, length, calls, stream, count) in CALLS.items():
+        core, everything = count_calls(weir, work / file_name(name), passthrough, length, calls, stream, count)
         counted[f"call: {name}, core thread"] = core
         counted[f"call: {name}, all threads"] = everything
     return counted
@@ -373,9 +393,21 @@ def compare(baseline, counted):
     return remarks, good
 
 
+def beside(counted):
+    """Prints what a scenario takes beside another one; returns whether all stay within their bars."""
+    good = True
+    for name, (other, allowed) in BESIDE.items():
+        now, plain = (counted[f"call: {which}, core thread"] for which in (name, other))
+        verdict = "" if now <= plain * (1 + allowed) else "  TOO MANY"
+        good &= not verdict
+        print(f"{name}: {now / plain:.4f} of {other}, at most {1 + allowed:.2f}{verdict}")
+    return good
+
+
 def verdict(counted):
     baseline, here = json.loads(BASELINE.read_text()), depends_on()
     remarks, good = compare(baseline, counted)
+    good &= beside(counted)
     for what, then in baseline["depends_on"].items():
         if here.get(what) != then:
             print(f"\nNOTE: the baseline was counted with {what} {then!r}; here it is {here.get(what)!r}. A difference may come "
@@ -414,7 +446,7 @@ def by_function(folder):
 
 
 def show_functions(old, new, rows=60):
-    calls = {file_name(name): calls for name, (_, _, calls, _) in CALLS.items()}[new.name]
+    calls = {file_name(name): calls for name, (_, _, calls, _, _) in CALLS.items()}[new.name]
     before, after = by_function(old), by_function(new)
     print(f"core thread, instructions per call: {sum(before.values()) / calls:,.0f} before, {sum(after.values()) / calls:,.0f} now")
     changed = sorted(before.keys() | after.keys(), key=lambda name: -abs(after[name] - before[name]))

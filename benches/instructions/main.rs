@@ -22,6 +22,7 @@ use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, BatchOutcome, SpanLog as _, Store, StoreObserver, StoreOptions};
 
 mod text;
+mod upstreams;
 
 const TEXT_MAX: usize = 1 << 20;
 /// Rounds before those that are counted: memory is there, tables are filled.
@@ -67,6 +68,7 @@ fn parts() -> Outcome {
     answers()?;
     analysis()?;
     anomalies()?;
+    upstreams::all()?;
     store()
 }
 
