@@ -57,7 +57,7 @@ impl<'a> Credentials<'a> {
     }
 
     /// Whether the client has brought what the provider asks for.
-    fn is_brought(mut self, head: &RequestHead) -> bool {
+    fn brought(mut self, head: &RequestHead) -> bool {
         for field in head.fields() {
             self.let_pass(field);
         }
@@ -84,7 +84,7 @@ fn own_key(exchange: &Exchange) -> Option<&ProviderKey> {
 }
 
 /// The key that is added where the client brings none: the tenant's own, else the upstream's.
-pub(super) fn supplied<'a>(exchange: &'a Exchange) -> Option<&'a SharedSecret> {
+pub(super) fn supplied(exchange: &Exchange) -> Option<&SharedSecret> {
     match own_key(exchange) {
         Some(own) => own.secret.as_ref(),
         None => exchange.journal.settings.fleet.member(exchange.member).api_key.as_ref(),
@@ -94,7 +94,7 @@ pub(super) fn supplied<'a>(exchange: &'a Exchange) -> Option<&'a SharedSecret> {
 /// Whether the request goes with its tenant's own key.
 pub(super) fn is_own(exchange: &Exchange, redaction: &Redaction) -> bool {
     let Some(own) = own_key(exchange) else { return false };
-    !Credentials::new(redaction, &exchange.head, own.secret.as_ref()).is_brought(&exchange.head)
+    !Credentials::new(redaction, &exchange.head, own.secret.as_ref()).brought(&exchange.head)
 }
 
 /// Refuses a request that needs a key of its tenant's own which cannot be decrypted: with anybody else's it would go at somebody
@@ -102,7 +102,7 @@ pub(super) fn is_own(exchange: &Exchange, redaction: &Redaction) -> bool {
 pub(super) fn refuse_unusable(exchange: &Exchange, redaction: &Redaction) -> Result<(), Refusal> {
     let Some(ProviderKey { secret: None, .. }) = own_key(exchange) else { return Ok(()) };
     let unreadable = SharedSecret::new("");
-    if Credentials::new(redaction, &exchange.head, Some(&unreadable)).is_brought(&exchange.head) {
+    if Credentials::new(redaction, &exchange.head, Some(&unreadable)).brought(&exchange.head) {
         return Ok(());
     }
     let upstream = exchange.journal.settings.fleet.member(exchange.member).name.to_string();

@@ -192,7 +192,7 @@ impl World {
         }
         came.iter().for_each(|came| self.assert_fits(came, &ask));
         if let Some(last) = &expected.last
-            && number % 9 == 0
+            && number.is_multiple_of(9)
         {
             assert_eq!(self.upstream_in_record(&answer.trace_id(), ask.key), *last, "{}", what());
         }
