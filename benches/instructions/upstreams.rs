@@ -19,13 +19,8 @@ pub(crate) fn all() -> Outcome {
         let roster = Fleet::open(&settings(count), 1)?.roster();
         let last = format!("provider-{}", count.max(1) - 1);
         let expected = if count == 0 { "default" } else { last.as_str() };
-        let asked = Asked {
-            path: "/v1/chat/completions",
-            provider: None,
-            speaks_messages: false,
-            speaks_gemini: false,
-            model: Model::Unread,
-        };
+        let asked =
+            Asked { path: "/v1/chat/completions", provider: None, dialect: Some("openai"), model: Model::Unread };
         scenario(name, 1_000, &mut |number| {
             let target = roster.target(roster.choose(black_box(&asked)).target);
             let order = roster.order(target, None, number as u64, 1);

@@ -62,9 +62,15 @@ pub(super) fn with_model(exchange: &mut Exchange) {
 }
 
 fn asked<'a>(head: &'a RequestHead, model: Model<'a>) -> Asked<'a> {
-    let (provider, has) = (forced(head), |name| head.get(name).is_some());
-    let (speaks_messages, speaks_gemini) = (has("anthropic-version"), has("x-goog-api-key"));
-    Asked { path: head.path(), provider, speaks_messages, speaks_gemini, model }
+    Asked { path: head.path(), provider: forced(head), dialect: dialect(head), model }
+}
+
+/// Whose dialect a request is. `/v1/models` and `/v1/files` are several providers' paths; their clients' fields tell.
+fn dialect(head: &RequestHead) -> Option<&'static str> {
+    let with = |field, provider| head.get(field).is_some().then_some(provider);
+    inspect::provider_of_path(head.path())
+        .or_else(|| with("anthropic-version", "anthropic"))
+        .or_else(|| with("x-goog-api-key", "gemini"))
 }
 
 fn forced(head: &RequestHead) -> Option<&str> {

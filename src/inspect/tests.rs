@@ -505,7 +505,7 @@ fn a_million_keys_and_a_million_texts_stay_bounded() {
     assert_eq!(view.parts.len(), 1);
     let texts = format!("[{}\"x\"]", "\"x\",".repeat(999_999));
     let typed = format!("[{}1]", "{\"type\":\"a_call\"},".repeat(500_000));
-    let both = format!("{{\"input\":[{}1],\"messages\":{typed}}}", "\"x\",".repeat(5_000));
+    let both = format!("{{\"input\":[{}1],\"messages\":{typed}}}", "\"x\",".repeat(20_000));
     assert_eq!(read(&both).parts.len(), super::gather::PARTS_MAX);
     let view = read_request(
         Dialect::ChatCompletions,

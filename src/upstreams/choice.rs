@@ -5,7 +5,6 @@ use weir_config::settings::DEFAULT_UPSTREAM;
 use weir_config::vocab::Provider;
 
 use super::roster::Roster;
-use crate::inspect::provider_of_path;
 
 /// Where addresses of upstreams begin.
 const ADDRESS: &str = "/upstream/";
@@ -20,10 +19,8 @@ pub struct Asked<'a> {
     pub path: &'a str,
     /// `X-Service-Provider`.
     pub provider: Option<&'a str>,
-    /// Whether its fields are those of a messages-style client.
-    pub speaks_messages: bool,
-    /// Whether its credential is that of a Gemini client, whose `/v1/models` and `/v1/files` are spelled like others'.
-    pub speaks_gemini: bool,
+    /// Whose dialect its path is or, where it does not say so, its fields are.
+    pub dialect: Option<&'static str>,
     /// Its model.
     pub model: Model<'a>,
 }
@@ -97,21 +94,19 @@ impl Roster {
     fn serving(&self, name: &str) -> Option<u16> {
         let name = name.trim();
         let by_name = || self.by_name.get(name).copied().filter(|_| name != DEFAULT_UPSTREAM);
-        self.by_provider.get(Provider::named(name).as_str()).copied().or_else(by_name)
+        self.serves(Provider::named(name).as_str()).or_else(by_name)
     }
 
     fn by_dialect(&self, asked: &Asked<'_>) -> u16 {
         let below = |prefix: &str| asked.path.starts_with(prefix);
-        let provider = match provider_of_path(asked.path) {
+        let provider = match asked.dialect {
             Some(provider) => provider,
-            None if asked.speaks_messages => "anthropic",
-            None if asked.speaks_gemini => "gemini",
             None if below("/v1beta/") || below("/v1alpha/") => "gemini",
             None if below("/model/") => "bedrock",
             None if below("/api/") => "ollama",
             None if below("/v1/") => "openai",
             None => return DEFAULT,
         };
-        self.by_provider.get(provider).copied().unwrap_or(DEFAULT)
+        self.serves(provider).unwrap_or(DEFAULT)
     }
 }

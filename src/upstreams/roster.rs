@@ -71,7 +71,8 @@ pub struct Roster {
     /// Upstreams and groups; the first is `upstream_url`.
     pub targets: Vec<Target>,
     pub(super) by_name: HashMap<Arc<str>, u16>,
-    pub(super) by_provider: HashMap<String, u16>,
+    /// Which target serves whom, by name: there are few, and every request asks.
+    by_provider: Vec<(Provider, u16)>,
     pub(super) rules: Vec<Rule>,
     /// When an upstream is passed by.
     pub health: UpstreamHealth,
@@ -95,7 +96,7 @@ impl Roster {
         let mut roster = Self {
             targets: Vec::new(),
             by_name: HashMap::new(),
-            by_provider: HashMap::new(),
+            by_provider: Vec::new(),
             rules: Vec::new(),
             health: given.health,
             is_alone: given.is_empty() && given.groups.is_empty(),
@@ -155,7 +156,10 @@ impl Roster {
         let at = self.targets.len() as u16;
         self.by_name.insert(Arc::clone(&target.name), at);
         for provider in &served {
-            self.by_provider.insert(provider.as_str().to_owned(), at);
+            match self.place_of(provider.as_str()) {
+                Ok(place) => self.by_provider[place].1 = at,
+                Err(place) => self.by_provider.insert(place, (provider.clone(), at)),
+            }
         }
         target.providers = if served.is_empty() { by_host.into_iter().collect() } else { served };
         self.targets.push(target);
@@ -169,6 +173,15 @@ impl Roster {
     /// The target at a place; there is always one.
     pub fn target(&self, at: u16) -> &Target {
         self.targets.get(usize::from(at)).unwrap_or(&self.targets[0])
+    }
+
+    fn place_of(&self, provider: &str) -> Result<usize, usize> {
+        self.by_provider.binary_search_by(|(served, _)| served.as_str().cmp(provider))
+    }
+
+    /// The target that serves the provider of this name.
+    pub(super) fn serves(&self, provider: &str) -> Option<u16> {
+        self.place_of(provider).ok().and_then(|place| self.by_provider.get(place)).map(|(_, target)| *target)
     }
 
     /// Whether a request's model may say where it goes.

@@ -128,19 +128,26 @@ impl Pattern {
         Self { parts: text.to_ascii_lowercase().split('*').map(str::to_owned).collect() }
     }
 
-    /// Whether all of `text` fits. Linear in its length for each part.
+    /// Whether all of `text` fits. Linear in its length for each part; nothing is copied where both ends settle it.
     pub fn fits(&self, text: &str) -> bool {
-        let text = text.to_ascii_lowercase();
         let Some((first, rest)) = self.parts.split_first() else { return false };
-        let Some((last, between)) = rest.split_last() else { return text == *first };
-        let Some(mut left) = text.strip_prefix(first.as_str()) else { return false };
-        for part in between {
-            match left.find(part.as_str()).and_then(|at| left.get(at + part.len()..)) {
-                Some(behind) => left = behind,
-                None => return false,
-            }
+        let Some((last, between)) = rest.split_last() else { return text.eq_ignore_ascii_case(first) };
+        let is = |part: &str, place: Option<&str>| place.is_some_and(|place| place.eq_ignore_ascii_case(part));
+        let end = text.len().saturating_sub(last.len());
+        if !is(first, text.get(..first.len())) || !is(last, text.get(end..)) {
+            return false;
         }
-        left.ends_with(last.as_str())
+        // What stands between the two; they may not overlap.
+        let Some(left) = text.get(first.len()..end) else { return false };
+        if between.iter().all(String::is_empty) {
+            return true;
+        }
+        let (left, mut at) = (left.to_ascii_lowercase(), 0);
+        between.iter().all(|part| {
+            let found = left.get(at..).and_then(|rest| rest.find(part.as_str()));
+            at += found.unwrap_or_default() + part.len();
+            found.is_some()
+        })
     }
 }
 
@@ -161,6 +168,12 @@ mod tests {
             ("*", "", true),
             ("", "x", false),
             ("a**b", "ab", true),
+            ("ü*Ä", "üÄ", true),
+            ("ü*", "u", false),
+            ("*a*b*", "xxAyyByy", true),
+            ("*b*a*", "xxAyyByy", false),
+            ("x*a*y", "xay", true),
+            ("x*ay*y", "xay", false),
         ] {
             assert_eq!(Pattern::new(pattern).fits(text), fits, "{pattern} {text}");
         }

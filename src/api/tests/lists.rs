@@ -153,11 +153,11 @@ fn bad_parameters_are_refused_by_name() {
     const LIMIT: &str = "`limit` must be a whole number of at least 1; more than 1000 means 1000";
     const OFFSET: &str = "`offset` must be a whole number of at least 0";
     const TRACES: &str = "accepted here: start_time, end_time, provider, model, status, error_type, agent_id, session_id, \
-        client, finding_type, cost_min_usd, cost_max_usd, duration_min_ms, duration_max_ms, streaming, fields, format, texts, limit, \
+        client, finding_type, cost_min_usd, cost_max_usd, duration_min_ms, duration_max_ms, streaming, upstream, fields, format, texts, limit, \
         offset, cursor";
     const SPANS: &str = "accepted here: start_time, end_time, security_score_min, security_score_max, operation_name, \
         provider, model, status, error_type, agent_id, session_id, client, finding_type, cost_min_usd, cost_max_usd, \
-        duration_min_ms, duration_max_ms, streaming, fields, format, texts, limit, offset, cursor";
+        duration_min_ms, duration_max_ms, streaming, upstream, fields, format, texts, limit, offset, cursor";
     for (target, message) in [
         ("traces?limit=0", LIMIT),
         ("spans?limit=-1", LIMIT),
