@@ -135,6 +135,7 @@ impl Through {
 pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt: Option<Halt>) -> Option<Refusal> {
     let tapped = &through.tapped;
     if tapped.most_held_bytes() > 0 {
+        core.meter.held_back(tapped.most_held_bytes());
         journal.tag("response_held_bytes", tapped.most_held_bytes().to_string());
     }
     if let Some(reason) = tapped.missed() {

@@ -39,6 +39,8 @@ pub(super) static DURATION_BOUNDS_US: [u64; 17] = [
 /// Microseconds; what the gateway adds lies between tens and thousands.
 pub(super) static OVERHEAD_BOUNDS_US: [u64; 18] =
     [5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 250, 500, 1_000, 2_500, 10_000, 50_000, 250_000];
+/// Bytes of an answer that waited for a look at once, up to the bound on them.
+pub(super) static HELD_BOUNDS: [u64; 8] = [256, 1_024, 2_048, 4_096, 16_384, 65_536, 262_144, 1_048_576];
 /// Microseconds; from a rule set over a short text to a remote model.
 pub(super) static DETECTOR_BOUNDS_US: [u64; 15] =
     [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 25_000, 100_000, 500_000, 2_500_000];
@@ -115,6 +117,7 @@ pub(super) struct CoreCells {
     /// By direction and reason.
     pub(super) unread: [[Counter; Unread::ALL.len()]; Direction::ALL.len()],
     pub(super) stopped: [Counter; AnswerStop::ALL.len()],
+    pub(super) held: Histogram<8>,
     pub(super) defence: DefenceCells,
 }
 
@@ -280,6 +283,7 @@ impl CoreMeter {
             overhead_us: Histogram::new(&OVERHEAD_BOUNDS_US),
             unread: Default::default(),
             stopped: Default::default(),
+            held: Histogram::new(&HELD_BOUNDS),
             defence: DefenceCells::default(),
         });
         fresh.push(Fresh::Core(cells.clone()));
@@ -415,6 +419,11 @@ impl CoreMeter {
         if let Some(count) = self.cells.stopped.get(how as usize) {
             count.add(1);
         }
+    }
+
+    /// Counts an answer of which so many bytes waited at most.
+    pub fn held_back(&self, bytes: usize) {
+        self.cells.held.observe(bytes as u64);
     }
 
     /// Counts one caught panic.

@@ -139,6 +139,11 @@ pub const ANSWERS_STOPPED: Family = family(
     "service_answers_stopped_total",
     "Answers that were withheld, by what the client got: a legal end of the stream, an error instead, or a cut.",
 );
+/// Histogram, ours.
+pub const ANSWER_HELD_BYTES: Family = family(
+    "service_answer_held_bytes",
+    "Bytes that waited at most of an answer that may be withheld, for each answer of which some did.",
+);
 /// Counter, ours; `bound`.
 pub const REMOVED_FOR_ROOM: Family = family(
     "service_storage_removed_spans_total",

@@ -15,7 +15,7 @@ use weir_config::vocab::Unread;
 use super::cell::{Counter, HistogramSum};
 use super::core::{
     AnswerStop, ClientEvent, CoreCells, CoreMeter, DETECTOR_BOUNDS_US, DURATION_BOUNDS_US, DetectorSeries, Direction,
-    DropSeries, FindingSeries, Fresh, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
+    DropSeries, FindingSeries, Fresh, HELD_BOUNDS, OVERHEAD_BOUNDS_US, RequestSeries, STATUS_OTHER, StatusSeries,
 };
 use super::cost::KnownCosts;
 use super::defence::{self, DefenceSeries};
@@ -298,6 +298,10 @@ impl Known {
             let counts = self.cores.iter().filter_map(|core| core.stopped.get(how as usize));
             out.counter(names::ANSWERS_STOPPED, &[("how", how.label())], counts.map(Counter::get).sum());
         }
+
+        let mut held = HistogramSum::empty(&HELD_BOUNDS);
+        self.cores.iter().for_each(|core| held.add(&core.held));
+        out.histogram(names::ANSWER_HELD_BYTES, &[], &held, 1.0);
 
         let mut overhead = HistogramSum::empty(&OVERHEAD_BOUNDS_US);
         self.cores.iter().for_each(|core| overhead.add(&core.overhead_us));

@@ -1,4 +1,5 @@
-//! A look at texts: on the core where they are short, as a job of the pool otherwise, with a deadline either way.
+//! A look at texts: on the core where they are short, as a job of the pool otherwise, then by the models that read answers, with a
+//! deadline either way.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,9 +40,9 @@ struct Terms {
 
 /// What is looked at.
 pub(super) enum Case {
-    /// Some words of an answer, for the rules alone, and the tool calls it asks for.
+    /// Some words of an answer, and the tool calls it asks for.
     Words(Words),
-    /// All of a document, for models, too.
+    /// All of a document.
     Document(Box<AnswerReader>),
 }
 
@@ -74,7 +75,7 @@ impl Asker {
     pub(super) fn new(core: &Rc<Core>, journal: &Journal) -> Self {
         let settings = &journal.settings;
         let to = Terms {
-            plan: Arc::clone(&settings.plan),
+            plan: Arc::clone(&settings.answer_plan),
             tenant: journal.ids.tenant_id,
             agent: journal.ids.agent_id.clone(),
             text_max: settings.security_analysis.max_analysis_text_bytes,
@@ -83,15 +84,23 @@ impl Asker {
         Self { core: Rc::clone(core), to, limit }
     }
 
-    /// Looks now, on this core.
-    pub(super) fn here(&self, words: Words) -> Outcome {
+    /// Looks now, on this core, and says what is left to models, where that could matter.
+    pub(super) fn here(&self, words: Words) -> (Outcome, Option<Rest>) {
         let process = &self.core.process;
         let looked = self.core.scratch.try_borrow_mut().ok().and_then(|mut scratch| {
             self.to.look(Case::Words(words), process, &mut scratch, Instant::now() + self.limit)
         });
-        let looked = looked.ok_or(Skip::Error)?;
+        let Some(mut looked) = looked else { return (Err(Skip::Error), None) };
         observe_detectors(process, &self.core.meter, &looked.ran);
-        outcome(looked.findings, &looked.ran)
+        let rest = looked.left();
+        (outcome(looked.findings, &looked.ran), rest)
+    }
+
+    /// What models say of the rest of a look that found nothing.
+    pub(super) async fn by_models(&self, rest: Rest) -> Outcome {
+        let deadline = rest.later().deadline.unwrap_or_else(|| Instant::now() + self.limit);
+        let said = ask_models(&self.core.process, rest, deadline).await;
+        said.map_err(|missed| missed.skip).and_then(|(findings, ran)| outcome(findings, &ran))
     }
 
     /// Looks on the pool, `bytes` in all.
@@ -102,13 +111,14 @@ impl Asker {
         let work = AnswerJob { case, to: self.to.clone(), process: Arc::clone(process), deadline, tell };
         let job = Job { lane: Lane::of(bytes), tenant: self.to.tenant, bytes, deadline, work: Box::new(work) };
         process.parts.inference.submit(job).map_err(|_| Skip::QueueFull)?;
-        let Looked { mut findings, mut ran, rest } =
-            match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
-                Some(Ok(looked)) => looked,
-                Some(Err(_)) if Instant::now() < deadline => return Err(Skip::Error),
-                Some(Err(_)) | None => return Err(Skip::Timeout),
-            };
-        if let Some(rest) = rest.filter(|_| !ran.cut) {
+        let mut looked = match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
+            Some(Ok(looked)) => looked,
+            Some(Err(_)) if Instant::now() < deadline => return Err(Skip::Error),
+            Some(Err(_)) | None => return Err(Skip::Timeout),
+        };
+        let rest = looked.left();
+        let Looked { mut findings, mut ran, .. } = looked;
+        if let Some(rest) = rest {
             let (more, later) = ask_models(process, rest, deadline).await.map_err(|missed| missed.skip)?;
             findings.extend(more);
             ran.join(&later);
@@ -119,6 +129,14 @@ impl Asker {
     /// Counts an answer, or some of it, that passes without a look.
     pub(super) fn missed(&self, reason: &'static str) {
         self.core.meter.dropped("output", reason);
+    }
+}
+
+impl Looked {
+    /// What models are to be asked about: nothing where the answer stops already, or its time is over.
+    fn left(&mut self) -> Option<Rest> {
+        let decided = self.ran.cut || self.ran.failed || self.findings.iter().any(is_critical);
+        self.rest.take().filter(|_| !decided)
     }
 }
 
@@ -142,13 +160,13 @@ impl Terms {
             Case::Words(words) => {
                 let parts: Vec<Part<'_>> = words.texts.iter().map(|(kind, text)| Part { text, kind: *kind }).collect();
                 let (hits, mut ran) = inspection::look(analyser, scratch, &parts, &call)?;
-                ran.later = None;
+                let rest = ran.later.take().map(|later| Rest::without_places(later, parts.len()));
                 let mut findings: Vec<Finding> = hits.into_iter().map(|hit| hit.finding).collect();
                 for (name, arguments, writes) in &words.calls {
                     let action = Action { kind: ActionKind::Tool, name, arguments: Some(arguments), writes: *writes };
                     findings.extend(survive(|| action::check(&action, Some(deadline)))?);
                 }
-                Some(Looked { findings, ran, rest: None })
+                Some(Looked { findings, ran, rest })
             }
             Case::Document(mut reader) => {
                 let answer = survive(|| reader.finish())?;

@@ -6,8 +6,8 @@
 //! | a JSON document that may be blocked | whole, before anything of it goes on | 403 in its place |
 //! | another stream, with `streaming_analysis.enabled` | every `token_interval` tokens, behind the client's bytes | an event on the span |
 //!
-//! Only answers of success are looked at. The record is analysed whole after the end in any case; what is found here decides and
-//! is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a deadline; what could not
+//! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Only answers of success
+//! are looked at. The record is analysed whole after the end in any case; what is found here decides and is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a deadline; what could not
 //! be looked at passes, is counted and is said on the span.
 
 mod asking;

@@ -38,7 +38,7 @@ impl Observer {
         if !fits_core(words.bytes(), false) {
             return;
         }
-        for found in self.asker.here(words).unwrap_or_default() {
+        for found in self.asker.here(words).0.unwrap_or_default() {
             let worth = found.severity >= Severity::High && found.finding_type != FINDING_ALLOWED;
             if worth && self.noted.len() < NOTED_MAX && !self.noted.contains(&found.finding_type) {
                 let said = format!("{} ({}) while the answer was streamed", found.finding_type, found.severity);

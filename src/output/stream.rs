@@ -1,5 +1,8 @@
 //! The tap on a stream that may be stopped.
 //!
+//! A look asks the rules, on the core, and then the models that read answers, on the pool: until those have said something, nothing
+//! more is read of the answer.
+//!
 //! Without hold-back every frame goes on at once, but for the one at which a look finds something: the client has at most
 //! `token_interval` tokens and a frame behind the critical word. With it a frame goes on once the words in it, and
 //! [`OVERLAP_BYTES`](super::windows::OVERLAP_BYTES) behind them, have been looked at, or the stream has ended.
@@ -16,7 +19,7 @@ use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::Core;
 use crate::record::Permit;
 use crate::rewrite::{LateVerdict, Tap, Verdict};
-use crate::settle::inspection::{fits_core, survive};
+use crate::settle::inspection::{Rest, fits_core, survive};
 use crate::settle::journal::Journal;
 
 /// Bytes of an answer's text that are looked at while it lasts; no model writes so much.
@@ -33,13 +36,21 @@ pub(super) struct StreamTap {
     /// Bytes of the tool calls that have been looked at.
     calls_bytes: usize,
     /// What is to be looked at on the pool.
-    asked: Option<Words>,
+    asked: Option<Asked>,
     /// Which setting stops it.
     setting: &'static str,
     warning: String,
     missed: Option<&'static str>,
     /// Nothing more of it is looked at.
     given_up: bool,
+}
+
+/// What takes longer than a core may.
+enum Asked {
+    /// Words that are too many for it.
+    Words(Words),
+    /// Words in which the rules found nothing that stops.
+    Models(Rest),
 }
 
 /// The frames that wait, by how many bytes of text had come with each of them.
@@ -118,10 +129,14 @@ impl StreamTap {
             self.calls_bytes = calls_bytes;
         }
         if !fits_core(words.bytes(), false) {
-            self.asked = Some(words);
+            self.asked = Some(Asked::Words(words));
             return Verdict::Later;
         }
-        let found = self.asker.here(words);
+        let (found, rest) = self.asker.here(words);
+        if let Some(rest) = rest {
+            self.asked = Some(Asked::Models(rest));
+            return Verdict::Later;
+        }
         self.judge(found)
     }
 
@@ -169,9 +184,14 @@ impl Tap for StreamTap {
 
     fn answer(&mut self) -> LateVerdict<'_> {
         Box::pin(async {
-            let Some(words) = self.asked.take() else { return Verdict::Pass };
-            let bytes = words.bytes();
-            let found = self.asker.elsewhere(Case::Words(words), bytes).await;
+            let found = match self.asked.take() {
+                Some(Asked::Words(words)) => {
+                    let bytes = words.bytes();
+                    self.asker.elsewhere(Case::Words(words), bytes).await
+                }
+                Some(Asked::Models(rest)) => self.asker.by_models(rest).await,
+                None => return Verdict::Pass,
+            };
             self.judge(found)
         })
     }

@@ -212,6 +212,8 @@ pub struct InEffect {
     settings: Settings,
     /// What analyses do.
     pub plan: Arc<Plan>,
+    /// What looks at an answer before its client has it.
+    pub answer_plan: Arc<Plan>,
     /// The providers, and this core's connections to them.
     pub fleet: Rc<LocalRoster>,
 }
@@ -239,10 +241,11 @@ pub struct Core {
 
 impl InEffect {
     fn of(settings: &Settings, parts: &ProcessParts, meter: &Rc<CoreMeter>, former: Option<&Self>) -> Rc<Self> {
-        let plan = Arc::new(plan(&parts.analyser, settings));
+        let (plan, answer_plan) =
+            (Arc::new(plan(&parts.analyser, settings)), Arc::new(answer_plan(&parts.analyser, settings)));
         let former = former.map(|former| &*former.fleet);
         let fleet = Rc::new(LocalRoster::new(parts.fleet.roster(), former, |pool| lend(pool, meter)));
-        Rc::new(Self { settings: settings.clone(), plan, fleet })
+        Rc::new(Self { settings: settings.clone(), plan, answer_plan, fleet })
     }
 }
 
@@ -261,6 +264,13 @@ fn lend(pool: &Rc<ConnPool>, meter: &Rc<CoreMeter>) {
         meter.panic();
         tracing::error!(message, "a task panicked; only its connection is lost");
     });
+}
+
+/// What looks at an answer before its client has it: names are no reason to stop one, so nobody waits for the model that finds them.
+fn answer_plan(analyser: &Analyser, settings: &Settings) -> Plan {
+    let mut settings = settings.clone();
+    settings.security_analysis.ner.enabled = false;
+    plan(analyser, &settings)
 }
 
 /// What the settings say about analyses.

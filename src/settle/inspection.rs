@@ -234,6 +234,12 @@ impl Place {
 }
 
 impl Rest {
+    /// What is left of so many parts that stand nowhere: what is found in them decides, and nobody is shown where.
+    pub(crate) fn without_places(later: Box<Later>, parts: usize) -> Self {
+        let nowhere = |part| Place { location: String::new(), zone: None, part, is_credential: false };
+        Self { later, places: (0..parts).map(nowhere).collect() }
+    }
+
     /// The texts.
     pub(crate) fn later(&self) -> &Later {
         &self.later

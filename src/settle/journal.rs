@@ -414,8 +414,13 @@ impl Journal {
                 (plan, true)
             }
             // What enforcement could not wait for is still looked at for the record.
-            Analysis::Rules | Analysis::Due | Analysis::Skipped(Skip::QueueFull | Skip::Error) => (plan, false),
-            Analysis::Skipped(Skip::Timeout) => {
+            Analysis::Rules | Analysis::Due => (plan, false),
+            Analysis::Skipped(skip @ (Skip::QueueFull | Skip::Error)) => {
+                undecided(span, skip);
+                (plan, false)
+            }
+            Analysis::Skipped(skip @ Skip::Timeout) => {
+                undecided(span, skip);
                 let said =
                     "what becomes of the request was decided before its analysis had ended (`enforcement.timeout_ms`)";
                 span.security_findings.push(Finding::new("analysis_timeout", Severity::Info, 1.0, "rules", said));
@@ -428,6 +433,11 @@ impl Journal {
             }
         }
     }
+}
+
+/// Says that nobody could wait for the analysis, whatever it brings for the record.
+fn undecided(span: &mut SpanRecord, skip: Skip) {
+    span.tags.insert(Cow::Borrowed("analysis_skipped"), skip.reason().to_owned());
 }
 
 impl Drop for Journal {

@@ -1,6 +1,7 @@
 //! Promise: models and verdicts from outside count like any detector, run on no core, and hold nobody up for longer than they
 //! may.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Client, Setup, call, chat_call, eventually, on_both_drivers, provider};
@@ -30,6 +31,47 @@ on_both_drivers! {
             eventually("each look is timed", || timed().then_some(()));
         }
         assert_eq!(provider.requests_seen(), 1);
+    }
+
+    fn only_full_depth_waits_for_a_model_and_fast_has_what_it_said_in_the_record(driver) {
+        let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
+        let depth = |depth: &str| {
+            let block = format!("enforcement: {{mode: block, timeout_ms: 60000, analysis_depth: {depth}}}");
+            Setup::new(driver).upstream(provider.url()).with(&block).guest("toy_faults").start()
+        };
+        // Nothing but the file lets the model go on.
+        let text = |file: &Path| format!("the model waits for {} and says that it is guilty", file.display());
+        let (fast, file) = (depth("fast"), folder.path().join("fast"));
+        let answer = call(fast.addr, chat_call(&text(&file)).bytes());
+        assert_eq!((answer.status, answer.header("x-service-analysis")), (200, None), "it is forwarded while the model thinks");
+        eventually("the model looks at it", || file.with_extension("begun").exists().then_some(()));
+        std::fs::write(&file, "").unwrap();
+        let span = fast.span_of(&answer);
+        let found = span["security_findings"].as_array().unwrap().iter().any(|found| found["detector"] == "classifier");
+        assert!(found && span["security_score"].as_u64() >= Some(60) && span["enforcement"] == "none", "{span}");
+        assert_eq!(provider.requests_seen(), 1);
+        let (full, file) = (depth("full"), folder.path().join("full"));
+        let mut waiting = Client::connect(full.addr);
+        waiting.say(chat_call(&text(&file)).bytes());
+        eventually("the model looks at it", || file.with_extension("begun").exists().then_some(()));
+        waiting.assert_silent(Duration::from_millis(200));
+        std::fs::write(&file, "").unwrap();
+        let answer = waiting.answer();
+        assert_eq!((answer.status, provider.requests_seen()), (403, 1), "{}", answer.text());
+        assert_eq!(full.span_of(&answer)["enforcement"], "blocked");
+        // What both cost where a real model is asked: the embedded one.
+        for depth in ["fast", "full"] {
+            let settings = format!("enforcement: {{mode: block, analysis_depth: {depth}}}\nsecurity_analysis: {{ml_enabled: true}}");
+            let gateway = Setup::new(driver).upstream(provider.url()).unlimited().with(&settings).start();
+            let mut added: Vec<u64> = (0..40)
+                .map(|turn| {
+                    let words = format!("Tell me what happened in the year {} to the people who lived beside the river.", 1400 + turn);
+                    gateway.span_of(&call(gateway.addr, chat_call(&words).bytes()))["overhead_us"].as_u64().unwrap()
+                })
+                .collect();
+            added.sort_unstable();
+            println!("analysis_depth {depth}: added p50 {} us, p95 {} us", added[20], added[38]);
+        }
     }
 
     fn a_model_looks_at_what_was_forwarded_before_it_is_recorded(driver) {

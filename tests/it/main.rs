@@ -96,6 +96,7 @@ mod tls;
 mod tls_listener;
 mod transparency;
 mod tunnel;
+mod unanalysed;
 mod unread;
 mod upstream_table;
 mod upstreams;

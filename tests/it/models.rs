@@ -5,6 +5,7 @@ mod hub;
 mod judging;
 #[path = "../../models/tests/made/mod.rs"]
 mod made;
+mod streams;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

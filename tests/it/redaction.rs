@@ -7,6 +7,8 @@ use crate::support::{Call, Setup, call, chat_body, chat_call, messages_body, on_
 
 const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
 const WITHOUT: &str = "Write to [PII:EMAIL], card [PII:CREDIT_CARD], about 12 apples";
+/// Of a tool's definition: an address there is its publisher's and stays (`docs/decisions.md`), a card does not.
+const DEFINED: &str = "Pays with 4111 1111 1111 1111, made by shop@example.com";
 /// [`TEXT`] in base64.
 const BASE64: &str =
     "V3JpdGUgdG8gYW5uYS5iZXJnQGV4YW1wbGUuY29tLCBjYXJkIDQxMTEgMTExMSAxMTExIDExMTEsIGFib3V0IDEyIGFwcGxlcw==";
@@ -44,6 +46,63 @@ on_both_drivers! {
                 assert_eq!(seen, body.replace(TEXT, WITHOUT), "{path}");
             }
         }
+    }
+
+    fn so_is_every_other_place_for_words(driver) {
+        let provider = provider();
+        let settings = "pii: {action: redact_silent}\nllm_advisory_injection_enabled: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
+        let tool = json!({"type": "function", "function": {"name": "find", "description": DEFINED, "parameters": {"type": "object"}}});
+        let called = json!({"id": "t1", "type": "function", "function": {"name": "find", "arguments": "{}"}});
+        let parts = json!([{"text": TEXT}]);
+        let gemini = json!({"contents": [{"role": "user", "parts": parts}], "systemInstruction": {"parts": parts}});
+        let converse = json!({"messages": [{"role": "user", "content": parts}], "system": parts});
+        let result = json!([{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": TEXT}]}]);
+        let asked = json!([{"type": "tool_use", "id": "t1", "name": "find", "input": {"who": TEXT}}]);
+        let messages = json!({"model": "fake-large", "max_tokens": 9, "system": TEXT, "tools": [{"name": "find", "description": DEFINED,
+            "input_schema": {"type": "object"}}], "messages": [{"role": "user", "content": TEXT},
+            {"role": "assistant", "content": asked}, {"role": "user", "content": result}]});
+        let chat = json!({"model": "fake-large", "tools": [tool], "messages": [{"role": "system", "content": TEXT},
+            {"role": "user", "content": [{"type": "text", "text": TEXT}]}, {"role": "assistant", "tool_calls": [called]},
+            {"role": "tool", "tool_call_id": "t1", "content": TEXT}]});
+        let mut bedrock = messages.clone();
+        bedrock.as_object_mut().unwrap().remove("model");
+        bedrock["anthropic_version"] = json!("bedrock-2023-05-31");
+        let input = json!([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": TEXT}]},
+            {"type": "function_call_output", "call_id": "t1", "output": TEXT}]);
+        for (path, body) in [
+            ("/v1beta/models/gemini-2.0-flash:generateContent", gemini.clone()),
+            ("/v1beta/models/gemini-2.0-flash:streamGenerateContent?alt=sse", gemini),
+            ("/model/anthropic.claude-3-haiku/converse", converse.clone()),
+            ("/model/anthropic.claude-3-haiku/converse-stream", converse),
+            ("/model/anthropic.claude-3-haiku/invoke", bedrock.clone()),
+            ("/model/anthropic.claude-3-haiku/invoke-with-response-stream", bedrock),
+            ("/api/generate", json!({"model": "fake-large", "system": TEXT, "prompt": TEXT})),
+            ("/generate", json!({"inputs": TEXT, "parameters": {"max_new_tokens": 9}})),
+            ("/generate_stream", json!({"inputs": TEXT})),
+            ("/openai/deployments/d/chat/completions?api-version=2024-10-21", chat.clone()),
+            ("/openai/deployments/d/chat/completions?api-version=2024-10-21", with_stream(chat.clone())),
+            ("/v1/chat/completions", chat),
+            ("/v1/messages", messages),
+            ("/v1/responses", json!({"model": "fake-large", "instructions": TEXT, "input": input})),
+        ] {
+            let body = body.to_string();
+            let answer = call(gateway.addr, Call::post(path, body.clone()).bytes());
+            assert_eq!(answer.header("x-service-redaction"), None, "{path}");
+            let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+            let without = body.replace(TEXT, WITHOUT).replace("4111 1111 1111 1111", "[PII:CREDIT_CARD]");
+            assert_eq!(seen, without, "{path}");
+            let span = gateway.span_of(&answer);
+            assert!(!span.to_string().contains("anna.berg") && !span.to_string().contains("4111"), "{path}: {span}");
+        }
+        // A form's words; its file stays as it is.
+        let part = |name: &str, content: &str| format!("--x\r\nContent-Disposition: form-data; {name}\r\n\r\n{content}\r\n");
+        let form = [part("name=prompt", TEXT), part("name=file; filename=a.wav", "RIFF\u{0}\u{1}"), "--x--\r\n".to_owned()].concat();
+        let head = "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: weir\r\nContent-Type: multipart/form-data; boundary=x";
+        let answer = call(gateway.addr, format!("{head}\r\nContent-Length: {}\r\n\r\n{form}", form.len()));
+        assert_eq!(answer.header("x-service-redaction"), None);
+        let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+        assert_eq!(seen, form.replace(TEXT, WITHOUT));
     }
 
     fn of_thousands_of_messages_each_is_redacted_and_every_other_byte_stays(driver) {

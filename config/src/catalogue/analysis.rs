@@ -266,8 +266,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "streaming_analysis.early_stop_on_critical",
         Kind::Bool,
         OFF,
-        "End a stream at a Critical finding, as its dialect ends streams; needs output_enabled. Providers are asked for \
-         answers without a content coding.",
+        "End a stream at a Critical finding of the rules or of the model of toxicity, as its dialect ends streams; needs \
+         output_enabled. Providers are asked for answers without a content coding.",
         set!(streaming_analysis.early_stop_on_critical, flag),
     ),
     Setting::built(

@@ -1,5 +1,6 @@
 //! Parts that only tests have, in the real gateway: `Setup::guest` starts this test binary again, as a gateway with one of them.
 
+mod toy_faults;
 mod toy_model;
 mod toy_tap;
 mod toy_verdict;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 pub(crate) use toy_tap::{LONGEST, WARNING};
 pub(crate) use webhook::RECEIVER;
 use weir::boot::Extensions;
+use weir_inference::{CostClass, Detector};
 
 use crate::support::{GUEST, GUEST_ARGS};
 
@@ -19,6 +21,10 @@ fn extensions(guest: &str) -> Extensions {
     let mut extensions = Extensions::default();
     match guest {
         "toy_model" => extensions.detectors.push(Arc::new(toy_model::ToyModel)),
+        "toy_faults" => extensions.detectors.extend([CostClass::Core, CostClass::Model].map(|class| {
+            let detector: Arc<dyn Detector> = Arc::new(toy_faults::ToyFaults(class));
+            detector
+        })),
         "toy_tap" => extensions.taps.push(toy_tap::make),
         "toy_verdict" => extensions.outside.push(Arc::new(toy_verdict::ToyVerdict)),
         "webhook" => extensions.consumers.push(Box::new(webhook::add)),
