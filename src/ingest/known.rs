@@ -4,10 +4,10 @@
 //! on from where it was read before, so that a long one costs each report what is new in it; what is remembered is bounded, and
 //! what was forgotten is read again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use weir_config::vocab::{TenantId, TraceId};
 use weir_storage::{ReadError, SpanLog, TracePlace};
 
@@ -20,9 +20,36 @@ const TOGETHER: usize = 256;
 
 /// Traces that were reported lately.
 #[derive(Default)]
-pub(super) struct Traces(Mutex<Generations>);
+pub(super) struct Traces {
+    known: Mutex<Generations>,
+    /// Traces of batches that are being worked on.
+    entered: Mutex<HashSet<Key>>,
+    /// A batch is done.
+    left: Condvar,
+}
 
 type Key = (TenantId, TraceId);
+
+/// A batch's right to decide about its traces, from before they are looked up until what is new is kept. Two batches that share a
+/// trace come one after the other: what the first one counts the second one sees.
+pub(super) struct Entered<'a> {
+    traces: &'a Traces,
+    keys: HashSet<Key>,
+}
+
+impl Entered<'_> {
+    pub(super) fn traces(&self) -> impl Iterator<Item = TraceId> {
+        self.keys.iter().map(|(_, trace)| *trace)
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let mut entered = self.traces.entered.lock();
+        self.keys.iter().for_each(|key| _ = entered.remove(key));
+        self.traces.left.notify_all();
+    }
+}
 
 /// A trace, and how far it has been read.
 #[derive(Default)]
@@ -69,6 +96,18 @@ pub(super) struct Decided {
 }
 
 impl Traces {
+    /// Waits until no other batch is about one of these traces. All are entered at once, so that two batches never wait for each other.
+    pub(super) fn enter(&self, tenant: TenantId, traces: impl Iterator<Item = TraceId>) -> Entered<'_> {
+        let keys: HashSet<Key> = traces.map(|trace| (tenant, trace)).collect();
+        let mut entered = self.entered.lock();
+        while keys.iter().any(|key| entered.contains(key)) {
+            self.left.wait(&mut entered);
+        }
+        entered.extend(&keys);
+        drop(entered);
+        Entered { traces: self, keys }
+    }
+
     /// Looks up the traces of these spans and says what each span is to its own.
     pub(super) fn decide(&self, log: &dyn SpanLog, tenant: TenantId, briefs: Vec<Brief>) -> Result<Decided, ReadError> {
         let mut of_trace: HashMap<TraceId, Vec<usize>> = HashMap::new();
@@ -76,7 +115,7 @@ impl Traces {
             of_trace.entry(brief.trace).or_default().push(at);
         }
         let traces: Vec<(TraceId, Arc<Mutex<Trace>>)> = {
-            let mut known = self.0.lock();
+            let mut known = self.known.lock();
             of_trace.keys().map(|trace| (*trace, known.get((tenant, *trace)))).collect()
         };
         for some in traces.chunks(TOGETHER) {
@@ -125,7 +164,7 @@ impl Traces {
             let mut further = Vec::new();
             for ((id, place), rest) in asked.iter().zip(rests) {
                 let Some(trace) = by_id.get(id) else { continue };
-                self.0.lock().grow(rest.spans.len());
+                self.known.lock().grow(rest.spans.len());
                 let mut trace = trace.lock();
                 if rest.anew || *place == TracePlace::default() && !rest.more && rest.rows < trace.kin.len() {
                     // What was known has been deleted meanwhile.
@@ -149,9 +188,9 @@ impl Traces {
         let mut traces: HashMap<TraceId, Arc<Mutex<Trace>>> = HashMap::new();
         for (brief, standing) in decided.briefs.iter().zip(&decided.standings) {
             let Standing::New(counted_by) = standing else { continue };
-            let trace = traces.entry(brief.trace).or_insert_with(|| self.0.lock().get((tenant, brief.trace)));
+            let trace = traces.entry(brief.trace).or_insert_with(|| self.known.lock().get((tenant, brief.trace)));
             trace.lock().kin.keep(brief, *counted_by);
-            self.0.lock().grow(1);
+            self.known.lock().grow(1);
         }
         // Where they stand, while they are known; else they would be read when the next report comes.
         let traces: Vec<_> =

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::Cache;
 use serde_json::json;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, TenantId, Timestamp, UnreadSet};
+use weir_config::vocab::{Dialect, TenantId, Timestamp, TraceId, UnreadSet};
 use weir_inference::{Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
 use weir_storage::record::SpanRecord;
 use weir_storage::{NotWritten, SpanLog};
@@ -93,6 +93,10 @@ impl Worker {
         if sound.is_empty() {
             return Ok(taken);
         }
+        // Until all of it is kept, nobody else decides about these traces.
+        let traces = Arc::clone(&self.traces);
+        let entered = traces.enter(tenant, sound.iter().map(|(_, span)| span.trace_id));
+        self.await_records(entered.traces());
         let decided = self.decide(tenant, sound.iter().map(|(_, span)| Brief::reported(span)).collect())?;
         let unsound = taken.rejected.len();
         let mut together = Vec::with_capacity(TOGETHER.min(sound.len()));
@@ -113,9 +117,19 @@ impl Worker {
         Ok(taken)
     }
 
-    fn decide(&self, tenant: TenantId, briefs: Vec<Brief>) -> Result<Decided, Busy> {
-        // A call that passed the gateway a moment ago may be on its way to the store.
+    /// Waits for the records of calls that passed the gateway a moment ago, so that their reports find them.
+    fn await_records(&mut self, traces: impl Iterator<Item = TraceId>) {
+        // Each of at most three steps of a record may take so long.
+        let limit = Duration::from_millis(self.settings.load().limits.security_analysis_timeout_ms);
+        if !self.process.unsettled.wait(traces, limit * 3) {
+            tracing::warn!(
+                "reports were taken before the records of calls of their traces were made; such a call may count twice"
+            );
+        }
         let _late = self.log.flush(FLUSH_LIMIT);
+    }
+
+    fn decide(&self, tenant: TenantId, briefs: Vec<Brief>) -> Result<Decided, Busy> {
         self.traces.decide(&*self.log, tenant, briefs).map_err(|error| {
             tracing::warn!(%error, "reported spans were not taken: the store cannot be read");
             Busy::because("the store cannot be read at the moment")

@@ -21,6 +21,7 @@ use weir_storage::SpanSink;
 use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
+use super::unsettled::Unsettled;
 use super::waiting::Waiting;
 use crate::admit::Guard;
 use crate::admit::access::AccessTable;
@@ -124,6 +125,8 @@ pub struct Process {
     pub(crate) background: Background<Bill>,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
+    /// The calls whose records are still being made.
+    pub(crate) unsettled: Arc<Unsettled>,
     /// The requests that wait for what models say.
     pub(crate) models: Waiting,
     /// Bounds the client connections.
@@ -158,6 +161,7 @@ impl Process {
             key_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
+            unsettled: Arc::default(),
             models: Waiting::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),

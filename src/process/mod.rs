@@ -6,6 +6,7 @@ pub(crate) mod bill;
 mod core;
 pub(crate) mod log_entry;
 mod outside;
+pub(crate) mod unsettled;
 mod waiting;
 
 pub use core::{Core, InEffect, Process, ProcessParts};

@@ -13,6 +13,7 @@ use super::inspection::{Rest, survive};
 use super::publish::{Publish, observe_detectors};
 use crate::meter::CoreMeter;
 use crate::process::Process;
+use crate::process::unsettled::Noted;
 use crate::record::Permit;
 
 /// A record on its way.
@@ -30,6 +31,8 @@ pub(super) struct File {
     pub(super) how: How,
     /// What its texts took from the budget for bodies.
     pub(super) held: Option<(Option<Permit>, Permit)>,
+    /// Reports of the call wait for its record.
+    pub(super) noted: Noted,
 }
 
 /// What there is to do for all of it.
@@ -53,12 +56,14 @@ pub(super) enum Step {
 
 /// Publishes a record that was completed on a core, after what is left to the pool.
 pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
+    let trace = finished.span.trace_id;
     let step = match finished.rest.take() {
         Some(rest) => Step::Models(Box::new(finished), rest),
         None if how.vocabulary && better_counter(&finished.span).is_some() => Step::Count(Box::new(finished)),
         None => return publish.run(process, meter, finished),
     };
-    Closing::new(File { process: Arc::clone(process), publish, how, held: None }, step).submit();
+    let noted = process.unsettled.note(trace);
+    Closing::new(File { process: Arc::clone(process), publish, how, held: None, noted }, step).submit();
 }
 
 impl Closing {
@@ -108,9 +113,10 @@ impl File {
 
     /// Ends here, with what there is. Whoever finds the call recorded finds its memory given back.
     fn end(self, finished: Finished) {
-        let Self { process, publish, held, .. } = self;
+        let Self { process, publish, held, noted, .. } = self;
         drop(held);
         with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
+        drop(noted);
     }
 }
 

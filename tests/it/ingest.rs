@@ -69,7 +69,7 @@ pub(crate) fn shown(gateway: &Gateway, span_id: &str) -> Value {
 }
 
 /// What all calls of the default tenant cost by the metrics, in millionths of a dollar.
-fn cost(gateway: &Gateway) -> f64 {
+pub(crate) fn cost(gateway: &Gateway) -> f64 {
     gateway.metric("service_cost_usd_total", r#"tenant="00000000-0000-0000-0000-000000000000",model="gpt-4o""#)
 }
 

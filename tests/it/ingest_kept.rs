@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::ingest::{TRACE_ID, chat, export, gateway, post, request, shown, span, taken};
-use crate::support::{Client, Gateway};
+use crate::ingest::{INGEST, TRACE_ID, chat, cost, export, gateway, post, request, shown, span, taken};
+use crate::support::{Call, Client, Driver, Gateway, Setup, chat_body, provider, with_stream};
 
 /// A span of the trace under the root, from an instrumentation of this name.
 fn under_root(span_id: &str, fields: &Value) -> Value {
@@ -225,4 +225,83 @@ fn what_was_acknowledged_outlives_a_kill_and_nothing_is_there_twice() {
     // A request that was committed and not answered any more may be there as well, one a round.
     let kept = gateway.json("/api/v1/spans?limit=1")["total"].as_u64().unwrap();
     assert!((acknowledged..=acknowledged + 10 * kills()).contains(&kept), "{kept}, {acknowledged} acknowledged");
+}
+
+/// What `senders` threads are answered that all send at the same moment; each a request of its own.
+fn at_once(gateway: &Gateway, requests: &[Value]) {
+    let together = std::sync::Barrier::new(requests.len());
+    std::thread::scope(|scope| {
+        for request in requests {
+            let together = &together;
+            scope.spawn(move || {
+                let mut client = Client::connect(gateway.addr);
+                let request = post(request.to_string());
+                together.wait();
+                client.say(request.bytes());
+                let answer = client.answer();
+                assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_batch_that_is_sent_again_while_it_is_worked_on_counts_once() {
+    let gateway = gateway();
+    let mut expected = 0;
+    for round in 0..12 {
+        // An exporter that gave up waiting sends the same spans again: a trace of ten calls, eight times at once.
+        let trace = format!("4bf92f3577b34da6a3ce929d0e0e{round:04x}");
+        let spans: Vec<Value> = (0..10)
+            .map(|at| {
+                let mut span = under_root(&format!("00f067aa0b{round:02x}02{at:02x}"), &chat("hello", "hi"));
+                span["traceId"] = json!(trace);
+                span
+            })
+            .collect();
+        at_once(&gateway, &vec![from("wrapper", &json!(spans)); 8]);
+        expected += 10 * 1100;
+        assert_eq!(total(&gateway), expected, "round {round}");
+        // Two reporters of one call, each in a request of its own.
+        let call = |span_id: &str, fields: Value| {
+            let mut span = under_root(span_id, &fields);
+            span["traceId"] = json!(format!("4bf92f3577b34da6a3ce929d0e0f{round:04x}"));
+            json!([span])
+        };
+        let library =
+            from("com.library", &call(&format!("00f067aa0b{round:02x}03a1"), wordless(&format!("msg_{round}"))));
+        let wrapper = from("wrapper", &call(&format!("00f067aa0b{round:02x}03a2"), answered(&format!("msg_{round}"))));
+        at_once(&gateway, &[library, wrapper]);
+        expected += 1100;
+        assert_eq!(total(&gateway), expected, "round {round}");
+    }
+    // As what is stored, so what the metrics count: 0.003 dollars a call.
+    let micro_usd = cost(&gateway);
+    assert!((micro_usd - 12.0 * 11.0 * 3000.0).abs() < 1.0, "{micro_usd} millionths of a dollar");
+}
+
+#[test]
+fn a_report_that_comes_while_the_record_of_its_call_is_made_waits_for_it() {
+    let provider = provider();
+    let setup = Setup::new(Driver::Auto).upstream(provider.url()).with(INGEST).unlimited();
+    // A model that thinks for three seconds once the answer is out.
+    let gateway = setup.guest("toy_model").start();
+    for (round, stream) in [false, true].into_iter().enumerate() {
+        let trace = format!("4bf92f3577b34da6a3ce929d0e1f{round:04x}");
+        let reporter = format!("00f067aa0ba9{round:02x}b7");
+        let body = chat_body(&format!("think for long about {round}"));
+        let body = if stream { with_stream(body) } else { body };
+        let proxied = Call::post("/v1/chat/completions", body.to_string());
+        let proxied = proxied.field("traceparent", &format!("00-{trace}-{reporter}-01"));
+        let mut client = Client::connect(gateway.addr);
+        client.say(proxied.bytes());
+        assert_eq!(client.answer().status, 200);
+        let mut reported = span(&reporter, &chat("hello", "hi"));
+        reported["traceId"] = json!(trace);
+        client.say(post(request(&json!([reported])).to_string()).bytes());
+        assert_eq!(client.answer().text(), "{}");
+        let reported = shown(&gateway, &reporter);
+        assert!(reported["tags"].get("counted_by").is_some(), "round {round}: {}", reported["tags"]);
+        assert_eq!(reported["total_tokens"], Value::Null);
+    }
 }
