@@ -203,14 +203,14 @@ def lag_ms(sample):
     """The largest lag a core reports, or how overdue its next turn is, in milliseconds."""
     seen = sample.get("heartbeat", {})
     overdue = seen.get("service_core_heartbeat_age_seconds", 0.0) * 1000 - IDLE_TURN_MS
-    return max(seen.get("service_core_loop_lag_microseconds", 0.0) / 1000, overdue, 0.0)
+    return max(seen.get("service_core_loop_lag_seconds", 0.0) * 1000, overdue, 0.0)
 
 
 def stalled(options, before, sample):
     """Whether a loop was late for longer than allowed in this sample, or reached a new worst since the one before."""
     if "error" in sample:
         return True
-    worst = lambda s: s.get("heartbeat", {}).get("service_core_loop_lag_max_microseconds", 0.0) / 1000
+    worst = lambda s: s.get("heartbeat", {}).get("service_core_loop_lag_max_seconds", 0.0) * 1000
     risen = worst(sample) if worst(sample) > worst(before) else 0.0
     allowed = options.stall_ms + sample.get("waited_for_cpu_ms", 0.0)
     return max(lag_ms(sample), risen, sample.get("metrics_ms", 0.0)) > allowed
@@ -224,8 +224,8 @@ def judge(options, samples, fds_before, fds_after, reports, traffic):
     verdict["stall"]["worst_wait_for_cpu_ms"] = max((s.get("waited_for_cpu_ms", 0) for s in samples), default=0)
     verdict["stall"]["heartbeat_seen"] = any(s.get("heartbeat") for s in samples)
     # Since the start, between two samples too.
-    lags = [s["heartbeat"].get("service_core_loop_lag_max_microseconds", 0.0) for s in samples if s.get("heartbeat")]
-    verdict["stall"]["lag_max_ms"] = max(lags, default=0.0) / 1000
+    lags = [s["heartbeat"].get("service_core_loop_lag_max_seconds", 0.0) for s in samples if s.get("heartbeat")]
+    verdict["stall"]["lag_max_ms"] = max(lags, default=0.0) * 1000
     verdict["stall"]["passed"] &= verdict["stall"]["heartbeat_seen"]
     rss = [s["rss_kib"] for s in samples if "rss_kib" in s]
     middle = rss[len(rss) // 2 - len(rss) // 8 : len(rss) // 2 + 1] or [0]

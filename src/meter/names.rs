@@ -97,7 +97,7 @@ pub const CLIENT_CONNECTIONS: Family = family(
 pub const BUILD_INFO: Family = family("service_build_info", "Always 1; the labels say what is running.");
 /// Histogram, ours.
 pub const OVERHEAD: Family =
-    family("service_overhead_microseconds", "Time the gateway added to one exchange, waits for both peers excluded.");
+    family("service_overhead_seconds", "Time the gateway added to one exchange, waits for both peers excluded.");
 /// Counter, ours; `consumer`.
 pub const CONSUMER_DELIVERED: Family = family(
     "service_consumer_spans_total",
@@ -174,10 +174,10 @@ pub const LABEL_FOLDS: Family = family(
 );
 /// Gauge, ours; `core`.
 pub const LOOP_LAG: Family =
-    family("service_core_loop_lag_microseconds", "How much later than asked a core's loop last woke.");
+    family("service_core_loop_lag_seconds", "How much later than asked a core's loop last woke.");
 /// Gauge, ours; `core`.
 pub const LOOP_LAG_MAX: Family =
-    family("service_core_loop_lag_max_microseconds", "The largest lag of a core's loop since the start.");
+    family("service_core_loop_lag_max_seconds", "The largest lag of a core's loop since the start.");
 /// Gauge, ours; `core`.
 pub const HEARTBEAT_AGE: Family =
     family("service_core_heartbeat_age_seconds", "Time since a core's loop last turned; about a second when idle.");

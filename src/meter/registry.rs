@@ -305,7 +305,7 @@ impl Known {
 
         let mut overhead = HistogramSum::empty(&OVERHEAD_BOUNDS_US);
         self.cores.iter().for_each(|core| overhead.add(&core.overhead_us));
-        out.histogram(names::OVERHEAD, &[], &overhead, 1.0);
+        out.histogram(names::OVERHEAD, &[], &overhead, MICROS_PER_SECOND);
 
         let folded_here = self.statuses.iter().filter(|series| series.folded).map(|series| series.cells.count.get());
         let models = total(|core| &core.folded_models) + folded_here.sum::<u64>();

@@ -93,8 +93,8 @@ fn two_cores_are_summed_under_the_names_of_the_contract() {
         (r#"service_queue_depth{queue="storage"}"#, 4.0),
         (r#"service_queue_capacity{queue="storage"}"#, 10.0),
         ("service_panics_total", 2.0),
-        ("service_overhead_microseconds_count", 3.0),
-        (r#"service_overhead_microseconds_bucket{le="20"}"#, 1.0),
+        ("service_overhead_seconds_count", 3.0),
+        (r#"service_overhead_seconds_bucket{le="0.00002"}"#, 1.0),
         (r#"service_build_info{version="0.1.0",io_driver="epoll"}"#, 1.0),
         (r#"service_label_folds_total{label="model"}"#, 0.0),
     ] {

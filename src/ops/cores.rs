@@ -14,8 +14,8 @@ impl Source for CorePulses {
         for (index, pulse) in self.0.read().enumerate() {
             let core = index.to_string();
             let labels = [("core", core.as_str())];
-            out.gauge(names::LOOP_LAG, &labels, pulse.lag.as_micros() as f64);
-            out.gauge(names::LOOP_LAG_MAX, &labels, pulse.lag_max.as_micros() as f64);
+            out.gauge(names::LOOP_LAG, &labels, pulse.lag.as_secs_f64());
+            out.gauge(names::LOOP_LAG_MAX, &labels, pulse.lag_max.as_secs_f64());
             out.gauge(names::HEARTBEAT_AGE, &labels, pulse.age.as_secs_f64());
         }
     }

@@ -41,7 +41,7 @@ on_both_drivers! {
         for gauge in ["service_boundary_defense_shadow_mode", "service_judge_queue_depth"] {
             assert!(metrics.lines().any(|line| line == format!("{gauge} 0")), "{gauge}");
         }
-        assert!(metrics.contains("service_core_loop_lag_microseconds{core=\"0\"}"));
+        assert!(metrics.contains("service_core_loop_lag_seconds{core=\"0\"}"));
         assert_eq!(gateway.metric("service_build_info", ""), 1.0);
         assert!(gateway.metric("service_queue_capacity", "queue=\"storage\"") > 0.0);
     }
