@@ -4,6 +4,8 @@
 //! in the README of the data set: `{text,label,source}`, `{text,spans,kind}`, `{parts,spans,kind}`.
 //! `measure speed FILE`: microseconds per KB over the texts of a file, each text seen once.
 //! `measure kinds FILE`: the same for each text alone, the dearest last: for texts made to be dear.
+//! `measure hostile FILE [--count N] [--seed N] [--recipe NAME]`: the same for texts made up from the rules' own words, from the
+//! texts of FILE and from every encoding; the dearest of them, and which recipe made it.
 //! `--missed LABEL` prints missed texts of that label, `--false` prints false alarms, `--tool` treats texts as tool
 //! results, `--source NAME` keeps one source.
 
@@ -16,6 +18,10 @@ use serde_json::Value;
 use weir_config::vocab::score;
 use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
 
+#[path = "../../tests/encodings/mod.rs"]
+mod encodings;
+mod hostile;
+
 /// Types that say nothing about an attack on the model.
 const DATA_TYPES: [&str; 2] = ["pii_detected", "secret_leakage"];
 
@@ -23,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (Some(mode), Some(path)) = (args.first(), args.get(1)) else {
         return Err(
-            "usage: measure prompts|pii|secrets|speed|kinds FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
+            "usage: measure prompts|pii|secrets|speed|kinds|hostile FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
                 .into(),
         );
     };
@@ -43,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "secrets" => spans(&mut bench, &rows, "secret_leakage", "secret_type", &args),
         "speed" => speed(&mut bench, &rows),
         "kinds" => kinds(&mut bench, &rows),
+        "hostile" => hostile::run(&mut bench, &rows, &args)?,
         other => return Err(format!("unknown mode `{other}`").into()),
     }
     Ok(())
@@ -233,7 +240,8 @@ fn kinds(bench: &mut Bench, rows: &[Value]) {
     }
 }
 
-/// Time this thread has spent on a CPU, in nanoseconds (Linux).
+/// Time this thread has spent on a CPU, in nanoseconds (Linux). Giving way first makes the kernel bring its account up to date.
 fn cpu_ns() -> Option<u64> {
+    std::thread::yield_now();
     std::fs::read_to_string("/proc/thread-self/schedstat").ok()?.split_whitespace().next()?.parse().ok()
 }
