@@ -23,12 +23,14 @@ pub(super) enum Topic {
     Birth,
     Phone,
     Version,
+    Host,
 }
 
 /// Words by topic, sorted by their first letter; lower case, each the beginning of a word of the text.
-const WORDS: [(&str, Topic); 58] = [
+const WORDS: [(&str, Topic); 66] = [
     ("aadhaar", Topic::Aadhaar),
     ("aadhar", Topic::Aadhaar),
+    ("addr", Topic::Host),
     ("birth", Topic::Birth),
     ("born", Topic::Birth),
     ("build", Topic::Version),
@@ -39,11 +41,16 @@ const WORDS: [(&str, Topic); 58] = [
     ("cpf", Topic::Cpf),
     ("d.o.b", Topic::Birth),
     ("dob", Topic::Birth),
+    ("dns", Topic::Host),
     ("fax", Topic::Phone),
     ("firmware", Topic::Version),
     ("geboren", Topic::Birth),
     ("geburt", Topic::Birth),
+    ("gateway", Topic::Host),
     ("handy", Topic::Phone),
+    ("host", Topic::Host),
+    ("ip", Topic::Host),
+    ("ipv4", Topic::Host),
     ("kernel", Topic::Version),
     ("mobil", Topic::Phone),
     ("movil", Topic::Phone),
@@ -63,6 +70,7 @@ const WORDS: [(&str, Topic); 58] = [
     ("passap", Topic::Passport),
     ("passeport", Topic::Passport),
     ("passport", Topic::Passport),
+    ("ping", Topic::Host),
     ("phone", Topic::Phone),
     ("portable", Topic::Phone),
     ("reach me", Topic::Phone),
@@ -70,6 +78,7 @@ const WORDS: [(&str, Topic); 58] = [
     ("release", Topic::Version),
     ("ring me", Topic::Phone),
     ("security number", Topic::Ssn),
+    ("server", Topic::Host),
     ("sin", Topic::Sin),
     ("sms", Topic::Phone),
     ("social insurance", Topic::Sin),

@@ -275,8 +275,13 @@ impl<'a> Number<'a> {
         };
         let [a, b, c, d] = *self.lens else { return false };
         let octets = (octet(0, a), octet(a, b), octet(a + b, c), octet(a + b + c, d));
-        let (Some(first), Some(_), Some(_), Some(_)) = octets else { return false };
+        let (Some(first), Some(second), Some(third), Some(fourth)) = octets else { return false };
         let dotted = self.uniform && self.gap == Gap::Dot;
+        // Numbers of sections and object identifiers (`2.5.29.17`) look like this, too; resolvers have four equal ones.
+        let is_small = first <= 9 && [second, third, fourth].iter().all(|octet| *octet < 40);
+        if is_small && [second, third, fourth] != [first; 3] && !self.follows(Topic::Host) {
+            return false;
+        }
         dotted && !matches!(first, 0 | 255) && self.digits != [1, 2, 7, 0, 0, 1] && !self.follows(Topic::Version)
     }
 

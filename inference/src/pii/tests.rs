@@ -32,6 +32,8 @@ fn finds_each_type_where_it_stands() {
         ("social insurance number 046 454 286", PiiType::CanadianSin, "046 454 286"),
         ("my TFN is 123 456 782", PiiType::AustralianTfn, "123 456 782"),
         ("from 193.218.84.184 port", PiiType::IpAddress, "193.218.84.184"),
+        ("the DNS server is 4.2.2.2", PiiType::IpAddress, "4.2.2.2"),
+        ("use 1.1.1.1 instead", PiiType::IpAddress, "1.1.1.1"),
         ("at 2001:db8:cc92::1ce5.", PiiType::IpAddress, "2001:db8:cc92::1ce5"),
         ("CPF 529.982.247-25", PiiType::BrCpf, "529.982.247-25"),
         ("num 255081416802538", PiiType::FrNir, "255081416802538"),
@@ -69,6 +71,8 @@ fn leaves_look_alikes_alone() {
         "Boston, MA 02110-1301 USA",
         "x1:",
         "zz9::",
+        "the extension 2.5.29.17 of a certificate",
+        "see section 6.2.5.1 below",
     ] {
         assert_eq!(found(text), [], "{text}");
     }
