@@ -23,10 +23,10 @@ use crate::fold::{Folded, TEXT_MAX};
 use crate::later::Later;
 use crate::learned::Learned;
 use crate::operator::{OperatorRules, OperatorScratch};
-use crate::part::{HITS_MAX, Hit, Part, Ran};
+use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
 use crate::plan::{Call, Plan, PlanSettings};
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
-use crate::rules::LoadError;
+use crate::rules::{DISGUISED, LoadError};
 use crate::stopwatch::{Shares, Stopwatch};
 
 /// All detectors, compiled once.
@@ -247,7 +247,9 @@ impl Analyser {
         folded.fold(raw);
         let bytes = folded.bytes(raw);
         let jailbreak = call.plan.runs(JAILBREAK);
-        let limits = Limits { scope: part.kind.bit(), jailbreak, deadline: call.deadline };
+        let disguised = folded.is_disguised() && matches!(part.kind, PartKind::User | PartKind::Tool);
+        let scope = part.kind.bit() | if disguised { DISGUISED } else { 0 };
+        let limits = Limits { scope, jailbreak, deadline: call.deadline };
         let mut outcome = self.kit.matcher.scan(bytes, limits, memory);
         outcome.cut |= raw.len() < part.text.len();
         watch.lap(RULES);

@@ -6,6 +6,7 @@
 //! stays an order.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use memchr::{memchr_iter, memrchr_iter};
 
 use crate::rules::LoadError;
 
@@ -267,14 +268,8 @@ fn enclosure(text: &[u8], from: usize, start: usize, end: usize, to: usize) -> O
             let next = after.get(at + 1).copied().unwrap_or(b' ');
             !single || !next.is_ascii_alphanumeric()
         };
-        let mut marks_before =
-            before.iter().enumerate().filter(|(at, byte)| **byte == mark && opens(at)).map(|(at, _)| at);
-        let Some(open) = marks_before.next_back() else { continue };
-        let Some(close) =
-            after.iter().enumerate().filter(|(at, byte)| **byte == mark && closes(at)).map(|(at, _)| at).next()
-        else {
-            continue;
-        };
+        let Some(open) = memrchr_iter(mark, before).find(opens) else { continue };
+        let Some(close) = memchr_iter(mark, after).find(closes) else { continue };
         let broken = mark == b'|' && (has_line_break(before.get(open..)) || has_line_break(after.get(..close)));
         let split = inner.iter().enumerate().any(|(at, byte)| {
             let inside_word = inner.get(at + 1).is_some_and(u8::is_ascii_alphanumeric);

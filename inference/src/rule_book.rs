@@ -8,7 +8,7 @@ use crate::evidence;
 use crate::fold::Folded;
 use crate::part::PartKind;
 use crate::rule_matcher::{Limits, MatcherScratch, RuleMatcher};
-use crate::rules::{self, Group, LoadError, Loaded, Rule, RuleText};
+use crate::rules::{self, DISGUISED, Group, LoadError, Loaded, Rule, RuleText};
 use crate::secret;
 
 /// Rules with their texts.
@@ -162,6 +162,11 @@ impl<'a> RuleView<'a> {
     /// Words of which one is in every match, lower case.
     pub fn literals(&self) -> &'a [String] {
         &self.rule.literals
+    }
+
+    /// Whether it reads nothing but what was encoded or written in look-alike letters.
+    pub const fn reads_disguised_only(&self) -> bool {
+        self.rule.scope == DISGUISED
     }
 
     /// Whether it reads texts of this role.

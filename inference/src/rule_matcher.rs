@@ -21,15 +21,21 @@ pub(crate) const SLICE_BYTES: usize = 8 * 1024;
 /// What the patterns may cost in any text, however short; a credit is about a tenth of a microsecond.
 const CREDITS_FREE: usize = 2_000;
 /// The same per KB of text.
-const CREDITS_PER_KB: usize = 300;
+const CREDITS_PER_KB: usize = 250;
+/// The same per KB of what is decoded from a text: that may be many times as much.
+const CREDITS_PER_DECODED_KB: usize = 40;
 /// What each rule may cost when the others have spent that.
 const RULE_CREDITS_FREE: usize = 16;
 /// The same per KB of text.
 const RULE_CREDITS_PER_KB: usize = 1;
 /// What a match costs: somebody has to judge it.
 const CREDITS_MATCH: usize = 12;
-/// Bytes searched for a pattern that may begin before its literal, per credit.
-const BYTES_PER_CREDIT: usize = 8;
+/// Bytes in which the words of a pattern are looked for, per credit.
+const WORDS_BYTES_PER_CREDIT: usize = 192;
+/// Bytes searched for a pattern that may begin before its literal, per credit; its weight comes on top.
+const BYTES_PER_CREDIT: usize = 16;
+/// What a pattern weighs per credit where it begins at its literal: most of those end soon.
+const ANCHORED_WEIGHT_PER_CREDIT: usize = 4;
 
 /// A pattern that matched; offsets into the folded text.
 #[derive(Debug, Clone, Copy)]
@@ -112,8 +118,9 @@ pub(crate) struct MatcherScratch {
     caches: Vec<Option<Box<Cache>>>,
     done: Vec<u64>,
     tallies: Vec<Tally>,
-    /// Texts scanned until now; says which tallies are of this one.
+    /// Texts scanned until now, those decoded from one counted as one; says which tallies are of this one.
     scans: u64,
+    credits: Credits,
     pub(crate) matches: Vec<Match>,
 }
 
@@ -125,11 +132,28 @@ struct Tally {
 }
 
 /// What the patterns have cost until now and may cost.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Credits {
     spent: usize,
+    /// Bytes of the texts scanned before this one for the same sum.
+    before: usize,
+    per_kb: usize,
     /// Something was left out for want of them.
     refused: bool,
+}
+
+// === impl MatcherScratch ===
+
+impl MatcherScratch {
+    /// The next scans are of what is decoded from another text.
+    pub(crate) fn begin_decoded(&mut self) {
+        self.begin(CREDITS_PER_DECODED_KB);
+    }
+
+    fn begin(&mut self, per_kb: usize) {
+        self.scans += 1;
+        self.credits = Credits { per_kb, ..Credits::default() };
+    }
 }
 
 // === impl Credits ===
@@ -138,7 +162,8 @@ impl Credits {
     /// Whether a rule may be tried at a literal that ends at `end`. The bound is a rate: over it the rule is passed by
     /// until enough text has gone past.
     fn allow(&mut self, tally: &Tally, end: usize) -> bool {
-        let allowed = self.spent <= CREDITS_FREE + end * CREDITS_PER_KB / 1024
+        let end = self.before + end;
+        let allowed = self.spent <= CREDITS_FREE + end * self.per_kb / 1024
             || tally.spent <= RULE_CREDITS_FREE + end * RULE_CREDITS_PER_KB / 1024;
         self.refused |= !allowed;
         allowed
@@ -223,14 +248,19 @@ impl RuleMatcher {
 
     /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
     pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
+        memory.begin(CREDITS_PER_KB);
+        self.scan_next(text, limits, memory)
+    }
+
+    /// The same for one of several decoded texts, of which what is free is given once ([`MatcherScratch::begin_decoded`]).
+    pub(crate) fn scan_next(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
         memory.matches.clear();
         memory.caches.resize_with(self.rules.len(), || None);
         memory.done.clear();
         memory.done.resize(self.rules.len().div_ceil(64), 0);
         memory.tallies.resize(self.rules.len(), Tally::default());
-        memory.scans += 1;
         let mut outcome = Outcome::default();
-        let mut credits = Credits::default();
+        let mut credits = Credits { refused: false, ..memory.credits };
         let mut from = 0;
         let is_definition = limits.scope == PartKind::ToolDefinition.bit();
         let index = if is_definition { &self.of_definitions } else { &self.index };
@@ -253,6 +283,7 @@ impl RuleMatcher {
             }
         }
         outcome.cap_reached |= credits.refused;
+        memory.credits = Credits { before: credits.before + text.len(), ..credits };
         outcome
     }
 
@@ -284,8 +315,7 @@ impl RuleMatcher {
             let window =
                 (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
             if credits.allow(&tally, found.end) {
-                let searched = if rule.before == 0 { 0 } else { window.1 - window.0 };
-                credits.charge(&mut tally, 1 + searched / BYTES_PER_CREDIT);
+                credits.charge(&mut tally, 1 + (window.1 - window.0) / WORDS_BYTES_PER_CREDIT);
                 self.verify(rule, *index, text, window, (&mut *credits, &mut tally), memory);
                 if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
                     *slot = tally;
@@ -307,6 +337,11 @@ impl RuleMatcher {
         if rule.words.as_ref().is_some_and(|words| !words.stand_in(window)) {
             return;
         }
+        let cost = match rule.before {
+            0 => rule.weight / ANCHORED_WEIGHT_PER_CREDIT,
+            _ => window.len() * rule.weight / BYTES_PER_CREDIT,
+        };
+        credits.charge(tally, cost);
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
         let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };

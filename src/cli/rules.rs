@@ -109,7 +109,8 @@ fn unknown(id: &str) -> ExitCode {
 }
 
 fn roles(rule: &RuleView<'_>) -> Vec<&'static str> {
-    ROLES.iter().filter(|(kind, _)| rule.reads(*kind)).map(|(_, name)| *name).collect()
+    let roles = ROLES.iter().filter(|(kind, _)| rule.reads(*kind)).map(|(_, name)| *name);
+    roles.chain(rule.reads_disguised_only().then_some("disguised")).collect()
 }
 
 /// The severity, or what a rule without one is.

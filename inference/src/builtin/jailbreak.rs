@@ -11,6 +11,7 @@ use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
 use crate::plan::Tuning;
 use crate::rule_matcher::Limits;
+use crate::rules::DISGUISED;
 
 #[derive(Debug)]
 pub(super) struct Jailbreak(pub(super) Arc<Kit>);
@@ -46,10 +47,12 @@ impl Jailbreak {
         let Bench { limits, runs, outcome, candidates, inner, plain, .. } = bench;
         // An order that had to be hidden is a stranger's, whatever it was hidden in.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
-        let limits = Limits { scope, ..*limits };
+        let limits = Limits { scope: scope | DISGUISED, ..*limits };
         let seen = **outcome;
+        // Decoding is cheap for a stranger: all that comes of it shares what is free for one text.
+        inner.begin_decoded();
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
-            let scanned = self.0.matcher.scan(plain, limits, inner);
+            let scanned = self.0.matcher.scan_next(plain, limits, inner);
             candidates.extend(self.evasion(plain, span, encoding, inner));
             outcome.join(&scanned);
             (!outcome.cut).then_some(scanned.ciphers)

@@ -76,6 +76,59 @@ pub(super) fn codes(text: &[u8], out: &mut Vec<u8>, radix: u32, digits_max: usiz
     }
 }
 
+/// Where a small letter stands in the alphabet, from 1 on.
+pub(super) const fn place_in_alphabet(letter: u8) -> u8 {
+    letter - b'a' + 1
+}
+
+/// `9-7-14` to `ign`. What joins the numbers of a word is what stands behind the first one; a blank behind another joint ends the
+/// word.
+pub(super) fn alphabet_numbers(text: &[u8], out: &mut Vec<u8>) {
+    let joint = text.windows(3).find_map(|here| match here {
+        [b'0'..=b'9', joint @ (b'-' | b'.' | b','), b'0'..=b'9' | b' '] => Some(*joint),
+        [b'0'..=b'9', b' ', b'0'..=b'9'] => Some(b' '),
+        _ => None,
+    });
+    let joint = joint.unwrap_or(b' ');
+    let is_gap = |byte: &u8| *byte == joint || byte.is_ascii_whitespace();
+    for piece in text.chunk_by(|a, b| is_gap(a) == is_gap(b)) {
+        let number = std::str::from_utf8(piece).ok().and_then(|piece| piece.parse::<u8>().ok());
+        match number.filter(|number| (1..=26).contains(number)) {
+            Some(number) => out.push(b'a' + number - 1),
+            None if piece.iter().all(is_gap) => {
+                let joins = piece.first() == Some(&joint) && (joint == b' ' || piece.len() == 1 || joint == b',');
+                if !joins || piece.contains(&b'\n') {
+                    out.push(b' ');
+                }
+            }
+            None => {
+                out.extend_from_slice(piece);
+                out.push(b' ');
+            }
+        }
+    }
+}
+
+/// The words of the alphabet of radio operators, in its order.
+const SPELLING: [&str; 26] = [
+    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima",
+    "mike", "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango", "uniform", "victor", "whiskey", "xray",
+    "yankee", "zulu",
+];
+
+/// `romeo echo` to `re`; a comma, a slash or a line break ends a word.
+pub(super) fn spelling_words(text: &[u8], out: &mut Vec<u8>) {
+    for piece in text.chunk_by(|a, b| a.is_ascii_alphabetic() == b.is_ascii_alphabetic()) {
+        let letter = SPELLING.iter().zip(b'a'..).find(|(word, _)| piece.eq_ignore_ascii_case(word.as_bytes()));
+        match letter {
+            Some((_, letter)) => out.push(letter),
+            None if piece.iter().any(u8::is_ascii_alphabetic) => out.extend_from_slice(piece),
+            None if matches!(piece, b" " | b"-") && out.last().is_some_and(u8::is_ascii_lowercase) => {}
+            None => out.push(b' '),
+        }
+    }
+}
+
 /// `=69=67` to `ig`; a soft line break goes.
 pub(super) fn quoted_printable(rest: &[u8]) -> Option<(Option<u8>, usize)> {
     match rest {

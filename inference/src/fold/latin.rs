@@ -27,6 +27,23 @@ pub(super) fn accented(cp: u32) -> Option<u8> {
     byte.copied().filter(|byte| *byte != b'?')
 }
 
+/// The letter of a Braille cell, of which each dot is a bit.
+pub(super) fn braille(cp: u32) -> Option<u8> {
+    /// The cells of `a` to `z`.
+    const CELLS: [u8; 26] = [
+        0x01, 0x03, 0x09, 0x19, 0x11, 0x0B, 0x1B, 0x13, 0x0A, 0x1A, 0x05, 0x07, 0x0D, 0x1D, 0x15, 0x0F, 0x1F, 0x17,
+        0x0E, 0x1E, 0x25, 0x27, 0x3A, 0x2D, 0x3D, 0x35,
+    ];
+    let cell = u8::try_from(cp.checked_sub(0x2800)?).ok()?;
+    CELLS.iter().zip(b'a'..).find(|(known, _)| **known == cell).map(|(_, letter)| letter)
+}
+
+/// The letter that an old rune is read as.
+pub(super) fn rune(c: char) -> Option<u8> {
+    const RUNES: &str = "ᚨᛒᚲᛞᛖᚠᚷᚺᛁᛇᚲᛚᛗᚾᛟᛈᚲᚱᛊᛏᚢᚹᚹᛉᛃᛉ";
+    RUNES.chars().zip(b'a'..).find(|(known, _)| *known == c).map(|(_, letter)| letter)
+}
+
 /// Symbols that are letters in disguise whatever surrounds them: small capitals, superscripts, letter-like and turned.
 pub(super) fn lettered(c: char) -> Option<u8> {
     const PAIRS: &[(char, u8)] = &[

@@ -166,6 +166,10 @@ impl Folded {
             0x1D7CE..=0x1D7FF => Folding::Disguise(b'0' + ((cp - 0x1D7CE) % 10) as u8),
             0x24B6..=0x24CF => Folding::Disguise((cp - 0x24B6) as u8 + b'A'),
             0x24D0..=0x24E9 => Folding::Disguise((cp - 0x24D0) as u8 + b'a'),
+            0x249C..=0x24B5 => Folding::Disguise((cp - 0x249C) as u8 + b'a'),
+            0x2800 => Folding::Plain(b' '),
+            0x2801..=0x283F => latin::braille(cp).map_or(Folding::Keep, Folding::Disguise),
+            0x16A0..=0x16EA => latin::rune(c).map_or(Folding::Keep, Folding::Disguise),
             0x1F130..=0x1F149 => Folding::Disguise((cp - 0x1F130) as u8 + b'A'),
             0x1F150..=0x1F169 => Folding::Disguise((cp - 0x1F150) as u8 + b'A'),
             0x1F170..=0x1F189 => Folding::Disguise((cp - 0x1F170) as u8 + b'A'),
@@ -278,6 +282,9 @@ mod tests {
             "\u{E0049}\u{E0067}\u{E006E}\u{E006F}\u{E0072}\u{E0065}",
         ] {
             assert_eq!(folded(text), "Ignore", "{text:?}");
+        }
+        for text in ["⠊⠛⠝⠕⠗⠑", "ᛁᚷᚾᛟᚱᛖ", "⒤⒢⒩⒪⒭⒠"] {
+            assert_eq!(folded(text), "ignore", "{text:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::allow::check_id;
-use super::{LoadError, Loaded, Rule, builtin_ids};
+use super::{DISGUISED, LoadError, Loaded, Rule, builtin_ids};
 use crate::literals::is_frequent;
 
 /// Most rules in all files together.
@@ -36,6 +36,9 @@ fn check_rule(rule: &Rule, taken: &BTreeSet<String>, is_frequent: impl Fn(&str) 
     check_id(&rule.id)?;
     if taken.contains(&rule.id) {
         return Err("`id` is that of a rule of this build (`weir rules list`); choose another one".to_owned());
+    }
+    if rule.scope & DISGUISED != 0 && rule.scope != u8::MAX {
+        return Err("`scope`: `disguised` is for the rules of this build; name roles".to_owned());
     }
     if rule.literals.len() > LITERALS_MAX {
         let count = rule.literals.len();

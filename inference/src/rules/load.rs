@@ -13,18 +13,22 @@ use weir_config::vocab::part::PartKind;
 
 use super::allow::RawAllow;
 use super::credential::{Credential, RawCredential};
-use super::{Allow, Group, LoadError, Rule, RuleText, Words};
+use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
 
 /// The embedded files; macros and literal sets of one file are known to all.
-const FILES: [(&str, &str); 12] = [
+const FILES: [(&str, &str); 16] = [
     ("words.yaml", include_str!("../../rules/words.yaml")),
     ("injection.yaml", include_str!("../../rules/injection.yaml")),
     ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
+    ("data.yaml", include_str!("../../rules/data.yaml")),
     ("techniques.yaml", include_str!("../../rules/techniques.yaml")),
+    ("extraction.yaml", include_str!("../../rules/extraction.yaml")),
+    ("pretexts.yaml", include_str!("../../rules/pretexts.yaml")),
     ("tools.yaml", include_str!("../../rules/tools.yaml")),
     ("multilingual.yaml", include_str!("../../rules/multilingual.yaml")),
     ("languages.yaml", include_str!("../../rules/languages.yaml")),
+    ("tongues.yaml", include_str!("../../rules/tongues.yaml")),
     ("jailbreak.yaml", include_str!("../../rules/jailbreak.yaml")),
     ("payloads.yaml", include_str!("../../rules/payloads.yaml")),
     ("manipulation.yaml", include_str!("../../rules/manipulation.yaml")),
@@ -61,6 +65,10 @@ const TYPES: [&str; 23] = [
 
 /// Largest compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 384 * 1024;
+/// Bytes of a compiled pattern that weigh one: a larger one has more states to be in at once.
+const WEIGHT_BYTES: usize = 16 * 1024;
+/// Most that a pattern weighs.
+const WEIGHT_MAX: usize = 12;
 /// Largest lazy DFA a thread keeps per pattern, in bytes.
 const CACHE_BYTES_MAX: usize = 256 * 1024;
 /// Largest counted repetition a pattern may ask for.
@@ -136,6 +144,7 @@ enum Scope {
     ToolDefinition,
     ToolCall,
     Output,
+    Disguised,
 }
 
 /// The rules of all files, in the order of the files.
@@ -297,8 +306,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
                 .onepass(false)
                 // Its own search for literals: a window is short, and holds the words already. Preparing it would take a third
                 // of the time of a start.
-                .auto_prefilter(false)
-                .backtrack(false),
+                .auto_prefilter(false),
         )
         .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!raw.exact_case))
         .build(pattern)
@@ -322,6 +330,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         entropy: raw.entropy,
         digit: raw.digit,
         literals,
+        weight: (regex.memory_usage() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX),
         pattern: regex,
         words,
     })
@@ -378,6 +387,7 @@ fn scope_mask(scope: &[Scope], group: Group) -> u8 {
             Scope::ToolDefinition => PartKind::ToolDefinition,
             Scope::ToolCall => PartKind::ToolCall,
             Scope::Output => PartKind::Output,
+            Scope::Disguised => return mask | DISGUISED,
         }
         .bit()
     })

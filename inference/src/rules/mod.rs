@@ -55,6 +55,10 @@ pub enum LoadError {
     TooManyDetectors(usize, usize),
 }
 
+/// The scope of rules that read only what was encoded or written in look-alike letters, beside the bits of
+/// [`crate::PartKind`]: words that say little in plain text say much where they were hidden.
+pub(crate) const DISGUISED: u8 = 1 << 7;
+
 /// Which detector a rule belongs to; also the order in which findings are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
@@ -101,6 +105,8 @@ pub(crate) struct Rule {
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Regex,
+    /// How dear it is to run the pattern, by its size: 1 for a small one.
+    pub(crate) weight: usize,
     /// What must stand in the window for the pattern to be tried; `None` where it asks for no words.
     pub(crate) words: Option<Words>,
 }

@@ -13,7 +13,7 @@ const WORD_MIN: usize = 3;
 /// Bytes of a longer word that are looked for: more would tell little and take memory.
 const WORD_MAX: usize = 8;
 /// Most words of one pattern.
-const WORDS_MAX: usize = 192;
+const WORDS_MAX: usize = 250;
 /// Most groups of one pattern: a bit each.
 const GROUPS_MAX: usize = 64;
 /// Bits of a hash of the first three bytes of a word.
