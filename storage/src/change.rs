@@ -3,6 +3,7 @@
 
 use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
+use crate::alerts::{Accepted, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::AuditEvent;
 use crate::cursor::Cursor;
 use crate::error::NotWritten;
@@ -94,6 +95,20 @@ pub(crate) enum Change {
     NoteOffence(Offence),
     /// What was found about a span after it was stored.
     AddLate(Box<LateFinding>),
+    /// What channels of alerts hear of.
+    Alert(Box<AlertChange>),
+}
+
+/// A change of what channels of alerts were told, or are to be told.
+pub(crate) enum AlertChange {
+    Count { sightings: Vec<Sighting>, now: Timestamp },
+    Claim { sighting: Sighting, by: Claimant },
+    Accept(Accepted),
+    Hold { key: AlertKey, owner: uuid::Uuid, until: Timestamp },
+    ClaimDue { channel: String, by: Claimant, limit: u32 },
+    Finish { alert: AlertRecord, done: StepDone },
+    Resolve { tenant: TenantId, finding_type: String, at: Timestamp },
+    Acknowledge { tenant: TenantId, id: uuid::Uuid, by: AuditEvent },
 }
 
 /// An action a client reported, and where it belongs.
@@ -138,6 +153,7 @@ impl Change {
             Self::SaveSpend(_) => "write_spend",
             Self::NoteOffence(_) => "write_offence",
             Self::AddLate(_) => "write_verdict",
+            Self::Alert(_) => "write_alert",
         }
     }
 
@@ -212,4 +228,12 @@ answers! {
     Deleted(Vec<(TenantId, i64)>),
     /// The address that is turned away for it.
     Turned(Option<BlockedAddress>),
+    /// What becomes of sightings, in their order.
+    Heard(Vec<Heard>),
+    /// Whether a message may be sent.
+    Claimed(Claim),
+    /// An alert as it is now.
+    Alert(Option<Box<AlertRecord>>),
+    /// Messages to send.
+    Steps(Vec<(AlertRecord, Step)>),
 }

@@ -9,6 +9,7 @@
 //! This crate knows records and queries; it does not know HTTP, metrics or settings files.
 
 pub mod actions;
+pub mod alerts;
 mod attributes;
 pub mod audit;
 mod change;
@@ -41,7 +42,7 @@ pub use offences::{BlockedAddress, Offence};
 pub use queue::{SpanSink, weigh};
 pub use reader::RecordReader;
 pub use retention::{Retention, Space};
-pub use roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
+pub use roles::{AlertBook, AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 pub use room::{Room, room_beside};
 pub use spend::SpendRow;
 pub use sqlite::MigrationReport;

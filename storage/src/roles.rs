@@ -12,6 +12,7 @@ use uuid::Uuid;
 use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
 use crate::actions::ActionsSummary;
+use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
@@ -447,4 +448,70 @@ pub trait VerdictBook: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn list_verdicts(&self, tenant: TenantId, trace: TraceId) -> Result<Vec<JudgeVerdict>, ReadError>;
+}
+
+/// What channels of alerts were told, and what they are still to be told. It holds for every process that shares the store.
+pub trait AlertBook: Send + Sync + 'static {
+    /// Counts what is within the cooldown of its channel, and says what is not; one answer for each, in their order. A finding that
+    /// was counted before is not counted again.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn count_alerts(&self, sightings: Vec<Sighting>, now: Timestamp) -> Result<Vec<Heard>, NotWritten>;
+
+    /// Asks to send what is due. A claim ends with its time, with [`Self::accept_alert`] and with [`Self::hold_alert`].
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn claim_alert(&self, sighting: Sighting, by: Claimant) -> Result<Claim, NotWritten>;
+
+    /// Notes that the channel has accepted a message: its cooldown begins. Gives the alert; `None` where the tenant is unknown.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn accept_alert(&self, accepted: Accepted) -> Result<Option<AlertRecord>, NotWritten>;
+
+    /// Ends a claim of `owner`, or puts its end off: nobody sends before `until`.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn hold_alert(&self, key: AlertKey, owner: Uuid, until: Timestamp) -> Result<(), NotWritten>;
+
+    /// Claims messages about a channel's alerts that are due, the longest due first, at most `limit`. What somebody has claimed is
+    /// left out.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn claim_due(&self, channel: &str, by: Claimant, limit: u32) -> Result<Vec<(AlertRecord, Step)>, NotWritten>;
+
+    /// When the next message about a channel's alerts is due; one that is claimed counts as due when its claim ends.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn next_due(&self, channel: &str) -> Result<Option<Timestamp>, ReadError>;
+
+    /// Notes that such a message was accepted, or never will be, and ends its claim.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn finish_step(&self, alert: AlertRecord, done: StepDone) -> Result<(), NotWritten>;
+
+    /// What all alerts of this type in the tenant are about is over at `at`: their channels are to be told then.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn resolve_alerts(&self, tenant: TenantId, finding_type: String, at: Timestamp) -> Result<(), NotWritten>;
+
+    /// Notes that somebody knows of an alert, and with it of all open ones of its type in the tenant: none of them escalates. `by` is
+    /// in the audit log by the same commit, where that changed anything. `None` when the tenant has no such alert.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn acknowledge_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten>;
+
+    /// Alerts, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn list_alerts(&self, tenant: TenantId, filter: &AlertFilter, page: Page) -> Result<Paged<AlertRecord>, ReadError>;
 }

@@ -11,6 +11,7 @@ use weir_config::vocab::{TenantId, Timestamp, TraceId};
 
 use super::action_sums::{self, Removed};
 use super::actions;
+use super::alerts;
 use super::intern::find_tenant;
 use super::late;
 use super::read;
@@ -215,6 +216,7 @@ impl Tx<'_> {
             self.tallies.add_traces(key, start_us, 1);
         } else {
             late::forget_trace(self.conn, tenant, trace_id)?;
+            alerts::forget_trace(self.conn, tenant, trace_id)?;
         }
         Ok(())
     }
@@ -317,8 +319,11 @@ impl Tx<'_> {
         if used + sessions > 0 {
             return Ok(true);
         }
+        if alerts::erase_some(conn, tenant, BATCH_SLICES)? > 0 {
+            return Ok(true);
+        }
         // Its actions went with the spans they belong to.
-        for table in ["reports", "judge_verdicts", "tallies", "text_sums", "text_ages", "erasures"] {
+        for table in ["reports", "judge_verdicts", "alert_claims", "tallies", "text_sums", "text_ages", "erasures"] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
         }
         Ok(true)

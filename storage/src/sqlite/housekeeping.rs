@@ -105,13 +105,13 @@ impl SqliteEngine {
         drop(rows);
         drop(statement);
         let Some(tenant) = tenant else {
-            let mut reports = 0;
+            let mut gone = 0;
             self.transact(|tx| {
-                reports = tx.erase_reports_before(keep_from_us)?;
+                gone = tx.erase_reports_before(keep_from_us)? + tx.erase_alerts_before(keep_from_us)?;
                 Ok(())
             })?;
-            self.aged_looked = (reports == 0).then(Instant::now);
-            return Ok(reports > 0);
+            self.aged_looked = (gone == 0).then(Instant::now);
+            return Ok(gone > 0);
         };
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;
         self.purge_due = true;

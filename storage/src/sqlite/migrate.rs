@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 19] = [
+const MIGRATIONS: [Migration; 20] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -41,6 +41,7 @@ const MIGRATIONS: [Migration; 19] = [
     Migration { name: "judge_verdicts", sql: include_str!("../schema/0017_judge_verdicts.sql") },
     Migration { name: "provider_keys", sql: include_str!("../schema/0018_provider_keys.sql") },
     Migration { name: "upstream", sql: include_str!("../schema/0019_upstream.sql") },
+    Migration { name: "alerts", sql: include_str!("../schema/0020_alerts.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

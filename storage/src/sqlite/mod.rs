@@ -6,6 +6,7 @@
 
 mod action_sums;
 mod actions;
+mod alerts;
 mod audit;
 mod chain;
 mod changes;

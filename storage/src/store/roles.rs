@@ -7,8 +7,9 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
 use super::Store;
 use crate::actions::ActionsSummary;
+use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
-use crate::change::{Answer, Change, ReportedAction, TokenWanted};
+use crate::change::{AlertChange, Answer, Change, ReportedAction, TokenWanted};
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
 use crate::offences::{BlockedAddress, Offence};
@@ -17,7 +18,7 @@ use crate::query::{PAGE_MAX, Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, PENDING_MAX, ReportRecord, ReportType, SpanPlace};
-use crate::roles::{AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
+use crate::roles::{AlertBook, AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
@@ -338,5 +339,55 @@ impl VerdictBook for Store {
 
     fn list_verdicts(&self, tenant: TenantId, trace: TraceId) -> Result<Vec<JudgeVerdict>, ReadError> {
         self.reads().list_verdicts(tenant, trace)
+    }
+}
+
+impl Store {
+    fn alert<T: TryFrom<Answer, Error = NotWritten>>(&self, change: AlertChange) -> Result<T, NotWritten> {
+        self.write(Change::Alert(Box::new(change)))
+    }
+}
+
+impl AlertBook for Store {
+    fn count_alerts(&self, sightings: Vec<Sighting>, now: Timestamp) -> Result<Vec<Heard>, NotWritten> {
+        if sightings.is_empty() { Ok(Vec::new()) } else { self.alert(AlertChange::Count { sightings, now }) }
+    }
+
+    fn claim_alert(&self, sighting: Sighting, by: Claimant) -> Result<Claim, NotWritten> {
+        self.alert(AlertChange::Claim { sighting, by })
+    }
+
+    fn accept_alert(&self, accepted: Accepted) -> Result<Option<AlertRecord>, NotWritten> {
+        let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Accept(accepted))?;
+        Ok(alert.map(|alert| *alert))
+    }
+
+    fn hold_alert(&self, key: AlertKey, owner: Uuid, until: Timestamp) -> Result<(), NotWritten> {
+        self.alert(AlertChange::Hold { key, owner, until })
+    }
+
+    fn claim_due(&self, channel: &str, by: Claimant, limit: u32) -> Result<Vec<(AlertRecord, Step)>, NotWritten> {
+        self.alert(AlertChange::ClaimDue { channel: channel.to_owned(), by, limit: limit.clamp(1, PAGE_MAX) })
+    }
+
+    fn next_due(&self, channel: &str) -> Result<Option<Timestamp>, ReadError> {
+        self.reads().next_due(channel)
+    }
+
+    fn finish_step(&self, alert: AlertRecord, done: StepDone) -> Result<(), NotWritten> {
+        self.alert(AlertChange::Finish { alert, done })
+    }
+
+    fn resolve_alerts(&self, tenant: TenantId, finding_type: String, at: Timestamp) -> Result<(), NotWritten> {
+        self.alert(AlertChange::Resolve { tenant, finding_type, at })
+    }
+
+    fn acknowledge_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {
+        let alert: Option<Box<AlertRecord>> = self.alert(AlertChange::Acknowledge { tenant, id, by })?;
+        Ok(alert.map(|alert| *alert))
+    }
+
+    fn list_alerts(&self, tenant: TenantId, filter: &AlertFilter, page: Page) -> Result<Paged<AlertRecord>, ReadError> {
+        self.reads().list_alerts(tenant, filter, page.within_bounds())
     }
 }
