@@ -158,7 +158,8 @@ fn proxy(variable: &'static str, text: &str) -> Result<Proxy, Reason> {
     Ok(Proxy { host: at.host, port: at.port, credential, variable })
 }
 
-fn percent_decoded(text: &str) -> Result<Vec<u8>, Reason> {
+/// The text behind `%41` and the like; refuses control characters.
+pub(crate) fn percent_decoded(text: &str) -> Result<Vec<u8>, Reason> {
     const BROKEN: Reason = "its user information is not percent-encoded correctly";
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -13,6 +13,7 @@ use crate::vocab::{Severity, SharedSecret, TenantId};
 
 mod alerts;
 mod defence;
+mod email;
 mod judge;
 mod money;
 mod output;
@@ -21,6 +22,7 @@ mod upstreams;
 
 pub use alerts::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX};
 pub use defence::{BoundaryDefense, Datamarking, MARKERS, MarkerKind, ZoneDetection, ZoneMode};
+pub use email::MailUrl;
 pub use judge::{
     Cascade, Judge, JudgeBackend, JudgeClassifier, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker, Promotion,
 };

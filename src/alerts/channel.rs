@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use weir_config::settings::{ActionRouter, AlertChannel, AlertKind, RouterAction};
-use weir_config::vocab::{Finding, Timestamp};
+use tokio::sync::{Notify, Semaphore};
+use weir_config::settings::{ActionRouter, AlertChannel, AlertKind, MailUrl, RouterAction};
+use weir_config::vocab::{Finding, Severity, Timestamp};
 use weir_storage::record::SpanRecord;
 
+use super::cooldown::Cooldowns;
+use super::mail;
 use super::message::Notice;
-use crate::anomalies::{self, CONTINUES};
+use super::seen;
 use crate::feed::Failure;
 use crate::meter::{Exposition, Source, names};
 use crate::outbound::{Call, Client, Limits, OutboundError, signature};
@@ -17,6 +20,8 @@ use crate::outbound::{Call, Client, Limits, OutboundError, signature};
 const PAGERDUTY: &[u8] = b"https://events.pagerduty.com/v2/enqueue";
 /// For one message; of the answer only the status is asked.
 const LIMITS: Limits = Limits { total: Duration::from_secs(10), answer_bytes: 4_096, cut: true };
+/// Messages of other channels' that may be on their way to it at a time, because nobody has acknowledged them.
+const ESCALATIONS_MAX: usize = 16;
 
 /// A number that rises.
 #[derive(Default)]
@@ -28,11 +33,13 @@ impl Count {
     }
 }
 
-/// What became of findings that met the channel's thresholds.
+/// What became of findings that met the channel's thresholds, and of messages about them.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) sent: Count,
     pub(super) summary: Count,
+    pub(super) escalated: Count,
+    pub(super) resolved: Count,
     pub(super) suppressed: Count,
     pub(super) failed: Count,
     pub(super) refused: Count,
@@ -46,12 +53,15 @@ pub(super) struct Tallies(pub(super) Vec<Arc<Channel>>);
 impl Source for Tallies {
     fn collect(&self, out: &mut Exposition) {
         for channel in &self.0 {
-            let Tally { sent, summary, suppressed, failed, refused, expired, no_room } = &channel.tally;
+            let Tally { sent, summary, escalated, resolved, suppressed, failed, refused, expired, no_room } =
+                &channel.tally;
             let outcomes = [
+                ("escalated", escalated),
                 ("expired", expired),
                 ("failed", failed),
                 ("no_room", no_room),
                 ("refused", refused),
+                ("resolved", resolved),
                 ("sent", sent),
                 ("summary", summary),
                 ("suppressed", suppressed),
@@ -70,49 +80,93 @@ pub(super) struct Channel {
     /// Where its rules alert.
     router: Option<Arc<ActionRouter>>,
     client: Client,
-    /// Its type and its place in the settings, from 1: what it is called in metrics and in the log.
+    /// Of the type that sends mail.
+    mail: Option<MailUrl>,
+    /// Its type and its place in the settings, from 1: what it is called in metrics, in the record and in the log.
     pub(super) label: String,
     pub(super) tally: Tally,
+    /// What the store does not keep.
+    pub(super) unkept: Cooldowns,
+    /// The record of its alerts has changed.
+    pub(super) news: Notify,
+    pub(super) escalations: Arc<Semaphore>,
 }
 
 impl Channel {
     pub(super) fn new(index: usize, settings: AlertChannel, router: Option<Arc<ActionRouter>>, client: Client) -> Self {
         let label = format!("{}_{}", settings.kind.as_str(), index + 1);
-        Self { settings, router, client, label, tally: Tally::default() }
+        // Its form was checked with the settings.
+        let mail = settings.url.as_ref().filter(|_| settings.kind == AlertKind::Email);
+        let mail = mail.and_then(|url| MailUrl::parse(url.expose()).ok());
+        Self {
+            settings,
+            router,
+            client,
+            mail,
+            label,
+            tally: Tally::default(),
+            unkept: Cooldowns::default(),
+            news: Notify::new(),
+            escalations: Arc::new(Semaphore::new(ESCALATIONS_MAX)),
+        }
     }
 
-    /// Whether the finding meets both thresholds, or a rule of the router says so.
+    /// Whether the finding meets both thresholds, or a rule of the router says so, or it is no detector's and has no share in the
+    /// score.
     pub(super) fn wants(&self, span: &SpanRecord, finding: &Finding) -> bool {
-        if finding.metadata.contains_key(CONTINUES) {
-            return false;
+        if seen::is_soft_cap(finding) {
+            return true;
         }
-        // An anomaly has no share in the score.
-        let has_no_score = || finding.detector == anomalies::DETECTOR;
         let score = span.security_score.unwrap_or_default();
         let routed = || self.router.as_ref().is_some_and(|router| router.actions(finding).has(RouterAction::Alert));
-        let serious = score >= self.settings.min_security_score || has_no_score();
-        finding.severity >= self.settings.min_severity && serious || routed()
+        let serious = score >= self.settings.min_security_score || seen::is_anomaly(finding);
+        self.is_for(finding.severity) && serious || routed()
+    }
+
+    /// Whether something of this severity is for it.
+    pub(super) fn is_for(&self, severity: Severity) -> bool {
+        severity >= self.settings.min_severity
     }
 
     /// Sends `notice`; done when the receiver has accepted it.
     pub(super) async fn send(&self, notice: &Notice) -> Result<(), Failure> {
-        let answer = self.client.send(self.call(notice)?, LIMITS).await?;
+        if let Some(to) = &self.mail {
+            let late = |_| Err(Failure::Later { reason: format!("{} takes too long", to.host), after: None });
+            return tokio::time::timeout(LIMITS.total, mail::send(&self.client, to, notice)).await.unwrap_or_else(late);
+        }
+        self.post(self.body(notice), notice.id()).await?;
+        if notice.is_test() && self.settings.kind == AlertKind::PagerDuty {
+            // Nobody is to be called by a test.
+            self.post(notice.closes(&self.routing_key()).to_string(), notice.id()).await?;
+        }
+        Ok(())
+    }
+
+    async fn post(&self, body: String, id: &str) -> Result<(), Failure> {
+        let answer = self.client.send(self.call(body, id)?, LIMITS).await?;
         Failure::unless_accepted(&answer)
     }
 
-    fn call(&self, notice: &Notice) -> Result<Call, OutboundError> {
+    fn routing_key(&self) -> String {
         let key = self.settings.routing_key.as_ref().map_or(&b""[..], |key| key.expose());
+        String::from_utf8_lossy(key).into_owned()
+    }
+
+    fn body(&self, notice: &Notice) -> String {
         let body = match self.settings.kind {
-            AlertKind::Webhook => notice.webhook(),
+            AlertKind::Webhook | AlertKind::Email => notice.webhook(),
             AlertKind::Slack => notice.slack(),
-            AlertKind::PagerDuty => notice.pagerduty(&String::from_utf8_lossy(key)),
+            AlertKind::PagerDuty => notice.pagerduty(&self.routing_key()),
         };
-        let body = body.to_string();
+        body.to_string()
+    }
+
+    fn call(&self, body: String, id: &str) -> Result<Call, OutboundError> {
         let url = self.settings.url.as_ref().map_or(PAGERDUTY, |url| url.expose());
         let mut fields = Vec::new();
         if self.settings.kind == AlertKind::Webhook {
             let secret = self.settings.secret.as_ref().map(|secret| secret.expose());
-            fields = signature(secret, &notice.id(), Timestamp::now().micros() / 1_000_000, &body);
+            fields = signature(secret, id, Timestamp::now().micros() / 1_000_000, &body);
         }
         let call = Call::post(&String::from_utf8_lossy(url), "application/json", body)?;
         Ok(fields.into_iter().fold(call, |call, (name, value)| call.field(name, value)))

@@ -3,28 +3,51 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use weir_config::vocab::{Finding, Severity};
+use weir_config::vocab::{Finding, Severity, TenantId, Timestamp};
+use weir_storage::alerts::{AlertRecord, Step};
 use weir_storage::record::SpanRecord;
+
+use super::text::{code, cut, visible};
 
 /// Characters of one name or one piece of evidence.
 const NAME_CHARACTERS: usize = 120;
 const EVIDENCE_CHARACTERS: usize = 400;
+/// Characters of a message's subject.
+const SUBJECT_CHARACTERS: usize = 200;
+
+/// Why a message is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    /// Something was found.
+    Raised,
+    /// There was more of it since that time.
+    Summary(Timestamp),
+    /// Nobody has acknowledged what this channel was told.
+    Escalated(String),
+    /// It is over.
+    Resolved,
+    /// Somebody tries the channel.
+    Test,
+}
 
 /// What is told of findings of one type in one tenant.
 #[derive(Debug, Clone)]
 pub(super) struct Notice {
+    kind: Kind,
+    /// The same for each attempt, so that a receiver can tell what it has.
+    id: String,
+    /// By which it is acknowledged.
+    pub(super) alert: Option<Uuid>,
     /// Findings it stands for.
     pub(super) count: u64,
-    is_summary: bool,
-    first: Uuid,
     finding_type: String,
     severity: Severity,
     score: u8,
     tenant: String,
-    trace: String,
-    span: String,
+    trace: Option<String>,
+    span: Option<String>,
     timestamp: String,
-    provider: String,
+    provider: Option<String>,
     model: Option<String>,
     agent: Option<String>,
     description: String,
@@ -33,63 +56,144 @@ pub(super) struct Notice {
 }
 
 impl Notice {
+    /// That something was found in a call.
     pub(super) fn of(span: &SpanRecord, finding: &Finding) -> Self {
         let mut told = finding.clone();
         told.evidence = cut(&finding.evidence, EVIDENCE_CHARACTERS);
         told.description = cut(&finding.description, EVIDENCE_CHARACTERS).into();
         Self {
-            count: 1,
-            is_summary: false,
-            first: finding.id,
-            finding_type: cut(&finding.finding_type, NAME_CHARACTERS),
-            severity: finding.severity,
             score: span.security_score.unwrap_or_default(),
-            tenant: span.tenant_id.to_string(),
-            trace: span.trace_id.to_string(),
-            span: span.span_id.to_string(),
+            trace: Some(span.trace_id.to_string()),
+            span: Some(span.span_id.to_string()),
             timestamp: span.end_time.to_string(),
-            provider: cut(&span.provider, NAME_CHARACTERS),
+            provider: Some(cut(&span.provider, NAME_CHARACTERS)),
             model: span.model.as_deref().map(|model| cut(model, NAME_CHARACTERS)),
             agent: span.agent_id.as_deref().map(|agent| cut(agent, NAME_CHARACTERS)),
             description: cut(&finding.description, EVIDENCE_CHARACTERS),
             evidence: told.evidence.clone(),
             findings: vec![told],
+            ..Self::plain(finding.id, span.tenant_id, &finding.finding_type, finding.severity)
         }
     }
 
-    /// The same without what was found, to be kept for the summary.
-    pub(super) fn without_findings(mut self) -> Self {
-        (self.findings, self.evidence) = (Vec::new(), String::new());
-        self
+    /// That something is the matter with the gateway itself.
+    pub(super) fn of_condition(id: Uuid, finding_type: &str, severity: Severity, description: &str) -> Self {
+        let description = cut(description, EVIDENCE_CHARACTERS);
+        Self { description, ..Self::plain(id, TenantId::DEFAULT, finding_type, severity) }
     }
 
-    /// That there were `count` more since.
-    pub(super) fn summary(&self, count: u64) -> Self {
-        Self { count, is_summary: true, first: Uuid::new_v4(), ..self.clone() }
+    /// The next message about an alert.
+    pub(super) fn about(alert: &AlertRecord, step: Step) -> Self {
+        let (kind, named, count) = match step {
+            Step::Summary => (Kind::Summary(alert.notified_at), "summary", alert.suppressed),
+            Step::Escalation => (Kind::Escalated(alert.channel.clone()), "escalation", alert.count),
+            Step::Resolution => (Kind::Resolved, "resolution", alert.count),
+        };
+        Self {
+            kind,
+            id: format!("msg_{}_{named}_{}", alert.id.simple(), alert.notified_at.micros()),
+            alert: Some(alert.id),
+            count,
+            score: alert.security_score,
+            trace: alert.trace_id.map(|trace| trace.to_string()),
+            span: alert.span_id.map(|span| span.to_string()),
+            timestamp: alert.last_at.to_string(),
+            ..Self::plain(alert.id, alert.tenant_id, &alert.finding_type, alert.severity)
+        }
     }
 
-    /// The same for each attempt, so that a receiver can tell what it has.
-    pub(super) fn id(&self) -> String {
-        format!("msg_{}", self.first.simple())
+    /// That what this told of is over.
+    pub(super) fn resolved(&self) -> Self {
+        Self { kind: Kind::Resolved, id: format!("{}_resolution", self.id), ..self.clone() }
+    }
+
+    /// That somebody tries the channel.
+    pub(super) fn test() -> Self {
+        let description = "This is a test of the channel: nothing was found, and nothing is to be done.".to_owned();
+        Self { kind: Kind::Test, description, ..Self::plain(Uuid::new_v4(), TenantId::DEFAULT, "test", Severity::Info) }
+    }
+
+    fn plain(id: Uuid, tenant: TenantId, finding_type: &str, severity: Severity) -> Self {
+        Self {
+            kind: Kind::Raised,
+            id: format!("msg_{}", id.simple()),
+            alert: None,
+            count: 1,
+            finding_type: cut(finding_type, NAME_CHARACTERS),
+            severity,
+            score: 0,
+            tenant: tenant.to_string(),
+            trace: None,
+            span: None,
+            timestamp: Timestamp::now().to_string(),
+            provider: None,
+            model: None,
+            agent: None,
+            description: String::new(),
+            evidence: String::new(),
+            findings: Vec::new(),
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether it opens something that has to be closed again.
+    pub(super) fn is_test(&self) -> bool {
+        self.kind == Kind::Test
     }
 
     fn headline(&self) -> String {
         let Self { severity, finding_type, tenant, count, .. } = self;
-        match (self.is_summary, count) {
-            (true, count) => format!("{severity}: {count} more {finding_type} in tenant {tenant}"),
-            (false, 1) => format!("{severity}: {finding_type} in tenant {tenant}"),
-            (false, count) => format!("{severity}: {count} times {finding_type} in tenant {tenant}"),
+        match (&self.kind, count) {
+            (Kind::Raised, 1) => format!("{severity}: {finding_type} in tenant {tenant}"),
+            (Kind::Raised, count) => format!("{severity}: {count} times {finding_type} in tenant {tenant}"),
+            (Kind::Summary(since), count) => {
+                format!("{severity}: and {count} more {finding_type} in tenant {tenant} since {}", minute(*since))
+            }
+            (Kind::Escalated(_), _) => format!("{severity}, not acknowledged: {finding_type} in tenant {tenant}"),
+            (Kind::Resolved, _) => format!("Resolved: {finding_type} in tenant {tenant}"),
+            (Kind::Test, _) => "Test of a channel of alerts: nothing was found".to_owned(),
         }
+    }
+
+    /// Names and values, each on a line of its own: what every form for people has.
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        let mut line = |name, value: Option<&str>| lines.extend(value.map(|value| (name, value.to_owned())));
+        let filled = |text| Some(text).filter(|text: &&str| !text.is_empty());
+        if let Kind::Escalated(channel) = &self.kind {
+            line("Told before", Some(channel));
+        }
+        line("Score", (self.score > 0).then(|| self.score.to_string()).as_deref());
+        line("Trace", self.trace.as_deref());
+        line("Provider", self.provider.as_deref().and_then(filled));
+        line("Model", self.model.as_deref());
+        line("Agent", self.agent.as_deref());
+        line("About", filled(&self.description));
+        line("Evidence", filled(&self.evidence));
+        line("Alert", self.alert.map(|id| id.to_string()).as_deref());
+        lines
     }
 
     /// Our own JSON.
     pub(super) fn webhook(&self) -> Value {
+        let escalated_from = if let Kind::Escalated(channel) = &self.kind { Some(channel) } else { None };
+        let alert_type = match self.kind {
+            Kind::Resolved => "resolved",
+            _ => &self.finding_type,
+        };
         json!({
             "version": 1,
-            "alert_type": self.finding_type,
+            "alert_type": alert_type,
+            "finding_type": self.finding_type,
+            "alert_id": self.alert,
             "severity": self.severity,
             "security_score": self.score,
-            "summary": self.is_summary,
+            "summary": matches!(self.kind, Kind::Summary(_)),
+            "escalated_from": escalated_from,
+            "test": self.is_test(),
             "count": self.count,
             "trace_id": self.trace,
             "span_id": self.span,
@@ -98,6 +202,7 @@ impl Notice {
             "provider": self.provider,
             "model": self.model,
             "agent_id": self.agent,
+            "description": self.description,
             "findings": self.findings,
         })
     }
@@ -105,36 +210,36 @@ impl Notice {
     /// Slack's incoming webhook: <https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks>.
     pub(super) fn slack(&self) -> Value {
         let headline = cut(&visible(&self.headline()), 150);
-        let mut lines = vec![format!("Score {}, trace `{}`", self.score, code(&self.trace))];
-        let names =
-            [("Provider", Some(&self.provider)), ("Model", self.model.as_ref()), ("Agent", self.agent.as_ref())];
-        let named = names.into_iter().filter_map(|(what, name)| name.map(|name| format!("{what} `{}`", code(name))));
-        lines.extend(named);
-        if !self.is_summary {
-            lines.push(format!("`{}`", code(&self.description)));
-        }
-        if !self.evidence.is_empty() {
-            lines.push(format!("Evidence `{}`", code(&self.evidence)));
-        }
         // Cut by characters of the escaped text, at a line's end: no escape is broken.
         let mut section = String::new();
-        for line in lines {
+        for (name, value) in self.lines() {
+            let line = format!("{name} `{}`", code(&value));
             if section.chars().count() + line.chars().count() < 2_900 {
                 section.push_str(&line);
                 section.push('\n');
             }
         }
-        json!({
-            "text": code(&headline),
-            "blocks": [
-                {"type": "header", "text": {"type": "plain_text", "text": headline, "emoji": false}},
-                {"type": "section", "text": {"type": "mrkdwn", "text": section, "verbatim": true}},
-            ],
-        })
+        let mut blocks = vec![json!({
+            "type": "header", "text": {"type": "plain_text", "text": headline, "emoji": false},
+        })];
+        if !section.is_empty() {
+            blocks.push(json!({
+                "type": "section", "text": {"type": "mrkdwn", "text": section, "verbatim": true},
+            }));
+        }
+        json!({"text": code(&headline), "blocks": blocks})
     }
 
     /// PagerDuty's Events API v2: <https://developer.pagerduty.com/docs/events-api-v2/trigger-events/>.
     pub(super) fn pagerduty(&self, routing_key: &str) -> Value {
+        let dedup_key = if self.is_test() {
+            format!("weir/test/{}", self.id)
+        } else {
+            format!("weir/{}/{}", self.tenant, cut(&self.finding_type, 100))
+        };
+        if self.kind == Kind::Resolved {
+            return json!({"routing_key": routing_key, "event_action": "resolve", "dedup_key": dedup_key});
+        }
         let severity = match self.severity {
             Severity::Critical => "critical",
             Severity::High => "error",
@@ -144,17 +249,18 @@ impl Notice {
         json!({
             "routing_key": routing_key,
             "event_action": "trigger",
-            "dedup_key": format!("weir/{}/{}", self.tenant, cut(&self.finding_type, 100)),
+            "dedup_key": dedup_key,
             "client": "Weir",
             "payload": {
                 "summary": cut(&visible(&self.headline()), 1_024),
                 "source": "weir",
                 "severity": severity,
                 "timestamp": self.timestamp,
-                "component": self.provider,
+                "component": self.provider.as_deref().unwrap_or("weir"),
                 "group": self.tenant,
                 "class": self.finding_type,
                 "custom_details": {
+                    "alert_id": self.alert,
                     "trace_id": self.trace,
                     "span_id": self.span,
                     "security_score": self.score,
@@ -167,34 +273,33 @@ impl Notice {
             },
         })
     }
-}
 
-/// The first `characters` of `text`.
-pub(super) fn cut(text: &str, characters: usize) -> String {
-    text.chars().take(characters).collect()
-}
-
-/// Without control characters and without marks that turn the direction of writing.
-fn visible(text: &str) -> String {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
-    };
-    text.chars().map(|c| if hidden(c) { ' ' } else { c }).collect()
-}
-
-/// For the inside of a code span in Slack's marks: `&`, `<` and `>` escaped, so that no mention and no link begins, and no
-/// backtick, which would end it. The result has at most 2,000 characters for 400.
-fn code(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in visible(text).chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '`' => out.push('\''),
-            c => out.push(c),
-        }
+    /// The event that closes what a test has opened at PagerDuty.
+    pub(super) fn closes(&self, routing_key: &str) -> Value {
+        json!({
+            "routing_key": routing_key,
+            "event_action": "resolve",
+            "dedup_key": format!("weir/test/{}", self.id),
+        })
     }
-    out
+
+    /// A mail's subject and text.
+    pub(super) fn mail(&self) -> (String, String) {
+        let subject = format!("[Weir] {}", visible(&self.headline()));
+        let mut text = format!("{}\r\n\r\n", visible(&self.headline()));
+        for (name, value) in self.lines() {
+            text.push_str(&format!("{name}: {}\r\n", visible(&value)));
+        }
+        text.push_str(&format!("Time: {}\r\n", self.timestamp));
+        if let Some(alert) = self.alert.filter(|_| self.kind != Kind::Resolved) {
+            text.push_str(&format!("\r\nAcknowledge it with POST /api/v1/alerts/{alert}/ack\r\n"));
+        }
+        (cut(&subject, SUBJECT_CHARACTERS), text)
+    }
+}
+
+/// The minute of a moment, in UTC.
+fn minute(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(11..16).map_or_else(|| text.clone(), |minute| format!("{minute} UTC"))
 }

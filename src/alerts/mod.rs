@@ -1,30 +1,47 @@
 //! Alerts: each channel of `alerts.channels` is a consumer of finished spans of its own, so it has its own durable cursor, its
-//! own queue and its own retries, and one that hangs delays no other.
+//! own retries, and one that hangs delays no other.
+//!
+//! ```text
+//!  finished spans ─▶ seen ─▶ tell ──────▶ channel ─▶ webhook, Slack, PagerDuty, mail
+//!  what is the matter ─▶ conditions ─┘       ▲
+//!                      the store's record ─▶ keeper: how many more, escalation, resolution
+//! ```
 //!
 //! Invariants: a channel hears of a tenant's findings of one type once, then not again for the cooldown, which begins when
-//! the channel has *accepted* the message; then it is told how many there were meanwhile. A batch counts as taken only when
-//! all its messages were accepted, so a first alert outlives a crash and may come twice. Cooldowns lie in memory: after a
-//! restart the next finding is told at once. Knows how a channel is addressed, and nothing of who found what.
+//! the channel has *accepted* the message; then it is told how many there were meanwhile. All that lies in the store, so it outlives
+//! the process and holds for several. A batch counts as taken only when all its messages were accepted, so a first alert outlives a
+//! crash and may come twice. What waits for a channel waits in the store: in memory there is one batch and a few messages for each.
+//! Knows how a channel is addressed, and nothing of who found what.
 
+mod book;
 mod channel;
+mod conditions;
 mod cooldown;
+mod keeper;
+mod mail;
 mod message;
+mod seen;
+mod tell;
 #[cfg(test)]
 mod tests;
+mod text;
+mod trial;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use weir_config::settings::{ActionRouter, Alerts as AlertSettings, RouterAction};
-use weir_config::vocab::{Finding, TenantId, Timestamp};
+use weir_storage::AlertBook;
 use weir_storage::record::SpanRecord;
 
 use crate::feed::{Consumer, Failure, Feed};
 use crate::meter::Registry;
+use book::Book;
 use channel::{Channel, Tallies};
-use cooldown::{Cooldowns, Heard, Key};
-use message::Notice;
+pub use conditions::{Condition, Conditions};
+use tell::Teller;
+pub use trial::{Trial, try_channels};
 
 /// The consumers' names, which are the keys of their cursors: by the place of the channel in the settings.
 const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
@@ -45,38 +62,60 @@ const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
     "alerts_15",
     "alerts_16",
 ];
-/// Nobody is told of what is older: it waited for a channel that did not answer, or for alerts to be switched on again.
-const TOO_OLD: Duration = Duration::from_secs(3_600);
+
+/// The channels, before the store is open.
+pub struct Channels {
+    /// Each with who hears of what nobody has acknowledged there.
+    tellers: Vec<(Teller, Option<Arc<Channel>>)>,
+    book: Arc<Book>,
+}
 
 /// Adds a consumer for each channel, and their counters. `router` may have all channels told of a finding, whatever their
 /// thresholds.
-pub fn add(feed: &mut Feed, settings: &AlertSettings, router: &ActionRouter, registry: &Registry) {
+pub fn add(feed: &mut Feed, settings: &AlertSettings, router: &ActionRouter, registry: &Registry) -> Channels {
     let router = router.may(RouterAction::Alert).then(|| Arc::new(router.clone()));
-    let channels: Vec<Arc<Channel>> = settings
-        .effective()
-        .into_iter()
-        .enumerate()
-        .map(|(index, channel)| Arc::new(Channel::new(index, channel, router.clone(), feed.client())))
-        .collect();
-    for (name, channel) in NAMES.into_iter().zip(&channels) {
-        let cooldowns = Arc::new(Cooldowns::new(Duration::from_secs(settings.cooldown_seconds)));
-        feed.add(Alerts { name, channel: Arc::clone(channel), cooldowns });
+    let effective = settings.effective();
+    let make = |(index, channel)| Arc::new(Channel::new(index, channel, router.clone(), feed.client()));
+    let channels: Vec<Arc<Channel>> = effective.iter().cloned().enumerate().map(make).collect();
+    let book = Arc::new(Book::new());
+    let mut tellers = Vec::new();
+    for (place, channel) in channels.iter().enumerate() {
+        let higher = AlertSettings::next_higher(&effective, place).and_then(|higher| channels.get(higher));
+        let escalate_after = settings.escalate_after_seconds.filter(|_| higher.is_some());
+        let teller = Teller {
+            channel: Arc::clone(channel),
+            book: Arc::clone(&book),
+            cooldown: Duration::from_secs(settings.cooldown_seconds),
+            escalate_after: escalate_after.map(Duration::from_secs),
+        };
+        tellers.push((teller, higher.cloned()));
+    }
+    for (name, (teller, _)) in NAMES.into_iter().zip(&tellers) {
+        feed.add(Alerts { name, teller: teller.clone() });
     }
     registry.add_source(Box::new(Tallies(channels)));
+    Channels { tellers, book }
+}
+
+impl Channels {
+    /// From now on what channels were told is kept in `store`. To be called before the first span comes.
+    pub fn open(&self, store: Arc<dyn AlertBook>) {
+        self.book.open(store);
+    }
+
+    /// Starts what tells channels of anything but new findings: what is due by the record, and `conditions`.
+    pub fn start(self, runtime: &Handle, conditions: &Conditions) {
+        for (teller, higher) in self.tellers {
+            runtime.spawn(conditions::watch(teller.clone(), Arc::clone(conditions)));
+            runtime.spawn(keeper::keep(teller, higher));
+        }
+    }
 }
 
 /// One channel's consumer.
 struct Alerts {
     name: &'static str,
-    channel: Arc<Channel>,
-    cooldowns: Arc<Cooldowns>,
-}
-
-/// Findings of one tenant and type in a batch.
-struct Group<'a> {
-    span: &'a SpanRecord,
-    first: &'a Finding,
-    count: u64,
+    teller: Teller,
 }
 
 impl Consumer for Alerts {
@@ -85,93 +124,34 @@ impl Consumer for Alerts {
     }
 
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
-        let (groups, expired) = self.groups(batch);
-        let mut more = Vec::new();
-        for (key, group) in groups {
-            match self.cooldowns.heard(&key, group.first.id) {
-                Heard::Never => {
-                    if self.tell(&key, &group).await? {
-                        more.push((key, group.count - 1));
-                    }
-                }
-                Heard::Of(same) => more.push((key, group.count - u64::from(same))),
-                Heard::NoRoom => self.channel.tally.no_room.add(group.count),
-            }
+        let channel = &self.teller.channel;
+        let (seen, expired) = seen::look(&channel.label, |span, finding| channel.wants(span, finding), batch);
+        if !seen.is_empty() {
+            self.hear(seen).await?;
         }
         // Only now: a batch that fails comes again, whole.
-        self.channel.tally.expired.add(expired);
-        for (key, count) in more {
-            if self.cooldowns.suppress(&key, count) {
-                self.channel.tally.suppressed.add(count);
-            }
-        }
+        self.teller.channel.tally.expired.add(expired);
         Ok(())
     }
 }
 
 impl Alerts {
-    /// What the channel is to hear of, and how many findings are too old for that.
-    fn groups<'a>(&self, batch: &[&'a SpanRecord]) -> (BTreeMap<Key, Group<'a>>, u64) {
-        let oldest = Timestamp::now().micros() - i64::try_from(TOO_OLD.as_micros()).unwrap_or(i64::MAX);
-        let (mut groups, mut expired) = (BTreeMap::new(), 0);
-        for &span in batch {
-            for finding in span.security_findings.iter().filter(|finding| self.channel.wants(span, finding)) {
-                if span.end_time.micros() < oldest {
-                    expired += 1;
-                    continue;
+    async fn hear(&self, seen: Vec<seen::Seen>) -> Result<(), Failure> {
+        match self.teller.count(seen).await {
+            Ok(due) => {
+                for seen in due {
+                    self.teller.tell(seen).await?;
                 }
-                let key = key_of(span.tenant_id, finding);
-                let group = groups.entry(key).or_insert(Group { span, first: finding, count: 0 });
-                group.count += 1;
+            }
+            Err(all) => {
+                for seen::Seen { sighting, notice } in all {
+                    let many = sighting.findings.len() as u64;
+                    if let Some(notice) = notice {
+                        self.teller.tell_unkept(sighting.key, notice, many).await?;
+                    }
+                }
             }
         }
-        (groups, expired)
+        Ok(())
     }
-
-    /// Whether the channel has accepted the group's first finding; an error where it may later.
-    async fn tell(&self, key: &Key, group: &Group<'_>) -> Result<bool, Failure> {
-        let mut notice = Notice::of(group.span, group.first);
-        if self.cooldowns.are_off() {
-            notice.count = group.count;
-        }
-        match self.channel.send(&notice).await {
-            Ok(()) => {}
-            Err(failure @ Failure::Later { .. }) => {
-                self.channel.tally.failed.add(1);
-                return Err(failure);
-            }
-            Err(Failure::Never { reason }) => {
-                self.channel.tally.refused.add(group.count);
-                tracing::warn!(channel = self.channel.label, reason, "an alert was refused and is not sent again");
-                return Ok(false);
-            }
-        }
-        self.channel.tally.sent.add(1);
-        if self.cooldowns.begin(key.clone(), group.first.id) {
-            let (channel, cooldowns, key) = (Arc::clone(&self.channel), Arc::clone(&self.cooldowns), key.clone());
-            tokio::spawn(async move { tell_rest(&channel, &cooldowns, &key, notice.without_findings()).await });
-        }
-        Ok(true)
-    }
-}
-
-/// Tells, at the end of each cooldown, how many findings there were meanwhile; ends with one in which there were none.
-async fn tell_rest(channel: &Channel, cooldowns: &Cooldowns, key: &Key, first: Notice) {
-    loop {
-        tokio::time::sleep(cooldowns.length()).await;
-        let Some(count) = cooldowns.end(key) else { return };
-        match channel.send(&first.summary(count)).await {
-            Ok(()) => channel.tally.summary.add(1),
-            Err(failure) => {
-                channel.tally.failed.add(1);
-                tracing::warn!(channel = channel.label, %failure, "the number of further findings could not be told; it is told later");
-                cooldowns.suppress(key, count);
-            }
-        }
-    }
-}
-
-/// Types come from rules and from reported spans; a long one is cut.
-fn key_of(tenant: TenantId, finding: &Finding) -> Key {
-    Key { tenant, finding_type: message::cut(&finding.finding_type, 100) }
 }

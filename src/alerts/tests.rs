@@ -1,36 +1,43 @@
-//! Cooldowns, signatures and payloads, without a receiver.
+//! Cooldowns in memory, signatures, payloads and mails, without a receiver.
 
-use std::time::Duration;
+mod burst;
+
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use uuid::Uuid;
-use weir_config::vocab::{Finding, Severity, TenantId};
+use weir_config::settings::MailUrl;
+use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
+use weir_storage::alerts::{AlertKey, AlertRecord, AlertState, Step};
 
-use super::cooldown::{Cooldowns, Heard, Key};
+use super::cooldown::{Cooldowns, Quiet};
 use super::message::Notice;
+use super::{mail, seen};
+use crate::anomalies::{CONTINUES, DETECTOR};
 use crate::outbound::signature;
 use crate::record::blank_call as span;
 
-fn key(finding_type: &str) -> Key {
-    Key { tenant: TenantId::DEFAULT, finding_type: finding_type.to_owned() }
-}
-
 #[test]
-fn a_cooldown_counts_what_is_kept_back_and_ends_when_nothing_was() {
-    let cooldowns = Cooldowns::new(Duration::from_secs(300));
-    let (first, key) = (Uuid::from_u128(1), key("prompt_injection"));
-    assert_eq!(cooldowns.heard(&key, first), Heard::Never);
-    assert!(!cooldowns.suppress(&key, 1), "nothing was sent: nothing is kept back");
-    assert!(cooldowns.begin(key.clone(), first));
-    assert_eq!(cooldowns.heard(&key, first), Heard::Of(true), "the batch comes again");
-    assert_eq!(cooldowns.heard(&key, Uuid::from_u128(2)), Heard::Of(false));
-    assert!(cooldowns.suppress(&key, 7) && cooldowns.suppress(&key, 2));
-    assert_eq!(cooldowns.end(&key), Some(9));
-    assert_eq!(cooldowns.heard(&key, Uuid::from_u128(3)), Heard::Of(false), "the summary begins the next one");
-    assert_eq!(cooldowns.end(&key), None);
-    assert_eq!(cooldowns.heard(&key, Uuid::from_u128(3)), Heard::Never);
+fn what_the_store_does_not_keep_is_quiet_for_its_time() {
+    let (cooldowns, begun, second) = (Cooldowns::default(), Instant::now(), Duration::from_secs(1));
+    let key = |at: usize| AlertKey {
+        tenant: TenantId::DEFAULT,
+        channel: "webhook_1".to_owned(),
+        finding_type: format!("type_{at}"),
+    };
+    assert_eq!(cooldowns.before_telling(&key(0), begun), None);
+    cooldowns.begin(key(0), Quiet::Told, begun, 3 * second);
+    cooldowns.begin(key(1), Quiet::Refused, begun, second);
+    cooldowns.begin(key(2), Quiet::Told, begun, Duration::ZERO);
+    let quiet = |at, now| cooldowns.before_telling(&key(at), now);
+    assert_eq!([quiet(0, begun), quiet(1, begun), quiet(2, begun)], [Some(Quiet::Told), Some(Quiet::Refused), None]);
+    assert_eq!([quiet(0, begun + 2 * second), quiet(1, begun + 2 * second)], [Some(Quiet::Told), None]);
+    (2..40_000).for_each(|at| cooldowns.begin(key(at), Quiet::Told, begun, second));
+    assert_eq!(quiet(50_000, begun), Some(Quiet::NoRoom), "nothing could keep it from being told for ever");
+    assert_eq!(quiet(0, begun), Some(Quiet::Told));
+    assert_eq!(quiet(50_000, begun + 2 * second), None, "what is over makes room");
 }
 
 #[test]
@@ -44,9 +51,100 @@ fn a_webhook_is_signed_as_a_receiver_checks_it() {
     assert_eq!((field("webhook-id"), field("webhook-timestamp")), ("msg_1".into(), "1700000000".into()));
 }
 
+fn alert(finding_type: String) -> AlertRecord {
+    AlertRecord {
+        id: Uuid::from_u128(7),
+        tenant_id: TenantId::DEFAULT,
+        finding_type,
+        severity: Severity::High,
+        security_score: 80,
+        channel: "slack_1".to_owned(),
+        state: AlertState::Open,
+        trace_id: Some(TraceId::fresh()),
+        span_id: Some(SpanId::fresh()),
+        first_at: Timestamp::from_micros(0),
+        last_at: Timestamp::from_micros(0),
+        count: u64::MAX,
+        suppressed: 214,
+        notified_at: Timestamp::from_micros(36_120_000_000),
+        quiet_until: Timestamp::from_micros(0),
+        escalates_at: None,
+        escalated_at: None,
+        resolves_at: None,
+        resolved_at: None,
+        acknowledged_at: None,
+        acknowledged_by: None,
+    }
+}
+
+#[test]
+fn what_is_told_later_says_what_it_is_about() {
+    let say = |step| Notice::about(&alert("jailbreak".to_owned()), step);
+    let subject = |step| say(step).mail().0;
+    let tenant = TenantId::DEFAULT;
+    assert_eq!(
+        subject(Step::Summary),
+        format!("[Weir] High: and 214 more jailbreak in tenant {tenant} since 10:02 UTC")
+    );
+    assert_eq!(subject(Step::Escalation), format!("[Weir] High, not acknowledged: jailbreak in tenant {tenant}"));
+    assert_eq!(subject(Step::Resolution), format!("[Weir] Resolved: jailbreak in tenant {tenant}"));
+    let (raised, over) = (say(Step::Escalation).pagerduty("k"), say(Step::Resolution).pagerduty("k"));
+    assert_eq!((&raised["event_action"], &over["event_action"]), (&"trigger".into(), &"resolve".into()));
+    assert_eq!(raised["dedup_key"], over["dedup_key"], "the incident that was opened");
+    assert_eq!(say(Step::Resolution).webhook()["alert_type"], "resolved");
+    assert_eq!(say(Step::Escalation).webhook()["escalated_from"], "slack_1");
+    assert_eq!(say(Step::Summary).id(), say(Step::Summary).id(), "each attempt has the same");
+    let test = Notice::test();
+    assert_eq!(test.pagerduty("k")["dedup_key"], test.closes("k")["dedup_key"], "a test leaves nothing open");
+}
+
+#[test]
+fn what_ends_by_itself_says_when_and_what_goes_on_is_no_news() {
+    let call = *span();
+    let anomaly = |finding_type| Finding::new(finding_type, Severity::High, 0.9, DETECTOR, "Far more than usual");
+    let mut soft = Finding::new("cost_cap_warning", Severity::Info, 1.0, "cost_caps", "The soft limit");
+    soft.metadata.insert("window".to_owned(), "daily".to_owned());
+    let look = |findings: Vec<Finding>| {
+        let span = weir_storage::record::SpanRecord { security_findings: findings, ..call.clone() };
+        let mut recent = span.clone();
+        recent.end_time = Timestamp::now();
+        let (seen, expired) = seen::look("webhook_1", |_, _| true, &[&recent]);
+        assert_eq!(expired, 0);
+        let old = seen::look(
+            "webhook_1",
+            |_, _| true,
+            &[&weir_storage::record::SpanRecord { end_time: Timestamp::from_micros(0), ..span }],
+        );
+        assert_eq!((old.0.len(), old.1), (0, 1), "nobody is told of what is that old");
+        let seen = seen.into_iter().next().unwrap();
+        let after = seen.sighting.resolves_at.map(|at| (at.micros() - recent.end_time.micros()) / 1_000_000);
+        (after, seen.notice.is_some(), seen.sighting.findings.len())
+    };
+    assert_eq!(look(vec![anomaly("anomaly_velocity")]), (Some(60), true, 1));
+    assert_eq!(look(vec![anomaly("anomaly_cost")]), (Some(300), true, 1));
+    let mut goes_on = anomaly("anomaly_cost");
+    goes_on.metadata.insert(CONTINUES.to_owned(), "true".to_owned());
+    assert_eq!(look(vec![goes_on]), (Some(300), false, 0));
+    let (after, ..) = look(vec![soft]);
+    assert!((0..=86_400).contains(&after.unwrap()), "the end of the day: {after:?}");
+    assert_eq!(look(vec![Finding::new("jailbreak", Severity::High, 0.9, "rules", "x")]), (None, true, 1));
+}
+
 #[test]
 fn hostile_evidence_stays_within_the_limits_of_each_receiver_and_holds_no_marks() {
-    let pieces = ["<!channel>", "`", "&", "\u{202e}", "\u{0}", "😀", "https://evil.example|x>", "א", "\r\n", "*b*"];
+    let to = MailUrl::parse(b"smtps://h?from=weir@example.org&to=a@example.org,b@example.org").unwrap();
+    let pieces = [
+        "<!channel>",
+        "`",
+        "&",
+        "\u{202e}",
+        "\u{0}",
+        "😀",
+        "https://evil.example|x>",
+        "א",
+        "\r\nBcc: x@y.z\r\n",
+        "*b*",
+    ];
     let mut state = 1_u64;
     for round in 0..10_000_usize {
         let mut text = String::new();
@@ -58,10 +156,11 @@ fn hostile_evidence_stays_within_the_limits_of_each_receiver_and_holds_no_marks(
         let mut finding = Finding::new(text.clone(), Severity::High, 0.9, "rules", text.clone());
         finding.evidence.clone_from(&text);
         let mut span = span();
-        (span.model, span.agent_id) = (Some(text.clone()), Some(text));
-        let notice = Notice::of(&span, &finding);
-        for notice in [notice.summary(u64::MAX), notice] {
+        (span.model, span.agent_id) = (Some(text.clone()), Some(text.clone()));
+        let later = [Step::Summary, Step::Escalation, Step::Resolution][round % 3];
+        for notice in [Notice::about(&alert(text), later), Notice::of(&span, &finding)] {
             check(&notice);
+            check_mail(&to, &notice);
         }
     }
 }
@@ -75,7 +174,33 @@ fn check(notice: &Notice) {
     // Each line holds one name or one quotation, whose code span nothing ends.
     assert!(section.lines().all(|line| line.matches('`').count() == 2), "{section}");
     let event = notice.pagerduty(&"k".repeat(32));
-    let characters = |pointer: &str| event.pointer(pointer).unwrap().as_str().unwrap().chars().count();
-    assert!((1..=1_024).contains(&characters("/payload/summary")) && characters("/dedup_key") <= 255);
+    let characters =
+        |pointer: &str| event.pointer(pointer).and_then(serde_json::Value::as_str).map(|text| text.chars().count());
+    assert!(characters("/payload/summary").is_none_or(|count| (1..=1_024).contains(&count)));
+    assert!(characters("/dedup_key").unwrap() <= 255);
     assert!(event.to_string().len() < 512 * 1024, "the receiver's limit of an event");
+}
+
+/// A mail has the fields it is to have, once each, and no line that a server may refuse (RFC 5322 section 2.1.1).
+fn check_mail(to: &MailUrl, notice: &Notice) {
+    let (envelope, bytes) = mail::write(to, notice).unwrap();
+    assert_eq!(envelope.to().len(), 2);
+    let text = String::from_utf8(bytes).unwrap();
+    assert!(
+        text.is_ascii() && text.split("\r\n").all(|line| line.len() <= 998 && !line.contains(['\r', '\n'])),
+        "{text}"
+    );
+    let (head, _) = text.split_once("\r\n\r\n").unwrap();
+    let mut names: Vec<&str> = head
+        .split("\r\n")
+        .filter(|line| !line.starts_with([' ', '\t']))
+        .map(|line| line.split_once(':').unwrap().0)
+        .collect();
+    names.sort_unstable();
+    names.retain(|name| *name != "MIME-Version");
+    assert_eq!(
+        names,
+        ["Content-Transfer-Encoding", "Content-Type", "Date", "From", "Message-ID", "Subject", "To"],
+        "{head}"
+    );
 }

@@ -13,6 +13,7 @@
 
 mod access;
 mod actions;
+mod alerts;
 mod ask;
 mod audit;
 mod config;

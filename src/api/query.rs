@@ -209,6 +209,18 @@ pub(super) const SERIES: &[Parameter] = &[
 ];
 /// Of the summary of actions.
 pub(super) const ACTIONS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL];
+/// `state` of an alert.
+pub(super) const ALERT_STATES: &[&str] = &["open", "acknowledged", "resolved"];
+/// `severity` of an alert.
+pub(super) const SEVERITIES: &[&str] = &["Info", "Low", "Medium", "High", "Critical"];
+/// Of the list of alerts.
+pub(super) const ALERTS: &[Parameter] = &[
+    parameter("state", Kind::Word(ALERT_STATES), "Whether anybody has to do with it."),
+    parameter("finding_type", Kind::Text, "Exact type."),
+    parameter("severity", Kind::Word(SEVERITIES), "Exact severity."),
+    LIMIT,
+    OFFSET,
+];
 /// Of the audit log.
 pub(super) const AUDIT: &[Parameter] = &[
     parameter("tenant_id", Kind::Id, "Only what concerns this tenant."),

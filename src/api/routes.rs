@@ -5,6 +5,7 @@
 //! resource.
 
 use weir_storage::actions::ActionsSummary;
+use weir_storage::alerts::AlertRecord;
 use weir_storage::query::Paged;
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::reports::ReportRecord;
@@ -18,8 +19,8 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query, reports,
-    series, sessions, spans, stats, swagger, tenants, traces,
+    actions, alerts, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query,
+    reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::Word;
 use crate::golden;
@@ -123,6 +124,17 @@ fn records() -> Vec<Route> {
             .query(query::FINDINGS)
             .answers::<Listed<SpanRecord>>(200, "One page of spans")
             .content(200, "", Some((LINES, operations::text_schema))),
+        Route::get("/api/v1/alerts", VIEWER, alerts::list)
+            .says("Records", "list_alerts", "What channels of alerts were told, newest first")
+            .query(query::ALERTS)
+            .answers::<Paged<AlertRecord>>(200, "One page of alerts"),
+        Route::post("/api/v1/alerts/{alert_id}/ack", OPERATOR, alerts::acknowledge)
+            .says(
+                "Records",
+                "acknowledge_alert",
+                "Says that somebody knows: neither this alert nor another one of its type in the tenant goes to a further channel",
+            )
+            .answers::<AlertRecord>(200, "The alert, acknowledged now or before, or resolved"),
         Route::get("/api/v1/sessions", VIEWER, sessions::list)
             .says("Records", "list_sessions", "Sessions in the order in which they were first seen, newest first")
             .query(query::SESSIONS)

@@ -17,7 +17,7 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, spawn_blocking};
 use weir_config::vocab::TenantId;
-use weir_storage::{AuditLog, ReportBook, SpanLog, VerdictBook};
+use weir_storage::{AlertBook, AuditLog, ReportBook, SpanLog, VerdictBook};
 
 use super::costs::Costs;
 use super::error::ErrorAnswer;
@@ -87,6 +87,8 @@ pub struct Api {
     pub(super) golden: Option<Arc<GoldenSet>>,
     /// Verdicts of the judge; `None` in tests of other routes.
     pub(super) verdicts: Option<Arc<dyn VerdictBook>>,
+    /// What channels of alerts were told; `None` in tests of other routes.
+    pub(super) alerts: Option<Arc<dyn AlertBook>>,
     readers: Arc<Lane>,
     writers: Arc<Lane>,
     /// For whatever takes a credential away.
@@ -116,6 +118,7 @@ impl Api {
             asker: TenantId::DEFAULT,
             golden: None,
             verdicts: None,
+            alerts: None,
             readers: lane((READERS_MAX, READS_MAX)),
             writers: lane((WRITERS_MAX, WRITES_MAX)),
             endings: lane(ENDINGS_MAX),
@@ -152,6 +155,13 @@ impl Api {
     #[must_use]
     pub fn with_verdicts(mut self, verdicts: Arc<dyn VerdictBook>) -> Self {
         self.verdicts = Some(verdicts);
+        self
+    }
+
+    /// The same with alerts to show.
+    #[must_use]
+    pub fn with_alerts(mut self, alerts: Arc<dyn AlertBook>) -> Self {
+        self.alerts = Some(alerts);
         self
     }
 

@@ -147,6 +147,7 @@ impl Control {
         let api = Api::new(Roles::of(&Arc::new(store.clone())), Arc::clone(&health), live, registry);
         let api = api.with_costs(costs).reading_on(readers).with_builder(reports);
         let api = api.with_golden(golden).with_ingest(ingest).with_verdicts(Arc::new(store.clone()));
+        let api = api.with_alerts(Arc::new(store.clone()));
         let router = api::router(api.with_identities(Arc::clone(&identities)).with_redaction(redaction));
         let reported = Arc::clone(&identities);
         health.watch_denials(move || reported.unwritten());

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
-use weir_config::vocab::Role;
+use weir_config::vocab::{Role, Severity};
 use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
 use weir_models::{Loader, Models};
 use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions};
@@ -23,7 +23,7 @@ use super::models;
 use super::takeover::HandOver;
 use crate::admit::directory::Directory;
 use crate::admit::web::Pages;
-use crate::alerts;
+use crate::alerts::{self, Channels, Condition, Conditions};
 use crate::anomalies::{self, Anomalies};
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
@@ -37,7 +37,7 @@ use crate::ops::analysis::AnalysedBytes;
 use crate::ops::breaker::Breakers;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::exchanges::ExchangeLog;
-use crate::ops::health::Health;
+use crate::ops::health::{Health, SubsystemReport};
 use crate::ops::live::LiveSettings;
 use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
@@ -97,6 +97,7 @@ pub(super) fn make_feed(
     registry: &Registry,
     offenders: Option<Arc<Offenders>>,
     consumers: Vec<AddConsumer>,
+    channels: &mut Option<Channels>,
 ) -> Result<Option<FeedAndTally>, StartError> {
     if consumers.is_empty() && !settings.alerts.enabled && !settings.action_router.enabled {
         return Ok(None);
@@ -105,7 +106,7 @@ pub(super) fn make_feed(
     let client = Client::new(&settings.egress, settings.upstream_ca_file.as_deref(), connect_limit)?;
     let mut feed = Feed::new(client);
     if settings.alerts.enabled {
-        alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry);
+        *channels = Some(alerts::add(&mut feed, &settings.alerts, &settings.action_router, registry));
     }
     let router = &settings.action_router;
     let tally = router.enabled.then(|| router::add(&mut feed, router, offenders, registry));
@@ -113,6 +114,30 @@ pub(super) fn make_feed(
         add(&mut feed);
     }
     Ok(Some((feed, tally)))
+}
+
+/// What channels of alerts hear of the gateway itself.
+pub(super) fn conditions(health: &Arc<Health>) -> Conditions {
+    let health = Arc::clone(health);
+    Arc::new(move || {
+        let (is_ready, report) = health.report();
+        if !is_ready {
+            return Vec::new();
+        }
+        let store = Condition {
+            finding_type: "storage_degraded".to_owned(),
+            severity: Severity::Critical,
+            description: "The store does not answer: what is recorded meanwhile may be lost.".to_owned(),
+            holds: report.storage.status != "connected",
+        };
+        let breaker = |(name, subsystem): (&'static str, SubsystemReport)| Condition {
+            finding_type: format!("breaker_open_{name}"),
+            severity: Severity::High,
+            description: format!("The circuit breaker of {name} is open."),
+            holds: subsystem.circuit_breaker != "closed",
+        };
+        std::iter::once(store).chain(report.subsystems.into_iter().map(breaker)).collect()
+    })
 }
 
 /// What tenants' calls are held against, where they are.

@@ -27,9 +27,9 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, golden_set, make_feed, make_judging, model_threads, open_door, open_store,
-    start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models, token_key_file,
-    warn_when_nobody_can_administer, watch_calls,
+    CorePlacement, allow_descriptors, conditions, golden_set, make_feed, make_judging, model_threads, open_door,
+    open_store, start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models,
+    token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -163,7 +163,8 @@ pub fn start_with(
     }
     let offenders = settings.action_router.may(RouterAction::BlockIp);
     let offenders = offenders.then(|| Arc::new(Offenders::new(settings.action_router.ip_block)));
-    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers)?;
+    let mut channels = None;
+    let mut feed = make_feed(&settings, &registry, offenders.clone(), extensions.consumers, &mut channels)?;
     let models = models::open(&settings, model_threads(cores))?;
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
@@ -171,6 +172,9 @@ pub fn start_with(
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
     if let Some(offenders) = &offenders {
         offenders.open(Arc::new(store.clone()))?;
+    }
+    if let Some(channels) = &channels {
+        channels.open(Arc::new(store.clone()));
     }
     let consumers = feed.map(|feed| {
         let log: Arc<dyn SpanLog> = Arc::new(store.clone());
@@ -281,6 +285,9 @@ pub fn start_with(
     if let Some(consumers) = &consumers {
         // Whoever served the address before reads no more for them.
         consumers.go();
+        if let Some(channels) = channels {
+            channels.start(consumers.runtime(), &conditions(&health));
+        }
     }
     let given =
         listeners.iter().flatten().chain(&metrics).chain(&for_grpc).filter_map(|socket| socket.try_clone().ok());

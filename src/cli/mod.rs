@@ -3,6 +3,7 @@
 //! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
 //! no, 2 for a command line that makes no sense or input that cannot be read, 78 for settings or an environment that allow no start.
 
+mod alerts;
 mod demo;
 mod doctor;
 mod judge;
@@ -96,6 +97,9 @@ enum Command {
     /// Look at recorded calls once more under these settings and rules, and say what would change. Writes nothing; may run beside
     /// the gateway.
     Replay(replay::ReplayOptions),
+    /// Try the configured channels of alerts.
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// Try the configured judge.
     #[command(subcommand)]
     Judge(judge::JudgeCommand),
@@ -181,6 +185,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Rules(command) => rules::run(&cli.options, &command),
         Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
+        Command::Alerts(command) => alerts::run(&cli.options, &command),
         Command::Judge(command) => judge::run(&cli.options, &command),
         Command::Models(command) => models::run(&cli.options, &command),
         Command::Version => {

@@ -1,12 +1,10 @@
 //! What reads finished spans.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use weir_storage::record::SpanRecord;
 
-use http::header::RETRY_AFTER;
-
-use crate::outbound::{Answer, OutboundError};
+use crate::outbound::{Answer, OutboundError, retry_after};
 
 /// Reads finished spans.
 pub trait Consumer: Send + 'static {
@@ -74,8 +72,7 @@ impl Failure {
         match answer.status.as_u16() {
             200..300 => Ok(()),
             408 | 425 | 429 | 500.. => {
-                let after = answer.fields.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-                Err(Self::Later { reason, after: after.map(Duration::from_secs) })
+                Err(Self::Later { reason, after: retry_after(&answer.fields, SystemTime::now()) })
             }
             _ => Err(Self::Never { reason }),
         }

@@ -282,8 +282,8 @@ fn begin(store: &dyn SpanLog, name: &str) -> Result<Cursor, String> {
     Ok(end)
 }
 
-/// Half of `wait` and up to as much again, so that consumers of several gateways do not come back together.
-fn jittered(wait: Duration) -> Duration {
+/// Anything up to `wait` (full jitter), so that consumers of several gateways do not come back together.
+pub fn jittered(wait: Duration) -> Duration {
     let share = f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
-    wait.div_f64(2.0) + wait.mul_f64(share / 2.0)
+    wait.mul_f64(share)
 }

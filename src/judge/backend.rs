@@ -13,9 +13,8 @@ use weir_config::settings::{JudgeModel, JudgeTier};
 
 use super::failure::{Again, Failure, Status};
 use super::prompt::{Prompt, schema};
-use super::retry::retry_after;
 use crate::money::Counted;
-use crate::outbound::{Answer, Call, Client, Limits};
+use crate::outbound::{Answer, Call, Client, Limits, retry_after};
 
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;

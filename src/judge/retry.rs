@@ -1,9 +1,7 @@
 //! Trying again: exponential waits with full jitter, never shorter than the backend asks for, all under one deadline.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use http::HeaderMap;
-use http::header::RETRY_AFTER;
 use tokio::time::Instant;
 use weir_config::settings::JudgeRetry;
 
@@ -62,15 +60,6 @@ fn jitter(base: u64, tried: u32) -> Duration {
     Duration::from_millis(((u128::from(most) * u128::from(share)) >> 32) as u64)
 }
 
-/// `Retry-After` (RFC 9110 section 10.2.3): seconds, or a date.
-pub(super) fn retry_after(fields: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = fields.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    httpdate::parse_http_date(text).ok().map(|at| at.duration_since(now).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -122,18 +111,6 @@ mod tests {
         assert_eq!((answer, tries), (Err(Status::ParseError), 1));
         let (answer, tries, _) = run(Some(0), &[Ok(1)]);
         assert_eq!((answer, tries), (Err(Status::Timeout), 0));
-    }
-
-    #[test]
-    fn retry_after_comes_in_two_forms() {
-        let read = |text: &str| {
-            let fields = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
-            retry_after(&fields, SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777))
-        };
-        assert_eq!(read("12"), Some(Duration::from_secs(12)));
-        assert_eq!(read("Sun, 06 Nov 1994 08:49:47 GMT"), Some(Duration::from_secs(10)));
-        assert_eq!(read("Sun, 06 Nov 1994 08:49:07 GMT"), Some(Duration::ZERO));
-        assert_eq!((read("soon"), read("-1")), (None, None));
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub const ANOMALIES: Family =
 /// Counter, ours; `channel`, `outcome`.
 pub const ALERTS: Family = family(
     "service_alerts_total",
-    "Alerts by channel and outcome: messages sent, summaries and failed attempts; findings suppressed by the cooldown, refused by the receiver, too old, or without room.",
+    "Alerts by channel and outcome: messages sent, summaries, escalations, resolutions and failed attempts; findings suppressed by the cooldown, refused by the receiver, too old, or without room.",
 );
 /// Counter, ours; `queue`, `reason`.
 pub const DROPPED: Family = family("service_dropped_total", "Items a bounded queue turned away or gave up.");

@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tower::Service;
 use weir_config::egress::{Proxy, ProxyRules};
 use weir_config::settings::Scheme;
@@ -82,6 +83,22 @@ struct Rules {
 impl Connector {
     pub(super) fn new(proxies: ProxyRules, tls: Arc<ClientConfig>, limit: Duration) -> Self {
         Self(Arc::new(Rules { proxies, tls, limit }))
+    }
+
+    /// A connection straight to `host`.
+    pub(super) async fn open(&self, host: &str, port: u16, is_tls: bool) -> io::Result<Opened> {
+        let Rules { tls, limit, .. } = &*self.0;
+        let connect = async {
+            let tcp = dial(host, port, *limit).await?;
+            if !is_tls {
+                return Ok(Opened::Plain(tcp));
+            }
+            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+            let tls = TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
+            Ok(Opened::Tls(Box::new(tls)))
+        };
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}"));
+        tokio::time::timeout(*limit, connect).await.map_err(late)?
     }
 
     /// What the proxy on the way to `destination` wants to see, if there is one and it wants something.
@@ -208,6 +225,15 @@ async fn tunnel(mut tcp: TcpStream, to: &Destination, proxy: &Proxy) -> io::Resu
             _ => return Err(io::Error::other(format!("the proxy refused the tunnel: {status} {reason}"))),
         }
     }
+}
+
+/// A connection for another protocol than HTTP.
+#[derive(Debug)]
+pub enum Opened {
+    /// Not encrypted.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// A connection, plain or TLS.

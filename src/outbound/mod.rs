@@ -8,6 +8,7 @@
 //! asked for; one deadline covers the whole call, the answer's body included; an answer is bounded; a message names the host
 //! and never the path or the query, which may be secrets (chat webhooks). Knows nothing of what is sent.
 
+mod again;
 mod connect;
 mod error;
 mod signed;
@@ -28,6 +29,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use weir_config::egress::Egress;
 
 use crate::forward::{self, PeerError};
+pub use again::retry_after;
+pub use connect::Opened;
 use connect::{Connector, Destination};
 pub use error::OutboundError;
 pub use signed::signature;
@@ -184,6 +187,14 @@ impl Client {
         let late =
             |_| OutboundError::Deadline { to: to.clone(), limit: limits.total, waiting_for: "the rest of its answer" };
         tokio::time::timeout(limits.total, whole).await.map_err(late)?
+    }
+
+    /// A connection of another protocol, straight to `host`: proxies are for HTTP. It trusts whom calls trust.
+    ///
+    /// # Errors
+    /// Whatever the network, or the other side's certificate, has to say.
+    pub async fn open(&self, host: &str, port: u16, is_tls: bool) -> std::io::Result<Opened> {
+        self.connector.open(host, port, is_tls).await
     }
 
     /// A proxy is asked for a plain URL in full, with its own credential; through a tunnel it sees neither.

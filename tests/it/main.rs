@@ -7,6 +7,7 @@
 mod activation;
 mod advisory;
 mod agents_acted_on;
+mod alert_channels;
 mod alerts;
 mod analysis;
 mod anomalies;

@@ -7,17 +7,22 @@ use super::{Field, Kind, Literal, Setting, Unfit, set};
 use crate::settings::{AlertChannel, AlertKind};
 use crate::vocab::{Severity, SharedSecret};
 
-const KINDS: [(&str, AlertKind); 3] =
-    [("webhook", AlertKind::Webhook), ("slack", AlertKind::Slack), ("pagerduty", AlertKind::PagerDuty)];
+const KINDS: [(&str, AlertKind); 4] = [
+    ("webhook", AlertKind::Webhook),
+    ("slack", AlertKind::Slack),
+    ("pagerduty", AlertKind::PagerDuty),
+    ("email", AlertKind::Email),
+];
 const CHANNEL: &[Field] = &[
-    Field::required("type", Kind::Choice(&["webhook", "slack", "pagerduty"])),
+    Field::required("type", Kind::Choice(&["webhook", "slack", "pagerduty", "email"])),
     Field::optional("url", Kind::Name).alias("webhook_url"),
     Field::optional("routing_key", Kind::Name),
     Field::optional("secret", Kind::Name),
     Field::optional("min_severity", Kind::SEVERITY),
     Field::optional("min_security_score", Kind::SCORE),
 ];
-const ESCALATION: &[Field] = &[Field::optional("escalate_after_seconds", Kind::at_least(1))];
+const ESCALATION: &[Field] = &[Field::optional("escalate_after_seconds", Kind::Int { min: 1, max: 31_536_000 })];
+const ESCALATE_AFTER_SECONDS: u64 = 600;
 
 pub(super) static SETTINGS: &[Setting] = &[
     Setting::built(
@@ -61,17 +66,33 @@ pub(super) static SETTINGS: &[Setting] = &[
         "alerts.channels",
         Kind::Records(CHANNEL),
         Literal::EmptyList,
-        "Who is told, at most 16; wins over `alerts.webhook_url`. type is webhook, slack or pagerduty; url (of pagerduty only \
-         for another region); routing_key for pagerduty; secret (`whsec_` and base64, ours) signs a webhook as Standard \
+        "Who is told, at most 16; wins over `alerts.webhook_url`. type is webhook, slack, pagerduty or email; url (of \
+         pagerduty only for another region; of email \
+         smtps://user:password@host:465?from=address&to=address,address); routing_key for pagerduty; secret (`whsec_` and base64, ours) signs a webhook as Standard \
          Webhooks does; min_severity (High) of a finding and min_security_score (70) of its call.",
         set!(alerts.channels, channels),
     )
     .secret(),
-    Setting::not_built("alerts.escalation", Kind::Record(ESCALATION), Literal::Null, "escalation of alerts"),
+    Setting::built(
+        "alerts.escalation",
+        Kind::Record(ESCALATION),
+        Literal::Null,
+        "Send an alert that nobody has acknowledged (POST /api/v1/alerts/{id}/ack) within escalate_after_seconds (600) to the \
+         channel with the next higher min_severity, once.",
+        set!(alerts.escalate_after_seconds, escalation),
+    ),
 ];
 
 fn filled_secret(value: &Value) -> Result<Option<SharedSecret>, Unfit> {
     text(value).map(|text| (!text.is_empty()).then(|| SharedSecret::new(text)))
+}
+
+fn escalation(value: &Value) -> Result<Option<u64>, Unfit> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let seconds = value.get("escalate_after_seconds").filter(|seconds| !seconds.is_null());
+    seconds.map_or(Ok(ESCALATE_AFTER_SECONDS), int).map(Some)
 }
 
 fn channels(value: &Value) -> Result<Vec<AlertChannel>, Unfit> {

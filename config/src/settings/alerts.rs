@@ -20,6 +20,8 @@ pub struct Alerts {
     pub cooldown_seconds: u64,
     /// `channels[]`.
     pub channels: Vec<AlertChannel>,
+    /// `escalation.escalate_after_seconds`: when an alert that nobody has acknowledged goes to the next channel; `None` is never.
+    pub escalate_after_seconds: Option<u64>,
 }
 
 /// One of `alerts.channels[]`.
@@ -48,6 +50,8 @@ pub enum AlertKind {
     Slack,
     /// PagerDuty's Events API v2.
     PagerDuty,
+    /// Mail.
+    Email,
 }
 
 impl AlertKind {
@@ -57,6 +61,7 @@ impl AlertKind {
             Self::Webhook => "webhook",
             Self::Slack => "slack",
             Self::PagerDuty => "pagerduty",
+            Self::Email => "email",
         }
     }
 }
@@ -70,6 +75,7 @@ impl Default for Alerts {
             min_security_score: 70,
             cooldown_seconds: 300,
             channels: Vec::new(),
+            escalate_after_seconds: None,
         }
     }
 }
@@ -86,5 +92,33 @@ impl Alerts {
             min_security_score: self.min_security_score,
         });
         if self.channels.is_empty() { legacy.collect() } else { self.channels.clone() }
+    }
+
+    /// Which of `channels` hears of what nobody has acknowledged at the one of this place: the one with the next higher
+    /// `min_severity`, the first of several.
+    pub fn next_higher(channels: &[AlertChannel], place: usize) -> Option<usize> {
+        let least = channels.get(place)?.min_severity;
+        let higher = channels.iter().enumerate().filter(|(_, channel)| channel.min_severity > least);
+        higher.min_by_key(|(place, channel)| (channel.min_severity, *place)).map(|(place, _)| place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_channel_is_the_one_with_the_next_higher_severity() {
+        let channels =
+            [Severity::Low, Severity::Critical, Severity::High, Severity::High].map(|min_severity| AlertChannel {
+                kind: AlertKind::Webhook,
+                url: None,
+                routing_key: None,
+                secret: None,
+                min_severity,
+                min_security_score: 0,
+            });
+        let next = |place| Alerts::next_higher(&channels, place);
+        assert_eq!([next(0), next(1), next(2), next(3), next(4)], [Some(2), None, Some(1), Some(1), None]);
     }
 }

@@ -399,7 +399,8 @@ fn no_refusal_shows_a_secret() {
     let file = format!(
         "auth: {{admin_key: '{canary} x'}}\nstorage: {{cache_url: 'redis://u:{canary}@h'}}\nalerts: {{webhook_url: \
          '{canary}', channels: [{{type: slack, url: {canary}}}, {{type: webhook, url: 'http://h', secret: {canary}}}, \
-         {{type: pagerduty, routing_key: '{canary} x'}}]}}\nupstream_url: 'https://{canary}@h'\n\
+         {{type: pagerduty, routing_key: '{canary} x'}}, \
+         {{type: email, url: 'smtp://u:{canary}@mail.example.org?from=a@b.org&to=c@d.org'}}]}}\nupstream_url: 'https://{canary}@h'\n\
          upstream_api_key: '{canary} x'\n"
     );
     let bench = Bench::with_file(file).env(&[
@@ -409,7 +410,7 @@ fn no_refusal_shows_a_secret() {
         ("SERVICE_UPSTREAM_URL", "https://u:sk-canary-5f2d@h"),
     ]);
     let errors = bench.errors();
-    assert_eq!(errors.len(), 12, "{errors:#?}");
+    assert_eq!(errors.len(), 13, "{errors:#?}");
     assert!(!errors.join("\n").contains("canary"), "{errors:#?}");
 }
 

@@ -313,6 +313,7 @@ fn samples() -> Vec<Sample> {
                 min_security_score: 70,
             }];
         }),
+        sample("alerts.escalation", "{escalate_after_seconds: 7}", |s| s.alerts.escalate_after_seconds = Some(7)),
         sample("action_router.enabled", "true", |s| s.action_router.enabled = true),
         sample("action_router.default_actions", "[alert, log]", |s| {
             s.action_router.default_actions = [RouterAction::Log, RouterAction::Alert].into_iter().collect();

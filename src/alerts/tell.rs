@@ -1,0 +1,187 @@
+//! Telling a channel: claimed before, written down after, so that of several gateways one tells it, and a message that was not
+//! accepted comes again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+use weir_config::vocab::Timestamp;
+use weir_storage::alerts::{Accepted, AlertKey, Claim, Heard, Sighting};
+
+use super::book::{Book, later, until};
+use super::channel::Channel;
+use super::cooldown::Quiet;
+use super::message::Notice;
+use super::seen::Seen;
+use crate::feed::Failure;
+
+/// For how long a channel that has refused something is not sent it.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// A channel, the record of what it was told, and the settings that all channels have in common.
+#[derive(Clone)]
+pub(super) struct Teller {
+    pub(super) channel: Arc<Channel>,
+    pub(super) book: Arc<Book>,
+    pub(super) cooldown: Duration,
+    /// When what nobody acknowledges goes to another channel, where there is one.
+    pub(super) escalate_after: Option<Duration>,
+}
+
+/// What came of telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The channel knows, or will not hear of it; the record says so.
+    Kept,
+    /// The channel knows, and nothing of it could be written down.
+    Unkept,
+    /// It is not told.
+    Not,
+}
+
+impl Teller {
+    /// Has the record count what the channel was told of; what is left it is to be told.
+    ///
+    /// # Errors
+    /// The record's, with what it was asked about: nothing was counted.
+    pub(super) async fn count(&self, seen: Vec<Seen>) -> Result<Vec<Seen>, Vec<Seen>> {
+        let sightings: Vec<Sighting> = seen.iter().map(|seen| seen.sighting.clone()).collect();
+        let heard = self.book.ask(move |book| book.count_alerts(sightings, Timestamp::now())).await;
+        let heard = match heard {
+            Ok(heard) => heard,
+            Err(error) => {
+                tracing::debug!(error, "alerts could not be counted");
+                return Err(seen);
+            }
+        };
+        let mut left = Vec::new();
+        let mut counted = 0;
+        for (seen, heard) in seen.into_iter().zip(heard) {
+            match heard {
+                Heard::Counted(count) => counted += count,
+                Heard::Due | Heard::Unknown => left.push(seen),
+            }
+        }
+        if counted > 0 {
+            self.channel.tally.suppressed.add(counted);
+            // The end of a cooldown has something to tell now.
+            self.channel.news.notify_one();
+        }
+        Ok(left)
+    }
+
+    /// Tells the channel of what it has not been told of.
+    ///
+    /// # Errors
+    /// Where it may be told later.
+    pub(super) async fn tell(&self, seen: Seen) -> Result<Told, Failure> {
+        let Seen { sighting, notice } = seen;
+        let Some(mut notice) = notice else { return Ok(Told::Not) };
+        let many = sighting.findings.len() as u64;
+        if self.is_quiet(&sighting.key, many) {
+            return Ok(Told::Not);
+        }
+        if self.cooldown.is_zero() {
+            notice.count = many;
+        }
+        let (asked, by) = (sighting.clone(), self.book.claimant());
+        let id = match self.book.ask(move |book| book.claim_alert(asked, by)).await {
+            Ok(Claim::Granted(open)) => open.unwrap_or_else(Uuid::new_v4),
+            Ok(Claim::Counted(count)) => {
+                self.channel.tally.suppressed.add(count);
+                return Ok(Told::Kept);
+            }
+            Ok(Claim::Held(end)) => {
+                let reason = "another process is about to tell the channel".to_owned();
+                return Err(Failure::Later { reason, after: Some(until(end)) });
+            }
+            Ok(Claim::NoRoom) => {
+                self.channel.tally.no_room.add(many);
+                return Ok(Told::Not);
+            }
+            Ok(Claim::Unknown) | Err(_) => return self.tell_unkept(sighting.key, notice, many).await,
+        };
+        notice.alert = Some(id);
+        let told = notice.count;
+        if let Err(failure) = self.channel.send(&notice).await {
+            self.end_claim(&sighting.key).await;
+            return self.failed(failure, sighting.key, many);
+        }
+        self.sent(many - told);
+        let at = Timestamp::now();
+        let key = sighting.key.clone();
+        let accepted = Accepted {
+            sighting,
+            id,
+            told,
+            at,
+            quiet_until: later(at, self.cooldown),
+            escalates_at: self.escalate_after.map(|after| later(at, after)),
+        };
+        match self.book.ask(move |book| book.accept_alert(accepted)).await {
+            Ok(_) => {
+                self.channel.news.notify_one();
+                Ok(Told::Kept)
+            }
+            Err(error) => {
+                let channel = &self.channel.label;
+                tracing::warn!(
+                    channel,
+                    error,
+                    "an alert was sent and could not be written down; it may be sent again after a restart"
+                );
+                self.channel.unkept.begin(key, Quiet::Told, Instant::now(), self.cooldown);
+                Ok(Told::Unkept)
+            }
+        }
+    }
+
+    /// The store cannot say what the channel was told, or may be what it is to be told about: memory has to do.
+    pub(super) async fn tell_unkept(&self, key: AlertKey, notice: Notice, many: u64) -> Result<Told, Failure> {
+        if self.is_quiet(&key, many) {
+            return Ok(Told::Not);
+        }
+        if let Err(failure) = self.channel.send(&notice).await {
+            return self.failed(failure, key, many);
+        }
+        self.sent(many - notice.count.min(many));
+        self.channel.unkept.begin(key, Quiet::Told, Instant::now(), self.cooldown);
+        Ok(Told::Unkept)
+    }
+
+    /// Whether memory says that the channel is not to hear of it now; counted.
+    fn is_quiet(&self, key: &AlertKey, many: u64) -> bool {
+        let quiet = self.channel.unkept.before_telling(key, Instant::now());
+        let tally = &self.channel.tally;
+        match quiet {
+            Some(Quiet::Told) => tally.suppressed.add(many),
+            Some(Quiet::Refused) => tally.refused.add(many),
+            Some(Quiet::NoRoom) => tally.no_room.add(many),
+            None => {}
+        }
+        quiet.is_some()
+    }
+
+    fn sent(&self, suppressed: u64) {
+        self.channel.tally.sent.add(1);
+        self.channel.tally.suppressed.add(suppressed);
+    }
+
+    fn failed(&self, failure: Failure, key: AlertKey, many: u64) -> Result<Told, Failure> {
+        let Failure::Never { reason } = failure else {
+            self.channel.tally.failed.add(1);
+            return Err(failure);
+        };
+        self.channel.tally.refused.add(many);
+        let channel = &self.channel.label;
+        tracing::warn!(channel, reason, "an alert was refused and is not sent again");
+        self.channel.unkept.begin(key, Quiet::Refused, Instant::now(), REFUSED_FOR);
+        Ok(Told::Not)
+    }
+
+    async fn end_claim(&self, key: &AlertKey) {
+        let (key, owner) = (key.clone(), self.book.owner());
+        // Where that fails, the claim ends with its time.
+        drop(self.book.ask(move |book| book.hold_alert(key, owner, Timestamp::now())).await);
+    }
+}

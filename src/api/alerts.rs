@@ -1,0 +1,46 @@
+//! `/api/v1/alerts`: what channels were told, and that somebody knows of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::StatusCode;
+use uuid::Uuid;
+use weir_config::vocab::Severity;
+use weir_storage::AlertBook;
+use weir_storage::alerts::{AlertFilter, AlertState};
+use weir_storage::audit::AuditEvent;
+
+use super::ask::Ask;
+use super::error::ErrorAnswer;
+use super::query::{ALERT_STATES, SEVERITIES};
+use super::route::Answer;
+use super::state::{Api, found, to_json};
+
+fn book(api: &Api) -> Result<Arc<dyn AlertBook>, ErrorAnswer> {
+    api.alerts.clone().ok_or_else(ErrorAnswer::storage_unavailable)
+}
+
+pub(super) async fn list(api: Api, ask: Ask) -> Answer {
+    let state = ask.query.word("state", ALERT_STATES)?;
+    let severity = ask.query.word("severity", SEVERITIES)?;
+    let filter = AlertFilter {
+        state: state.and_then(|name| AlertState::ALL.into_iter().find(|state| state.as_str() == name)),
+        finding_type: ask.query.text("finding_type")?,
+        severity: severity.and_then(|name| name.parse::<Severity>().ok()),
+    };
+    let (page, tenant, book) = (ask.query.page()?, ask.tenant()?, book(&api)?);
+    api.read(move |_| to_json(&book.list_alerts(tenant, &filter, page)?)).await
+}
+
+pub(super) async fn acknowledge(api: Api, ask: Ask) -> Answer {
+    let id: Uuid = ask.id("alert_id")?;
+    let (tenant, actor, book) = (ask.tenant()?, ask.caller()?.actor().into_owned(), book(&api)?);
+    let by = AuditEvent {
+        tenant: Some(tenant),
+        actor,
+        action: "alert.ack".to_owned(),
+        target: Some(id.to_string()),
+        detail: BTreeMap::new(),
+    };
+    api.write(move |_| Ok((StatusCode::OK, found("alert", book.acknowledge_alert(tenant, id, by)?)?))).await
+}
