@@ -351,7 +351,9 @@ impl RuleMatcher {
         let mut span = found.range();
         if rule.pattern.captures_len() > 1 {
             let mut captures = rule.pattern.create_captures();
-            rule.pattern.search_captures_with(cache, &input, &mut captures);
+            // Groups are dear to find: only within what is a match already.
+            let within = Input::new(text).range(found.range()).anchored(Anchored::Yes);
+            rule.pattern.search_captures_with(cache, &within, &mut captures);
             if let Some(group) = captures.get_group(1) {
                 span = group.range();
             }
