@@ -78,7 +78,7 @@ pub struct ReportedMessage {
 }
 
 /// A part of a message.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ReportedPart {
     /// Words.
     Text(String),

@@ -552,3 +552,69 @@ fn splices() {
         edits.apply();
     });
 }
+
+/// An export request in JSON whose one span has this in place of its attributes and events.
+fn report(attributes: &str, events: &str) -> String {
+    format!(
+        r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{{"traceId":"0af7651916cd43dd8448eb211c80319c","spanId":"00f067aa0ba902b7","name":"chat","startTimeUnixNano":"1700000000000000000","endTimeUnixNano":"1700000001000000000","attributes":[{attributes}],"events":[{events}]}}]}}]}}]}}"#
+    )
+}
+
+fn text_attribute(name: &str, text: &str) -> String {
+    serde_json::json!({"key": name, "value": {"stringValue": text}}).to_string()
+}
+
+#[test]
+fn reports() {
+    let read = |request: &str| {
+        weir::ingest::try_otlp(request.as_bytes(), true);
+    };
+    assert_linear("bytes of a report", |text| {
+        weir::ingest::try_otlp(text.as_bytes(), true);
+        weir::ingest::try_otlp(text.as_bytes(), false);
+        weir::grpc::try_native(text.as_bytes());
+    });
+    for name in
+        ["gen_ai.input.messages", "ai.response.toolCalls", "output.value", "gen_ai.tool.definitions", "anything"]
+    {
+        assert_linear(name, |text| read(&report(&text_attribute(name, text), "")));
+    }
+}
+
+#[test]
+fn reports_with_much_of_one_kind() {
+    let read = |attributes: &str, events: &str| {
+        weir::ingest::try_otlp(report(attributes, events).as_bytes(), true);
+    };
+    let number = |at: usize| if at == 0 { "" } else { "," };
+    let listed = |name: &'static str| {
+        move |at: usize| format!("{}{}", number(at), text_attribute(&format!("{name}{at}.message.content"), "hi"))
+    };
+    assert_linear_in(
+        "attributes",
+        ("", ""),
+        |at| format!("{}{}", number(at), text_attribute(&format!("a{at}"), "b")),
+        |text| read(text, ""),
+    );
+    assert_linear_in("names of a list", ("", ""), listed("llm.input_messages."), |text| read(text, ""));
+    assert_linear_in(
+        "one name",
+        ("", ""),
+        |at| format!("{}{}", number(at), text_attribute("gen_ai.prompt.0.content", "b")),
+        |text| read(text, ""),
+    );
+    let event = |at: usize| {
+        let attribute = text_attribute("content", "hi");
+        format!(r#"{}{{"name":"gen_ai.user.message","timeUnixNano":"1","attributes":[{attribute}]}}"#, number(at))
+    };
+    assert_linear_in("events", ("", ""), event, |text| read("", text));
+    // Calls that stand among the contents and beside them are kept once: each is compared with all of the others.
+    let call = |at: usize| format!(r#"{}{{"type":"tool_call","id":"c{at}","name":"t","arguments":"a"}}"#, number(at));
+    assert_linear_in("calls in a message", ("[", "]"), call, |calls| {
+        let message = format!(r#"[{{"role":"assistant","content":{calls},"tool_calls":{calls}}}]"#);
+        read(&text_attribute("gen_ai.output.messages", &message), "");
+    });
+    let tool =
+        |at: usize| format!(r#"{}{{"type":"function","function":{{"name":"t{at}","parameters":{{}}}}}}"#, number(at));
+    assert_linear_in("tools", ("[", "]"), tool, |tools| read(&text_attribute("gen_ai.tool.definitions", tools), ""));
+}

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::names::{ANSWER, CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
 use super::{Attributes, Origin, RawEvent, indexed, messages};
-use crate::ingest::span::{RESPONSE_ID, ReportedMessage, ReportedPart, ReportedSpan, SCOPE_NAME};
+use crate::ingest::span::{RESPONSE_ID, ReportedMessage, ReportedSpan, SCOPE_NAME};
 
 /// Bytes of an answer's id.
 const ID_BYTES_MAX: usize = 256;
@@ -268,8 +268,7 @@ fn take_messages(span: &mut ReportedSpan, attributes: &mut Attributes) {
         span.output.extend(messages::read(output, "assistant"));
     }
     if let Some(calls) = first(attributes, CALLS) {
-        let calls = messages::read(messages::decoded(calls), "assistant").into_iter().flat_map(|said| said.parts);
-        let calls: Vec<ReportedPart> = calls.collect();
+        let calls = messages::calls(calls);
         match span.output.first_mut() {
             Some(said) => said.parts.extend(calls),
             None => span.output.push(ReportedMessage { role: "assistant".to_owned(), parts: calls }),

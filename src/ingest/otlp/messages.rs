@@ -2,6 +2,8 @@
 //!
 //! One lenient reader for all: what it does not know is kept as its JSON text, so that nothing escapes inspection.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::ingest::span::{ReportedMessage, ReportedPart};
@@ -89,7 +91,8 @@ fn message(mut fields: Map<String, Value>, role: &str) -> ReportedMessage {
     }
     if let Some(Value::Array(calls)) = fields.remove("tool_calls").map(decoded) {
         // Senders that list calls beside the contents may have them in both.
-        let calls = calls.into_iter().filter_map(tool_call).filter(|call| !parts.contains(call)).collect::<Vec<_>>();
+        let known: HashSet<&ReportedPart> = parts.iter().collect();
+        let calls: Vec<_> = calls.into_iter().filter_map(tool_call).filter(|call| !known.contains(call)).collect();
         parts.extend(calls);
     }
     if let Some(Value::Object(function)) = fields.remove("function_call") {
@@ -124,6 +127,16 @@ fn tool_call(value: Value) -> Option<ReportedPart> {
     let name = take_text(&mut function, &["name", "toolName"])?;
     let arguments = take_text(&mut function, &["arguments", "args", "input"]).unwrap_or_default();
     Some(ReportedPart::ToolCall { id, name, arguments })
+}
+
+/// Tool calls that stand alone, as the AI SDK lists them; what is none is kept as its text.
+pub(super) fn calls(value: Value) -> Vec<ReportedPart> {
+    let items = match decoded(value) {
+        Value::Array(items) => items,
+        one => vec![one],
+    };
+    let call = |item: Value| tool_call(item.clone()).map_or_else(|| part(item), |call| vec![call]);
+    items.into_iter().flat_map(call).collect()
 }
 
 fn part(value: Value) -> Vec<ReportedPart> {

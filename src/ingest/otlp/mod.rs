@@ -9,6 +9,8 @@ mod json;
 mod messages;
 mod names;
 mod protobuf;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
