@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+import families
 import features
 
 # The second part is natural text; of the first, nine attacks in ten are composed.
@@ -25,7 +26,7 @@ def read(folder, name):
 
 class Arrays:
     """Features of rows: `rows[r]..rows[r + 1]` are texts (a row and what encoded words in it say), `starts[s]..starts[s + 1]`
-    words."""
+    words; `ids` says which of `names` each word has."""
 
     def __init__(self, rows):
         parts, starts, first, at = [], [0], [0], 0
@@ -36,10 +37,29 @@ class Arrays:
                 at += len(found)
                 starts.append(at)
             first.append(len(starts) - 1)
-        self.feats = np.concatenate(parts)
+        names = np.concatenate(parts)
+        self.names, ids = np.unique(names, return_inverse=True)
+        self.ids = ids.reshape(names.shape).astype(np.int32)
         self.starts = np.array(starts, np.int64)
         self.rows = np.array(first, np.int64)
         self.labels = np.array([row["label"] != "benign" for row in rows], np.int64)
+        self.roles = np.array([int(row["role"] == "tool") for row in rows], np.int64)
+        row_of_word = np.repeat(np.arange(len(rows)), np.diff(self.starts[self.rows]))
+        seen = np.unique(self.ids.astype(np.int64) * len(rows) + row_of_word[:, None])
+        self.count = np.bincount(seen // len(rows), minlength=len(self.names))
+        self._met(rows, seen)
+
+    def _met(self, rows, seen):
+        """In how many families of training sources each feature stands, in all and by the part they are left out with."""
+        collected = np.array(["train" in row["part"] for row in rows])
+        names = [families.family(row["source"]) for row in rows]
+        known = sorted(set(names))
+        family = np.array([known.index(name) for name in names])
+        seen = seen[collected[seen % len(rows)]]
+        pairs = np.unique(seen // len(rows) * len(known) + family[seen % len(rows)])
+        feature, fold = pairs // len(known), np.array([families.fold(name) for name in known])[pairs % len(known)]
+        met = lambda mask: np.bincount(feature[mask], minlength=len(self.names))
+        self.families = {k: met(fold == k) for k in range(-1, families.FOLDS)}
 
 
 def weights(rows):

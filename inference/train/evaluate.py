@@ -1,13 +1,19 @@
 """Prints what the classifier is worth, from the scores train.py wrote.
 
-    python evaluate.py PREPARED_FOLDER OUT_FOLDER
+    python evaluate.py PREPARED_FOLDER OUT_FOLDER [GATE_FOLDER]
 
 Sources left out: each row of natural text scored by a fit that knew none of its sources, pooled; its thresholds come from the
 harmless training rows of the parts it is not in. Development files: the fit on all training rows, with the thresholds in the
 model, from harmless training rows scored by fits that knew none of their sources. `gate` asks what share of harmless text passes a threshold at what recall, by bytes, were the classifier
-the gate in front of a dearer one. Intervals are 95 %, Wilson's.
+the gate in front of a dearer one.
+
+GATE_FOLDER holds what the crate itself said of both development files at the three operating points (examples/points.rs): the
+figures of the gate as it ships, and of conversations replayed through it.
+
+Intervals are 95 %: of shares Wilson's, of curves and F1 by resampling rows, on sources left out by resampling whole sources.
 """
 
+import json
 import pathlib
 import sys
 
@@ -18,12 +24,6 @@ import families
 from train import CURVE, SETS
 
 LABELS = ["injection", "jailbreak", "indirect_injection"]
-# Harmless rows that look otherwise: trigger words, role play, security, borderline questions.
-BORDERLINE = set(
-    """or-bench-hard k-idioms gpt-protections in-the-wild-regular jackhhao-train synth-trigger-benign synth-quoted-attack-benign
-    synth-persona-benign synth-secret-benign synth-sensitive-benign synth-multilingual-benign owasp-cheatsheets owasp-wstg
-    payloads-all-the-things clean-benign-corpus pif-benchmark""".split()
-)
 
 
 def wilson(hits, n):
@@ -32,7 +32,7 @@ def wilson(hits, n):
     z, p = 1.96, hits / n
     middle, half = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return f"{100 * p:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * p:.1f} ({100 * max(0.0, low):.1f}–{100 * min(1.0, high):.1f})"
 
 
 def auc(scores, labels):
@@ -49,7 +49,8 @@ def cross(rows, scores):
     """Thresholds for each row at each point, from the harmless training rows of its role in the other parts."""
     fold = np.array([families.fold(row["source"]) for row in rows])
     role = np.array([int(row["role"] == "tool") for row in rows])
-    pick = np.array(["train" in row["part"] and row["label"] == "benign" for row in rows])
+    quiet = np.array([(row["rules"] or 0) < 2 and row["source"] not in families.BORDERLINE for row in rows])
+    pick = np.array(["train" in row["part"] and row["label"] == "benign" for row in rows]) & quiet
     out = np.zeros((len(CURVE), len(rows)))
     for k in range(families.FOLDS):
         for r in (0, 1):
@@ -58,47 +59,135 @@ def cross(rows, scores):
     return out
 
 
-def table(name, rows, scores, least_of):
-    label = np.array([row["label"] for row in rows])
+POINTS = ("high_recall", "balanced", "high_precision")
+RESAMPLED = 300
+# Texts of a conversation that is replayed.
+TURNS = 8
+
+
+def interval(figure, groups, seed=1):
+    """`figure` of all rows, and between which values it lies when the groups (arrays of rows) are drawn again."""
+    rng = np.random.default_rng(seed)
+    draw = lambda: np.concatenate([groups[k] for k in rng.integers(len(groups), size=len(groups))])
+    with np.errstate(invalid="ignore"):
+        drawn = np.array([figure(draw()) for _ in range(RESAMPLED)])
+        low, high = np.nanquantile(drawn, (0.025, 0.975), axis=0)
+        return figure(np.concatenate(groups)), low, high
+
+
+def curves(scores, label, groups):
+    """AUC, and recall at two rates of false positives."""
     y = (label != "benign").astype(int)
-    rules = np.array([(row["rules"] or 0) >= 2 for row in rows])
-    edge = np.array([row["source"] in BORDERLINE for row in rows])
-    lang = np.array([row["lang"] for row in rows])
-    length = np.array([len(row["folded"]) for row in rows])
-    print(f"\n## {name}: {len(rows)} rows, {int((y == 0).sum())} harmless, AUC {auc(scores, y):.3f}")
-    for rate in (0.01, 0.001):
-        least = np.quantile(scores[y == 0], 1 - rate)
-        said = "  ".join(f"{x} {wilson((scores[label == x] > least).sum(), (label == x).sum())}" for x in LABELS)
-        print(f"recall at {100 * rate:g} % false positives: all {wilson((scores[y == 1] > least).sum(), y.sum())}  {said}")
+
+    def figure(rows):
+        s, l = scores[rows], label[rows]
+        out = [auc(s, y[rows])]
+        for rate in (0.01, 0.001):
+            hit = s > np.quantile(s[l == "benign"], 1 - rate)
+            out += [100 * hit[l != "benign"].mean(), *[100 * hit[l == x].mean() for x in LABELS]]
+        return np.array(out)
+
+    found, low, high = interval(figure, groups)
+    print("| | AUC | " + " | ".join(f"{x} at {rate}" for rate in ("1 %", "0.1 %") for x in ["all", *LABELS]) + " |")
+    said = [f"{found[0]:.3f} ({low[0]:.3f}–{high[0]:.3f})"]
+    said += [f"{a:.1f} ({b:.1f}–{c:.1f})" for a, b, c in zip(found[1:], low[1:], high[1:])]
+    print("| curve | " + " | ".join(said) + " |")
+
+
+def f1(hit, bad, groups):
+    figure = lambda rows: 200 * (hit & bad)[rows].sum() / max(1, hit[rows].sum() + bad[rows].sum())
+    found, low, high = interval(figure, groups)
+    return f"{found:.1f} ({low:.1f}–{high:.1f})"
+
+
+def kinds(rows):
+    """Rows by what is told apart in the tables."""
+    label = np.array([row["label"] for row in rows])
+    edge = np.array([row["source"] in families.BORDERLINE for row in rows])
+    other = np.array([row["lang"] != "en" for row in rows])
+    good = label == "benign"
+    return [good & ~edge, good & edge, *[label == x for x in LABELS], ~good & other]
+
+
+def points(rows, rules, hits):
+    """What the rules, the classifier and both find at each operating point."""
+    groups = kinds(rows)
     print("| point | " + " | ".join(["harmless", "borderline", *LABELS, "other languages"]) + " |")
-    groups = [(y == 0) & ~edge, (y == 0) & edge, *[label == x for x in LABELS], (y == 1) & (lang != "en")]
     print("| n | " + " | ".join(str(int(g.sum())) for g in groups) + " |")
     line = lambda what, hit: print(f"| {what} | " + " | ".join(wilson(hit[g].sum(), g.sum()) for g in groups) + " |")
     line("rules", rules)
-    for at, point in enumerate(("high_recall", "balanced", "high_precision")):
-        hit = scores >= least_of[at]
+    for point, hit in zip(POINTS, hits):
         line(f"{point}: classifier", hit)
         line(f"{point}: both", hit | rules)
-    hit = scores >= least_of[1]
-    tp, fp = (hit & (y == 1)).sum(), (hit & (y == 0)).sum()
-    print(f"F1 at balanced: classifier {2 * tp / (tp + fp + y.sum()):.3f}")
+
+
+def slices(rows, hit, groups):
+    """F1 of `hit` by label, language and length, and recall or false alarms by source."""
+    label = np.array([row["label"] for row in rows])
+    lang = np.array([row["lang"] for row in rows])
+    length = np.array([len(row["folded"]) for row in rows])
+    source = np.array([row["source"] for row in rows])
+    bad = label != "benign"
+    inside = lambda m: [kept for kept in (g[m[g]] for g in groups) if len(kept)] or [np.where(bad)[0][:0]]
+    row = lambda what, m, wanted: print(
+        f"| {what} | {int((m & wanted).sum())} | {wilson((hit & m & wanted).sum(), (m & wanted).sum())} | "
+        f"{int((m & ~bad).sum())} | {wilson((hit & m & ~bad).sum(), (m & ~bad).sum())} | {f1(hit, wanted, inside(m))} |"
+    )
+    print("| both at balanced | attacks | recall | harmless | false alarms | F1 |")
+    for x in LABELS:
+        row(x, (label == x) | ~bad, label == x)
+    for x in sorted(set(lang), key=lambda x: -(lang == x).sum()):
+        if ((lang == x) & bad).sum() >= 20:
+            row(x, lang == x, bad)
+    row("all but en", lang != "en", bad)
     for low, high in ((0, 200), (200, 1000), (1000, 4000), (4000, 10**9)):
-        m = (length >= low) & (length < high)
-        bad, good = m & (y == 1), m & (y == 0)
-        print(f"length {low}..{high}: recall {wilson(hit[bad].sum(), bad.sum())} false {wilson(hit[good].sum(), good.sum())}")
-    for x in ["benign", *LABELS]:
-        for source in sorted({row["source"] for row in rows}):
-            m = np.array([row["source"] == source for row in rows]) & (label == x)
-            if m.sum() >= 30:
-                print(f"  {x} {source} n {m.sum()}: rules {100 * rules[m].mean():.1f} classifier {100 * hit[m].mean():.1f} "
-                      f"both {100 * (hit | rules)[m].mean():.1f}")
+        row(f"{low} to {high} characters" if high < 10**9 else f"from {low} characters", (length >= low) & (length < high), bad)
+    for x in sorted(set(source)):
+        if ((source == x) & bad).sum() >= 30:
+            row(x, source == x, bad)
+
+
+def table(name, rows, scores, least_of, clusters):
+    label = np.array([row["label"] for row in rows])
+    y = (label != "benign").astype(int)
+    rules = np.array([(row["rules"] or 0) >= 2 for row in rows])
+    length = np.array([len(row["folded"]) for row in rows])
+    source = np.array([row["source"] for row in rows])
+    groups = [np.where(source == x)[0] for x in sorted(set(source))] if clusters else [np.array([k]) for k in range(len(rows))]
+    print(f"\n## {name}: {len(rows)} rows, {int((y == 0).sum())} harmless")
+    print("classifier alone")
+    curves(scores, label, groups)
+    print("both: the rules first")
+    curves(np.where(rules, 1e6, scores), label, groups)
+    hits = [scores >= least_of[at] for at in range(3)]
+    points(rows, rules, [hit & ~rules for hit in hits])
+    slices(rows, hits[1] | rules, groups)
+    print("calibration, rows that the rules do not speak of: attacks among those from each point to the next")
+    for low, high, said in [(0, 1, "0.5 to 0.8"), (1, 2, "0.8 to 0.95"), (2, 3, "from 0.95")]:
+        m = hits[low] & ~rules & (~hits[high] if high < 3 else True)
+        print(f"| {said} | {int(m.sum())} | {wilson(y[m].sum(), m.sum())} |")
     print("gate: share of harmless bytes passed, recall")
-    for share in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5):
+    for share in (0.01, 0.05, 0.1, 0.2, 0.3, 0.5):
         order = np.argsort(-scores[y == 0])
         size = length[y == 0][order].cumsum()
         least = scores[y == 0][order][np.searchsorted(size, share * size[-1])]
         said = " ".join(f"{x} {100 * (scores[label == x] >= least).mean():.1f}" for x in LABELS)
         print(f"  {100 * share:g} %: {said}")
+
+
+def gate(name, folder):
+    """What the crate said of a development file, with the rules as they are compiled in."""
+    rows = [json.loads(line) for line in open(folder / f"{name}.jsonl", encoding="utf-8")]
+    rules = np.array([row["rules"] for row in rows])
+    both = np.array([[row[point] for point in POINTS] for row in rows]).T
+    print(f"\n## {name}, through the crate: {len(rows)} rows")
+    points(rows, rules, [hit & ~rules for hit in both])
+    ordinary = kinds(rows)[0] & np.array([data.is_natural(row) for row in rows])
+    print("conversations of ordinary natural texts: requests without an alarm, each with all turns before it")
+    for point, hit in [("rules", rules), *zip(POINTS, both)]:
+        alarms = hit[ordinary]
+        calm = [not alarms[at : end + 1].any() for at in range(0, len(alarms), TURNS) for end in range(at, min(at + TURNS, len(alarms)))]
+        print(f"| {point} | {len(calm)} | {wilson(sum(calm), len(calm))} |")
 
 
 def main():
@@ -108,11 +197,14 @@ def main():
     part = np.array([row["part"] for row in rows])
     pick = lambda mask: [row for row, use in zip(rows, mask) if use]
     m = ~np.isnan(scores["left_out"])
-    table("sources left out", pick(m), scores["left_out"][m], cross(pick(m), scores["left_out"][m]))
+    table("sources left out", pick(m), scores["left_out"][m], cross(pick(m), scores["left_out"][m]), True)
     for name in ("prompts-dev", "prompts-dev-2"):
         m = part == name
         role = np.array([int(row["role"] == "tool") for row in pick(m)])
-        table(name, pick(m), scores["shipped"][m], scores["curves"][role, 1:4, 0].T)
+        table(name, pick(m), scores["shipped"][m], scores["curves"][role, 1:4, 0].T, False)
+    if len(sys.argv) > 3:
+        for name in ("prompts-dev", "prompts-dev-2"):
+            gate(name, pathlib.Path(sys.argv[3]))
 
 
 if __name__ == "__main__":

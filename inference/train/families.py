@@ -17,10 +17,21 @@ PLACED = {
     "spikee": 4, "pincer": 4, "redteamcua": 5, "goodwiins-multilang": 5, "pif-benchmark": 5,
 }
 
+# Harmless rows that look otherwise: trigger words, role play, security, borderline questions.
+BORDERLINE = set(
+    """or-bench-hard k-idioms gpt-protections in-the-wild-regular jackhhao-train synth-trigger-benign synth-quoted-attack-benign
+    synth-persona-benign synth-secret-benign synth-sensitive-benign synth-multilingual-benign owasp-cheatsheets owasp-wstg
+    payloads-all-the-things clean-benign-corpus pif-benchmark""".split()
+)
+
+
+def family(source):
+    """Those that share texts, writers or a way of making; all composed sources draw on one bank of phrases."""
+    name = FIRST.get(source, source)
+    return "synth-" if name.startswith(("synth-", "made-")) else name
+
 
 def fold(source):
     """The part in which a source is left out; composed sources (`synth-`) are only ever trained on: -1."""
-    family = FIRST.get(source, source)
-    if family.startswith(("synth-", "made-")):
-        return -1
-    return PLACED.get(family, zlib.crc32(family.encode()) % FOLDS)
+    name = family(source)
+    return -1 if name == "synth-" else PLACED.get(name, zlib.crc32(name.encode()) % FOLDS)

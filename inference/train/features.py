@@ -1,4 +1,4 @@
-"""Words and the places of their weights. Integers only: `inference/src/learned/words.rs` reads them the same way.
+"""Words and the names of their features. Integers only: `inference/src/learned/words.rs` reads them the same way.
 
 A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
 scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself
@@ -9,7 +9,6 @@ import numpy as np
 from numba import njit
 
 PER_WORD = 2
-BITS = 17
 WORD_BYTES = 24
 CLUSTER_BYTES = 12
 SEED = 0x811C9DC5
@@ -17,18 +16,17 @@ PRIME = 0x01000193
 
 
 @njit(cache=True)
-def _mix(tag, a, b, bits):
+def _mix(tag, a, b):
     x = (tag * 0x9E3779B1 + a) & 0xFFFFFFFF
     x = ((x ^ (x >> 15)) * 0x85EBCA6B + b) & 0xFFFFFFFF
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return (x ^ (x >> 16)) >> (32 - bits)
+    return x ^ (x >> 16)
 
 
 @njit(cache=True)
-def _words(text, bits, out):
-    """Fills the places of the features of each word of `text` (bytes). Returns the number of words."""
+def _words(text, out):
+    """Fills the names of the features of each word of `text` (bytes). Returns the number of words."""
     n, count, at, last = len(text), 0, 0, 0
-    half = 1 << bits
     while at < n:
         b = text[at]
         if b < 0x80 and not ((48 <= b <= 57) or (65 <= b <= 90) or (97 <= b <= 122)):
@@ -60,16 +58,15 @@ def _words(text, bits, out):
                 h = ((h ^ b) * PRIME) & 0xFFFFFFFF
                 used += 1
                 at += 1
-        # Words alone have the first half of the table to themselves.
-        out[count, 0] = _mix(1, h, 0, bits)
-        out[count, 1] = half + _mix(2, h, last, bits)
+        out[count, 0] = _mix(1, h, 0)
+        out[count, 1] = _mix(2, h, last)
         last = h
         count += 1
     return count
 
 
-def of(text, bits=BITS):
-    """The places of all features of `text` (bytes), one row per word."""
+def of(text):
+    """The names of all features of `text` (bytes), one row per word."""
     data = np.frombuffer(text, dtype=np.uint8).astype(np.int64)
-    out = np.empty((len(data), PER_WORD), np.int32)
-    return out[: _words(data, bits, out)].copy()
+    out = np.empty((len(data), PER_WORD), np.uint32)
+    return out[: _words(data, out)].copy()

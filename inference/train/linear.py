@@ -1,6 +1,10 @@
 """The model: a word is worth the weights of its features, a window the sum of its words over the root of their number, a
 text is as bad as its worst window. Windows are two blocks of 32 words and overlap by one.
 
+A feature has one weight that all texts share and one for the role of the text (what somebody asks, or data), which costs
+more. Only features that stand in texts of several families of sources have any: what one source alone says is its own way
+of speaking.
+
 Which window of an attack holds it is not known: the first fit looks at short attacks, the next one at the window of each
 attack that the fit before found worst.
 """
@@ -9,45 +13,38 @@ import numpy as np
 import scipy.sparse as sparse
 from sklearn.linear_model import SGDClassifier
 
-import features
-
 BLOCK = 32
 ROUNDS = 2
 ALPHA = 2e-5
 SEED = 1
+FAMILIES_MIN = 3
+# What a weight for one role counts for beside a shared one.
+ROLE = 0.5
+# Windows of a harmless row that a fit looks at, on average.
+HARMLESS_WINDOWS = 12
+UNIT = 12.0
 
 
 class Windows:
     """All windows of all rows."""
 
     def __init__(self, arrays):
-        owner, begin, end = [], [], []
-        for row in range(len(arrays.labels)):
-            for text in range(arrays.rows[row], arrays.rows[row + 1]):
-                low, high = arrays.starts[text], arrays.starts[text + 1]
-                stops = [*range(low + BLOCK, high, BLOCK), high] if high > low else []
-                for stop in stops:
-                    owner.append(row)
-                    begin.append(max(low, low + BLOCK * ((stop - low - 1) // BLOCK - 1)))
-                    end.append(stop)
-        self.owner, self.begin, self.end = map(np.array, (owner, begin, end))
+        texts = np.diff(arrays.starts)
+        blocks = -(-texts // BLOCK)
+        text = np.repeat(np.arange(len(texts)), blocks)
+        turn = np.arange(len(text)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
+        low, high = arrays.starts[text], arrays.starts[text + 1]
+        self.begin = low + BLOCK * np.maximum(turn - 1, 0)
+        self.end = np.minimum(low + BLOCK * (turn + 1), high)
+        row_of_text = np.repeat(np.arange(len(arrays.labels)), np.diff(arrays.rows))
+        self.owner = row_of_text[text]
         self.of_row = np.bincount(self.owner, minlength=len(arrays.labels))
-        self.size = 2 << features.BITS
-        self.rare = rarity(arrays, self.size)
 
-    def matrix(self, arrays):
-        """One line per window: rarity of its features over the root of the number of its words."""
+    def words(self):
+        """The window of each word of each window, and the word."""
         n = self.end - self.begin
-        words = np.repeat(self.begin - np.concatenate([[0], np.cumsum(n)[:-1]]), n) + np.arange(n.sum())
-        places = arrays.feats[words]
-        bounds = np.concatenate([[0], np.cumsum(n * places.shape[1])])
-        values = self.rare[places] / np.repeat(np.sqrt(n), n)[:, None]
-        values = (values / self.unit()).astype(np.float32)
-        return sparse.csr_matrix((values.ravel(), places.ravel(), bounds), shape=(len(n), self.size))
-
-    def unit(self):
-        """What makes a window about one long."""
-        return 12.0
+        window = np.repeat(np.arange(len(n)), n)
+        return window, self.begin[window] + np.arange(n.sum()) - (np.cumsum(n) - n)[window]
 
     def worst(self, scores, rows):
         """The worst score of each row; rows without words are harmless."""
@@ -56,28 +53,51 @@ class Windows:
         return out
 
 
-def rarity(arrays, size):
-    """How rare each feature is: the logarithm of the share of rows that have it."""
-    rows = len(arrays.labels)
-    count = np.zeros(size)
-    for row in range(rows):
-        words = slice(arrays.starts[arrays.rows[row]], arrays.starts[arrays.rows[row + 1]])
-        count[np.unique(arrays.feats[words])] += 1
-    return np.log((rows + 1) / (count + 1)) + 1
+class Fit:
+    """The weights of a fit on the rows in `train` (a mask), while the sources of `fold` are left out."""
+
+    def __init__(self, arrays, windows, fold, row_weights, train):
+        met = sum(count for k, count in arrays.families.items() if fold is None or k != fold)
+        self.kept = np.where(met >= FAMILIES_MIN)[0]
+        # How rare each feature is: the logarithm of the share of rows that have it.
+        self.rare = (np.log((len(arrays.labels) + 1) / (arrays.count[self.kept] + 1)) + 1) / UNIT
+        matrix = self._matrix(arrays, windows)
+        coef, bias = fit(windows, matrix, arrays.labels, row_weights, train)
+        shared, roles = coef[: len(self.kept)], coef[len(self.kept) : -2].reshape(2, -1)
+        self.weights = (shared + ROLE * roles) * self.rare
+        self.biases = bias + ROLE * coef[-2:]
+
+    def _matrix(self, arrays, windows):
+        """One line per window: rarity of its features over the root of the number of its words; the same again by role."""
+        column = np.full(len(arrays.names), -1)
+        column[self.kept] = np.arange(len(self.kept))
+        window, word = windows.words()
+        columns = column[arrays.ids[word]]
+        lines = np.repeat(window[:, None], columns.shape[1], 1)
+        has = columns >= 0
+        columns, lines = columns[has], lines[has]
+        values = self.rare[columns] / np.sqrt(windows.end - windows.begin)[lines]
+        shape = (len(windows.owner), len(self.kept))
+        shared = sparse.csr_matrix((values.astype(np.float32), (lines, columns)), shape=shape)
+        is_role = sparse.csr_matrix(np.stack([arrays.roles == 0, arrays.roles == 1], 1)[windows.owner].astype(np.float32))
+        by_role = [sparse.diags_array(ROLE * is_role[:, k].toarray()[:, 0]) @ shared for k in (0, 1)]
+        return sparse.hstack([shared, *by_role, ROLE * is_role], format="csr", dtype=np.float32)
 
 
-def fit(windows, matrix, labels, weights, train, alpha=ALPHA, rounds=ROUNDS):
-    """Fits on the rows in `train` (a mask). Returns the weights per feature value, and the bias."""
+def fit(windows, matrix, labels, weights, train):
+    """Fits on the rows in `train`. Returns the weights per feature value, and the bias."""
     owner = windows.owner
     label = labels[owner]
-    harmless = train[owner] & (label == 0)
-    weight = np.where(label == 0, weights[owner] / np.sqrt(windows.of_row[owner]), weights[owner])
+    share = np.minimum(1.0, HARMLESS_WINDOWS / windows.of_row[owner])
+    drawn = np.random.default_rng(SEED).random(len(owner)) < share
+    harmless = train[owner] & (label == 0) & drawn
+    weight = np.where(label == 0, weights[owner] / np.sqrt(windows.of_row[owner]) / share, weights[owner])
     use = harmless | (train[owner] & (label == 1) & (windows.of_row[owner] <= 3))
-    for turn in range(rounds):
+    for turn in range(ROUNDS):
         at = np.where(use)[0]
-        model = SGDClassifier(loss="log_loss", alpha=alpha, max_iter=4, tol=None, average=True, random_state=SEED)
+        model = SGDClassifier(loss="log_loss", alpha=ALPHA, max_iter=4, tol=None, average=True, random_state=SEED)
         model.fit(matrix[at], label[at], sample_weight=weight[at])
-        if turn + 1 < rounds:
+        if turn + 1 < ROUNDS:
             scores = model.decision_function(matrix)
             order = np.lexsort((-scores, owner))
             first = order[np.concatenate([[True], owner[order][1:] != owner[order][:-1]])]

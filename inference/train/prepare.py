@@ -28,21 +28,31 @@ def role(row):
     return "tool" if row["label"] == "indirect_injection" or row["source"] in DATA else "user"
 
 
+def built(example):
+    """An example of the crate, built."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    build = ["cargo", "build", "--locked", "-p", "weir-inference", "--example", example]
+    subprocess.run(build, check=True, cwd=root)
+    return root / "target/debug/examples" / example
+
+
+def through(program, source, target):
+    """Gives labelled texts, with their roles, to a program that says something of each."""
+    rows = [json.loads(line) for line in open(source, encoding="utf-8")]
+    for row in rows:
+        row["role"] = role(row)
+    said = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    with open(target, "w", encoding="utf-8") as sink:
+        subprocess.run([str(program)], input=said, text=True, stdout=sink, check=True)
+    print(source.name, len(rows))
+
+
 def main():
     data, out = map(pathlib.Path, sys.argv[1:3])
     out.mkdir(parents=True, exist_ok=True)
-    root = pathlib.Path(__file__).resolve().parents[2]
-    build = ["cargo", "build", "--locked", "-p", "weir-inference", "--example", "prepare"]
-    subprocess.run(build, check=True, cwd=root)
+    program = built("prepare")
     for name in SETS:
-        rows = [json.loads(line) for line in open(data / f"{name}.jsonl", encoding="utf-8")]
-        for row in rows:
-            row["role"] = role(row)
-        said = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-        with open(out / f"{name}.jsonl", "w", encoding="utf-8") as sink:
-            program = [str(root / "target/debug/examples/prepare")]
-            subprocess.run(program, input=said, text=True, stdout=sink, check=True)
-        print(name, len(rows))
+        through(program, data / f"{name}.jsonl", out / f"{name}.jsonl")
 
 
 if __name__ == "__main__":

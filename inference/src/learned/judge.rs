@@ -26,8 +26,9 @@ impl Classifier {
         let mut folded = Folded::default();
         let mut one = |part: &Part<'_>| {
             folded.fold(part.text);
-            let worst = self.0.worst(folded.bytes(part.text), None);
-            worst.map_or(0.0, |worst| self.0.confidence(worst.score, part.kind == PartKind::Tool))
+            let is_data = part.kind == PartKind::Tool;
+            let worst = self.0.worst(folded.bytes(part.text), is_data, None);
+            worst.map_or(0.0, |worst| self.0.confidence(worst.score, is_data))
         };
         parts.iter().map(&mut one).fold(0.0, f64::max)
     }

@@ -1,5 +1,6 @@
 //! `ml`: the classifier that is part of the binary. It reads what people and tools say, in the folded form and with what
-//! encoded words say, and speaks where the rules are silent: what they have called an order is not said twice.
+//! encoded words say, and speaks where the rules are silent: what they have called an order is not said twice, and what they only
+//! suspect makes it surer.
 //!
 //! How it was trained and what it is worth: `docs/detection-learned.md`; where its weights come from: `model/NOTICE`.
 
@@ -53,12 +54,14 @@ impl Learned {
     }
 
     /// The worst window of the text, and of what encoded words in it say.
-    fn suspect(&self, text: &Text<'_>, bench: &mut Bench<'_>) -> Option<Suspect> {
+    /// `hinted`: the rules have a suspicion.
+    fn suspect(&self, text: &Text<'_>, bench: &mut Bench<'_>, hinted: bool) -> Option<Suspect> {
         let Bench { runs, outcome, plain, .. } = bench;
         let is_data = text.kind == PartKind::Tool;
-        let worst = self.model.worst(text.folded, text.deadline);
+        let hint = if hinted { self.model.hint(is_data) } else { 0 };
+        let worst = self.model.worst(text.folded, is_data, text.deadline);
         let mut cut = worst.is_some_and(|worst| worst.cut);
-        let confidence = |worst: Worst| self.model.confidence(worst.score, is_data);
+        let confidence = |worst: Worst| self.model.confidence(worst.score.saturating_add(hint), is_data);
         let mut suspect = worst.map(|worst| Suspect {
             confidence: confidence(worst),
             start: worst.start,
@@ -69,7 +72,9 @@ impl Learned {
             let seen = **outcome;
             self.kit.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
                 // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
-                let Some(worst) = self.model.worst(plain, text.deadline) else { return Some(Ciphers::default()) };
+                let Some(worst) = self.model.worst(plain, is_data, text.deadline) else {
+                    return Some(Ciphers::default());
+                };
                 let confidence = confidence(worst);
                 if suspect.as_ref().is_none_or(|suspect| confidence > suspect.confidence) {
                     suspect = Some(Suspect { confidence, start, end, encoding: Some(encoding) });
@@ -109,11 +114,13 @@ impl Detector for Learned {
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
         let Some(bench) = &mut found.bench else { return };
         let matcher = &self.kit.matcher;
-        let said = |worst: Severity| worst >= Severity::Medium;
-        if bench.candidates.iter().any(|found| said(found.severity) && found.source.is_order(matcher)) {
+        let orders = bench.candidates.iter().filter(|found| found.source.is_order(matcher));
+        let said = orders.map(|found| found.severity).max();
+        if said.is_some_and(|worst| worst >= Severity::Medium) {
             return;
         }
-        let Some(suspect) = self.suspect(text, bench) else { return };
+        let hinted = said.is_some_and(|worst| worst >= Severity::Low);
+        let Some(suspect) = self.suspect(text, bench, hinted) else { return };
         let threshold = tuning.threshold.unwrap_or(match tuning.point {
             OperatingPoint::HighRecall => 0.5,
             OperatingPoint::Balanced => 0.8,

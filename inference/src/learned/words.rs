@@ -1,4 +1,4 @@
-//! Words and the places of their weights, as `inference/train/features.py` reads them: what is learned there holds here only
+//! Words and the names of their features, as `inference/train/features.py` reads them: what is learned there holds here only
 //! while both agree, which a test checks.
 //!
 //! A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
@@ -19,7 +19,6 @@ const PRIME: u32 = 0x0100_0193;
 pub(super) struct Words<'a> {
     text: &'a [u8],
     at: usize,
-    bits: u32,
     /// The hash of the word before.
     last: u32,
 }
@@ -29,16 +28,16 @@ pub(super) struct Words<'a> {
 pub(super) struct Word {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Where the weights of its features stand.
-    pub(super) places: [u32; PER_WORD],
+    /// The names of its features.
+    pub(super) features: [u32; PER_WORD],
 }
 
 // === impl Words ===
 
 impl<'a> Words<'a> {
-    /// Of `text`, for a table of twice two to the power of `bits` rows.
-    pub(super) const fn new(text: &'a [u8], bits: u32) -> Self {
-        Self { text, at: 0, bits, last: 0 }
+    /// Of `text`.
+    pub(super) const fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, last: 0 }
     }
 
     /// Reads up to `most` bytes of a word while `read` says what each is read as; its hash.
@@ -67,11 +66,9 @@ impl Iterator for Words<'_> {
             0x80.. => self.word(WORD_BYTES, foreign),
             _ => self.word(WORD_BYTES, latin),
         };
-        let shift = 32 - self.bits;
-        // Words alone have the first half of the table to themselves.
-        let places = [mix(1, hash, 0) >> shift, (1 << self.bits) + (mix(2, hash, self.last) >> shift)];
+        let features = [mix(1, hash, 0), mix(2, hash, self.last)];
         self.last = hash;
-        Some(Word { start, end: self.at, places })
+        Some(Word { start, end: self.at, features })
     }
 }
 
@@ -108,7 +105,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Vec<&str> {
-        Words::new(text.as_bytes(), 16).map(|word| &text[word.start..word.end]).collect()
+        Words::new(text.as_bytes()).map(|word| &text[word.start..word.end]).collect()
     }
 
     #[test]
@@ -122,20 +119,18 @@ mod tests {
 
     #[test]
     fn capitals_and_the_value_of_a_number_are_not_told_apart_and_the_word_before_is() {
-        let places = |text: &str| Words::new(text.as_bytes(), 16).last().unwrap().places;
-        assert_eq!(places("Ignore RULE 17"), places("ignore, rule 42"));
-        assert_eq!(places("a b")[0], places("c b")[0]);
-        assert_ne!(places("a b")[1], places("c b")[1]);
+        let features = |text: &str| Words::new(text.as_bytes()).last().unwrap().features;
+        assert_eq!(features("Ignore RULE 17"), features("ignore, rule 42"));
+        assert_eq!(features("a b")[0], features("c b")[0]);
+        assert_ne!(features("a b")[1], features("c b")[1]);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_cut_in_order_and_every_place_is_in_the_table(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_cut_in_order(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut reach = 0;
-            for word in Words::new(&text, 10) {
+            for word in Words::new(&text) {
                 prop_assert!(word.start >= reach && word.end > word.start && word.end <= text.len());
-                prop_assert!(word.places[0] < 1 << 10);
-                prop_assert!((1 << 10..2 << 10).contains(&word.places[1]));
                 reach = word.end;
             }
         }
