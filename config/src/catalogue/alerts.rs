@@ -91,7 +91,7 @@ fn escalation(value: &Value) -> Result<Option<u64>, Unfit> {
     if value.is_null() {
         return Ok(None);
     }
-    let seconds = value.get("escalate_after_seconds").filter(|seconds| !seconds.is_null());
+    let seconds = value.as_object().ok_or(Unfit)?.get("escalate_after_seconds").filter(|seconds| !seconds.is_null());
     seconds.map_or(Ok(ESCALATE_AFTER_SECONDS), int).map(Some)
 }
 
