@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use weir::upstreams::{Asked, Ended, Fleet, Model};
+use weir::upstreams::{Asked, Call, Ended, Fleet, Model};
 use weir_config::Settings;
 use weir_config::settings::{NamedUpstream, Pattern, RouteRule};
 use weir_config::vocab::Provider;
@@ -23,7 +23,8 @@ pub(crate) fn all() -> Outcome {
             Asked { path: "/v1/chat/completions", provider: None, dialect: Some("openai"), model: Model::Unread };
         scenario(name, 1_000, &mut |number| {
             let target = roster.target(roster.choose(black_box(&asked)).target);
-            let order = roster.order(target, None, number as u64, 1);
+            let call = Call { session: None, chance: number as u64, now_ms: 1, is_safe: false };
+            let order = roster.order(target, &call);
             let member = roster.member(*order.first().ok_or("nobody is tried")?);
             member.health.ended(Ended::Answered, 1, &roster.health);
             if *member.name == *expected { Ok(()) } else { Err("another upstream") }

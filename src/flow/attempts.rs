@@ -24,7 +24,7 @@ use crate::forward::{ConnPool, Lease};
 use crate::process::InEffect;
 use crate::record::Permit;
 use crate::rt;
-use crate::upstreams::{Ended, Target, Tried};
+use crate::upstreams::{Call, Ended, Target, Tried};
 
 /// Leases a connection and sends the request until there is an answer, as often as that is safe.
 pub(super) async fn obtain(
@@ -44,12 +44,17 @@ pub(super) async fn obtain(
         exchange.member = rest.next().unwrap_or_default();
         credentials::refuse_unusable(exchange, &session.core.process.parts.redaction)?;
         let since = Instant::now();
-        let tried = try_member(session, exchange, &payload, watch).await;
+        let tried = try_member(session, exchange, &payload, watch, &mut told).await;
         if settings.fleet.is_alone {
             break tried.map_err(Failed::into_stop);
         }
         let ended = match &tried {
-            Err(Failed::Ended(_)) => break tried.map_err(Failed::into_stop),
+            Err(Failed::Ended { given_up, .. }) => {
+                if *given_up {
+                    note(&settings, exchange, (Ended::GivenUp, None), Some(since));
+                }
+                break tried.map_err(Failed::into_stop);
+            }
             Err(Failed::Here { ended, .. }) => *ended,
             Ok((_, answered)) => ended(answered),
         };
@@ -97,7 +102,8 @@ fn order(settings: &InEffect, target: &Target, exchange: &Exchange) -> Tried {
         (ids.tenant_id.uuid().as_u128(), session).hash(&mut hasher);
         hasher.finish()
     });
-    settings.fleet.order(target, session, settings.fleet.chance(), rt::now_ms())
+    let (chance, now_ms) = (settings.fleet.chance(), rt::now_ms());
+    settings.fleet.order(target, &Call { session, chance, now_ms, is_safe: is_safe(&exchange.head) })
 }
 
 /// Waits for the beginning of a body that is relayed as it comes.
@@ -123,7 +129,11 @@ async fn begin(
 /// Why a member has not answered.
 enum Failed {
     /// The exchange ends with it.
-    Ended(Stop),
+    Ended {
+        stop: Stop,
+        /// The client has waited so long that the member is to blame.
+        given_up: bool,
+    },
     /// This member has failed.
     Here {
         ended: Ended,
@@ -137,7 +147,7 @@ enum Failed {
 impl Failed {
     fn into_stop(self) -> Stop {
         match self {
-            Self::Ended(stop) => stop,
+            Self::Ended { stop, .. } => stop,
             Self::Here { refusal, .. } => refusal.into(),
         }
     }
@@ -147,12 +157,20 @@ impl Failed {
     }
 }
 
-/// Asks one member, once more where its kept connection turns out to be closed.
+impl From<Stop> for Failed {
+    fn from(stop: Stop) -> Self {
+        Self::Ended { stop, given_up: false }
+    }
+}
+
+/// Asks one member, once more where its kept connection turns out to be closed. `told` says whether the record names the tries
+/// of this call.
 async fn try_member(
     session: &mut Session,
     exchange: &mut Exchange,
     payload: &Payload,
     watch: &mut ClientWatch,
+    told: &mut bool,
 ) -> Result<(Lease, Answered), Failed> {
     let settings = Rc::clone(&exchange.journal.settings);
     let (member, pool) = (settings.fleet.member(exchange.member), settings.fleet.pool(exchange.member));
@@ -170,7 +188,7 @@ async fn try_member(
                     upstream::lease(session, (pool, holder), limit.saturating_sub(asked.elapsed()), watch).await;
                 exchange.journal.moments.awaiting_upstream += waiting.elapsed();
                 lease.map_err(|error| match error {
-                    NoLease::Ended(stop) => Failed::Ended(stop),
+                    NoLease::Ended(stop) => stop.into(),
                     NoLease::NotConnected(refusal) => {
                         Failed::Here { ended: Ended::NotConnected, refusal, is_unsent: true }
                     }
@@ -179,13 +197,25 @@ async fn try_member(
         };
         let reused = lease.reused();
         let left = limit.saturating_sub(asked.elapsed());
+        let (sent, waited) = (Instant::now(), exchange.journal.moments.awaiting_upstream);
         match ask(session, exchange, payload, &mut lease, left, watch).await {
             Ok(answered) => return Ok((lease, answered)),
-            Err(NoAnswer::ClientLeft) => return Err(Failed::Ended(Stop::ClientLeft)),
-            Err(NoAnswer::Refused(refusal)) => return Err(Failed::Ended(refusal.into())),
+            Err(NoAnswer::ClientLeft) => {
+                let waited = exchange.journal.moments.awaiting_upstream.saturating_sub(waited);
+                let allowed_ms = settings.fleet.health.left_after_ms;
+                let given_up = allowed_ms > 0 && waited >= Duration::from_millis(allowed_ms);
+                return Err(Failed::Ended { stop: Stop::ClientLeft, given_up });
+            }
+            Err(NoAnswer::Refused(refusal)) => return Err(Stop::from(refusal).into()),
             // The provider may have closed the kept connection just before; asking again is safe only for methods
             // that change nothing (RFC 9110 section 9.2.2).
-            Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => fresh = true,
+            Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => {
+                fresh = true;
+                if !settings.fleet.is_alone {
+                    *told = true;
+                    exchange.journal.tried(&member.name, "connection_closed", sent.elapsed());
+                }
+            }
             // Not a byte has left us: nobody can have seen it.
             Err(NoAnswer::Unsent) if reused => fresh = true,
             Err(error @ (NoAnswer::Silent | NoAnswer::Unsent)) => {
@@ -228,7 +258,7 @@ fn may_go_on(
     tried: &Result<(Lease, Answered), Failed>,
 ) -> bool {
     match tried {
-        Err(Failed::Ended(_)) => false,
+        Err(Failed::Ended { .. }) => false,
         Err(Failed::Here { is_unsent, .. }) => *is_unsent || is_safe(&exchange.head),
         Ok((_, answered)) => {
             let status = answered.head.status;

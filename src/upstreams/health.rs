@@ -1,7 +1,7 @@
 //! How an upstream fares, judged by the calls that go there anyway (passive health), on all cores together.
 //!
 //! ```text
-//!  healthy ──failures in a row──▶ passed by ──time is up──▶ one call tries it ──answered──▶ healthy
+//!  healthy ──failures in a row──▶ passed by ──time is up──▶ due: one call tries it ──answered──▶ healthy
 //!                                     ▲                             │
 //!                                     └───────── failed: twice as long ┘
 //! ```
@@ -30,11 +30,14 @@ pub enum Ended {
     NotConnected,
     /// There was no answer, or none that can be read.
     Unanswered,
+    /// The client has waited long for an answer, and left.
+    GivenUp,
 }
 
 impl Ended {
     /// All of them, in the order of their counters.
-    pub(super) const LABELS: [&'static str; 5] = ["answered", "refused", "failed", "not_connected", "unanswered"];
+    pub(super) const LABELS: [&'static str; 6] =
+        ["answered", "refused", "failed", "not_connected", "unanswered", "given_up"];
 
     const fn index(self) -> usize {
         match self {
@@ -43,6 +46,7 @@ impl Ended {
             Self::Failed(_) => 2,
             Self::NotConnected => 3,
             Self::Unanswered => 4,
+            Self::GivenUp => 5,
         }
     }
 
@@ -63,6 +67,8 @@ pub struct Health {
     ejections: AtomicU32,
     /// Until when it is passed by; 0 while it is not.
     until_ms: AtomicU64,
+    /// From when on another call may try it, once its time is up: a call that does so may take long.
+    next_try_ms: AtomicU64,
     /// Calls by what became of them.
     counts: [AtomicU64; Ended::LABELS.len()],
     /// Times it was passed by.
@@ -75,13 +81,19 @@ impl Health {
         self.until_ms.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether it was passed by, and its time is up: nobody knows how it fares until a call tries it.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        let until_ms = self.until_ms.load(Ordering::Relaxed);
+        until_ms != 0 && now_ms >= until_ms
+    }
+
     /// Whether this call is the one that tries it again: its time is up, and no other call has had that thought.
     pub fn may_try(&self, now_ms: u64, rules: &UpstreamHealth) -> bool {
-        let until_ms = self.until_ms.load(Ordering::Relaxed);
-        let next_ms = now_ms.saturating_add(rules.eject_ms).max(1);
-        until_ms != 0
-            && now_ms >= until_ms
-            && self.until_ms.compare_exchange(until_ms, next_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let next_ms = self.next_try_ms.load(Ordering::Relaxed);
+        let later_ms = now_ms.saturating_add(rules.eject_ms).max(1);
+        self.is_due(now_ms)
+            && now_ms >= next_ms
+            && self.next_try_ms.compare_exchange(next_ms, later_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Takes in what became of a call.
@@ -93,7 +105,7 @@ impl Health {
             Ended::Answered | Ended::Refused(None) => self.recovered(),
             Ended::Refused(Some(after_ms)) => self.pass_by(now_ms, after_ms.min(RETRY_AFTER_MS_MAX)),
             Ended::Failed(after_ms) => self.failed(now_ms, after_ms, rules),
-            Ended::NotConnected | Ended::Unanswered => self.failed(now_ms, None, rules),
+            Ended::NotConnected | Ended::Unanswered | Ended::GivenUp => self.failed(now_ms, None, rules),
         }
     }
 
@@ -137,6 +149,7 @@ impl Health {
 
     fn pass_by(&self, now_ms: u64, for_ms: u64) {
         let former_ms = self.until_ms.swap(now_ms.saturating_add(for_ms).max(1), Ordering::Relaxed);
+        self.next_try_ms.store(0, Ordering::Relaxed);
         if former_ms == 0 {
             self.ejected.fetch_add(1, Ordering::Relaxed);
         }
@@ -157,7 +170,8 @@ impl Health {
 mod tests {
     use super::*;
 
-    const RULES: UpstreamHealth = UpstreamHealth { eject_after: 3, eject_ms: 1_000, panic_percent: 50 };
+    const RULES: UpstreamHealth =
+        UpstreamHealth { eject_after: 3, eject_ms: 1_000, panic_percent: 50, left_after_ms: 0 };
 
     #[test]
     fn failures_in_a_row_eject_and_one_call_tries_again() {
@@ -174,13 +188,15 @@ mod tests {
         assert!(!health.is_healthy() && !health.may_try(1_005, &RULES));
         assert!(health.may_try(1_006, &RULES));
         assert!(!health.may_try(1_006, &RULES), "one call tries");
-        health.ended(Ended::Unanswered, 1_010, &RULES);
-        assert!(!health.may_try(3_009, &RULES), "twice as long");
-        assert!(health.may_try(3_010, &RULES));
-        health.ended(Ended::Answered, 3_020, &RULES);
+        assert!(health.is_due(1_006), "its time is up all the same");
+        assert!(!health.may_try(2_005, &RULES) && health.may_try(2_006, &RULES), "another one if that call takes long");
+        health.ended(Ended::Unanswered, 2_010, &RULES);
+        assert!(!health.is_due(4_009) && !health.may_try(4_009, &RULES), "twice as long");
+        assert!(health.may_try(4_010, &RULES));
+        health.ended(Ended::Answered, 4_020, &RULES);
         assert!(health.is_healthy());
         assert_eq!(health.ejected(), 1);
-        assert_eq!(health.counts().map(|(_, count)| count).collect::<Vec<_>>(), [2, 0, 2, 2, 2]);
+        assert_eq!(health.counts().map(|(_, count)| count).collect::<Vec<_>>(), [2, 0, 2, 2, 2, 0]);
     }
 
     #[test]

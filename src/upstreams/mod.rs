@@ -24,5 +24,5 @@ pub use figures::Figures;
 pub use fleet::Fleet;
 pub use health::Ended;
 pub use local::LocalRoster;
-pub use order::Tried;
+pub use order::{Call, Tried};
 pub use roster::{Link, Member, Roster, Target};

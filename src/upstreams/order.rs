@@ -1,6 +1,13 @@
-//! In which order the members of a target are tried: the healthy ones first, in the order of the settings or by weight. With
-//! too few of them healthy all count as healthy; those that are passed by come last, and one of them is tried when its time
-//! is up.
+//! In which order the members of a target are tried. Those that are passed by come last; of those whose time is up one call
+//! tries one, and they come before the former. What `order` prefers is never left for one that fares worse; `weights` with too few
+//! healthy gives those whose time is up their share at once.
+//!
+//! | healthy | order of the call |
+//! |---|---|
+//! | all | that of the settings, or by weight |
+//! | some | the one that this call tries, where it stands first; the healthy; those whose time is up; the others |
+//! | too few of a group by weight | the healthy and those whose time is up, by weight; the others |
+//! | none | those whose time is up; the others |
 
 use smallvec::SmallVec;
 use weir_config::settings::Balance;
@@ -10,30 +17,79 @@ use super::roster::{Roster, Target};
 /// Places of upstreams, in the order in which they are tried.
 pub type Tried = SmallVec<[u16; 4]>;
 
+/// What the order of a call depends on, beside the members.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// What stands for its session.
+    pub session: Option<u64>,
+    /// A number that no other call has.
+    pub chance: u64,
+    /// When it is made.
+    pub now_ms: u64,
+    /// It may be sent to the next member whatever becomes of it.
+    pub is_safe: bool,
+}
+
+/// How a member stands at the moment of a call, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// This call tries it.
+    OnTrial,
+    Healthy,
+    /// Its time is up, and nobody has tried it.
+    Due,
+    PassedBy,
+}
+
 impl Roster {
-    /// The order for a call. `session` is what stands for its session, `chance` a number that no other call has.
-    pub fn order(&self, target: &Target, session: Option<u64>, chance: u64, now_ms: u64) -> Tried {
+    /// The order for a call.
+    pub fn order(&self, target: &Target, call: &Call) -> Tried {
         if target.members.len() == 1 {
             return target.members.clone();
         }
         let mut all = target.members.clone();
         if target.balance == Balance::Weights {
-            let key = session.filter(|_| target.sticky).unwrap_or(chance);
+            let key = call.session.filter(|_| target.sticky).unwrap_or(call.chance);
             // Each call has its own order of preference, in which a member stands first in proportion to its weight; without
             // one member the order of the others is the same (rendezvous hashing with weights).
             all.sort_by(|a, b| self.preference(*b, key).total_cmp(&self.preference(*a, key)));
         }
-        let healthy = |at: &u16| self.member(*at).health.is_healthy();
-        let count = all.iter().filter(|at| healthy(at)).count();
-        if count == all.len() || count * 100 < all.len() * self.health.panic_percent as usize {
+        // Asked once of each: another core may change it meanwhile.
+        let mut standing: SmallVec<[(Standing, u16); 4]> =
+            all.iter().map(|at| (self.standing(*at, call.now_ms), *at)).collect();
+        let healthy = standing.iter().filter(|(standing, _)| *standing == Standing::Healthy).count();
+        if healthy == all.len() {
             return all;
         }
-        // One that stands behind a healthy one would not be tried by this call.
-        let mut before = all.iter().copied().take_while(|at| !healthy(at));
-        let tries = before.find(|at| self.member(*at).health.may_try(now_ms, &self.health));
-        let is_first = |at: &u16| healthy(at) || tries == Some(*at);
-        let (first, last): (Tried, Tried) = all.iter().copied().partition(is_first);
-        first.into_iter().chain(last).collect()
+        let too_few = healthy * 100 < all.len() * self.health.panic_percent as usize;
+        if target.balance == Balance::Weights && too_few {
+            standing
+                .iter_mut()
+                .filter(|(standing, _)| *standing == Standing::Due)
+                .for_each(|due| due.0 = Standing::Healthy);
+        } else if healthy > 0 {
+            // One that stands behind a healthy one would not be tried: a call that may be sent on does so, and no other is
+            // risked for it.
+            let mut may =
+                standing.iter_mut().take_while(|(standing, _)| call.is_safe || *standing != Standing::Healthy);
+            let tries = may.find(|(standing, at)| {
+                *standing == Standing::Due && self.member(*at).health.may_try(call.now_ms, &self.health)
+            });
+            if let Some((standing, _)) = tries {
+                *standing = Standing::OnTrial;
+            }
+        }
+        standing.sort_by_key(|(standing, _)| *standing);
+        standing.into_iter().map(|(_, at)| at).collect()
+    }
+
+    fn standing(&self, at: u16, now_ms: u64) -> Standing {
+        let health = &self.member(at).health;
+        match (health.is_healthy(), health.is_due(now_ms)) {
+            (true, _) => Standing::Healthy,
+            (false, true) => Standing::Due,
+            (false, false) => Standing::PassedBy,
+        }
     }
 
     fn preference(&self, at: u16, key: u64) -> f64 {
@@ -96,15 +152,20 @@ mod tests {
         }
     }
 
+    fn call(chance: u64, now_ms: u64) -> Call {
+        Call { session: None, chance, now_ms, is_safe: false }
+    }
+
     #[test]
     fn weights_are_kept_and_a_session_stays() {
         let roster = roster(Balance::Weights, &[1, 3]);
         let group = roster.target(roster.named("g").target);
-        let firsts = (0..8_000).filter(|chance| roster.order(group, None, mixed(*chance), 0)[0] == 2).count();
+        let firsts = (0..8_000).filter(|chance| roster.order(group, &call(mixed(*chance), 0))[0] == 2).count();
         assert!((5_800..6_200).contains(&firsts), "{firsts} of 8000 at weight 3 of 4");
         for session in 0..50 {
-            let first = roster.order(group, Some(mixed(session)), 1, 0);
-            assert!((2..10).all(|chance| roster.order(group, Some(mixed(session)), chance, 0) == first));
+            let of = |chance| Call { session: Some(mixed(session)), ..call(chance, 0) };
+            let first = roster.order(group, &of(1));
+            assert!((2..10).all(|chance| roster.order(group, &of(chance)) == first));
         }
     }
 
@@ -112,7 +173,7 @@ mod tests {
     fn what_is_passed_by_comes_last_and_is_tried_by_one_call_when_its_time_is_up() {
         let roster = roster(Balance::Order, &[1, 1, 1]);
         let group = roster.target(roster.named("g").target);
-        let order = |now_ms| roster.order(group, None, 0, now_ms).into_vec();
+        let order = |now_ms| roster.order(group, &call(0, now_ms)).into_vec();
         assert_eq!(order(0), [1, 2, 3]);
         fail(&roster, 1, 1);
         assert_eq!(order(2), [2, 3, 1]);
@@ -120,6 +181,41 @@ mod tests {
         assert_eq!(order(due), [1, 2, 3], "one call tries it");
         assert_eq!(order(due), [2, 3, 1], "and no other");
         fail(&roster, 2, due);
-        assert_eq!(order(due), [1, 2, 3], "with one of three healthy all count as healthy");
+        assert_eq!(order(due), [3, 1, 2], "the healthy one, the one that is being tried, the one that has just failed");
+        fail(&roster, 3, due);
+        assert_eq!(order(due), [1, 2, 3], "nobody is healthy: every call goes to the one whose time is up");
+        fail(&roster, 1, due);
+        assert_eq!(order(due), [1, 2, 3], "all are passed by: the order of the settings");
+    }
+
+    #[test]
+    fn a_spare_whose_time_is_up_is_tried_by_a_call_that_may_be_sent_on_and_comes_before_one_that_fails() {
+        let roster = roster(Balance::Order, &[1, 1]);
+        let group = roster.target(roster.named("g").target);
+        let order = |is_safe, now_ms| roster.order(group, &Call { is_safe, ..call(0, now_ms) }).into_vec();
+        fail(&roster, 2, 1);
+        let due = 1 + roster.health.eject_ms;
+        assert_eq!(order(true, due - 1), [1, 2], "not yet");
+        assert_eq!(order(false, due), [1, 2], "no call is risked for a spare");
+        assert_eq!(order(true, due), [2, 1], "one that may be sent on tries it");
+        assert_eq!(order(true, due), [1, 2], "and no other");
+        fail(&roster, 1, due);
+        assert_eq!(order(false, due), [2, 1], "though another call is trying it, and none is healthy");
+    }
+
+    #[test]
+    fn with_too_few_healthy_those_whose_time_is_up_get_their_share_at_once() {
+        let roster = roster(Balance::Weights, &[1, 1, 1]);
+        let group = roster.target(roster.named("g").target);
+        fail(&roster, 1, 1);
+        fail(&roster, 2, 5_000);
+        let due = 1 + roster.health.eject_ms;
+        let mut firsts = [0; 4];
+        for chance in 0..3_000 {
+            let order = roster.order(group, &call(mixed(chance), due));
+            firsts[usize::from(order[0])] += 1;
+            assert_eq!(order[2], 2, "who has failed comes last");
+        }
+        assert!(firsts[1] > 1_300 && firsts[3] > 1_300, "{firsts:?}");
     }
 }

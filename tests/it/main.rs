@@ -99,6 +99,7 @@ mod transparency;
 mod tunnel;
 mod unanalysed;
 mod unread;
+mod upstream_health;
 mod upstream_table;
 mod upstreams;
 mod zones;

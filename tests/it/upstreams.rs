@@ -14,18 +14,18 @@ use crate::support::{
 };
 
 /// An answer that says who gives it.
-fn ok(name: &str) -> String {
+pub(crate) fn ok(name: &str) -> String {
     let body = format!("{{\"served_by\":\"{name}\"}}");
     let length = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-fn status(line: &str, fields: &str) -> String {
+pub(crate) fn status(line: &str, fields: &str) -> String {
     format!("HTTP/1.1 {line}\r\nContent-Type: application/json\r\n{fields}Content-Length: 2\r\n\r\n{{}}")
 }
 
 /// Who answered; the status where nobody says so.
-fn served_by(answer: &Answer) -> String {
+pub(crate) fn served_by(answer: &Answer) -> String {
     let by = (answer.status == 200).then(|| answer.json()["served_by"].as_str().map(str::to_owned)).flatten();
     by.unwrap_or_else(|| answer.status.to_string())
 }
@@ -309,14 +309,19 @@ on_both_drivers! {
 
 /// A gateway whose one group serves chat completions by these addresses.
 fn group(driver: Driver, urls: &[String], more: &str) -> Gateway {
+    group_with(driver, urls, (timeout(more), more), "{eject_after: 2, eject_ms: 300000}")
+}
+
+/// The same with what stands behind each member and behind the group, and with rules of when a member is passed by.
+pub(crate) fn group_with(driver: Driver, urls: &[String], (of_member, more): (&str, &str), health: &str) -> Gateway {
     let entries: Vec<String> =
-        urls.iter().enumerate().map(|(at, url)| format!("  m{at}: {{url: '{url}'{}}}\n", timeout(more))).collect();
+        urls.iter().enumerate().map(|(at, url)| format!("  m{at}: {{url: '{url}'{of_member}}}\n")).collect();
     let names: Vec<String> = (0..urls.len()).map(|at| format!("m{at}")).collect();
     Setup::new(driver)
         .unlimited()
         .with(&format!("upstreams:\n{}", entries.concat()))
         .with(&format!("upstream_groups: {{all: {{upstreams: [{}], providers: [openai]{more}}}}}", names.join(", ")))
-        .with("upstream_health: {eject_after: 2, eject_ms: 300000}")
+        .with(&format!("upstream_health: {health}"))
         .start()
 }
 
@@ -325,15 +330,19 @@ fn timeout(more: &str) -> &'static str {
     if more.contains("sticky") { "" } else { ", timeout_ms: 400" }
 }
 
-fn attempts(gateway: &Gateway, answer: &Answer) -> Vec<(String, String)> {
-    let span = gateway.span_of(answer);
+/// The tries of a call that its record names: which upstream, and what came of it.
+pub(crate) fn attempts(gateway: &Gateway, answer: &Answer) -> Vec<(String, String)> {
+    attempts_of(&gateway.span_of(answer))
+}
+
+pub(crate) fn attempts_of(span: &serde_json::Value) -> Vec<(String, String)> {
     let events = span["events"].as_array().cloned().unwrap_or_default();
     let tried = events.iter().filter(|event| event["event_type"] == "upstream_attempt");
     let text = |event: &serde_json::Value, name: &str| event["data"][name].as_str().unwrap_or_default().to_owned();
     tried.map(|event| (text(event, "upstream"), text(event, "outcome"))).collect()
 }
 
-fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(crate) fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     expected.iter().map(|(upstream, outcome)| ((*upstream).to_owned(), (*outcome).to_owned())).collect()
 }
 

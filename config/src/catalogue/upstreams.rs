@@ -66,7 +66,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "upstream_health.eject_after",
         Kind::u32_at_least(1),
         Literal::Int(3),
-        "Failures in a row (no connection, no answer, 5xx) after which a member of a group is passed by. Ours.",
+        "Failures in a row (no connection, no answer, 5xx, a client that gave up) after which a member of a group is passed by. Ours.",
         set!(upstreams.health.eject_after, int),
     ),
     Setting::built(
@@ -81,8 +81,17 @@ pub(super) static SETTINGS: &[Setting] = &[
         "upstream_health.panic_percent",
         Kind::Int { min: 0, max: 100 },
         Literal::Int(50),
-        "With fewer healthy members than this part of a group, all of them count as healthy. Ours.",
+        "With fewer healthy members than this part of a group that is balanced by weights, those whose time is up get their \
+         share at once, not one call. Ours.",
         set!(upstreams.health.panic_percent, int),
+    ),
+    Setting::built(
+        "upstream_health.left_after_ms",
+        Kind::millis(0),
+        Literal::Int(10_000),
+        "A client that has waited so long for the beginning of an answer and leaves counts as a failure of the member that was \
+         asked; 0: none does. Ours.",
+        set!(upstreams.health.left_after_ms, int),
     ),
 ];
 

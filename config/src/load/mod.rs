@@ -155,13 +155,14 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
 }
 
 /// What may change while the process runs, by path; `upstream_api_key` is one of the keys.
-const RELOADED: [&str; 7] = [
+const RELOADED: [&str; 8] = [
     "upstreams",
     "upstream_groups",
     "routes",
     "upstream_health.eject_after",
     "upstream_health.eject_ms",
     "upstream_health.panic_percent",
+    "upstream_health.left_after_ms",
     "upstream_api_key",
 ];
 

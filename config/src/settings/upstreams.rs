@@ -92,13 +92,15 @@ pub struct UpstreamHealth {
     pub eject_after: u32,
     /// `eject_ms`: for how long, the first time.
     pub eject_ms: u64,
-    /// `panic_percent`: with fewer healthy members than this, all of a group count as healthy.
+    /// `panic_percent`: with fewer healthy members than this, those whose time is up get their share at once.
     pub panic_percent: u32,
+    /// `left_after_ms`: a client that has waited so long for an answer and leaves counts as a failure; 0: none does.
+    pub left_after_ms: u64,
 }
 
 impl Default for UpstreamHealth {
     fn default() -> Self {
-        Self { eject_after: 3, eject_ms: 10_000, panic_percent: 50 }
+        Self { eject_after: 3, eject_ms: 10_000, panic_percent: 50, left_after_ms: 10_000 }
     }
 }
 

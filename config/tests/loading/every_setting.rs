@@ -76,6 +76,7 @@ fn samples() -> Vec<Sample> {
         sample("upstream_health.eject_after", "7", |s| s.upstreams.health.eject_after = 7),
         sample("upstream_health.eject_ms", "8", |s| s.upstreams.health.eject_ms = 8),
         sample("upstream_health.panic_percent", "9", |s| s.upstreams.health.panic_percent = 9),
+        sample("upstream_health.left_after_ms", "10", |s| s.upstreams.health.left_after_ms = 10),
         sample("enable_tls", "true\ntls_cert_file: c.pem\ntls_key_file: k.pem", |s| {
             (s.enable_tls, s.tls_cert_file, s.tls_key_file) = (true, Some("c.pem".into()), Some("k.pem".into()));
         }),

@@ -189,7 +189,7 @@ impl Health {
         Self { fares, moods, eject_after: plan.eject_after, panic_percent: plan.panic_percent }
     }
 
-    /// Those that are passed by last; all alike where too few are healthy.
+    /// Those that are passed by last.
     fn order(&self, members: Vec<String>, seen: &mut Seen) -> Vec<String> {
         let (passed_by, healthy): (Vec<_>, Vec<_>) =
             members.iter().cloned().partition(|name| self.fares[name].is_passed_by);
@@ -198,7 +198,6 @@ impl Health {
         }
         if healthy.len() * 100 < members.len() * self.panic_percent {
             seen.note("panic");
-            return members;
         }
         seen.note("one was passed by");
         [healthy, passed_by].concat()
