@@ -73,6 +73,19 @@ impl Access {
         Ok(Some(access))
     }
 
+    /// Reads what is said of one key, by itself.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what would be right.
+    pub fn check_key(said: &Map<String, Value>) -> Result<(), String> {
+        Grant::of_key("access", &Value::Object(said.clone())).map(drop)
+    }
+
+    /// The keys it speaks of.
+    pub fn keys(&self) -> impl Iterator<Item = KeyId> {
+        self.keys.keys().copied()
+    }
+
     /// What a tenant may use whose record cannot be read: nothing.
     pub fn nothing() -> Self {
         let none = || Some(Vec::new());

@@ -311,6 +311,15 @@ impl Directory {
         used
     }
 
+    /// Whose a key is that lets somebody in. Looks through all of them: no request asks.
+    pub fn tenant_of(&self, id: KeyId) -> Option<TenantId> {
+        self.pieces.iter().find_map(|piece| {
+            let piece = piece.load();
+            let held = piece.values().map(|entry| &entry.holder);
+            held.filter(|holder| holder.named() == Named::Key(id)).map(Holder::tenant_id).next()
+        })
+    }
+
     /// Whether some key in the table has this role.
     pub fn has_key_of(&self, role: Role) -> bool {
         let is = |entry: &Arc<Entry>| matches!(entry.holder, Holder::Key { role: held, .. } if held == role);

@@ -2,12 +2,16 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
+use weir_storage::query::Paged;
+use weir_storage::tenants::KeyRecord;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
+use crate::admit::access::Access;
 
 /// Longest name of a tenant or key.
 pub(super) const NAME_CHARACTERS_MAX: usize = 200;
@@ -26,6 +30,38 @@ pub(super) struct Create {
     name: String,
     /// What the key allows.
     role: Role,
+    /// What it may use within what its tenant may, and how much: `allowed_models`, `allowed_upstreams`, `rate_limit`, `budgets`.
+    #[serde(default)]
+    access: Option<Map<String, Value>>,
+}
+
+/// What `PUT /api/v1/auth/keys/{id}` takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Update {
+    /// What the key may use from now on, whole, as in `POST`; null: what its tenant may.
+    #[schemars(with = "Option<Map<String, Value>>", required)]
+    access: Value,
+}
+
+/// What a key may use from now on.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Updated {
+    /// The key.
+    id: KeyId,
+    /// The tenant it is bound to.
+    tenant_id: TenantId,
+    /// What it may use within what its tenant may, and how much.
+    access: Option<Map<String, Value>>,
+}
+
+/// A key, as lists show it.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Listed {
+    #[serde(flatten)]
+    key: KeyRecord,
+    /// What it may use within what its tenant may, and how much; null: all of that.
+    access: Option<Value>,
 }
 
 /// A key that has just been made.
@@ -45,13 +81,17 @@ pub(super) struct Created<'a> {
     role: Role,
     /// When it was made.
     created_at: Timestamp,
+    /// What it may use within what its tenant may, and how much; null: all of that.
+    access: Option<Map<String, Value>>,
 }
 
 pub(super) async fn create(api: Api, ask: Ask) -> Answer {
     let (caller, body) = (ask.caller()?, ask.json::<Create>()?);
     let name = usable_name("name", body.name)?;
+    body.access.as_ref().map_or(Ok(()), Access::check_key).map_err(ErrorAnswer::invalid)?;
     api.change(move |identities| {
-        let made = identities.create_key(&caller, body.tenant_id, name, body.role)?;
+        let of = (body.tenant_id, name, body.role);
+        let made = identities.create_limited_key(&caller, of, body.access.clone())?;
         let made = made.ok_or_else(|| ErrorAnswer::not_found("`tenant_id`: no tenant with this id"))?;
         let key = std::str::from_utf8(made.plaintext.expose()).map_err(|_| ErrorAnswer::internal())?;
         let record = &made.record;
@@ -63,6 +103,7 @@ pub(super) async fn create(api: Api, ask: Ask) -> Answer {
             name: &record.name,
             role: record.role,
             created_at: record.created_at,
+            access: body.access,
         })
     })
     .await
@@ -72,7 +113,40 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     // A caller that may list keys administers those of all tenants.
     let tenant = ask.query.id("tenant_id")?.map_or_else(|| ask.tenant(), Ok)?;
     let page = ask.query.page()?;
-    api.change(move |identities| ok(&identities.list_keys(tenant, page)?)).await
+    api.change(move |identities| {
+        let keys = identities.list_keys(tenant, page)?;
+        let said = identities.key_accesses(tenant)?;
+        let access = |id: KeyId| {
+            let name = id.to_string();
+            said.iter().find(|(key, _)| key.eq_ignore_ascii_case(&name)).map(|(_, access)| access.clone())
+        };
+        let data: Vec<Listed> = keys.data.into_iter().map(|key| Listed { access: access(key.id), key }).collect();
+        ok(&Paged {
+            data,
+            total: keys.total,
+            limit: keys.limit,
+            offset: keys.offset,
+            total_is_exact: keys.total_is_exact,
+            next: keys.next,
+        })
+    })
+    .await
+}
+
+pub(super) async fn update(api: Api, ask: Ask) -> Answer {
+    let (caller, id, body) = (ask.caller()?, ask.id::<KeyId>("id")?, ask.json::<Update>()?);
+    let access = match body.access {
+        Value::Null => None,
+        Value::Object(access) => Some(access),
+        _ => return Err(ErrorAnswer::invalid("`access` has to be an object or null")),
+    };
+    access.as_ref().map_or(Ok(()), Access::check_key).map_err(ErrorAnswer::invalid)?;
+    api.change(move |identities| {
+        let unknown = || ErrorAnswer::not_found("no key with this id that is not revoked");
+        let tenant_id = identities.set_key_access(&caller, id, access.clone())?.ok_or_else(unknown)?;
+        ok(&Updated { id, tenant_id, access })
+    })
+    .await
 }
 
 pub(super) async fn revoke(api: Api, ask: Ask) -> Answer {

@@ -10,7 +10,7 @@ use weir_storage::query::Paged;
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::reports::ReportRecord;
 use weir_storage::stats::Stats;
-use weir_storage::tenants::{KeyRecord, TenantRecord};
+use weir_storage::tenants::TenantRecord;
 use weir_storage::usage::SessionRecord;
 
 use super::access::{ADMIN, OPEN, OPERATOR, VIEWER};
@@ -281,7 +281,13 @@ fn identities() -> Vec<Route> {
         Route::get("/api/v1/auth/keys", ADMIN, keys::list)
             .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")
             .query(query::KEYS)
-            .answers::<Paged<KeyRecord>>(200, "One page of keys"),
+            .answers::<Paged<keys::Listed>>(200, "One page of keys"),
+        Route::put("/api/v1/auth/keys/{id}", ADMIN, keys::update)
+            .says("API keys", "update_key", "Set what a key may use, in force at once")
+            .takes::<keys::Update>()
+            .answers::<keys::Updated>(200, "What it may use from now on")
+            .refuses(404, "No such key")
+            .refuses(409, "What its tenant may use cannot be read"),
         Route::delete("/api/v1/auth/keys/{id}", ADMIN, keys::revoke)
             .ends_credentials()
             .says("API keys", "revoke_key", "Revoke a key; it lets nobody in from now on")

@@ -374,6 +374,8 @@ impl From<IdentityError> for ErrorAnswer {
     fn from(error: IdentityError) -> Self {
         let fault = match &error {
             IdentityError::CallerGone => return Self::unauthenticated(),
+            IdentityError::UnknownKey(_) => return Self::invalid(error.to_string()),
+            IdentityError::AccessUnreadable => return Self::conflict(error.to_string()),
             IdentityError::NotRead(read) => return read.clone().into(),
             IdentityError::NotWritten(_) => Self::storage_unavailable(),
             IdentityError::KeyFile(_) | IdentityError::NoRandom | IdentityError::NoCipher => Self::internal(),

@@ -26,7 +26,7 @@ pub(super) struct Create {
     #[schemars(length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
     plan: Option<String>,
     /// Whatever the operator wants to keep with it; `access` in it says which models and upstreams the tenant and its keys may
-    /// use: `allowed_models`, `allowed_upstreams`, and the same by a key's id in `keys`.
+    /// use: `allowed_models`, `allowed_upstreams`, and by a key's id in `keys` the same, `rate_limit` and `budgets`.
     #[serde(default)]
     config: Map<String, Value>,
 }
@@ -43,7 +43,8 @@ pub(super) struct Update {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>", length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
     plan: Option<Option<String>>,
-    /// The new config, whole.
+    /// The new config, whole; `access` in it as in `POST`. `keys` there may name the tenant's own keys only, and is changed one key
+    /// at a time by `PUT /api/v1/auth/keys/{id}`.
     #[serde(default)]
     config: Option<Map<String, Value>>,
 }

@@ -5,6 +5,7 @@
 //! cannot take it does not let them in again, and is asked until it can ([`Kept`]). A plaintext key exists in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on
 //! the API's blocking threads. Knows no HTTP.
 
+mod key_access;
 mod key_file;
 mod pending;
 mod provider_keys;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
+use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, Secret, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Page, Paged};
@@ -85,6 +87,12 @@ pub enum IdentityError {
     /// A credential could not be encrypted.
     #[error("the cipher failed")]
     NoCipher,
+    /// A tenant's `config` speaks of a key that the tenant does not have.
+    #[error("`config.access.keys.{0}`: this tenant has no key of this id that is in force; leave the entry out")]
+    UnknownKey(KeyId),
+    /// What a tenant may use cannot be read, so no part of it can be changed alone.
+    #[error("`access` in the tenant's `config` cannot be read; correct it first (PUT /api/v1/tenants/{{id}})")]
+    AccessUnreadable,
     /// The caller's own credential has been taken away since it was let in.
     #[error("the caller's credential is no longer valid")]
     CallerGone,
@@ -202,6 +210,7 @@ impl Identities {
         let event = event(by, "tenant.create", Some(new.id), new.id, [("name", new.name.clone())]);
         let _shared = self.changing.read();
         self.still_let_in(by)?;
+        self.refuse_unknown_keys(new.id, Some(&new.config))?;
         let created = self.store.create_tenant(new, event)?;
         self.take_over_access(&created);
         Ok(created)
@@ -243,6 +252,7 @@ impl Identities {
         if self.pending.holds(Denial::Tenant(id)) {
             return Ok(None);
         }
+        self.refuse_unknown_keys(id, change.config.as_ref())?;
         let updated = self.store.update_tenant(id, change, event)?;
         updated.iter().for_each(|tenant| self.take_over_access(tenant));
         Ok(updated)
@@ -461,6 +471,19 @@ impl Identities {
         name: String,
         role: Role,
     ) -> Result<Option<CreatedKey>, IdentityError> {
+        self.create_limited_key(by, (tenant_id, name, role), None)
+    }
+
+    /// The same of a key that may use what `access` says, from its first use on.
+    ///
+    /// # Errors
+    /// [`IdentityError`]; no key was made.
+    pub fn create_limited_key(
+        &self,
+        by: &Caller,
+        (tenant_id, name, role): (TenantId, String, Role),
+        access: Option<Map<String, Value>>,
+    ) -> Result<Option<CreatedKey>, IdentityError> {
         let text = with_prefix(KEY_PREFIX, &random::<32>()?);
         let record = KeyRecord {
             id: KeyId::fresh(),
@@ -475,14 +498,26 @@ impl Identities {
         let plaintext = Secret::new(text);
         let digest = Digest::of(plaintext.expose());
         let detail = [("role", role.to_string()), ("key_prefix", record.key_prefix.clone())];
-        let event = event(by, "key.create", Some(tenant_id), record.id, detail);
+        let made = event(by, "key.create", Some(tenant_id), record.id, detail);
+        let limited = |id| event(by, "key.update", Some(tenant_id), id, []);
+        let is_limited = access.is_some();
+        let _one_at_a_time = is_limited.then(|| self.updating.lock());
         let _shared = self.changing.read();
         self.still_let_in(by)?;
         if self.pending.holds(Denial::Tenant(tenant_id)) {
             return Ok(None);
         }
-        if !self.store.create_key(record.clone(), *digest.as_bytes(), event)? {
+        // What limits it is there before it is.
+        if is_limited && !self.write_key_access(tenant_id, record.id, access, limited(record.id))? {
             return Ok(None);
+        }
+        let stored = self.store.create_key(record.clone(), *digest.as_bytes(), made);
+        if !matches!(stored, Ok(true)) {
+            if is_limited {
+                // It limits nobody; what cannot be taken out either is named when the `config` is next written.
+                drop(self.write_key_access(tenant_id, record.id, None, limited(record.id)));
+            }
+            return Ok(stored.map(|_| None)?);
         }
         self.directory.insert(digest, Holder::Key { id: record.id, tenant_id, role });
         Ok(Some(CreatedKey { record, plaintext }))
@@ -503,10 +538,16 @@ impl Identities {
     /// [`IdentityError`]; the key lets nobody in all the same, unless the caller's own credential had been taken away.
     pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<Option<Kept>, IdentityError> {
         let whom = Whom::One(Named::Key(id));
+        let tenant = self.directory.tenant_of(id);
         let was_in = self.shut_out(by, whom)?;
-        let _alone = self.changing.write();
+        let alone = self.changing.write();
         let was_in = self.shut_out_again(whom) || was_in;
-        self.persist(Denial::Key(id), event(by, "key.revoke", None, id, []), was_in, || was_in)
+        let kept = self.persist(Denial::Key(id), event(by, "key.revoke", None, id, []), was_in, || was_in)?;
+        drop(alone);
+        if let (Some(tenant), Some(Kept::Durably)) = (tenant, kept) {
+            self.forget_key_access(by, tenant, id);
+        }
+        Ok(kept)
     }
 
     /// Says in the log which credentials anybody may have, because authentication was off when they were made or shown.

@@ -57,6 +57,7 @@ mod judge_faults;
 mod judge_golden;
 mod judging;
 mod keeping;
+mod key_access;
 mod key_limits;
 mod limits;
 mod linear;

@@ -83,6 +83,7 @@ const ROWS: &[Row] = &[
         404,
     ),
     ("GET", "/api/v1/auth/keys", "", Admin, 200),
+    ("PUT", "/api/v1/auth/keys/{}", r#"{"access":null}"#, Admin, 404),
     ("DELETE", "/api/v1/auth/keys/{}", "", Admin, 404),
 ];
 
