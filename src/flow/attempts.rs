@@ -16,6 +16,7 @@ use super::credentials;
 use super::exchange::{Exchange, Stop};
 use super::gather::gather;
 use super::send::{ask, is_safe};
+use super::steer;
 use super::upstream::{self, Answered, NoAnswer, NoLease};
 use crate::client::session::Session;
 use crate::client::watch::ClientWatch;
@@ -72,6 +73,7 @@ pub(super) async fn obtain(
     };
     if !settings.fleet.is_alone {
         exchange.journal.tag("upstream", String::from(&*settings.fleet.member(exchange.member).name));
+        steer::answered_by_member(exchange);
     }
     if exchange.own_keys.is_some() && credentials::is_own(exchange, &session.core.process.parts.redaction) {
         // Whom the provider bills.

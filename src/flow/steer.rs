@@ -61,6 +61,18 @@ pub(super) fn with_model(exchange: &mut Exchange) {
     exchange.journal.goes_to(route.provider, priced_as);
 }
 
+/// Whom a call pays that another member of its group has answered than the one it was meant for.
+pub(super) fn answered_by_member(exchange: &mut Exchange) {
+    let settings = std::rc::Rc::clone(&exchange.journal.settings);
+    let roster = &settings.fleet;
+    let target = roster.target(exchange.chosen.target);
+    if target.is_of_its_members && target.members.first() != Some(&exchange.member) {
+        let member = Chosen { target: roster.alone(exchange.member), ..exchange.chosen };
+        let Named { route, priced_as } = named(&settings, &exchange.head, &member);
+        exchange.journal.goes_to(route.provider, priced_as);
+    }
+}
+
 fn asked<'a>(head: &'a RequestHead, model: Model<'a>) -> Asked<'a> {
     Asked { path: head.path(), provider: forced(head), dialect: dialect(head), model }
 }
@@ -94,7 +106,10 @@ pub(super) fn refuse_unknown(settings: &InEffect, exchange: &Exchange) -> Result
 /// than what a client or a path says.
 pub(super) fn named(settings: &InEffect, head: &RequestHead, chosen: &Chosen) -> Named {
     let roster = &settings.fleet;
-    let target = roster.target(chosen.target);
+    let mut target = roster.target(chosen.target);
+    if target.is_of_its_members {
+        target = roster.target(roster.alone(target.members.first().copied().unwrap_or_default()));
+    }
     let Some(first) = target.providers.first() else {
         let member = roster.member(target.members.first().copied().unwrap_or_default());
         return by_head(settings, head, (&member.endpoint.host, !roster.is_alone));

@@ -52,6 +52,8 @@ pub struct Target {
     pub members: SmallVec<[u16; 4]>,
     /// Whose calls it serves, as the settings say; where they say nothing, what its host tells.
     pub providers: Vec<Provider>,
+    /// A group of which the settings do not say whose calls it serves: whom a call is to pay is its member's matter.
+    pub is_of_its_members: bool,
     /// Whether what one member refuses for a while is sent to the next.
     pub retry_refused: bool,
     pub(super) balance: Balance,
@@ -124,6 +126,7 @@ impl Roster {
                 name: Arc::clone(&member.name),
                 members: SmallVec::from_elem(at as u16, 1),
                 providers: Vec::new(),
+                is_of_its_members: false,
                 retry_refused: false,
                 balance: Balance::Order,
                 sticky: false,
@@ -143,6 +146,7 @@ impl Roster {
                 name: Arc::from(group.name.as_str()),
                 members,
                 providers: Vec::new(),
+                is_of_its_members: group.providers.is_empty(),
                 retry_refused: group.retry_refused,
                 balance: group.balance,
                 sticky: group.sticky,
@@ -173,6 +177,11 @@ impl Roster {
     /// The target at a place; there is always one.
     pub fn target(&self, at: u16) -> &Target {
         self.targets.get(usize::from(at)).unwrap_or(&self.targets[0])
+    }
+
+    /// The target that an upstream is by itself: the first of them are the upstreams, in their order.
+    pub fn alone(&self, member: u16) -> u16 {
+        member
     }
 
     fn place_of(&self, provider: &str) -> Result<usize, usize> {

@@ -101,6 +101,7 @@ mod tunnel;
 mod unanalysed;
 mod unread;
 mod upstream_health;
+mod upstream_prices;
 mod upstream_table;
 mod upstreams;
 mod zones;
