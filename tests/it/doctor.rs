@@ -455,3 +455,52 @@ fn behind_a_load_balancer_addresses_are_not_to_be_blocked() {
     let report = patient.examine("action_router: {enabled: true}\n");
     assert!(report.lines.iter().all(|line| line.topic != "block_ip"), "{:?}", report.lines);
 }
+
+#[test]
+fn where_calls_go_and_which_upstream_cannot_be_reached() {
+    let patient = Patient::new();
+    let (nobody, provider) = (ClosedPort::new(), patient.provider.url());
+    let report = patient.examine(&format!(
+        "upstreams:\n  well: {{url: '{provider}', providers: [openai, anthropic], api_key: sk-of-the-operator}}\n  dead: {{url: \
+         'http://{}'}}\n  unsafe: {{url: '{}'}}\nupstream_groups: {{own: {{upstreams: [well, dead], providers: [vllm]}}}}\nroutes: \
+         [{{model: 'QWEN*', path: '/v1/chat/*', upstream: own}}, {{path: '/v1/files*', upstream: well}}]\n",
+        nobody.addr,
+        provider.replace("http://", "https://"),
+    ));
+    let of = |topic: &str| -> Vec<(String, String)> {
+        let lines = report.lines.iter().filter(|line| line.topic == topic);
+        lines.map(|line| (line.level.clone(), line.text.clone())).collect()
+    };
+    let ok = |text: &str| ("ok".to_owned(), text.to_owned());
+    assert_eq!(
+        of("provider"),
+        [ok(
+            "by X-Service-Provider, and by the dialect of a path: openai to `well`; anthropic to `well`; vllm to `own` (well, dead)"
+        )]
+    );
+    assert_eq!(
+        of("route"),
+        [ok("1: model `qwen*` and path `/v1/chat/*` to `own` (well, dead)"), ok("2: path `/v1/files*` to `well`")]
+    );
+    assert_eq!(of("upstreams"), [ok("every other call goes to `default` (upstream_url)")]);
+    assert_eq!(
+        of("api_key"),
+        [ok("without a key of the operator's: default, dead, unsafe; calls bring their own there")]
+    );
+    // Each is looked at, and a fault names whose it is and which setting mends it.
+    let failing = |topic: &str| of(topic).into_iter().filter(|(level, _)| level == "FAIL").map(|(_, text)| text);
+    let tcp: Vec<String> = failing("upstream tcp").collect();
+    assert!(tcp.len() == 1 && tcp[0].starts_with("`dead`: ") && tcp[0].contains("(upstreams.dead.url)"), "{tcp:?}");
+    let tls: Vec<String> = failing("upstream tls").collect();
+    assert!(
+        tls.len() == 1 && tls[0].starts_with("`unsafe`: ") && tls[0].ends_with("upstreams.unsafe.ca_file"),
+        "{tls:?}"
+    );
+    assert_eq!((of("upstream tcp").len(), report.code), (4, 1));
+    assert!(of("upstream tcp").iter().any(|(level, text)| level == "ok" && text.starts_with("`well`: ")));
+    assert_eq!(
+        patient.examine("").lines.iter().filter(|line| line.topic == "upstreams").count(),
+        0,
+        "only upstream_url"
+    );
+}

@@ -124,6 +124,12 @@ pub struct Pattern {
     parts: Vec<String>,
 }
 
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.parts.join("*"))
+    }
+}
+
 impl Pattern {
     /// Reads a pattern.
     pub fn new(text: &str) -> Self {

@@ -5,6 +5,7 @@
 //! provider is connected to and greeted by TLS, but not asked anything. Invariant: the exit code is 1 exactly if a line
 //! says FAIL.
 
+mod choice;
 mod files;
 mod host;
 mod network;
@@ -109,6 +110,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     tell(network::exposure(settings));
     network::blocking(settings).into_iter().for_each(&mut *tell);
     tell(network::patience(settings));
+    choice::choice(settings).into_iter().for_each(&mut *tell);
     network::upstreams(settings).into_iter().for_each(tell);
 }
 

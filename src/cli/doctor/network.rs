@@ -127,7 +127,9 @@ pub(super) fn blocking(settings: &Settings) -> Option<Diagnosis> {
 pub(super) fn upstreams(settings: &Settings) -> Vec<Diagnosis> {
     let limit_ms = settings.limits.connection_timeout_ms;
     let default = Destination {
+        name: None,
         named_by: "upstream_url",
+        authority_by: "upstream_ca_file",
         endpoint: &settings.upstream,
         egress: &settings.egress,
         ca_file: settings.upstream_ca_file.as_deref(),
@@ -135,9 +137,12 @@ pub(super) fn upstreams(settings: &Settings) -> Vec<Diagnosis> {
     };
     let mut found = reach(&default);
     for member in &settings.upstreams.members {
-        let named_by = format!("upstreams.{}.url", member.name);
+        let of = |field: &str| format!("upstreams.{}.{field}", member.name);
+        let (named_by, authority_by) = (of("url"), of("ca_file"));
         found.extend(reach(&Destination {
+            name: Some(&member.name),
             named_by: &named_by,
+            authority_by: &authority_by,
             endpoint: &member.endpoint,
             egress: &member.egress,
             ca_file: member.ca_file.as_deref(),
@@ -149,14 +154,28 @@ pub(super) fn upstreams(settings: &Settings) -> Vec<Diagnosis> {
 
 /// An upstream, as far as reaching it is concerned.
 struct Destination<'a> {
+    /// What it is called beside others.
+    name: Option<&'a str>,
+    /// The setting that says where it is.
     named_by: &'a str,
+    /// The setting that says whom it is vouched for by.
+    authority_by: &'a str,
     endpoint: &'a Upstream,
     egress: &'a Egress,
     ca_file: Option<&'a Path>,
     limit: Duration,
 }
 
+/// What is found out about one upstream, and which one that is.
 fn reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
+    let mut found = try_to_reach(destination);
+    if let Some(name) = destination.name {
+        found.iter_mut().for_each(|diagnosis| diagnosis.text = format!("`{name}`: {}", diagnosis.text));
+    }
+    found
+}
+
+fn try_to_reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
     let Destination { named_by, endpoint: upstream, egress, limit, .. } = *destination;
     // Behind a proxy it is the proxy that has to be found; what lies behind it shows with the first request.
     let proxy = egress.proxy.as_ref();
@@ -179,8 +198,9 @@ fn reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
     let stream = match connect(&addresses, limit) {
         Ok(stream) => stream,
         Err(error) => {
-            let text =
-                format!("{target} cannot be connected to: {error}; is the provider up, does a firewall forbid it?");
+            let text = format!(
+                "{target} ({named_by}) cannot be connected to: {error}; is the provider up, does a firewall forbid it?"
+            );
             found.push(Diagnosis::fail("upstream tcp", text));
             return found;
         }
@@ -191,7 +211,7 @@ fn reach(destination: &Destination<'_>) -> Vec<Diagnosis> {
             Ok(version) => Diagnosis::ok("upstream tls", format!("{} is verified, {version}", upstream.host)),
             Err(error) => Diagnosis::fail(
                 "upstream tls",
-                format!("{target}: {error}; a provider with a private authority needs upstream_ca_file"),
+                format!("{target}: {error}; a provider with a private authority needs {}", destination.authority_by),
             ),
         });
     }

@@ -1,0 +1,51 @@
+//! Where calls go: which provider's, which route's and all others, and which upstreams they reach without a key.
+
+use weir_config::settings::{DEFAULT_UPSTREAM, RouteRule, Settings};
+use weir_config::vocab::Provider;
+
+use super::Diagnosis;
+
+/// One line for the providers, one for each route, one for the rest; nothing where there is only `upstream_url`.
+pub(super) fn choice(settings: &Settings) -> Vec<Diagnosis> {
+    let given = &settings.upstreams;
+    if given.is_empty() && given.groups.is_empty() {
+        return Vec::new();
+    }
+    let with_members = |name: &str| match given.groups.iter().find(|group| group.name == name) {
+        Some(group) => format!("`{name}` ({})", group.members.join(", ")),
+        None => format!("`{name}`"),
+    };
+    let members = given.members.iter().map(|member| (&member.name, &member.providers));
+    let served = members.chain(given.groups.iter().map(|group| (&group.name, &group.providers)));
+    let pairs = served.flat_map(|(name, providers)| providers.iter().map(move |provider| (provider, name)));
+    let providers: Vec<String> =
+        pairs.map(|(provider, name)| format!("{} to {}", Provider::as_str(provider), with_members(name))).collect();
+    let mut found = Vec::new();
+    if !providers.is_empty() {
+        found.push(Diagnosis::ok(
+            "provider",
+            format!("by X-Service-Provider, and by the dialect of a path: {}", providers.join("; ")),
+        ));
+    }
+    let routes = given.routes.iter().enumerate();
+    found.extend(routes.map(|(at, route)| {
+        Diagnosis::ok("route", format!("{}: {} to {}", at + 1, what_fits(route), with_members(&route.upstream)))
+    }));
+    found.push(Diagnosis::ok("upstreams", format!("every other call goes to `{DEFAULT_UPSTREAM}` (upstream_url)")));
+    let default = settings.upstream_api_key.is_none().then_some(DEFAULT_UPSTREAM);
+    let named = given.members.iter().filter(|member| member.api_key.is_none()).map(|member| member.name.as_str());
+    let keyless: Vec<&str> = default.into_iter().chain(named).collect();
+    if !keyless.is_empty() {
+        let text = format!("without a key of the operator's: {}; calls bring their own there", keyless.join(", "));
+        found.push(Diagnosis::ok("api_key", text));
+    }
+    found
+}
+
+/// The calls that a route takes.
+fn what_fits(route: &RouteRule) -> String {
+    let said = [("model", &route.model), ("path", &route.path)];
+    let parts: Vec<String> =
+        said.into_iter().filter_map(|(name, pattern)| Some(format!("{name} `{}`", pattern.as_ref()?))).collect();
+    if parts.is_empty() { "every call".to_owned() } else { parts.join(" and ") }
+}
