@@ -60,7 +60,8 @@ pub(super) struct Updated {
 pub(super) struct Listed {
     #[serde(flatten)]
     key: KeyRecord,
-    /// What it may use within what its tenant may, and how much; null: all of that.
+    /// What it may use within what its tenant may, and how much; left out: all of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<Value>,
 }
 
@@ -81,7 +82,8 @@ pub(super) struct Created<'a> {
     role: Role,
     /// When it was made.
     created_at: Timestamp,
-    /// What it may use within what its tenant may, and how much; null: all of that.
+    /// What it may use within what its tenant may, and how much; left out: all of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<Map<String, Value>>,
 }
 

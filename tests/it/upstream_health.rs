@@ -156,8 +156,14 @@ on_both_drivers! {
             }
         });
         let gateway = group_with(driver, &[once.url()], ("", ""), "{eject_after: 2}");
-        assert_eq!(get(&gateway), "m0");
-        let again = call(gateway.addr, Call::get("/upstream/all/v1/models").bytes());
+        // On one connection, and so on one core, which keeps its own connections to the provider.
+        let mut client = Client::connect(gateway.addr);
+        let mut get = || {
+            client.say(Call::get("/upstream/all/v1/models").bytes());
+            client.answer()
+        };
+        assert_eq!(served_by(&get()), "m0");
+        let again = get();
         assert_eq!(served_by(&again), "m0");
         assert_eq!(attempts(&gateway, &again), pairs(&[("m0", "connection_closed"), ("m0", "200")]));
     }
