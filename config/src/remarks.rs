@@ -10,14 +10,10 @@ use crate::catalogue::{self, Build, Setting};
 use crate::load::{Loaded, Origin};
 
 impl Loaded {
-    /// One sentence each: the entries of the overlay that beat the file, then the settings that are written and have no effect:
-    /// in this version, or without others; and a stop that no model can ask for.
+    /// One sentence each: the entries of the overlay that beat the file, then the settings that have no effect without others; and a
+    /// stop that no model can ask for.
     pub fn remarks(&self) -> Vec<String> {
-        self.overridden()
-            .chain(self.without_effect())
-            .chain(self.without_others())
-            .chain(self.without_model())
-            .collect()
+        self.overridden().chain(self.without_others()).chain(self.without_model()).collect()
     }
 
     /// Switches of answers that do nothing while another one is off.
@@ -26,6 +22,12 @@ impl Loaded {
         let needs = [
             ("output_safety.block_on_critical", safety.block_on_critical, "output_safety.enabled", safety.enabled),
             ("output_safety.toxicity_enabled", self.settings.toxicity.enabled, "output_safety.enabled", safety.enabled),
+            (
+                "output_safety.hallucination_enabled",
+                self.settings.hallucination.enabled,
+                "output_safety.enabled",
+                safety.enabled,
+            ),
             ("streaming_analysis.output_enabled", stream.output_enabled, "streaming_analysis.enabled", stream.enabled),
             ("streaming_analysis.output_enabled", stream.output_enabled, "output_safety.enabled", safety.enabled),
             (
@@ -52,8 +54,9 @@ impl Loaded {
         let (safety, toxicity) = (self.settings.output_safety, &self.settings.toxicity);
         let asks = toxicity.enabled && toxicity.model.is_some();
         (safety.enabled && safety.block_on_critical && !asks).then(|| {
-            "`output_safety.block_on_critical` stops secrets and what rules find, and no toxic answer: no model of toxicity is asked; \
-             set `output_safety.toxicity_enabled` and `output_safety.toxicity_model` to one with severe and threat classes"
+            "`output_safety.block_on_critical` stops secrets and what rules find, and no toxic answer: the embedded model of toxicity has \
+             one class, which is never Critical; set `output_safety.toxicity_enabled` and `output_safety.toxicity_model` to one with \
+             severe and threat classes"
                 .to_owned()
         })
     }
@@ -82,28 +85,6 @@ impl Loaded {
                 "`{path}` is {value}: the runtime overlay {overlay} wins over {beaten}; to undo it, set the flag `{flag}` to \
                  {beneath} (PUT /api/v1/config/features), or delete its line and restart"
             ))
-        })
-    }
-
-    fn without_effect(&self) -> impl Iterator<Item = String> + '_ {
-        let mut by_feature: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for setting in catalogue::settings() {
-            let Build::NotBuilt { feature, .. } = setting.build else { continue };
-            let is_written = self.origins.get(setting.path).is_some_and(|origin| *origin != Origin::Default);
-            // What is off is off.
-            let asks_for_something = self.shown.get(setting.path).is_some_and(|value| match value {
-                Value::Null | Value::Bool(false) => false,
-                Value::Array(items) => !items.is_empty(),
-                Value::Object(members) => !members.is_empty(),
-                _ => true,
-            });
-            if is_written && asks_for_something {
-                by_feature.entry(feature).or_default().push(format!("`{}`", setting.path));
-            }
-        }
-        by_feature.into_iter().map(|(feature, paths)| {
-            let have = if paths.len() == 1 { "has" } else { "have" };
-            format!("{} {have} no effect: {feature} is not built into this version", paths.join(", "))
         })
     }
 }

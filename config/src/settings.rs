@@ -27,7 +27,7 @@ pub use judge::{
     Cascade, Judge, JudgeBackend, JudgeClassifier, JudgeModel, JudgeRetry, JudgeTier, JudgeWorker, Promotion,
 };
 pub use money::{AgentCaps, Budget, Budgets, CostCaps, CostEstimation, ReserveTokens, TokenCap, Tokenizer, Window};
-pub use output::{OutputSafety, StreamingAnalysis};
+pub use output::{HALLUCINATION_THRESHOLD, Hallucination, OutputSafety, StreamingAnalysis};
 pub use router::{ActionRouter, ActionRule, ActionSet, ActionWebhook, IpBlock, RouterAction};
 pub use upstreams::{
     Balance, DEFAULT_UPSTREAM, NamedUpstream, Pattern, RouteRule, UpstreamGroup, UpstreamHealth, Upstreams,
@@ -86,6 +86,8 @@ pub struct Settings {
     pub output_safety: OutputSafety,
     /// `output_safety.toxicity_*`.
     pub toxicity: Toxicity,
+    /// `output_safety.hallucination_*`.
+    pub hallucination: Hallucination,
     /// `streaming_analysis.*`.
     pub streaming_analysis: StreamingAnalysis,
     /// `anomaly_detection.*`.
@@ -658,6 +660,7 @@ impl Default for Settings {
             boundary_defense: BoundaryDefense::default(),
             output_safety: OutputSafety::default(),
             toxicity: Toxicity::default(),
+            hallucination: Hallucination::default(),
             streaming_analysis: StreamingAnalysis::default(),
             anomaly_detection: AnomalyDetection::default(),
             enforcement: Enforcement {

@@ -35,7 +35,7 @@ impl Detector for Eye {
     }
 
     fn needs(&self) -> Needs {
-        Needs { folded: true, decoded: true }
+        Needs { folded: true, decoded: true, ..Needs::default() }
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, _found: &mut Found<'_>) {

@@ -28,6 +28,7 @@ use crate::plan::{Call, Plan, PlanSettings};
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::{DISGUISED, LoadError};
 use crate::stopwatch::{Shares, Stopwatch};
+use crate::toxic::{TOXICITY, Toxic};
 
 /// All detectors, compiled once.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl Analyser {
         Self::with(Vec::new())
     }
 
-    /// Those, the embedded classifier and `others`.
+    /// Those, the embedded classifier, the embedded model of toxicity unless `others` hold one, and `others`.
     ///
     /// # Errors
     /// As [`Self::with`], and when the classifier does not say what it said when it was trained.
@@ -77,7 +78,11 @@ impl Analyser {
         let kit = Arc::new(Kit::new()?);
         let learned: Arc<dyn Detector> =
             Learned::embedded(&kit).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
-        Self::of(kit, std::iter::once(learned).chain(others))
+        let mut own = vec![learned];
+        if !others.iter().any(|other| other.name() == TOXICITY) {
+            own.push(Toxic::embedded().map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?);
+        }
+        Self::of(kit, own.into_iter().chain(others))
     }
 
     /// The detectors of [`Self::builtin`] and `others`.
@@ -258,7 +263,15 @@ impl Analyser {
         watch.lap(SECRETS);
         let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain, operator };
         let mut found = Found { said: std::mem::take(said), failed: false, bench: Some(bench) };
-        let text = Text { raw, kind: part.kind, folded: bytes, decoded: &[], suspect: false, deadline: call.deadline };
+        let text = Text {
+            raw,
+            kind: part.kind,
+            folded: bytes,
+            decoded: &[],
+            suspect: false,
+            context: "",
+            deadline: call.deadline,
+        };
         for index in now.indices() {
             let Some(detector) = self.detectors.get(index) else { continue };
             detector.look(&text, &call.plan.tuning(index), &mut found);

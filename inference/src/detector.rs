@@ -5,7 +5,7 @@
 //! batch. To add one: implement [`Detector`] and give it to [`crate::Analyser::with`].
 
 use std::fmt;
-use std::ops::{BitOr, BitOrAssign, Range};
+use std::ops::{BitAnd, BitOr, BitOrAssign, Range};
 use std::time::Instant;
 
 use weir_config::vocab::Finding;
@@ -93,6 +93,8 @@ pub struct Needs {
     pub folded: bool,
     /// What encoded runs and ciphered words in it say. Not for [`CostClass::Core`].
     pub decoded: bool,
+    /// For an answer, what the request brought ([`crate::Later::give_context`]). Not for [`CostClass::Core`].
+    pub context: bool,
 }
 
 /// Most detectors an analyser has room for.
@@ -110,6 +112,7 @@ pub struct Text<'a> {
     pub(crate) folded: &'a [u8],
     pub(crate) decoded: &'a [Decoded],
     pub(crate) suspect: bool,
+    pub(crate) context: &'a str,
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -206,6 +209,14 @@ impl BitOr for DetectorSet {
     }
 }
 
+impl BitAnd for DetectorSet {
+    type Output = Self;
+
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
 impl BitOrAssign for DetectorSet {
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
@@ -238,6 +249,11 @@ impl<'a> Text<'a> {
     /// Whether another detector has found an order to the model in it. Known to those that run on the pool.
     pub const fn is_suspect(&self) -> bool {
         self.suspect
+    }
+
+    /// What the request brought, where the text is an answer to it; empty unless asked for by [`Needs::context`].
+    pub const fn context(&self) -> &'a str {
+        self.context
     }
 
     /// When nobody waits for the findings any more. What takes long looks at this now and then.

@@ -26,6 +26,8 @@ pub struct Later {
     pub deadline: Option<Instant>,
     texts: Vec<Kept>,
     bytes: usize,
+    /// What the texts are held against.
+    context: Box<str>,
 }
 
 /// One of its texts.
@@ -56,7 +58,7 @@ pub struct Seen {
 impl Later {
     pub(crate) fn new(call: &Call<'_>) -> Self {
         let Call { plan, tenant, deadline, .. } = *call;
-        Self { plan: Arc::clone(plan), tenant, deadline, texts: Vec::new(), bytes: 0 }
+        Self { plan: Arc::clone(plan), tenant, deadline, texts: Vec::new(), bytes: 0, context: Box::default() }
     }
 
     pub(crate) fn add(
@@ -81,6 +83,17 @@ impl Later {
     /// Bytes of text to be looked at.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether some of the texts are to be held against what the request brought.
+    pub fn wants_context(&self) -> bool {
+        self.texts.iter().any(|kept| self.plan.wants_context(kept.kind))
+    }
+
+    /// Gives what the request brought.
+    pub fn give_context(&mut self, context: Box<str>) {
+        self.bytes += context.len();
+        self.context = context;
     }
 
     /// Whose texts these are.
@@ -217,7 +230,7 @@ impl Analyser {
 }
 
 impl Prepared<'_> {
-    fn view<'a>(&'a self, rests: &[&Later], suspect: bool) -> Text<'a> {
+    fn view<'a>(&'a self, rests: &[&'a Later], suspect: bool) -> Text<'a> {
         let deadline = rests.get(self.at).and_then(|rest| rest.deadline);
         let raw: &str = &self.kept.text;
         let folded = self.folded.bytes(raw);
@@ -227,6 +240,7 @@ impl Prepared<'_> {
             folded,
             decoded: &self.decoded,
             suspect: suspect || self.kept.suspect,
+            context: rests.get(self.at).map_or("", |rest| &rest.context),
             deadline,
         }
     }

@@ -11,6 +11,7 @@
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
 //! | `ml` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
+//! | `toxicity` | toxic answers, where no ONNX model of them is configured | learned weights of words, pairs and runs of letters ([`Analyser::whole`]) |
 //! | `operator_rules` | what operators' own rules say | as `rules`, in a pass of their own ([`OperatorRules`]) |
 //! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
 //!
@@ -28,6 +29,7 @@ mod detector;
 mod evidence;
 mod fold;
 mod frame;
+mod grams;
 mod later;
 mod learned;
 mod literals;
@@ -44,6 +46,7 @@ mod rules;
 mod secret;
 mod shape;
 mod stopwatch;
+mod toxic;
 
 pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
@@ -58,3 +61,4 @@ pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};
 pub use repeated::{Original, Repeated};
 pub use rule_book::{RuleBook, RuleMatch, RuleView};
 pub use rules::{LoadError, RuleText};
+pub use toxic::TOXICITY;

@@ -33,6 +33,8 @@ pub struct Tuning {
     pub point: OperatingPoint,
     /// A threshold that was set for this detector; wins over the operating point.
     pub threshold: Option<f64>,
+    /// Shorter texts are left alone, in characters.
+    pub shortest: usize,
 }
 
 /// What a plan is made from.
@@ -44,6 +46,8 @@ pub struct PlanSettings<'a> {
     pub point: OperatingPoint,
     /// Thresholds by the name of the detector.
     pub thresholds: &'a [(&'a str, f64)],
+    /// Characters a text must have to be looked at, by the name of the detector, as far as the detector heeds it.
+    pub shortest: &'a [(&'a str, usize)],
     /// Models are given so many bytes of the texts of one analysis, from the beginning.
     pub model_text_max: usize,
     /// Personal data is looked for and not reported.
@@ -59,6 +63,8 @@ pub struct Plan {
     now: [DetectorSet; KINDS],
     later: [DetectorSet; KINDS],
     models: DetectorSet,
+    /// Those that hold a text against its context.
+    contextual: DetectorSet,
     all: DetectorSet,
     /// Those that are switched on and not ready.
     absent: DetectorSet,
@@ -92,6 +98,7 @@ impl Default for PlanSettings<'_> {
             off: &[],
             point: OperatingPoint::default(),
             thresholds: &[],
+            shortest: &[],
             model_text_max: usize::MAX,
             silent_pii: false,
             rules_only: &[],
@@ -116,6 +123,7 @@ impl Plan {
             now: Default::default(),
             later: Default::default(),
             models: DetectorSet::default(),
+            contextual: DetectorSet::default(),
             all: DetectorSet::default(),
             absent: DetectorSet::default(),
             tuning: Default::default(),
@@ -136,7 +144,12 @@ impl Plan {
                 continue;
             }
             let threshold = settings.thresholds.iter().find(|(name, _)| *name == detector.name());
-            let tuning = Tuning { point: settings.point, threshold: threshold.map(|(_, value)| *value) };
+            let shortest = settings.shortest.iter().find(|(name, _)| *name == detector.name());
+            let tuning = Tuning {
+                point: settings.point,
+                threshold: threshold.map(|(_, value)| *value),
+                shortest: shortest.map_or(0, |(_, value)| *value),
+            };
             let by_kind = if detector.cost() == CostClass::Core { &mut plan.now } else { &mut plan.later };
             let spared = if detector.is_learned() { spared } else { 0 };
             for (bit, set) in by_kind.iter_mut().enumerate().filter(|(bit, _)| detector.reads().has_bit(*bit)) {
@@ -150,6 +163,9 @@ impl Plan {
             if detector.cost() == CostClass::Model {
                 plan.models |= DetectorSet::only(index);
             }
+            if detector.needs().context {
+                plan.contextual |= DetectorSet::only(index);
+            }
             if let Some(slot) = plan.tuning.get_mut(index) {
                 *slot = tuning;
             }
@@ -158,6 +174,9 @@ impl Plan {
             hasher.write_u64(detector.version());
             hasher.write_u8(tuning.point as u8);
             hasher.write_u64(tuning.threshold.map_or(u64::MAX, f64::to_bits));
+            if tuning.shortest > 0 {
+                hasher.write_usize(tuning.shortest);
+            }
         }
         if !plan.models.is_empty() {
             hasher.write_usize(settings.model_text_max);
@@ -193,6 +212,11 @@ impl Plan {
 
     pub(crate) const fn is_model(&self, index: usize) -> bool {
         self.models.has(index)
+    }
+
+    /// Whether a detector that holds texts of this role against their context looks at them.
+    pub(crate) fn wants_context(&self, kind: PartKind) -> bool {
+        !(self.later(kind) & self.contextual).is_empty()
     }
 
     pub(crate) fn tuning(&self, index: usize) -> Tuning {

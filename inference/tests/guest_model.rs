@@ -36,7 +36,7 @@ impl Detector for Toy {
     }
 
     fn needs(&self) -> Needs {
-        Needs { folded: true, decoded: true }
+        Needs { folded: true, decoded: true, ..Needs::default() }
     }
 
     fn batch(&self) -> usize {

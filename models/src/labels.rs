@@ -20,6 +20,50 @@ const HARMLESS: [&str; 14] = [
     "0",
 ];
 
+/// Names of classes that say one text is supported by another, in small letters.
+const SUPPORTED: [&str; 8] =
+    ["entailment", "entailed", "consistent", "factual", "supported", "grounded", "not_hallucinated", "label_1"];
+
+/// Which class says that a sentence is supported; all others say that it is not.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SupportLabels {
+    classes: usize,
+    supported: usize,
+}
+
+impl SupportLabels {
+    pub(crate) fn read(config: &ModelConfig) -> Result<Self, ModelError> {
+        let classes = config.id2label.len();
+        // One number is how well it is supported, whatever it is called.
+        if classes == 1 {
+            return Ok(Self { classes, supported: 0 });
+        }
+        let is_supported = |number: &usize| {
+            let name = config.id2label.get(&number.to_string());
+            name.is_some_and(|name| SUPPORTED.contains(&&*name.to_lowercase().replace([' ', '-'], "_")))
+        };
+        let supported: Vec<usize> = (0..classes).filter(is_supported).collect();
+        // Of three classes without names nobody knows which is which.
+        match (supported.as_slice(), config.id2label.values().any(|name| name.eq_ignore_ascii_case("label_2"))) {
+            ([supported], false) => Ok(Self { classes, supported: *supported }),
+            _ => Err(ModelError::Unusable(format!(
+                "config.json: which class of `id2label` {:?} says that a sentence is supported cannot be told; call it \
+                 `entailment` or `consistent`",
+                config.id2label.values().collect::<Vec<_>>()
+            ))),
+        }
+    }
+
+    /// How well a sentence is supported, 0.0 to 1.0; nothing when the row is of another model.
+    pub(crate) fn support(&self, row: &[f32]) -> Option<f64> {
+        match (row, self.classes) {
+            ([value], 1) => Some(1.0 / (1.0 + (-f64::from(*value)).exp())),
+            (row, classes) if row.len() == classes => softmax(row).get(self.supported).copied(),
+            _ => None,
+        }
+    }
+}
+
 /// The classes of a classifier.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Labels {
@@ -144,6 +188,23 @@ mod tests {
         assert!(labels(&["A", "B"], None).unwrap_err().contains("call it `SAFE`"));
         assert!(labels(&["SAFE", "OK"], None).unwrap_err().contains("names no class"));
         assert!(labels(&[], None).unwrap_err().contains("names no class"));
+    }
+
+    #[test]
+    fn which_class_supports_is_told_by_its_name() {
+        let read = |names: &[&str]| {
+            let id2label = names.iter().enumerate().map(|(at, name)| (at.to_string(), (*name).to_owned())).collect();
+            SupportLabels::read(&ModelConfig { id2label, ..ModelConfig::default() })
+        };
+        let nli = read(&["contradiction", "neutral", "ENTAILMENT"]).unwrap();
+        assert!(nli.support(&[0.0, 0.0, 5.0]).unwrap() > 0.98);
+        assert_eq!(nli.support(&[0.0, 5.0]), None);
+        assert_eq!(read(&["hallucinated", "consistent"]).unwrap().support(&[1.0, 1.0]), Some(0.5));
+        assert_eq!(read(&["LABEL_0"]).unwrap().support(&[0.0]), Some(0.5));
+        assert!(read(&["LABEL_0", "LABEL_1"]).is_ok());
+        for unclear in [&["LABEL_0", "LABEL_1", "LABEL_2"][..], &["a", "b"], &[]] {
+            assert!(read(unclear).unwrap_err().to_string().contains("cannot be told"), "{unclear:?}");
+        }
     }
 
     #[test]

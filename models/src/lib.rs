@@ -8,6 +8,7 @@
 //! | `tokens` | a text as windows of tokens |
 //! | `network` | the graph: one session for each thread that asks |
 //! | `labels`, `entities` | what its classes mean |
+//! | `sentences`, `support` | the sentences of an answer, held against what the request brought |
 //! | `model` | all of these together |
 //! | `known` | texts whose answer is known, on which a model is tried |
 //! | `slot`, `place` | the places there are, each a detector |
@@ -26,7 +27,9 @@ mod model;
 mod network;
 mod place;
 mod runtime;
+mod sentences;
 mod slot;
+mod support;
 mod tokens;
 
 pub use folder::{Files, GRAPHS, ModelError, Named, default_cache, ids_in};

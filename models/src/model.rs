@@ -8,10 +8,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::entities::{Entity, EntityLabels};
 use crate::folder::{Files, ModelError};
-use crate::labels::Labels;
+use crate::labels::{Labels, SupportLabels};
 use crate::network::Network;
 use crate::runtime::{Runtime, sha256_of};
 use crate::slot::Slot;
+use crate::support::Judged;
 use crate::tokens::{Tokens, Window};
 
 /// A loaded model.
@@ -33,6 +34,8 @@ enum Meaning {
     Text(Labels),
     /// Of each word.
     Words(EntityLabels),
+    /// Of a text and a sentence.
+    Pairs(SupportLabels),
 }
 
 /// The worst window of a text.
@@ -57,6 +60,7 @@ impl Model {
         let sha256 = sha256_of(&files.graph).map_err(unusable)?;
         let meaning = match slot {
             Slot::Entities => Meaning::Words(EntityLabels::read(&config)?),
+            Slot::Hallucination => Meaning::Pairs(SupportLabels::read(&config)?),
             _ => Meaning::Text(Labels::read(&config)?),
         };
         let tokens = Tokens::read(&tokenizer, &config)?;
@@ -115,6 +119,19 @@ impl Model {
         Ok(Entity::joined(found))
     }
 
+    /// How well `context` supports the sentences of `answer`, as far as there was time.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn support(&self, context: &str, answer: &str, until: Option<Instant>) -> Result<Judged, String> {
+        let Meaning::Pairs(labels) = &self.meaning else { return Ok(Judged::default()) };
+        let passages = self.tokens.passages(context)?;
+        Judged::of(answer, context, &passages, until, |passage, sentence| {
+            let row = self.network.run(&self.tokens.pair(passage, sentence)?)?.values;
+            labels.support(&row).ok_or_else(|| self.misfit(row.len()))
+        })
+    }
+
     fn each_window(
         &self,
         text: &str,
@@ -134,6 +151,7 @@ impl Model {
         let classes = match &self.meaning {
             Meaning::Text(_) => "the classes of a text",
             Meaning::Words(_) => "the classes of each word",
+            Meaning::Pairs(_) => "the classes of a text and a sentence",
         };
         format!("the graph says {numbers} numbers, which are not {classes} that config.json names in `id2label`")
     }

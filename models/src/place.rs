@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use weir_config::vocab::{Finding, Severity};
@@ -56,6 +56,8 @@ pub enum NotAsked {
 
 /// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more.
 const DECODED_MAX: usize = 8;
+/// How long the sentences of one answer may take.
+const SUPPORT_TIME: Duration = Duration::from_secs(5);
 
 impl Place {
     pub(crate) fn new(slot: Slot, named: Named, wake: Box<dyn Fn() + Send + Sync>) -> Self {
@@ -162,11 +164,46 @@ impl Place {
         }
     }
 
+    /// Holds an answer against what the request brought. Without that there is nothing to hold it against.
+    fn hold_against(&self, model: &Model, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let is_short = text.raw().chars().take(tuning.shortest).count() < tuning.shortest;
+        if is_short || text.context().trim().is_empty() {
+            return;
+        }
+        // Of the time that is left others get their part: an answer of many sentences must not cost the whole analysis.
+        let left = text.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()) / 2);
+        let until = Instant::now() + left.map_or(SUPPORT_TIME, |left| left.min(SUPPORT_TIME));
+        let judged = match model.support(text.context(), text.raw(), Some(until)) {
+            Ok(judged) => judged,
+            Err(error) => return self.fail(&error, found),
+        };
+        let threshold = self.slot.threshold(tuning);
+        let flagged = judged.sentences.iter().filter(|(_, support)| *support < threshold).count();
+        let Some((range, support)) = judged.worst().filter(|_| flagged > 0) else { return };
+        let mut finding = self.finding(self.slot.finding_type(), Severity::Medium, 1.0 - support);
+        let scores: Vec<String> = judged
+            .sentences
+            .iter()
+            .map(|(range, support)| format!("[{},{},{support:.3}]", range.start, range.end))
+            .collect();
+        let said = [
+            ("flagged_sentences", flagged.to_string()),
+            ("judged_sentences", judged.sentences.len().to_string()),
+            ("sentence_scores", format!("[{}]", scores.join(","))),
+        ];
+        finding.metadata.extend(said.map(|(name, value)| (name.to_owned(), value)));
+        if judged.left_out > 0 {
+            finding.metadata.insert("sentences_left_out".to_owned(), judged.left_out.to_string());
+        }
+        found.report(Range::clone(range), finding);
+    }
+
     fn finding(&self, finding_type: &'static str, severity: Severity, probability: f64) -> Finding {
         let about = match finding_type {
             "person_name" => "The name of a person",
             "organization" => "The name of an organisation",
             "location" => "The name of a place",
+            "output_hallucination" => "The answer says what the request does not support",
             "output_toxicity" => "A model finds the answer toxic",
             _ => "A model takes the text for an attack on the model it is sent to",
         };
@@ -199,7 +236,7 @@ impl Detector for Place {
     }
 
     fn needs(&self) -> Needs {
-        Needs { folded: false, decoded: self.slot.seeks_orders() }
+        Needs { folded: false, decoded: self.slot.seeks_orders(), context: self.slot == Slot::Hallucination }
     }
 
     fn version(&self) -> u64 {
@@ -223,6 +260,7 @@ impl Detector for Place {
         }
         match self.slot {
             Slot::Entities => self.names(model, text, tuning, found),
+            Slot::Hallucination => self.hold_against(model, text, tuning, found),
             _ => self.classify(model, text, tuning, found),
         }
     }

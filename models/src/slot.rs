@@ -15,6 +15,8 @@ pub enum Slot {
     Entities,
     /// `output_safety.toxicity_model`.
     Toxicity,
+    /// `output_safety.hallucination_model`.
+    Hallucination,
     /// `judge.classifier.model_id`: no detector; it is asked by the judge, whatever the detectors say.
     Judge,
 }
@@ -26,8 +28,15 @@ pub(crate) const DOUBTFUL: f64 = 0.5;
 
 impl Slot {
     /// All, in the order in which they run.
-    pub const ALL: [Self; 6] =
-        [Self::Classifier, Self::GuardA, Self::GuardB, Self::Entities, Self::Toxicity, Self::Judge];
+    pub const ALL: [Self; 7] = [
+        Self::Classifier,
+        Self::GuardA,
+        Self::GuardB,
+        Self::Entities,
+        Self::Toxicity,
+        Self::Hallucination,
+        Self::Judge,
+    ];
 
     /// The name of its detector.
     pub const fn name(self) -> &'static str {
@@ -37,6 +46,7 @@ impl Slot {
             Self::GuardB => "guard_b",
             Self::Entities => "ner",
             Self::Toxicity => "toxicity",
+            Self::Hallucination => "hallucination",
             Self::Judge => "judge",
         }
     }
@@ -49,7 +59,7 @@ impl Slot {
                 Kinds::of(&[PartKind::User, PartKind::Tool])
             }
             Self::Entities => Kinds::of(&[PartKind::User, PartKind::Tool, PartKind::Output]),
-            Self::Toxicity => Kinds::of(&[PartKind::Output]),
+            Self::Toxicity | Self::Hallucination => Kinds::of(&[PartKind::Output]),
         }
     }
 
@@ -69,6 +79,7 @@ impl Slot {
             Self::GuardA => "guard_a_injection",
             Self::GuardB => "guard_b_injection",
             Self::Toxicity => "output_toxicity",
+            Self::Hallucination => "output_hallucination",
             // Which its verdict becomes.
             Self::Judge => "llm_judge_verdict",
             // Each kind of entity has its own.
@@ -76,13 +87,20 @@ impl Slot {
         }
     }
 
-    /// The confidence from which on it reports something.
+    /// The confidence from which on it reports something; of hallucinations, the support from which on it does not.
     pub(crate) fn threshold(self, tuning: &Tuning) -> f64 {
+        if self == Self::Hallucination {
+            return tuning.threshold.unwrap_or(match tuning.point {
+                OperatingPoint::HighRecall => 0.7,
+                OperatingPoint::Balanced => 0.5,
+                OperatingPoint::HighPrecision => 0.2,
+            });
+        }
         let balanced = match self {
             Self::Classifier => 0.8,
             Self::GuardA | Self::GuardB => 0.85,
             Self::Toxicity => 0.7,
-            Self::Entities | Self::Judge => DOUBTFUL,
+            Self::Entities | Self::Hallucination | Self::Judge => DOUBTFUL,
         };
         tuning.threshold.unwrap_or(match tuning.point {
             OperatingPoint::HighRecall => DOUBTFUL,
@@ -98,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_threshold_that_was_set_wins_over_the_operating_point() {
-        let tuning = |point, threshold| Tuning { point, threshold };
+        let tuning = |point, threshold| Tuning { point, threshold, shortest: 0 };
         for slot in [Slot::Classifier, Slot::GuardA, Slot::GuardB, Slot::Toxicity] {
             let at = |point| slot.threshold(&tuning(point, None));
             assert!(at(OperatingPoint::HighRecall) < at(OperatingPoint::Balanced));

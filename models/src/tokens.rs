@@ -24,6 +24,16 @@ pub(crate) struct Tokens {
     tokenizer: Tokenizer,
     /// Most tokens of a text in a window, without those the tokenizer adds.
     most: usize,
+    /// The same of two texts together.
+    most_of_two: usize,
+}
+
+/// A part of a text that sentences are held against.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    tokens: Encoding,
+    /// Where it stands in the text.
+    pub(crate) range: Range<usize>,
 }
 
 /// Tokens that go through the model together.
@@ -50,7 +60,51 @@ impl Tokens {
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| unusable(error.to_string()))?;
         let added = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-        Ok(Self { tokenizer, most: most.saturating_sub(added).max(1) })
+        let added_to_two = tokenizer.get_post_processor().map_or(0, |processor| processor.added_tokens(true));
+        Ok(Self {
+            tokenizer,
+            most: most.saturating_sub(added).max(1),
+            most_of_two: most.saturating_sub(added_to_two).max(2),
+        })
+    }
+
+    /// Most tokens of a sentence: what stands behind them is not read.
+    fn sentence_tokens(&self) -> usize {
+        (self.most_of_two / 4).max(1)
+    }
+
+    /// A text in passages that leave room for a sentence, each with the end of the one before.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub(crate) fn passages(&self, text: &str) -> Result<Vec<Passage>, String> {
+        let most = self.most_of_two - self.sentence_tokens();
+        let mut passages = Vec::new();
+        for piece in pieces(text) {
+            let words = text.get(piece.clone()).unwrap_or_default();
+            let mut first = self.tokenizer.encode(words, false).map_err(|error| error.to_string())?;
+            first.truncate(most, most / 4, TruncationDirection::Right);
+            let others = first.take_overflowing();
+            passages.extend(std::iter::once(first).chain(others).map(|tokens| {
+                let (mut start, mut end) = (usize::MAX, 0);
+                for (from, to) in tokens.get_offsets() {
+                    (start, end) = (start.min(*from), end.max(*to));
+                }
+                Passage { range: piece.start + start.min(end)..piece.start + end, tokens }
+            }));
+        }
+        Ok(passages)
+    }
+
+    /// A passage and a sentence as the model reads two texts.
+    ///
+    /// # Errors
+    /// What the tokenizer says.
+    pub(crate) fn pair(&self, passage: &Passage, sentence: &str) -> Result<Window, String> {
+        let mut second = self.tokenizer.encode(sentence, false).map_err(|error| error.to_string())?;
+        second.truncate(self.sentence_tokens(), 0, TruncationDirection::Right);
+        let whole = self.tokenizer.post_process(passage.tokens.clone(), Some(second), true);
+        Ok(Window::of(&whole.map_err(|error| error.to_string())?, 0))
     }
 
     /// Shows `each` the windows of a text in order, until it breaks.

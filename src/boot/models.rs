@@ -27,7 +27,7 @@ struct Said<'a> {
     setting: &'static str,
 }
 
-fn said(settings: &Settings) -> [Said<'_>; 6] {
+fn said(settings: &Settings) -> [Said<'_>; 7] {
     let analysis = &settings.security_analysis;
     let said = |slot, is_on, model, setting| Said { slot, is_on, model, setting };
     let classifier = Some(&*analysis.ml_model).filter(|model| *model != EMBEDDED_MODEL);
@@ -43,9 +43,15 @@ fn said(settings: &Settings) -> [Said<'_>; 6] {
         said(Slot::Entities, ner.enabled, ner.model.as_deref(), "security_analysis.ner_model"),
         said(
             Slot::Toxicity,
-            settings.output_safety.enabled && toxicity.enabled,
+            settings.output_safety.enabled && toxicity.enabled && toxicity.model.is_some(),
             toxicity.model.as_deref(),
             "output_safety.toxicity_model",
+        ),
+        said(
+            Slot::Hallucination,
+            settings.output_safety.enabled && settings.hallucination.enabled,
+            settings.hallucination.model.as_deref(),
+            "output_safety.hallucination_model",
         ),
         said(Slot::Judge, is_asked, judge, "judge.classifier.model_id"),
     ]
@@ -190,10 +196,13 @@ pub(super) fn report(models: &Models, settings: &Settings) -> ModelsReport {
         }
     }
     let replaced = reports.iter().any(|model| model.name == Slot::Classifier.name() && model.status == "loaded");
+    // One that fails its self-test stops the start.
+    let embedded = |name| ModelReport { name, status: "loaded", self_test: true, model: None, reason: None };
     if settings.security_analysis.ml_enabled && !replaced {
-        // One that fails its self-test stops the start.
-        let embedded = ModelReport { name: "embedded", status: "loaded", self_test: true, model: None, reason: None };
-        reports.insert(0, embedded);
+        reports.insert(0, embedded("embedded"));
+    }
+    if settings.output_safety.enabled && settings.toxicity.enabled && settings.toxicity.model.is_none() {
+        reports.push(embedded(Slot::Toxicity.name()));
     }
     let any = |statuses: &[&str]| reports.iter().any(|model| statuses.contains(&model.status));
     let status = match () {

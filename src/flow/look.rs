@@ -298,7 +298,7 @@ impl Look {
         let agent = self.agent.as_deref();
         let call = Call { plan: &plan, tenant: self.tenant, agent, deadline: Some(self.deadline) };
         let how = How { call, text_max: self.text_max };
-        let texts = Texts { request: Some(&view), answer: None, before: 0 };
+        let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
         let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &how)?;
         Some(Looked { view, inspection: Some(inspection), room, out_of_room, changes })
     }

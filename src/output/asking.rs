@@ -170,7 +170,7 @@ impl Terms {
             }
             Case::Document(mut reader) => {
                 let answer = survive(|| reader.finish())?;
-                let texts = Texts { request: None, answer: Some(&answer), before: 0 };
+                let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
                 let how = How { call, text_max: self.text_max };
                 let inspected = inspection::run(analyser, scratch, &texts, &how)?;
                 Some(Looked { findings: inspected.findings, ran: inspected.ran, rest: inspected.rest })

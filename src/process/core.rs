@@ -11,7 +11,8 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::settings::{
-    self, EMBEDDED_MODEL, GUARD_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD, TOXICITY_THRESHOLD,
+    self, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
+    TOXICITY_THRESHOLD,
 };
 use weir_config::vocab::TenantId;
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
@@ -282,7 +283,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
     let analysis = &settings.security_analysis;
     let zones = analysis.zones;
     let (classifier, guard_a, guard_b) = (Slot::Classifier.name(), Slot::GuardA.name(), Slot::GuardB.name());
-    let toxicity = Slot::Toxicity.name();
+    let (toxicity, hallucination) = (Slot::Toxicity.name(), Slot::Hallucination.name());
     let is_embedded = analysis.ml_model == EMBEDDED_MODEL;
     let switches = [
         (analysis.jailbreak_enabled, "jailbreak"),
@@ -293,6 +294,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (analysis.guard_b.enabled, guard_b),
         (analysis.ner.enabled, Slot::Entities.name()),
         (settings.output_safety.enabled && settings.toxicity.enabled, toxicity),
+        (settings.output_safety.enabled && settings.hallucination.enabled, hallucination),
     ];
     let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
     // Left at its default, a threshold is that of the operating point.
@@ -302,6 +304,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
         (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
         (toxicity, settings.toxicity.threshold, TOXICITY_THRESHOLD),
+        (hallucination, settings.hallucination.threshold, HALLUCINATION_THRESHOLD),
         ("jailbreak", analysis.jailbreak_threshold, JAILBREAK_THRESHOLD),
     ]
     .into_iter()
@@ -316,6 +319,7 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
             settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
         },
         thresholds: &written,
+        shortest: &[(hallucination, settings.hallucination.min_response_length)],
         model_text_max: analysis.max_analysis_text_bytes,
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
         // Where zones are told apart, models look at data, and at the rest where they are asked to.

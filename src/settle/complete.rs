@@ -234,7 +234,8 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         let call = Call { plan: &plan, tenant: span.tenant_id, agent: agent.as_deref(), deadline };
         let how = How { call, text_max: analysis_text_max };
         let request = view.as_deref().filter(|_| !request_analysed);
-        let texts = Texts { request, answer: answer.as_ref(), before: view.as_ref().map_or(0, |view| view.records()) };
+        let before = view.as_ref().map_or(0, |view| view.records());
+        let texts = Texts { request, answer: answer.as_ref(), before, context: view.as_deref() };
         (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
         note_absent(&mut span, &process.parts.analyser, ran.as_ref());
         if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {

@@ -29,6 +29,8 @@ pub(crate) struct Texts<'a> {
     pub(crate) answer: Option<&'a Answer>,
     /// Parts of the record that stand before those of the answer.
     pub(crate) before: usize,
+    /// What the answer is held against, where something asks for that.
+    pub(crate) context: Option<&'a RequestView>,
 }
 
 /// How they are inspected.
@@ -112,7 +114,12 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
     if let Some(answer) = answer.filter(|answer| !answer.tool_calls.is_empty()) {
         findings.extend(survive(|| tool_call_findings(texts, answer, how.call.deadline)).unwrap_or_default());
     }
-    let later = ran.later.take();
+    let later = ran.later.take().map(|mut later| {
+        if let Some(view) = texts.context.filter(|_| later.wants_context()) {
+            later.give_context(text::context(view));
+        }
+        later
+    });
     let rest = later.map(|later| Rest { later, places: (0..parts.len()).map(|part| texts.place(part)).collect() });
     let text_bytes = parts.iter().map(|part| part.text.len()).sum();
     Some(Inspection { findings, ran, rest, text_bytes })
@@ -387,7 +394,7 @@ mod tests {
         let (answer, before) = (read_answer(), view.parts.len());
         let parts: Vec<PartRecord> = view.clone().into_record().1.into_iter().chain(answer.part_records()).collect();
         let found = |request| {
-            let texts = Texts { request, answer: Some(&answer), before };
+            let texts = Texts { request, answer: Some(&answer), before, context: None };
             let call = Call { plan: &plan, tenant: TenantId::from_credential(b"sk-1"), ..Call::of(&plan) };
             let how = How { call, text_max: usize::MAX };
             let findings = run(&analyser, &mut analyser.scratch(), &texts, &how).unwrap().findings;

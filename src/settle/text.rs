@@ -8,7 +8,7 @@ use weir_config::vocab::Dialect;
 use weir_inference::{Part, PartKind};
 
 use crate::codec::DecodeFault;
-use crate::inspect::{Declared, RequestView, Takes, ZoneAsk, decode_body, read_request, zones};
+use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, read_request, zones};
 use crate::observe::Answer;
 use crate::record::{Budget, Permit};
 
@@ -105,6 +105,27 @@ pub(crate) fn request_parts(view: &RequestView) -> impl Iterator<Item = Part<'_>
 /// The answer's texts, in the order of `Answer::parts`.
 pub(crate) fn answer_parts(answer: &Answer) -> impl Iterator<Item = Part<'_>> {
     answer.parts.iter().map(|it| part(&answer.text, &it.range, it.kind))
+}
+
+/// Longest context of an answer, in bytes.
+const CONTEXT_BYTES_MAX: usize = 64 << 10;
+
+/// What the request brings that an answer may be held against: the words of users, tools and the system prompt, the last ones
+/// where they are too many.
+pub(crate) fn context(view: &RequestView) -> Box<str> {
+    let says = |part: &TextPart| matches!(part.kind, PartKind::System | PartKind::User | PartKind::Tool);
+    let (mut room, mut texts) = (CONTEXT_BYTES_MAX, Vec::new());
+    for part in view.parts.iter().rev().filter(|part| says(part) && !part.is_credential()) {
+        let text = view.text.get(part.range.clone()).unwrap_or_default();
+        let kept = text.get(text.ceil_char_boundary(text.len().saturating_sub(room))..).unwrap_or_default();
+        texts.push(kept);
+        room = room.saturating_sub(kept.len() + 1);
+        if room == 0 {
+            break;
+        }
+    }
+    texts.reverse();
+    texts.join("\n").into()
 }
 
 /// Where the answer's `index`-th text stands in its body.

@@ -102,7 +102,7 @@ mod tests {
             let ask = ZoneAsk { mode: ZoneMode::Both, header: None, scanned: true };
             view.zones = Some(Box::new(zones(&view, &ask)));
             let how = How { call: Call::of(&PLAN), text_max: usize::MAX };
-            let texts = Texts { request: Some(&view), answer: None, before: 0 };
+            let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
             let findings = run(&ANALYSER, &mut ANALYSER.scratch(), &texts, &how).unwrap().findings;
             let orders: Vec<_> = findings.iter().filter(|finding| super::ORDERS.contains(&&*finding.finding_type)).collect();
             prop_assert!(!orders.is_empty(), "{}", text);

@@ -331,10 +331,9 @@ fn a_pricing_file_that_is_missing_or_broken() {
 fn what_beats_the_file_or_has_no_effect_is_named_by_start_check_and_doctor() {
     let patient = Patient::new();
     std::fs::write(patient.path("config.runtime.yaml"), "enforcement_mode: log\n").unwrap();
-    let more = "enforcement: {mode: block}\noutput_safety: {hallucination_threshold: 0.5}\n";
+    let more = "enforcement: {mode: block}\noutput_safety: {hallucination_enabled: true}\n";
     let beats = format!("`enforcement.mode` is \"log\": the runtime overlay {}", patient.path("config.runtime.yaml"));
-    let idle =
-        "`output_safety.hallucination_threshold` has no effect: output safety by models is not built into this version";
+    let idle = "`output_safety.hallucination_enabled` has no effect while `output_safety.enabled` is false; set that to true, too";
     let config = patient.config(more);
     let (code, text) = said(&["check", "--config", &config]);
     assert!(
@@ -346,7 +345,7 @@ fn what_beats_the_file_or_has_no_effect_is_named_by_start_check_and_doctor() {
         let line = report.lines.iter().find(|line| line.text.starts_with(what)).unwrap_or_else(|| panic!("{what}"));
         assert_eq!((line.level.as_str(), line.topic.as_str()), ("warn", "settings"));
     }
-    let gateway = Setup::new(Driver::Auto).with("output_safety: {hallucination_threshold: 0.5}").start();
+    let gateway = Setup::new(Driver::Auto).with("output_safety: {hallucination_enabled: true}").start();
     let warning = gateway.logged("what has no effect", |line| line.contains(idle));
     assert!(warning.contains("\"WARN\""), "{warning}");
 }

@@ -232,12 +232,12 @@ fn a_request_in_flight_keeps_its_settings() {
 
 #[test]
 fn there_is_one_answer_to_what_is_on() {
-    let gateway = Setup::new(Driver::Auto).with("output_safety: {hallucination_threshold: 0.5}").start();
+    let gateway = Setup::new(Driver::Auto).start();
     let live = gateway.json("/api/v1/config/live");
     assert_eq!(features(&gateway)["analyzer_ml_enabled"], false);
     assert_eq!(live["config"]["security_analysis"]["ml_enabled"], false);
     assert_eq!(live["config"]["anomaly_detection"]["check_cost"], true);
-    assert_eq!(live["not_built"]["output_safety.hallucination_threshold"], "output safety by models");
+    assert_eq!(live["not_built"]["storage.analytics_url"], "the `production` storage profile");
     assert_eq!(live["not_built"]["security_analysis.ml_enabled"], Value::Null);
     assert_eq!(live["not_built"]["enforcement.mode"], Value::Null);
     assert_eq!(gateway.json("/health")["ml_models"]["status"], "disabled");

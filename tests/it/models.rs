@@ -1,11 +1,13 @@
 //! Promise: a model an operator provides is run by the real library, is in force for the next request once it is loaded, and
 //! where it is missing or not loaded yet requests are served without it, which the log, `/health` and the record say.
 
+mod hallucination;
 mod hub;
 mod judging;
 #[path = "../../models/tests/made/mod.rs"]
 mod made;
 mod streams;
+mod toxicity;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

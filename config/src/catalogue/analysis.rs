@@ -3,12 +3,11 @@
 use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
-    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD, OperatingPoint, PiiAction,
-    TOXICITY_THRESHOLD,
+    AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
+    OperatingPoint, PiiAction, TOXICITY_THRESHOLD,
 };
 
 const FUSION: &str = "the fusion classifier";
-const OUTPUT: &str = "output safety by models";
 
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
@@ -210,15 +209,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         "output_safety.toxicity_enabled",
         Kind::Bool,
         OFF,
-        "Ask `toxicity_model` about answers, while output_safety.enabled is true.",
+        "Look for toxic answers, while output_safety.enabled is true: with `toxicity_model`, or with the small embedded model.",
         set!(toxicity.enabled, flag),
     ),
     Setting::built(
         "output_safety.toxicity_model",
         Kind::Name,
         Literal::Null,
-        "An ONNX classifier of toxic texts, as a folder or an id; see `ml_model`. Classes with `severe` or `threat` in their names \
-         are Critical from 0.9 on and High below, all others Medium. Ours.",
+        "An ONNX classifier of toxic texts in the place of the embedded one, as a folder or an id; see `ml_model`. Classes with `severe` or `threat` in their names \
+         are Critical from 0.9 on and High below, all others Medium, as is the one class of the embedded one. Ours.",
         set!(toxicity.model, optional_text),
     ),
     Setting::built(
@@ -236,10 +235,35 @@ pub(super) static SETTINGS: &[Setting] = &[
          analysis.",
         set!(output_safety.block_on_critical, flag),
     ),
-    Setting::not_built("output_safety.hallucination_enabled", Kind::Bool, OFF, OUTPUT),
-    Setting::not_built("output_safety.hallucination_model", Kind::Name, Literal::Null, OUTPUT),
-    Setting::not_built("output_safety.hallucination_threshold", Kind::UNIT, Literal::Float(0.5), OUTPUT),
-    Setting::not_built("output_safety.hallucination_min_response_length", Kind::at_least(0), Literal::Int(50), OUTPUT),
+    Setting::built(
+        "output_safety.hallucination_enabled",
+        Kind::Bool,
+        OFF,
+        "Ask `hallucination_model` whether the request supports what answers say, while output_safety.enabled is true.",
+        set!(hallucination.enabled, flag),
+    ),
+    Setting::built(
+        "output_safety.hallucination_model",
+        Kind::Name,
+        Literal::Null,
+        "An ONNX model that reads a text and a sentence (classes such as entailment or consistent, or one number), as a folder or an \
+         id; see `ml_model`. The text is what users, tools and the system prompt say in the request.",
+        set!(hallucination.model, optional_text),
+    ),
+    Setting::built(
+        "output_safety.hallucination_threshold",
+        Kind::UNIT,
+        Literal::Float(HALLUCINATION_THRESHOLD),
+        "Sentences of an answer with less support than this are flagged; unless it is the default, it wins over the operating point.",
+        set!(hallucination.threshold, float),
+    ),
+    Setting::built(
+        "output_safety.hallucination_min_response_length",
+        Kind::at_least(0),
+        Literal::Int(50),
+        "Shorter answers are not asked about, in characters.",
+        set!(hallucination.min_response_length, int),
+    ),
     // --- streaming_analysis ---
     Setting::built(
         "streaming_analysis.enabled",

@@ -9,6 +9,28 @@ pub struct OutputSafety {
     pub block_on_critical: bool,
 }
 
+/// The default of `output_safety.hallucination_threshold`.
+pub const HALLUCINATION_THRESHOLD: f64 = 0.5;
+
+/// `output_safety.hallucination_*`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hallucination {
+    /// `hallucination_enabled`: in force while `output_safety.enabled` is true.
+    pub enabled: bool,
+    /// `hallucination_model`: a folder or an id.
+    pub model: Option<String>,
+    /// `hallucination_threshold`, 0.0 to 1.0: sentences with less support are flagged.
+    pub threshold: f64,
+    /// `hallucination_min_response_length`, in characters: shorter answers are left alone.
+    pub min_response_length: usize,
+}
+
+impl Default for Hallucination {
+    fn default() -> Self {
+        Self { enabled: false, model: None, threshold: HALLUCINATION_THRESHOLD, min_response_length: 50 }
+    }
+}
+
 /// `streaming_analysis.*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamingAnalysis {

@@ -369,7 +369,7 @@ fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
 
 #[test]
 fn all_violations_of_all_layers_come_at_once() {
-    let errors = Bench::with_file("output_safety:\n  hallucination_threshold: 0.1\ntimeout_ms: 0\nlogin: {}\n")
+    let errors = Bench::with_file("output_safety:\n  hallucination_threshold: 1.1\ntimeout_ms: 0\nlogin: {}\n")
         .env(&[("SERVICE_AUTH_ADMIN_KEY", "a b"), ("SERVICE_LISTEN_ADDR", "nowhere")])
         .cli(None, Some("yaml"))
         .errors();

@@ -235,6 +235,10 @@ fn samples() -> Vec<Sample> {
         sample("output_safety.toxicity_enabled", "true", |s| s.toxicity.enabled = true),
         sample("output_safety.toxicity_model", "o/t", |s| s.toxicity.model = Some("o/t".into())),
         sample("output_safety.toxicity_threshold", "0.6", |s| s.toxicity.threshold = 0.6),
+        sample("output_safety.hallucination_enabled", "true", |s| s.hallucination.enabled = true),
+        sample("output_safety.hallucination_model", "o/h", |s| s.hallucination.model = Some("o/h".into())),
+        sample("output_safety.hallucination_threshold", "0.4", |s| s.hallucination.threshold = 0.4),
+        sample("output_safety.hallucination_min_response_length", "9", |s| s.hallucination.min_response_length = 9),
         sample("ml_pipeline.max_concurrent_requests", "3", |s| s.ml_max_concurrent = 3),
         sample("security_analysis.operating_point", "high_recall", |s| {
             s.security_analysis.operating_point = OperatingPoint::HighRecall;
@@ -733,20 +737,14 @@ fn a_credential_must_fit_a_header_field_and_resist_guessing() {
     }
 }
 
+/// At its default it asks for nothing, so nobody has to be told that it has no effect.
 #[test]
-fn what_is_written_and_not_built_is_accepted_and_said_to_have_no_effect() {
-    let file = "judge: {enabled: false}\noutput_safety: {hallucination_threshold: 0.5, hallucination_min_response_length: 50}\n\
-                alerts: {enabled: false, channels: []}\n";
-    let loaded = Bench::with_file(file).loaded();
-    let feature = "output safety by models";
-    assert_eq!(
-        loaded.remarks(),
-        [format!(
-            "`output_safety.hallucination_threshold`, `output_safety.hallucination_min_response_length` have no effect: {feature} is not built into \
-             this version"
-        )]
-    );
-    assert_eq!(weir_config::not_built()["output_safety.hallucination_threshold"], feature);
+fn what_is_not_built_is_off_by_default() {
+    let off = |literal: &Literal| matches!(literal, Literal::Null | Literal::Bool(false));
+    for setting in catalogue::settings().filter(|setting| feature(setting).is_some()) {
+        assert!(off(&setting.default), "{}", setting.path);
+        assert_eq!(weir_config::not_built().get(setting.path).copied(), feature(setting));
+    }
     assert!(!weir_config::not_built().contains_key("enforcement.mode"));
 }
 
@@ -756,7 +754,10 @@ fn a_stop_of_toxic_answers_without_a_model_that_could_ask_for_it_is_said() {
         |more: &str| Bench::with_file(format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
     for without in ["block_on_critical: true", "block_on_critical: true, toxicity_enabled: true"] {
         let said = remarks(without);
-        assert!(said.len() == 1 && said[0].contains("no toxic answer: no model of toxicity is asked"), "{said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("no toxic answer: the embedded model of toxicity has one class"),
+            "{said:?}"
+        );
     }
     assert_eq!(remarks("block_on_critical: true, toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());
     assert_eq!(remarks("toxicity_enabled: true, toxicity_model: o/t"), Vec::<String>::new());

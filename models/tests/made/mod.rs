@@ -74,27 +74,9 @@ impl Made<'_> {
             pairs.collect::<Vec<_>>().join(",")
         );
         fs::write(folder.join("config.json"), config).unwrap();
-        fs::write(folder.join("tokenizer.json"), self.tokenizer()).unwrap();
+        fs::write(folder.join("tokenizer.json"), tokenizer(self.words.iter().map(|(word, _)| *word))).unwrap();
         fs::write(folder.join("onnx/model.onnx"), self.graph()).unwrap();
         folder.to_owned()
-    }
-
-    fn tokenizer(&self) -> String {
-        let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
-        let added: Vec<String> = special.iter().enumerate().map(|(id, content)| format!(
-            "{{\"id\":{id},\"content\":\"{content}\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}}"
-        )).collect();
-        let words = special.iter().copied().chain(self.words.iter().map(|(word, _)| *word));
-        let vocabulary: Vec<String> = words.enumerate().map(|(id, word)| format!("\"{word}\":{id}")).collect();
-        format!(
-            "{{\"version\":\"1.0\",\"truncation\":{{\"direction\":\"Right\",\"max_length\":8,\"strategy\":\"LongestFirst\",\"stride\":0}},\
-             \"padding\":null,\"added_tokens\":[{}],\"normalizer\":{{\"type\":\"Lowercase\"}},\
-             \"pre_tokenizer\":{{\"type\":\"BertPreTokenizer\"}},\
-             \"post_processor\":{{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",3],\"cls\":[\"[CLS]\",2]}},\"decoder\":null,\
-             \"model\":{{\"type\":\"WordLevel\",\"vocab\":{{{}}},\"unk_token\":\"[UNK]\"}}}}",
-            added.join(","),
-            vocabulary.join(",")
-        )
     }
 
     /// `ModelProto` of onnx.proto, opset 17.
@@ -137,6 +119,148 @@ impl Made<'_> {
             field(11, &value("input_ids", INT64, &["batch", "sequence"])),
             field(11, &value("attention_mask", INT64, &["batch", "sequence"])),
             field(12, &value("logits", FLOAT, shape)),
+        ]);
+        message(&[
+            number(1, 8),
+            text(2, "tests"),
+            field(7, &message(&graph)),
+            field(8, &message(&[text(1, ""), number(2, 17)])),
+        ])
+    }
+}
+
+/// A tokenizer of words that knows these.
+fn tokenizer<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
+    let added: Vec<String> = special.iter().enumerate().map(|(id, content)| format!(
+        "{{\"id\":{id},\"content\":\"{content}\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}}"
+    )).collect();
+    let words = special.iter().copied().chain(words);
+    let vocabulary: Vec<String> = words.enumerate().map(|(id, word)| format!("\"{word}\":{id}")).collect();
+    format!(
+        "{{\"version\":\"1.0\",\"truncation\":{{\"direction\":\"Right\",\"max_length\":8,\"strategy\":\"LongestFirst\",\"stride\":0}},\
+         \"padding\":null,\"added_tokens\":[{}],\"normalizer\":{{\"type\":\"Lowercase\"}},\
+         \"pre_tokenizer\":{{\"type\":\"BertPreTokenizer\"}},\
+         \"post_processor\":{{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",3],\"cls\":[\"[CLS]\",2]}},\"decoder\":null,\
+         \"model\":{{\"type\":\"WordLevel\",\"vocab\":{{{}}},\"unk_token\":\"[UNK]\"}}}}",
+        added.join(","),
+        vocabulary.join(",")
+    )
+}
+
+/// A model that reads a text and a sentence: how many words of the sentence stand in the text. Words it does not know are all one.
+pub(crate) struct Overlap<'a> {
+    pub(crate) words: &'a [&'a str],
+    /// How many tokens it takes.
+    pub(crate) positions: usize,
+}
+
+/// One that knows the words of its self-test and some more.
+pub(crate) const OVERLAP: Overlap<'static> = Overlap {
+    words: &[
+        "the",
+        "train",
+        "to",
+        "oslo",
+        "was",
+        "cancelled",
+        "because",
+        "of",
+        "snow",
+        "angela",
+        "merkel",
+        "born",
+        "in",
+        "hamburg",
+        "1954",
+        "she",
+        "studied",
+        "physics",
+        "leipzig",
+        "opening",
+        "hours",
+        "are",
+        "nine",
+        "until",
+        "five",
+        "on",
+        "weekdays",
+        "shop",
+        "sells",
+        "blue",
+        "bicycles",
+        "and",
+        "everything",
+        "is",
+        "free",
+        "sundays",
+        "owner",
+        "lives",
+        "moon",
+        "we",
+        "accept",
+        "gold",
+        "coins",
+        "only",
+    ],
+    positions: 512,
+};
+
+impl Overlap<'_> {
+    /// Writes it into `folder`.
+    pub(crate) fn write(&self, folder: &Path) -> PathBuf {
+        fs::create_dir_all(folder).unwrap();
+        let config = format!(
+            "{{\"model_type\":\"bert\",\"max_position_embeddings\":{},\"id2label\":{{\"0\":\"consistent\"}}}}",
+            self.positions
+        );
+        fs::write(folder.join("config.json"), config).unwrap();
+        fs::write(folder.join("tokenizer.json"), tokenizer(self.words.iter().copied())).unwrap();
+        fs::write(folder.join("model.onnx"), Self::graph()).unwrap();
+        folder.to_owned()
+    }
+
+    fn graph() -> Vec<u8> {
+        let float = int("to", FLOAT);
+        let by_last = [message(&[text(1, "axes"), number(8, 2), number(20, 7)]), int("keepdims", 0)];
+        let nodes: [(&str, &[&str], &str, &[Vec<u8>]); 15] = [
+            ("Unsqueeze", &["input_ids", "two"], "rows", &[]),
+            ("Unsqueeze", &["input_ids", "one"], "columns", &[]),
+            ("Equal", &["rows", "columns"], "same", &[]),
+            ("Cast", &["same"], "equal", std::slice::from_ref(&float)),
+            ("Cast", &["token_type_ids"], "sentence", std::slice::from_ref(&float)),
+            ("Sub", &["unit", "sentence"], "text", &[]),
+            ("Unsqueeze", &["text", "one"], "text_columns", &[]),
+            ("Mul", &["equal", "text_columns"], "hits", &[]),
+            ("ReduceMax", &["hits"], "found", &by_last),
+            ("Mul", &["found", "sentence"], "held", &[]),
+            ("ReduceSum", &["held", "one"], "count", &[]),
+            ("ReduceSum", &["sentence", "one"], "all", &[]),
+            ("Div", &["count", "all"], "share", &[]),
+            ("Sub", &["share", "middle"], "above", &[]),
+            ("Mul", &["above", "steep"], "logits", &[]),
+        ];
+        let mut graph: Vec<Vec<u8>> = nodes
+            .iter()
+            .map(|(kind, from, to, attributes)| {
+                let mut node: Vec<Vec<u8>> = from.iter().map(|name| text(1, name)).collect();
+                node.extend([text(2, to), text(4, kind)]);
+                node.extend(attributes.iter().map(|attribute| field(5, attribute)));
+                field(1, &message(&node))
+            })
+            .collect();
+        graph.push(text(2, "overlap"));
+        let axis =
+            |name, at: i64| message(&[number(1, 1), number(2, INT64), text(8, name), field(9, &at.to_le_bytes())]);
+        let scalar =
+            |name, at: f32| message(&[number(1, 1), number(2, FLOAT), text(8, name), field(9, &at.to_le_bytes())]);
+        graph.extend([axis("one", 1), axis("two", 2)].map(|tensor| field(5, &tensor)));
+        let scalars = [scalar("unit", 1.0), scalar("middle", 0.7), scalar("steep", 20.0)];
+        graph.extend(scalars.map(|tensor| field(5, &tensor)));
+        graph.extend([
+            field(11, &value("input_ids", INT64, &["batch", "sequence"])),
+            field(11, &value("token_type_ids", INT64, &["batch", "sequence"])),
+            field(12, &value("logits", FLOAT, &["batch", "classes"])),
         ]);
         message(&[
             number(1, 8),

@@ -234,7 +234,7 @@ impl<'a> Scan<'a> {
         };
         self.report.totals.texts += view.parts.len() as u64;
         let plan = Arc::clone(&self.plan);
-        let texts = Texts { request: Some(&view), answer: None, before: 0 };
+        let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
         let how = self.how(&plan);
         let seen = inspection::run(self.analyser, &mut self.scratch, &texts, &how);
         for finding in self.seen(at, seen).unwrap_or_default() {

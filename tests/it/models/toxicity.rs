@@ -1,0 +1,46 @@
+//! Promise: without a model of the operator's the embedded one looks for toxic answers; what it finds is recorded and never
+//! Critical, and that nothing stops such an answer is said at start.
+
+use super::*;
+
+const INSULT: &str = "You are a stupid worthless idiot, and everybody hates you, you pathetic piece of trash.";
+
+fn says(words: &str) -> Upstream {
+    let message = json!({ "role": "assistant", "content": words });
+    let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "stop" }] }).to_string();
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
+    Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+on_both_drivers! {
+    fn the_embedded_model_records_a_toxic_answer_and_stops_none(driver) {
+        let (toxic, kind) = (says(INSULT), says("Thank you for your help, have a nice day."));
+        let safety = "output_safety: {enabled: true, toxicity_enabled: true, block_on_critical: true}";
+        for (upstream, expected) in [(&toxic, &["output_toxicity"][..]), (&kind, &[])] {
+            let gateway = Setup::new(driver).upstream(upstream.url()).with(safety).start();
+            gateway.logged("that nothing is critical", |line| line.contains("has one class, which is never Critical"));
+            let model = json!({ "name": "toxicity", "status": "loaded", "self_test": true, "model": null, "reason": null });
+            assert_eq!(ready(&gateway)["ml_models"], json!({ "status": "loaded", "models": [model] }));
+            let answer = send(&gateway, "Hello.");
+            assert_eq!(answer.status, 200);
+            let span = gateway.span_of(&answer);
+            assert!(span["detectors"].as_array().unwrap().contains(&json!("toxicity")));
+            assert_eq!(found(&span, "toxicity"), expected);
+            assert_eq!(span["security_score"], if expected.is_empty() { 0.0 } else { 60.0 });
+        }
+    }
+}
+
+#[test]
+fn it_is_off_with_either_switch() {
+    let upstream = says(INSULT);
+    for safety in ["{enabled: true}", "{toxicity_enabled: true}"] {
+        let gateway =
+            Setup::new(Driver::Auto).upstream(upstream.url()).with(&format!("output_safety: {safety}")).start();
+        assert_eq!(ready(&gateway)["ml_models"], json!({ "status": "disabled", "models": [] }));
+        let span = gateway.span_of(&send(&gateway, "Hello."));
+        assert!(
+            found(&span, "toxicity").is_empty() && !span["detectors"].as_array().unwrap().contains(&json!("toxicity"))
+        );
+    }
+}
