@@ -199,6 +199,7 @@ pub fn streaming_refusal() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use weir_config::catalogue::{self, Kind};
     use weir_config::settings::EnforcementScope;
     use weir_config::vocab::Severity;
 
@@ -247,6 +248,65 @@ mod tests {
         let mut block = rules(EnforcementMode::Block);
         block.categories.push(("jailbreak".to_owned(), EnforcementAction::Flag));
         assert_eq!(decide(&[finding("jailbreak", Severity::Critical, 1.0)], &block), Decision::Flag);
+    }
+
+    /// Every value of every setting that bears on a finding, with every kind of finding, against the table at the head of this file.
+    #[test]
+    fn the_whole_product_decides_as_the_table_says() {
+        let choices = |path: &str| match catalogue::by_path(path).unwrap().kind {
+            Kind::Choice(values) => values,
+            other => panic!("{path} is no choice: {other:?}"),
+        };
+        let modes = choices("enforcement.mode").iter().map(|mode| match *mode {
+            "log" => (EnforcementMode::Log, Decision::Forward),
+            "flag" => (EnforcementMode::Flag, Decision::Flag),
+            "block" => (EnforcementMode::Block, Decision::Block),
+            new => panic!("the catalogue has a new mode: {new}"),
+        });
+        let Kind::Records(fields) = catalogue::by_path("enforcement.categories").unwrap().kind else {
+            panic!("a list")
+        };
+        let Kind::Choice(actions) = fields.iter().find(|field| field.name == "action").unwrap().kind else { panic!() };
+        let actions = actions.iter().map(|action| match *action {
+            "flag" => Some((EnforcementAction::Flag, Decision::Flag)),
+            "block" => Some((EnforcementAction::Block, Decision::Block)),
+            new => panic!("the catalogue has a new action: {new}"),
+        });
+        let actions: Vec<_> = std::iter::once(None).chain(actions).collect();
+        let severities: Vec<Severity> =
+            choices("enforcement.min_severity").iter().map(|severity| severity.parse().unwrap()).collect();
+        let confidences = [0.0, 0.5, 0.799, 0.8, 0.801, 1.0];
+        let mut count = 0;
+        for (mode, by_mode) in modes {
+            for (category, bar, least) in product(&actions, &severities, &confidences) {
+                let mut rules = rules(mode);
+                (rules.min_severity, rules.min_confidence) = (bar, least);
+                rules.categories.extend(category.map(|(action, _)| ("jailbreak".to_owned(), action)));
+                for (severity, confidence, mark) in product(&severities, &confidences, &["", "earlier", "allowed"]) {
+                    let mut found = finding("jailbreak", severity, confidence);
+                    match mark {
+                        "earlier" => drop(found.metadata.insert(EARLIER_CALL.to_owned(), "true".to_owned())),
+                        "allowed" => found.finding_type = FINDING_ALLOWED.into(),
+                        _ => {}
+                    }
+                    let is_over = mark.is_empty() && severity >= bar && confidence >= least;
+                    let expected =
+                        if is_over { category.map_or(by_mode, |(_, action)| action) } else { Decision::Forward };
+                    assert_eq!(decide(std::slice::from_ref(&found), &rules), expected, "{rules:?}: {found:?}");
+                    // Beside another finding the stricter of the two wins.
+                    let other = finding("pii_detected", bar, least);
+                    assert_eq!(decide(&[other, found], &rules), expected.max(by_mode));
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(count, 3 * (3 * 5 * 6) * (5 * 6 * 3));
+    }
+
+    /// Each value with each of the two others.
+    fn product<A: Copy, B: Copy, C: Copy>(first: &[A], second: &[B], third: &[C]) -> Vec<(A, B, C)> {
+        let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (*a, *b)));
+        pairs.flat_map(|(a, b)| third.iter().map(move |c| (a, b, *c))).collect()
     }
 
     #[test]

@@ -91,6 +91,15 @@ mod tests {
     }
 
     #[test]
+    fn each_of_a_key_that_stands_twice_is_redacted() {
+        let body = r#"{"messages":[{"content":"a@example.com","content":"b@example.com"}],"n":1,"messages":[{"content":"c@example.com"}]}"#;
+        let expected = ["a", "b", "c"]
+            .iter()
+            .fold(body.to_owned(), |body, name| body.replace(&format!("{name}@example.com"), "[PII:EMAIL]"));
+        assert_eq!(redacted(body), (expected, 0));
+    }
+
+    #[test]
     fn what_has_no_place_in_the_body_is_counted() {
         let view = read_request(Dialect::ChatCompletions, Declared::default(), b"{\"prompt\":\"a@example.com\"}", 99);
         assert_eq!(redaction(&view, None), Changes { personal: 1, unplaced: 1, ..Changes::default() });

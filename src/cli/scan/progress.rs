@@ -52,11 +52,14 @@ impl Progress {
         if self.due.is_some_and(|due| now >= due) {
             self.due = Some(now + PAUSE);
             self.drawn = true;
-            let said = match self.counted {
-                Some(things) => format!("{} of {} {things}", self.done, self.total.max(self.done)),
-                None => line(self.done, self.total, self.files),
-            };
-            drop(write!(std::io::stderr(), "\r\x1b[K{said}"));
+            drop(write!(std::io::stderr(), "\r\x1b[K{}", self.said()));
+        }
+    }
+
+    fn said(&self) -> String {
+        match self.counted {
+            Some(things) => format!("{} of {} {things}", self.done, self.total.max(self.done)),
+            None => line(self.done, self.total, self.files),
         }
     }
 
@@ -92,7 +95,24 @@ fn line(done: u64, total: u64, files: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::line;
+    use super::{Instant, Progress, line};
+
+    #[test]
+    fn what_is_counted_is_drawn_when_it_is_due_and_where_somebody_looks() {
+        let mut unseen = Progress { due: None, ..Progress::counting("spans") };
+        unseen.expect(5);
+        unseen.advance(2);
+        assert!(!unseen.drawn && unseen.said() == "2 of 5 spans");
+        let mut seen = Progress { due: Some(Instant::now()), ..Progress::counting("spans") };
+        seen.expect(5);
+        seen.advance(2);
+        assert!(seen.drawn);
+        // More may come than were expected.
+        seen.advance(4);
+        assert_eq!(seen.said(), "6 of 6 spans");
+        seen.clear();
+        assert!(!seen.drawn);
+    }
 
     #[test]
     fn says_how_far_the_work_has_come() {
