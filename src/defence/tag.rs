@@ -70,8 +70,8 @@ impl Tag {
             }
             rest = seen.as_str();
         }
-        // A longer word is another one.
-        !visible(rest).starts_with(|c: char| c.is_ascii_alphanumeric())
+        // A longer word is another one; what nobody sees makes none longer, as a marker may stay where it is.
+        !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
     }
 }
 

@@ -3,17 +3,22 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use weir_config::settings::{MarkerKind, ZoneMode};
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, Finding, Severity};
 
 use super::*;
 use crate::inspect::{Declared, ZoneAsk, read_request, zones};
-use crate::rewrite::Edits;
+use crate::rewrite::{Edits, advisory_message};
 use crate::settle::redact::redaction;
 
 /// The body as it would be forwarded, and what was done.
 fn fenced(body: &str, shape: Shape, settings: &Settings, redact: bool) -> (String, Option<Defence>) {
-    let body = Bytes::from(body.to_owned());
     let dialect = if shape == Shape::Messages { Dialect::Messages } else { Dialect::ChatCompletions };
+    fenced_as(body, dialect, settings, redact)
+}
+
+fn fenced_as(body: &str, dialect: Dialect, settings: &Settings, redact: bool) -> (String, Option<Defence>) {
+    let body = Bytes::from(body.to_owned());
+    let shape = if dialect == Dialect::Messages { Shape::Messages } else { Shape::Chat };
     let mut view = read_request(dialect, Declared::default(), &body, usize::MAX);
     view.zones = ZoneAsk::of(settings, None).map(|ask| Box::new(zones(&view, &ask)));
     let mut changes = if redact { redaction(&view, Some(&body)) } else { Changes::default() };
@@ -209,42 +214,69 @@ fn hostile() -> impl Strategy<Value = String> {
     proptest::collection::vec(words, 0..12).prop_map(|words| words.concat())
 }
 
-/// Every text of a document, in order.
-fn texts(value: &Value, out: &mut Vec<String>) {
-    match value {
-        Value::String(text) => out.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, out)),
-        Value::Object(fields) => fields.values().for_each(|field| texts(field, out)),
-        _ => {}
+/// A message as a dialect writes it; what a tool says is a block of a user's message among the messages.
+fn turn(form: Dialect, role: &str, text: &str, blocks: bool) -> Value {
+    let content = if blocks { json!([{"type": "text", "text": text}]) } else { json!(text) };
+    match (form, role) {
+        (Dialect::Messages, "tool") => {
+            json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": content}]})
+        }
+        _ => json!({"role": role, "content": content}),
     }
 }
 
+/// What a message of [`turn`] says.
+fn content(turn: &Value) -> &str {
+    let mut content = &turn["content"];
+    while let Some(block) = content.get(0) {
+        content = if block["type"] == "text" { &block["text"] } else { &block["content"] };
+    }
+    content.as_str().unwrap()
+}
+
+/// What stands between the tags of a content, with eight digits in them or without; `None` where there are none.
+fn inside(content: &str, nonce: bool) -> Option<&str> {
+    let (opening, rest) = content.split_once(">\n")?;
+    let digits = opening.strip_prefix("<service-boundary")?;
+    let fits = |digits: &str| digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let is_ours = if nonce { digits.strip_prefix('-').is_some_and(fits) } else { digits.is_empty() };
+    rest.strip_suffix(&format!("\n</service-boundary{digits}>")).filter(|_| is_ours)
+}
+
+/// Whether a reader who minds neither case nor blanks nor what nobody sees could take some of a text for a tag.
+fn spells_the_tag(text: &str) -> bool {
+    let unseen = |c: char| c.is_whitespace() || matches!(c, '\u{200b}' | '\u{e0f0}');
+    let plain: String = text.chars().map(|c| if c == '\u{ff1c}' { '<' } else { c }).filter(|c| !unseen(*c)).collect();
+    let plain = plain.to_lowercase();
+    ["<service-boundary", "</service-boundary"].iter().any(|tag| {
+        // A longer word is another one.
+        plain
+            .match_indices(tag)
+            .any(|(at, _)| !plain[at + tag.len()..].starts_with(|c: char| c.is_ascii_alphanumeric()))
+    })
+}
+
 proptest! {
-    /// Whatever contents say: the body stays JSON, exactly our own tags open and close, and what is between them says what was
-    /// said but for what is taken out.
+    /// Whatever contents say: the body stays JSON, exactly our own tags open and close, however one reads them, and what is between
+    /// them says what was said but for what is taken out.
     #[test]
     fn no_content_closes_its_boundary(
         said in proptest::collection::vec((prop::sample::select(vec!["tool", "user", "assistant"]), hostile()), 1..5),
+        form in prop::sample::select(vec![Dialect::ChatCompletions, Dialect::LocalServer, Dialect::Messages]), nonce in any::<bool>(),
         blocks in any::<bool>(), marks in any::<bool>(), redact in any::<bool>(), zoned in any::<bool>(), all in any::<bool>(),
     ) {
         let mut settings = if marks { marking() } else { on() };
         settings.security_analysis.zones.enabled = zoned;
+        settings.boundary_defense.randomize_nonce = nonce;
         if all {
             settings.boundary_defense.wrap_roles = vec!["tool".into(), "user".into(), "assistant".into()];
         }
         settings.boundary_defense.inject_system_reminder = false;
-        let turns: Vec<Value> = said.iter().map(|(role, text)| match blocks {
-            true => json!({"role": role, "content": [{"type": "text", "text": text}]}),
-            false => json!({"role": role, "content": text}),
-        }).collect();
+        let turns: Vec<Value> = said.iter().map(|(role, text)| turn(form, role, text, blocks)).collect();
         let body = json!({"messages": turns, "n": 1}).to_string();
-        let (found, defence) = fenced(&body, Shape::Chat, &settings, redact);
+        let (found, defence) = fenced_as(&body, form, &settings, redact);
         let after: Value = serde_json::from_str(&found).unwrap();
-        let mut contents = Vec::new();
-        for turn in after["messages"].as_array().unwrap() {
-            texts(&turn["content"], &mut contents);
-        }
-        contents.retain(|text| text != "text");
+        let contents: Vec<&str> = after["messages"].as_array().unwrap().iter().map(content).collect();
         let mut wrapped = 0;
         for ((role, text), content) in said.iter().zip(&contents) {
             let is_wrapped = !text.is_empty() && (all || *role == "tool");
@@ -252,19 +284,66 @@ proptest! {
                 continue;
             }
             wrapped += 1;
-            let inside = content.strip_prefix("<service-boundary>\n").and_then(|rest| rest.strip_suffix("\n</service-boundary>"));
-            let inside = inside.unwrap_or_else(|| panic!("{content}"));
-            prop_assert!(!inside.to_lowercase().contains("<service-boundary>"), "{}", inside);
-            prop_assert!(!inside.to_lowercase().contains("</service-boundary>"), "{}", inside);
+            let inside = inside(content, nonce).unwrap_or_else(|| panic!("{content}"));
+            prop_assert!(!spells_the_tag(inside), "{}", inside);
         }
         prop_assert_eq!(defence.unwrap().wrapped, wrapped);
         if !redact && !marks && !zoned {
             let bare = |text: &str| text.replace("&lt;", "<").replace("\u{ff1c}", "<");
             for ((_, text), content) in said.iter().zip(&contents) {
-                let inside = content.strip_prefix("<service-boundary>\n").and_then(|rest| rest.strip_suffix("\n</service-boundary>"));
-                prop_assert_eq!(bare(inside.unwrap_or(content)), bare(text));
+                prop_assert_eq!(bare(inside(content, nonce).unwrap_or(content)), bare(text));
             }
         }
+    }
+
+    /// All four together: the advisory is there once and changes nothing else, each content has one pair of tags, the reminder
+    /// stands once, and there is nothing left to redact.
+    #[test]
+    fn no_rewrite_applies_twice_to_one_request(
+        said in proptest::collection::vec((prop::sample::select(vec!["tool", "user", "assistant"]), hostile()), 1..5),
+        marks in any::<bool>(), zoned in any::<bool>(), severe in any::<bool>(),
+    ) {
+        let mut settings = if marks { marking() } else { on() };
+        settings.security_analysis.zones.enabled = zoned;
+        let turns: Vec<Value> =
+            said.iter().map(|(role, text)| turn(Dialect::ChatCompletions, role, text, false)).collect();
+        let body = Bytes::from(json!({"messages": turns, "n": 1}).to_string());
+        let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
+        let severity = if severe { Severity::High } else { Severity::Info };
+        let findings = [Finding::new("jailbreak", severity, 0.9, "rules", "test")];
+        let advisory = advisory_message(&findings, Severity::Medium, view.messages_empty);
+        prop_assert_eq!(advisory.is_some(), severe);
+        let (without, defence) = fenced_as(std::str::from_utf8(&body).unwrap(), Dialect::ChatCompletions, &settings, true);
+        let (found, defence_too) = {
+            let mut view = view.clone();
+            view.zones = ZoneAsk::of(&settings, None).map(|ask| Box::new(zones(&view, &ask)));
+            let mut changes = redaction(&view, Some(&body));
+            weave(&view, Some(&body), &Ask::of(&settings, Some(Shape::Chat)).unwrap(), &mut changes);
+            let mut edits = Edits::of(&body);
+            prop_assert_eq!(changes.put(&mut edits), 0);
+            if let Some(message) = advisory.clone() {
+                edits.insert(view.messages_open.unwrap(), message).unwrap();
+            }
+            (String::from_utf8(edits.apply().to_vec()).unwrap(), changes.defence)
+        };
+        prop_assert_eq!(defence.as_ref(), defence_too.as_deref());
+        let spoken = String::from_utf8(advisory.unwrap_or_default()).unwrap();
+        prop_assert_eq!(&found.replacen(&spoken, "", 1), &without);
+        prop_assert_eq!(found.matches("Security notice from the gateway").count(), usize::from(severe));
+        let wrapped = defence.unwrap().wrapped;
+        prop_assert_eq!(found.matches("Text between <service-boundary>").count(), usize::from(wrapped > 0), "{}", found);
+        let after: Value = serde_json::from_str(&found).unwrap();
+        let messages = after["messages"].as_array().unwrap();
+        let ahead = messages.len() - said.len();
+        prop_assert_eq!(ahead, usize::from(severe) + usize::from(wrapped > 0));
+        for ((role, text), message) in said.iter().zip(&messages[ahead..]) {
+            if *role == "tool" && !text.is_empty() {
+                prop_assert!(inside(content(message), false).is_some_and(|inside| !spells_the_tag(inside)), "{}", found);
+            }
+        }
+        let again = Bytes::from(found.clone());
+        let view = read_request(Dialect::ChatCompletions, Declared::default(), &again, usize::MAX);
+        prop_assert_eq!(redaction(&view, Some(&again)).personal, 0, "{}", found);
     }
 
     /// Bytes outside of contents stay, in front of and behind every message.

@@ -90,6 +90,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::money::Family;
     use crate::observe::AnswerKind;
 
     fn chunk(index: u64, text: &str) -> Vec<u8> {
@@ -118,6 +119,40 @@ mod tests {
         let (mut reader, mut windows) = (reader(), Windows::new(1));
         reader.feed(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n");
         assert!(!windows.note(&reader));
+    }
+
+    /// The estimate against a vocabulary in use, where frames carry many tokens each: how many tokens pass from one look to the next.
+    #[test]
+    fn of_any_text_few_more_tokens_pass_than_the_interval() {
+        let code =
+            "for (i, x) in v.iter().enumerate() { if x[i] == 0 { s += &f(x)?; } else { t[i-1] = (a*b)/(c+1); } }\n"
+                .repeat(40);
+        let digits: String = (0..800_u32).map(|n| format!("{},", n.wrapping_mul(2_654_435_761))).collect();
+        let prose = "The river was long, and whoever lived beside it knew its name and its moods. ".repeat(40);
+        let marks = "){};](!=".repeat(300);
+        let hanzi = "河流很长，住在河边的人都知道它的名字。".repeat(60);
+        for (name, text, most) in [
+            ("prose", prose, 100),
+            ("code", code, 160),
+            ("digits", digits, 130),
+            ("marks", marks, 200),
+            ("hanzi", hanzi, 130),
+        ] {
+            let tokens = Family::O200k.count(&text).unwrap() as f64 / text.len() as f64;
+            let (mut reader, mut windows) = (reader(), Windows::new(100));
+            let (mut at, mut widest) = (0, 0);
+            for piece in text.chars().collect::<Vec<_>>().chunks(24) {
+                reader.feed(&chunk(0, &piece.iter().collect::<String>()));
+                if windows.note(&reader) {
+                    widest = widest.max(reader.text_bytes() - at);
+                    at = reader.text_bytes();
+                    windows.take(&reader);
+                }
+            }
+            let passed = widest as f64 * tokens;
+            println!("{name}: {passed:.0} tokens from look to look at an interval of 100");
+            assert!(passed <= f64::from(most), "{name}: {passed}");
+        }
     }
 
     #[test]

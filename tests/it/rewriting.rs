@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// Twenty turns behind a system prompt, streamed: a customer's mail, eight tools, one page among them with an attack in it.
+/// Twenty turns behind a system prompt, streamed: a customer's mail, seven tools, one page among them with an attack in it.
 fn conversation() -> String {
     read("tests/it/data/agent_conversation.json")
 }
@@ -66,6 +66,48 @@ on_both_drivers! {
         let missing: Vec<&String> =
             std::iter::once(&figures).chain(&shown).filter(|line| !document.contains(line.as_str())).collect();
         assert!(missing.is_empty(), "docs/rewriting.md lacks:\n{}", missing.iter().map(|line| format!("{line}\n")).collect::<String>());
+    }
+}
+
+/// The calls an agent made until it had the whole conversation: each has what the one before had and what came since.
+fn calls() -> Vec<Value> {
+    let whole: Value = serde_json::from_str(&conversation()).unwrap();
+    let messages = whole["messages"].as_array().unwrap();
+    let is_call = |end: &usize| *end == messages.len() || (messages[*end]["role"] == "assistant" && *end > 1);
+    let upto = |end: usize| {
+        let mut call = whole.clone();
+        call["messages"] = Value::Array(messages[..end].to_vec());
+        call
+    };
+    (2..=messages.len()).filter(is_call).map(upto).collect()
+}
+
+#[test]
+fn played_turn_by_turn_each_call_begins_like_the_one_before() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(SETTINGS).start();
+    let calls = calls();
+    assert_eq!(calls.len(), 10);
+    let mut before: Option<String> = None;
+    for sent in calls {
+        let body = sent.to_string();
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.clone()).bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let got = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+        let span = gateway.span_of(&answer);
+        let messages = sent["messages"].as_array().unwrap().len();
+        println!(
+            "{messages} messages: {} bytes came, {} went on, {} us added",
+            body.len(),
+            got.len(),
+            span["overhead_us"]
+        );
+        // The messages stand in front of everything else; what follows them differs by where they end.
+        let end = got.rfind("],\"model\"").unwrap();
+        if let Some(before) = before.replace(got[..end].to_owned()) {
+            assert!(got.starts_with(&before), "the provider's cache of the prompt is lost at {messages} messages");
+            assert!(got.len() > before.len());
+        }
     }
 }
 
