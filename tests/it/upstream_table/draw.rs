@@ -39,6 +39,8 @@ pub(super) struct Group {
     pub(super) members: Vec<String>,
     pub(super) serves: Vec<&'static str>,
     pub(super) retry_refused: bool,
+    pub(super) by_weight: bool,
+    pub(super) sticky: bool,
 }
 
 /// A route.
@@ -56,6 +58,8 @@ pub(super) struct Plan {
     pub(super) routes: Vec<Route>,
     pub(super) eject_after: u32,
     pub(super) panic_percent: usize,
+    /// A member that is passed by is due when the next call comes.
+    pub(super) soon: bool,
 }
 
 /// One of them is called like a provider that somebody else may serve.
@@ -87,7 +91,7 @@ impl Plan {
         let targets: Vec<String> = names.iter().cloned().chain(groups.iter().map(|group| group.name.clone())).collect();
         let routes = (0..dice.below(4)).map(|_| Self::route(&targets, dice)).collect();
         let (eject_after, panic_percent) = (*dice.of(&[1, 2, 4, 8]), *dice.of(&[0, 50, 100]));
-        Self { upstreams, groups, routes, eject_after, panic_percent }
+        Self { upstreams, groups, routes, eject_after, panic_percent, soon: dice.one_in(2) }
     }
 
     fn group(at: usize, names: &[String], dice: &mut Dice) -> Group {
@@ -96,7 +100,8 @@ impl Plan {
             members.remove(dice.below(members.len()));
         }
         members.rotate_left(dice.below(2));
-        Group { name: format!("group-{at}"), members, serves: Vec::new(), retry_refused: dice.one_in(2) }
+        let (retry_refused, by_weight, sticky) = (dice.one_in(2), dice.one_in(2), dice.one_in(2));
+        Group { name: format!("group-{at}"), members, serves: Vec::new(), retry_refused, by_weight, sticky }
     }
 
     fn route(targets: &[String], dice: &mut Dice) -> Route {
@@ -116,13 +121,15 @@ impl Plan {
         let list = |names: &[&str]| format!("[{}]", names.join(", "));
         let upstream = |(name, serves): &(String, Vec<&'static str>)| {
             let (url, key) = place(name);
-            format!("  {name}: {{url: '{url}', api_key: {key}, providers: {}}}\n", list(serves))
+            let weight = 1 + name.len() % 3;
+            format!("  {name}: {{url: '{url}', api_key: {key}, weight: {weight}, providers: {}}}\n", list(serves))
         };
         let group = |group: &Group| {
             let members: Vec<&str> = group.members.iter().map(String::as_str).collect();
-            let Group { name, serves, retry_refused, .. } = group;
+            let Group { name, serves, retry_refused, by_weight, sticky, .. } = group;
+            let balance = if *by_weight { "weights" } else { "order" };
             format!(
-                "  {name}: {{upstreams: {}, providers: {}, retry_refused: {retry_refused}}}\n",
+                "  {name}: {{upstreams: {}, providers: {}, retry_refused: {retry_refused}, balance: {balance}, sticky: {sticky}}}\n",
                 list(&members),
                 list(serves)
             )
@@ -134,11 +141,12 @@ impl Plan {
         };
         let routes: Vec<String> = self.routes.iter().map(route).collect();
         format!(
-            "upstreams:\n{}upstream_groups:\n{}routes: [{}]\nupstream_health: {{eject_after: {}, eject_ms: 600000, panic_percent: {}}}",
+            "upstreams:\n{}upstream_groups:\n{}routes: [{}]\nupstream_health: {{eject_after: {}, eject_ms: {}, panic_percent: {}}}",
             self.upstreams.iter().map(upstream).collect::<String>(),
             self.groups.iter().map(group).collect::<String>(),
             routes.join(", "),
             self.eject_after,
+            if self.soon { 1 } else { 600_000 },
             self.panic_percent
         )
     }
@@ -188,6 +196,8 @@ pub(super) struct Ask {
     pub(super) field: Option<(&'static str, &'static str)>,
     /// `X-Service-Upstream-Authorization`.
     pub(super) brings_own: bool,
+    /// `X-Service-Session-ID`.
+    pub(super) session: Option<&'static str>,
     /// Which key it comes with.
     pub(super) key: usize,
 }
@@ -243,6 +253,7 @@ impl Ask {
             model: *dice.of::<&str>(&MODELS),
             field,
             brings_own,
+            session: dice.one_in(3).then(|| *dice.of(&["one", "two"])),
             key: dice.below(keys),
         }
     }

@@ -5,49 +5,19 @@ use std::collections::BTreeMap;
 
 use super::draw::{Ask, Lists, Plan};
 
-/// How a provider behaves at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mood {
-    Well,
-    /// Nobody listens there.
-    Gone,
-    Fails500,
-    /// 429 with a `Retry-After`.
-    Busy,
-    /// 429 without one.
-    BusyForGood,
-    /// 503 with a `Retry-After`.
-    Overloaded,
-}
-
-impl Mood {
-    pub(super) const ALL: [Self; 5] = [Self::Well, Self::Fails500, Self::Busy, Self::BusyForGood, Self::Overloaded];
-}
-
-/// How one upstream fares, by the calls that went there.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Fares {
-    failures: u32,
-    pub(super) is_passed_by: bool,
-}
-
-/// What has to come out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// The upstreams that get the request, in this order.
-    pub(super) asked: Vec<String>,
-    pub(super) status: u16,
-    /// The one whose answer, or failure, the client gets.
-    pub(super) last: Option<String>,
-}
-
 /// How often each kind of thing was there.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen(BTreeMap<&'static str, usize>);
 
 impl Seen {
     pub(super) fn note(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
     }
 
     pub(super) fn assert_all_were_there(&self) {
@@ -63,7 +33,11 @@ impl Seen {
             "group",
             "sent to the next",
             "one was passed by",
+            "tried again",
+            "nobody healthy",
             "panic",
+            "by weight",
+            "session",
         ] {
             assert!(self.0.contains_key(what), "no call of this kind was drawn: {what}; {:?}", self.0);
         }
@@ -173,70 +147,4 @@ pub(super) fn refused(lists: &[&Lists], plan: &Plan, target: &str, ask: &Ask) ->
     let named = model_in(ask.path).into_iter().chain((!ask.is_get).then_some(ask.model));
     let mut named = named.filter(|model| !lists.iter().all(|lists| lists.allow_model(model)));
     named.next().map(|_| "model_not_allowed")
-}
-
-/// How all of them fare.
-pub(super) struct Health {
-    pub(super) fares: BTreeMap<String, Fares>,
-    pub(super) moods: BTreeMap<String, Mood>,
-    eject_after: u32,
-    panic_percent: usize,
-}
-
-impl Health {
-    pub(super) fn new(moods: BTreeMap<String, Mood>, plan: &Plan) -> Self {
-        let fares = moods.keys().map(|name| (name.clone(), Fares::default())).collect();
-        Self { fares, moods, eject_after: plan.eject_after, panic_percent: plan.panic_percent }
-    }
-
-    /// Those that are passed by last.
-    fn order(&self, members: Vec<String>, seen: &mut Seen) -> Vec<String> {
-        let (passed_by, healthy): (Vec<_>, Vec<_>) =
-            members.iter().cloned().partition(|name| self.fares[name].is_passed_by);
-        if members.len() == 1 || passed_by.is_empty() {
-            return members;
-        }
-        if healthy.len() * 100 < members.len() * self.panic_percent {
-            seen.note("panic");
-        }
-        seen.note("one was passed by");
-        [healthy, passed_by].concat()
-    }
-
-    fn failed(&mut self, name: &str) {
-        let after = self.eject_after;
-        let fares = self.fares.get_mut(name).unwrap();
-        fares.failures += 1;
-        fares.is_passed_by |= fares.failures >= after;
-    }
-
-    /// A call to one of `members`.
-    pub(super) fn call(&mut self, members: Vec<String>, retry_refused: bool, is_get: bool, seen: &mut Seen) -> Outcome {
-        let order = self.order(members, seen);
-        let mut asked = Vec::new();
-        for (at, name) in order.iter().enumerate() {
-            let mood = self.moods[name];
-            if mood != Mood::Gone {
-                asked.push(name.clone());
-            }
-            let (status, goes_on) = match mood {
-                Mood::Gone => (502, true),
-                Mood::Fails500 => (500, is_get),
-                Mood::Overloaded => (503, is_get || retry_refused),
-                Mood::Busy => (429, retry_refused),
-                Mood::BusyForGood => (429, false),
-                Mood::Well => (200, false),
-            };
-            match mood {
-                Mood::Gone | Mood::Fails500 | Mood::Overloaded => self.failed(name),
-                Mood::Busy => self.fares.get_mut(name).unwrap().is_passed_by = true,
-                Mood::BusyForGood | Mood::Well => *self.fares.get_mut(name).unwrap() = Fares::default(),
-            }
-            if !goes_on || at + 1 == order.len() {
-                return Outcome { asked, status, last: Some(name.clone()) };
-            }
-            seen.note("sent to the next");
-        }
-        unreachable!("a target has members")
-    }
 }
