@@ -145,24 +145,7 @@ on_both_drivers! {
     fn every_answer_of_the_provider_equals_a_direct_call(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).start();
-        let stream =
-            json!({ "model": "fake-small", "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
-        let embed = json!({ "model": "fake-embedding", "input": ["one", "two"] });
-        for request in [
-            chat_call("hello"),
-            Call::post("/v1/chat/completions", stream.to_string()),
-            Call::post("/v1/messages", stream.to_string()).field("anthropic-version", "2023-06-01"),
-            Call::post("/v1/embeddings", embed.to_string()),
-            Call::post("/v1/responses", json!({ "model": "m", "input": "hi", "stream": true }).to_string()),
-            Call::post("/api/chat", stream.to_string()),
-            Call::post("/api/generate", json!({ "model": "m", "prompt": "hi" }).to_string()),
-            Call::get("/v1/models"),
-            Call::get("/api/tags"),
-            Call::get("/no/such/path?with=query"),
-            chat_call("hello").field("x-fake-status", "429").field("x-fake-retry-after", "7"),
-            chat_call("hello").field("x-fake-status", "503"),
-            chat_call("hello").field("x-fake-framing", "chunked"),
-        ] {
+        for request in of_every_kind() {
             let request = request.bytes();
             assert_same_answer(&call(provider.addr(), &request), &call(gateway.addr, &request));
         }
@@ -268,6 +251,27 @@ on_both_drivers! {
     }
 }
 
+/// Calls of every kind that the fake provider answers: whole, streamed, compressed by chunks, refused.
+pub(crate) fn of_every_kind() -> Vec<Call> {
+    let stream = json!({ "model": "fake-small", "stream": true, "messages": [{ "role": "user", "content": "hi" }] });
+    let embed = json!({ "model": "fake-embedding", "input": ["one", "two"] });
+    vec![
+        chat_call("hello"),
+        Call::post("/v1/chat/completions", stream.to_string()),
+        Call::post("/v1/messages", stream.to_string()).field("anthropic-version", "2023-06-01"),
+        Call::post("/v1/embeddings", embed.to_string()),
+        Call::post("/v1/responses", json!({ "model": "m", "input": "hi", "stream": true }).to_string()),
+        Call::post("/api/chat", stream.to_string()),
+        Call::post("/api/generate", json!({ "model": "m", "prompt": "hi" }).to_string()),
+        Call::get("/v1/models"),
+        Call::get("/api/tags"),
+        Call::get("/no/such/path?with=query"),
+        chat_call("hello").field("x-fake-status", "429").field("x-fake-retry-after", "7"),
+        chat_call("hello").field("x-fake-status", "503"),
+        chat_call("hello").field("x-fake-framing", "chunked"),
+    ]
+}
+
 /// The lines of a head without their ends, the empty one left out.
 fn lines(head: &[u8]) -> Vec<Vec<u8>> {
     let mut lines: Vec<Vec<u8>> =
@@ -292,7 +296,7 @@ fn is_uuid(text: &str) -> bool {
 
 /// Status, body and fields are those of a direct call, but for the two that are ours. The framing field belongs to each
 /// connection and may be spelled anew.
-fn assert_same_answer(direct: &Answer, through: &Answer) {
+pub(crate) fn assert_same_answer(direct: &Answer, through: &Answer) {
     assert_eq!(through.status, direct.status);
     assert_eq!(through.body, direct.body);
     assert_eq!(through.raw_body, direct.raw_body);

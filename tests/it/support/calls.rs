@@ -26,6 +26,12 @@ impl Call {
         Self { method: "GET", target: target.to_owned(), fields: Vec::new(), body: Vec::new() }
     }
 
+    /// The same at an address below another one, for instance `/upstream/<name>`.
+    pub(crate) fn below(mut self, address: &str) -> Self {
+        self.target.insert_str(0, address);
+        self
+    }
+
     pub(crate) fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.push((name.to_owned(), value.to_owned()));
         self
