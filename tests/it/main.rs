@@ -102,6 +102,7 @@ mod unanalysed;
 mod unread;
 mod upstream_bytes;
 mod upstream_health;
+mod upstream_kill;
 mod upstream_prices;
 mod upstream_reload;
 mod upstream_settings;
