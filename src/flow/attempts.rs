@@ -72,7 +72,7 @@ pub(super) async fn obtain(
         }
     };
     if !settings.fleet.is_alone {
-        exchange.journal.tag("upstream", String::from(&*settings.fleet.member(exchange.member).name));
+        exchange.journal.tag_with("upstream", || String::from(&*settings.fleet.member(exchange.member).name));
         steer::answered_by_member(exchange);
     }
     if exchange.own_keys.is_some() && credentials::is_own(exchange, &session.core.process.parts.redaction) {

@@ -220,6 +220,13 @@ impl Journal {
         }
     }
 
+    /// The same where the value has to be made first: not for nothing.
+    pub(crate) fn tag_with(&mut self, name: &'static str, value: impl FnOnce() -> String) {
+        if self.span.is_some() {
+            self.tag(name, value());
+        }
+    }
+
     /// Weir answers with an error itself, whose body has so many bytes.
     pub(crate) fn refused(&mut self, refusal: &Refusal, bytes: u64) {
         self.status = Some(refusal.status);

@@ -130,7 +130,7 @@ on_both_drivers! {
                 for (model, by_route) in MODELS {
                     for (path, by_path) in PATHS {
                         let body = json!({ "model": model, "messages": [] }).to_string();
-                        let ask = Call::post(&format!("{address}{path}"), body);
+                        let ask = Call::post(&format!("{address}{path}"), body.clone());
                         let ask = if header.is_empty() { ask } else { ask.field("X-Service-Provider", header) };
                         // The model that a path names counts, whatever the body says.
                         let by_route = by_route.filter(|_| !path.contains("/models/"));
@@ -141,6 +141,7 @@ on_both_drivers! {
                             sent += 1;
                             let last = world.providers[meant.as_str()].requests().pop().unwrap();
                             assert!(last.raw_head().starts_with(format!("POST {path} HTTP/1.1\r\n").as_bytes()), "{path}");
+                            assert_eq!(last.body, body.as_bytes(), "{path}");
                         }
                     }
                 }

@@ -15,6 +15,7 @@ use crate::support::{AUTH, Call, ClosedPort, Driver, Gateway, Setup, Upstream, c
 struct Came {
     to: String,
     head: String,
+    body: Vec<u8>,
 }
 
 type Log = Arc<Mutex<Vec<Came>>>;
@@ -63,7 +64,7 @@ fn provider(name: &str, moods: &Arc<Mutex<BTreeMap<String, Mood>>>, log: &Log) -
     Upstream::play(move |peer| {
         while let Some(request) = peer.request() {
             let head = String::from_utf8_lossy(request.raw_head()).into_owned();
-            log.lock().unwrap().push(Came { to: name.clone(), head });
+            log.lock().unwrap().push(Came { to: name.clone(), head, body: request.body.clone() });
             let mood = moods.lock().unwrap()[&name];
             peer.say(answer(mood));
         }
@@ -239,7 +240,7 @@ impl World {
         let target =
             format!("{}{}", ask.address.as_ref().map(|name| format!("/upstream/{name}")).unwrap_or_default(), ask.path);
         let body = json!({ "model": ask.model, "messages": [] }).to_string();
-        let mut request = if ask.is_get { Call::get(&target) } else { Call::post(&target, body) };
+        let mut request = if ask.is_get { Call::get(&target) } else { Call::post(&target, body.clone()) };
         request = request.key(&self.keys[ask.key].text);
         if let Some(header) = &ask.header {
             request = request.field("X-Service-Provider", header);
@@ -266,7 +267,11 @@ impl World {
                 Vec::new()
             }
         };
-        came.iter().for_each(|came| self.assert_fits(came, &ask));
+        let sent: &[u8] = if ask.is_get { b"" } else { body.as_bytes() };
+        for came in &came {
+            assert!(came.body == sent, "another body came: {}", what());
+            self.assert_fits(came, &ask);
+        }
         if !last.is_empty() && number.is_multiple_of(9) {
             let shown = self.upstream_in_record(&answer.trace_id(), ask.key);
             assert!(last.contains(&shown), "{shown} of {last:?}\n{}", what());
@@ -275,7 +280,7 @@ impl World {
 
     /// Whoever chose it: a provider gets what its address is for, its own credential, and only from those who may use it.
     fn assert_fits(&self, came: &Came, ask: &Ask) {
-        let Came { to, head } = came;
+        let Came { to, head, .. } = came;
         let method = if ask.is_get { "GET" } else { "POST" };
         assert!(head.starts_with(&format!("{method} {} HTTP/1.1\r\n", ask.path)), "{head}");
         let brings_own = ask.brings_own || matches!(ask.field, Some(("x-goog-api-key", _)));
