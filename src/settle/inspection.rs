@@ -417,7 +417,7 @@ mod tests {
             let analyser = &*ANALYSER;
             let plan = Arc::new(analyser.plan(&PlanSettings::default()));
             let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
-            let texts = Texts { request: Some(&view), answer: None, before: 0 };
+            let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
             let how = How { call: Call::of(&plan), text_max: usize::MAX };
             let findings = run(analyser, &mut analyser.scratch(), &texts, &how).unwrap().findings;
             let some_found = said.iter().flatten().any(|word| [ORDER, "a@example.com", "4111 1111 1111 1111", "TOKEN"].contains(word));
