@@ -330,12 +330,14 @@ proptest! {
         let spoken = String::from_utf8(advisory.unwrap_or_default()).unwrap();
         prop_assert_eq!(&found.replacen(&spoken, "", 1), &without);
         prop_assert_eq!(found.matches("Security notice from the gateway").count(), usize::from(severe));
-        let wrapped = defence.unwrap().wrapped;
+        let defence = defence.unwrap();
+        let (wrapped, reminded) = (defence.wrapped, defence.reminder == Some(true));
+        prop_assert!(reminded || wrapped == 0, "{}", found);
         prop_assert_eq!(found.matches("Text between <service-boundary>").count(), usize::from(wrapped > 0), "{}", found);
         let after: Value = serde_json::from_str(&found).unwrap();
         let messages = after["messages"].as_array().unwrap();
         let ahead = messages.len() - said.len();
-        prop_assert_eq!(ahead, usize::from(severe) + usize::from(wrapped > 0));
+        prop_assert_eq!(ahead, usize::from(severe) + usize::from(reminded));
         for ((role, text), message) in said.iter().zip(&messages[ahead..]) {
             if *role == "tool" && !text.is_empty() {
                 prop_assert!(inside(content(message), false).is_some_and(|inside| !spells_the_tag(inside)), "{}", found);

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+/// A node of a graph: its kind, what goes in, what comes out, its attributes.
+type Node<'a> = (&'a str, &'a [&'a str], &'a str, &'a [Vec<u8>]);
+
 /// A model to be made.
 pub(crate) struct Made<'a> {
     pub(crate) labels: &'a [&'a str],
@@ -223,7 +226,7 @@ impl Overlap<'_> {
     fn graph() -> Vec<u8> {
         let float = int("to", FLOAT);
         let by_last = [message(&[text(1, "axes"), number(8, 2), number(20, 7)]), int("keepdims", 0)];
-        let nodes: [(&str, &[&str], &str, &[Vec<u8>]); 15] = [
+        let nodes: [Node<'_>; 15] = [
             ("Unsqueeze", &["input_ids", "two"], "rows", &[]),
             ("Unsqueeze", &["input_ids", "one"], "columns", &[]),
             ("Equal", &["rows", "columns"], "same", &[]),
