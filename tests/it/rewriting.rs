@@ -104,6 +104,10 @@ fn played_turn_by_turn_each_call_begins_like_the_one_before() {
         );
         // The messages stand in front of everything else; what follows them differs by where they end.
         let end = got.rfind("],\"model\"").unwrap();
+        // The reminder comes with the first result of a tool; what went before that begins otherwise.
+        if !sent["messages"].as_array().unwrap().iter().any(|message| message["role"] == "tool") {
+            continue;
+        }
         if let Some(before) = before.replace(got[..end].to_owned()) {
             assert!(got.starts_with(&before), "the provider's cache of the prompt is lost at {messages} messages");
             assert!(got.len() > before.len());

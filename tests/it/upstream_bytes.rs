@@ -59,7 +59,9 @@ on_both_drivers! {
         let said = plain.json()["choices"][0]["message"]["content"].clone();
         let usage = plain.json()["usage"].clone();
         for way in WAYS {
-            for body in [chat_body("hello"), with_stream(chat_body("hello"))] {
+            let mut streamed = with_stream(chat_body("hello"));
+            streamed["stream_options"] = json!({"include_usage": true});
+            for body in [chat_body("hello"), streamed] {
                 let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).below(way).bytes());
                 let span = gateway.span_of(&answer);
                 assert_eq!(span["tags"]["upstream"], "one", "{way}");

@@ -78,6 +78,9 @@ on_both_drivers! {
                 }
                 return;
             }
+            if !String::from_utf8_lossy(&request.body).contains("\"stream\":true") {
+                return peer.say(ok("first"));
+            }
             peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n");
             peer.say("d\r\ndata: first\n\n\r\n");
             gate.pass();

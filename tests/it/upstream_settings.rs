@@ -74,10 +74,9 @@ on_both_drivers! {
             assert_eq!(served_by(&call(gateway.addr, ask("free"))), "free", "the other one is not held up");
         }
         assert_eq!((busy.connections(), busy.requests().len()), (2, 2));
-        gate.open();
+        waiting.iter().for_each(|_| gate.open());
         for client in &mut waiting {
             assert_eq!(served_by(&client.answer()), "busy");
         }
-        assert_eq!(busy.connections(), 2);
     }
 }
