@@ -222,17 +222,21 @@ def run_command(options, base, pids, json_path):
     return pinned(options.load_core, command)
 
 
+def load(name, options, base, pids, work):
+    """What the load generator reports of one run against `base`."""
+    json_path, log_path = work / "report.json", work / "run.log"
+    with process(run_command(options, base, pids, json_path), log_path) as child:
+        code = child.wait()
+    if not json_path.exists():
+        raise SetupError(f"{name}: the load generator ended with {code}\n{tail(log_path)}")
+    return json.loads(json_path.read_text()) | {"exit_code": code}
+
+
 def measure(name, options, provider_url, work):
     """One measurement of one target."""
     work.mkdir(parents=True)
     with TARGETS[name](options, provider_url, work) as (base, pids):
-        json_path, log_path = work / "report.json", work / "run.log"
-        with process(run_command(options, base, pids, json_path), log_path) as child:
-            code = child.wait()
-        if not json_path.exists():
-            raise SetupError(f"{name}: the load generator ended with {code}\n{tail(log_path)}")
-        report = json.loads(json_path.read_text())
-        report["exit_code"] = code
+        report = load(name, options, base, pids, work)
         report["drops"] = dropped(base) if name.startswith(("weir", "before")) else {}
     return report
 

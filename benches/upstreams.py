@@ -37,12 +37,7 @@ def measure(options, url, work, passthrough, count):
     extra.write_text("\n".join(instructions.upstreams(types.SimpleNamespace(url=url), count)) + "\n" if count else "")
     options.weir_extra = extra
     with bench.weir(options, url, work, passthrough) as (base, pids):
-        report_path, log = work / "report.json", work / "run.log"
-        with bench.process(bench.run_command(options, base, pids, report_path), log) as child:
-            child.wait()
-        if not report_path.exists():
-            raise bench.SetupError(f"the load generator gave no report\n{bench.tail(log)}")
-        report = bench.json.loads(report_path.read_text())
+        report = bench.load(name(passthrough, count), options, base, pids, work)
     return report["process"]["cpu_us_per_request"], report["failed"]
 
 

@@ -47,6 +47,7 @@ mod secret;
 mod shape;
 mod stopwatch;
 mod toxic;
+mod trained;
 
 pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;

@@ -6,9 +6,10 @@
 use weir_config::vocab::{Finding, Severity};
 
 use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
-use crate::grams::{Grams, GramsError};
+use crate::grams::Grams;
 use crate::part::PartKind;
 use crate::plan::{OperatingPoint, Tuning};
+use crate::trained::ModelError;
 
 /// The name of the detector, whichever model it runs.
 pub const TOXICITY: &str = "toxicity";
@@ -22,7 +23,7 @@ pub(crate) struct Toxic(Grams);
 
 impl Toxic {
     /// Loads it, and asks it what it said when it was trained.
-    pub(crate) fn embedded() -> Result<Self, GramsError> {
+    pub(crate) fn embedded() -> Result<Self, ModelError> {
         Grams::load(WEIGHTS).map(Self)
     }
 }

@@ -24,14 +24,14 @@ fn it_says_what_was_trained() {
 fn damage_is_found_out() {
     assert_eq!(
         Grams::load(b"weirlm01").unwrap_err(),
-        GramsError::Damaged("it does not begin as one of this version does")
+        ModelError::Damaged("it does not begin as one of this version does")
     );
-    assert_eq!(Grams::load(&TOXIC[..TOXIC.len() - 1]).unwrap_err(), GramsError::Damaged("it ends too early"));
+    assert_eq!(Grams::load(&TOXIC[..TOXIC.len() - 1]).unwrap_err(), ModelError::Damaged("it ends too early"));
     let longer = [TOXIC, b"x"].concat();
-    assert_eq!(Grams::load(&longer).unwrap_err(), GramsError::Damaged("something stands behind its end"));
+    assert_eq!(Grams::load(&longer).unwrap_err(), ModelError::Damaged("something stands behind its end"));
     let mut other = TOXIC.to_vec();
     other[12..12 + (1 << 16)].reverse();
-    assert!(matches!(Grams::load(&other), Err(GramsError::SelfTest { .. })));
+    assert!(matches!(Grams::load(&other), Err(ModelError::SelfTest { .. })));
 }
 
 #[test]

@@ -4,14 +4,14 @@
 //! A word is a run of letters and digits (digits all read as one, capitals as small letters) or of bytes beyond ASCII, at most 24
 //! bytes long, or one of the signs that quote or ask. Invariants: linear in the text, any bytes will do, nothing is allocated.
 
+use crate::trained::{SEED, mix, step};
+
 /// Longest word, in bytes; what follows is the next one.
 const WORD_BYTES: usize = 24;
 /// Letters in a run.
 const RUN: usize = 4;
 /// Signs that are words.
 const SIGNS: &[u8] = b"?!\"'`:";
-const SEED: u32 = 0x811C_9DC5;
-const PRIME: u32 = 0x0100_0193;
 
 /// The words of a text, one after the other.
 #[derive(Debug)]
@@ -90,17 +90,6 @@ const fn read(byte: u8) -> Option<u8> {
         b'a'..=b'z' | 0x80.. => Some(byte),
         _ => None,
     }
-}
-
-const fn step(hash: u32, byte: u8) -> u32 {
-    (hash ^ byte as u32).wrapping_mul(PRIME)
-}
-
-const fn mix(tag: u32, a: u32, b: u32) -> u32 {
-    let x = tag.wrapping_mul(0x9E37_79B1).wrapping_add(a);
-    let x = (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B).wrapping_add(b);
-    let x = (x ^ (x >> 13)).wrapping_mul(0xC2B2_AE35);
-    x ^ (x >> 16)
 }
 
 #[cfg(test)]

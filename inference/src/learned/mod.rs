@@ -13,13 +13,14 @@ use std::sync::Arc;
 use weir_config::vocab::{Finding, Severity};
 
 pub use judge::Classifier;
-use model::{Model, ModelError, Worst};
+use model::Model;
 
 use crate::builtin::Kit;
 use crate::decode::Ciphers;
 use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
 use crate::plan::{OperatingPoint, Tuning};
+use crate::trained::{ModelError, Window};
 
 /// The name of the embedded classifier on spans, in findings and in plans.
 pub const EMBEDDED: &str = "ml";
@@ -61,7 +62,7 @@ impl Learned {
         let hint = if hinted { self.model.hint(is_data) } else { 0 };
         let worst = self.model.worst(text.folded, is_data, text.deadline);
         let mut cut = worst.is_some_and(|worst| worst.cut);
-        let confidence = |worst: Worst| self.model.confidence(worst.score.saturating_add(hint), is_data);
+        let confidence = |worst: Window| self.model.confidence(worst.score.saturating_add(hint), is_data);
         let mut suspect = worst.map(|worst| Suspect {
             confidence: confidence(worst),
             start: worst.start,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::model::{Model, ModelError};
+use super::model::Model;
 use super::{EMBEDDED, WEIGHTS};
+use crate::trained::ModelError;
 use crate::{Analyser, Call, Hit, OperatingPoint, Part, PartKind, PlanSettings};
 
 /// An order that the rules have no words for.

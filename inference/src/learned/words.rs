@@ -5,14 +5,14 @@
 //! scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself
 //! after the word before. Invariants: linear in the text, any bytes will do, nothing is allocated.
 
+use crate::trained::{SEED, mix, step};
+
 /// Features of a word.
 pub(super) const PER_WORD: usize = 2;
 /// Longest word, in bytes; what follows is the next one.
 const WORD_BYTES: usize = 24;
 /// Longest word of characters of three bytes.
 const CLUSTER_BYTES: usize = 12;
-const SEED: u32 = 0x811C_9DC5;
-const PRIME: u32 = 0x0100_0193;
 
 /// The words of a text, one after the other.
 #[derive(Debug)]
@@ -85,17 +85,6 @@ const fn latin(byte: u8) -> Option<u8> {
 /// The same for a word in another script.
 fn foreign(byte: u8) -> Option<u8> {
     (0x80..0xE1).contains(&byte).then_some(byte)
-}
-
-const fn step(hash: u32, byte: u8) -> u32 {
-    (hash ^ byte as u32).wrapping_mul(PRIME)
-}
-
-const fn mix(tag: u32, a: u32, b: u32) -> u32 {
-    let x = tag.wrapping_mul(0x9E37_79B1).wrapping_add(a);
-    let x = (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B).wrapping_add(b);
-    let x = (x ^ (x >> 13)).wrapping_mul(0xC2B2_AE35);
-    x ^ (x >> 16)
 }
 
 #[cfg(test)]
