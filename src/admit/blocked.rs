@@ -44,6 +44,11 @@ impl Blocked {
         u64::try_from(left).ok().filter(|left| *left > 0)
     }
 
+    /// Until which second `client` is turned away, where it is known.
+    pub fn until(&self, client: ClientKey) -> Option<i64> {
+        self.until_s.load().get(&client).copied()
+    }
+
     /// Turns `client` away until second `until_s`; what is over at `now_s` is forgotten.
     pub fn block(&self, client: ClientKey, until_s: i64, now_s: i64) {
         self.until_s.rcu(|former| {

@@ -285,6 +285,9 @@ pub fn start_with(
     if let Some(consumers) = &consumers {
         // Whoever served the address before reads no more for them.
         consumers.go();
+        if let Some(offenders) = offenders {
+            consumers.runtime().spawn(offenders.keep_up());
+        }
         if let Some(channels) = channels {
             channels.start(consumers.runtime(), &conditions(&health));
         }

@@ -22,6 +22,8 @@ const FADE: Duration = Duration::from_secs(60);
 /// After so many halvings nothing is left of any count.
 const FADES_MAX: u64 = 64;
 const MICROS_PER_SECOND: i64 = 1_000_000;
+/// How often the store is asked whom other processes have blocked.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Who has done what, and who is turned away.
 pub struct Offenders {
@@ -49,13 +51,34 @@ impl Offenders {
     /// # Errors
     /// See [`ReadError`].
     pub fn open(&self, book: Arc<dyn OffenceBook>) -> Result<(), ReadError> {
-        let now = Timestamp::now();
-        for BlockedAddress { address, until } in book.blocked_addresses(now)? {
-            self.turn_away(address, until, now);
-        }
+        self.take_over(&*book)?;
         // Whoever comes second has the same store.
         let _kept = self.book.set(book);
         Ok(())
+    }
+
+    /// Turns away whom `book` says, whoever has blocked them.
+    fn take_over(&self, book: &dyn OffenceBook) -> Result<(), ReadError> {
+        let now = Timestamp::now();
+        for BlockedAddress { address, until } in book.blocked_addresses(now)? {
+            if self.blocked.until(address.into()) != Some(seconds(until)) {
+                self.turn_away(address, until, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps up with other processes on the same store: who is blocked by one is turned away by all.
+    pub async fn keep_up(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let Some(book) = self.book.get().cloned() else { continue };
+            let this = Arc::clone(&self);
+            let read = tokio::task::spawn_blocking(move || this.take_over(&*book)).await;
+            if let Ok(Err(error)) = read {
+                tracing::debug!(%error, "blocked addresses cannot be read; those that are known are turned away");
+            }
+        }
     }
 
     /// Counts the offence of where `span` came from, or says why not.
@@ -94,7 +117,6 @@ impl Offenders {
     }
 
     fn turn_away(&self, address: IpAddr, until: Timestamp, now: Timestamp) {
-        let seconds = |at: Timestamp| at.micros().div_euclid(MICROS_PER_SECOND);
         self.blocked.block(address.into(), seconds(until), seconds(now));
     }
 
@@ -107,6 +129,10 @@ impl Offenders {
         }
         (0..periods).for_each(|_| self.blocked.fade());
     }
+}
+
+fn seconds(at: Timestamp) -> i64 {
+    at.micros().div_euclid(MICROS_PER_SECOND)
 }
 
 /// What is turned away with an address: an IPv6 client has a whole /64 to come from.
