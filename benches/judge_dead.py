@@ -46,7 +46,7 @@ rules:
 """
 # How long the worker may take to be done with what it was asked: its queue is short and each call of it too.
 SETTLE_S = 60
-TIMEOUT_MS = 1000
+TIMEOUT_MS = 500
 
 
 def silent_backend():
@@ -76,7 +76,7 @@ def settings(work, name, backend):
         f"action_router: {{enabled: true, default_actions: [{action}]}}",
     ]
     if name == "dead":
-        worker = f"{{timeout_ms: {TIMEOUT_MS}, total_deadline_ms: {TIMEOUT_MS}, channel_buffer: 100}}"
+        worker = f"{{timeout_ms: {TIMEOUT_MS}, total_deadline_ms: {TIMEOUT_MS}, channel_buffer: 20}}"
         lines.append(f'judge: {{enabled: true, selfhosted: {{base_url: "{backend}"}}, retry: {{max_retries: 0}}, worker: {worker}}}')
     path = work / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n")
