@@ -281,7 +281,7 @@ def upstreams(provider, count):
     return ["upstreams:", *entries, *(["routes:", *routes] if routes else [])]
 
 
-def settings(port, provider, work, passthrough, count):
+def settings(port, provider, work, passthrough, count, more):
     lines = [
         f'listen_addr: "127.0.0.1:{port}"',
         f'upstream_url: "{provider.url}"',
@@ -293,15 +293,15 @@ def settings(port, provider, work, passthrough, count):
         lines += upstreams(provider, count)
     if passthrough:
         lines += ["enable_security_analysis: false", "enable_trace_storage: false", "cost_estimation: {enabled: false}"]
-    return "\n".join(lines) + "\n" + EXTRA
+    return "\n".join([*lines, *more]) + "\n" + EXTRA
 
 
-def count_calls(weir, work, passthrough, length, calls, stream=False, count=0):
+def count_calls(weir, work, passthrough, length, calls, stream=False, count=0, more=()):
     """Instructions per call: those of the core thread, and those of all threads."""
     work.mkdir(parents=True)
     provider, port = Provider(), bench.free_port()
     config, log = work / "weir.yaml", work / "weir.log"
-    config.write_text(settings(port, provider, work, passthrough, count))
+    config.write_text(settings(port, provider, work, passthrough, count, more))
     command = ["valgrind", "--tool=callgrind", "--fair-sched=yes", "--separate-threads=yes", f"--callgrind-out-file={work / 'profile'}"]
     base = f"http://127.0.0.1:{port}"
     with bench.process([*command, str(weir), "--config", str(config)], log) as child:
@@ -326,7 +326,15 @@ def count_calls(weir, work, passthrough, length, calls, stream=False, count=0):
     return round(core[0] / calls), round(sum(map(lasting, files)) / calls)
 
 
-# Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?, upstreams beside `upstream_url`.
+# What acts on findings, of which these calls have none: nobody listens where it would be told.
+ACTING = (
+    'alerts: {enabled: true, channels: [{type: webhook, url: "http://127.0.0.1:9/"}, {type: slack, url: "http://127.0.0.1:9/"}]}',
+    "action_router: {enabled: true, default_actions: [log, webhook, alert, block_ip], "
+    'webhook: {url: "http://127.0.0.1:9/"}, rules: [{finding_type: jailbreak, actions: [block]}]}',
+)
+WATCHING = ("anomaly_detection: {enabled: true}",)
+# Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?, upstreams beside `upstream_url`, and
+# further settings, where there are any.
 CALLS = {
     "pass-through 1 KB": (True, 1000, 400, False, 0),
     "pass-through 8 KB": (True, 8000, 400, False, 0),
@@ -336,6 +344,8 @@ CALLS = {
     "default 8 KB": (False, 8000, 200, False, 0),
     "default 1 KB, one upstream": (False, 1000, 300, False, 1),
     "default 1 KB, twenty upstreams": (False, 1000, 300, False, 20),
+    "default 1 KB, router and alerts": (False, 1000, 300, False, 0, ACTING),
+    "default 1 KB, anomalies": (False, 1000, 300, False, 0, WATCHING),
     "default, stream of 20 frames": (False, 1000, 40, True, 0),
 }
 # How much more than another scenario, on the core thread, one may take: whatever the baseline says. Two runs differ by half a percent.
@@ -344,6 +354,8 @@ CALLS = {
 BESIDE = {
     "default 1 KB, one upstream": ("default 1 KB", 0.015),
     "default 1 KB, twenty upstreams": ("default 1 KB", 0.03),
+    "default 1 KB, router and alerts": ("default 1 KB", 0.01),
+    "default 1 KB, anomalies": ("default 1 KB", 0.015),
     "pass-through 1 KB, one upstream": ("pass-through 1 KB", 0.025),
     "pass-through 1 KB, twenty upstreams": ("pass-through 1 KB", 0.06),
 }
@@ -355,8 +367,8 @@ def file_name(scenario):
 
 def all_calls(weir, work):
     counted = {}
-    for name, (passthrough, length, calls, stream, count) in CALLS.items():
-        core, everything = count_calls(weir, work / file_name(name), passthrough, length, calls, stream, count)
+    for name, scenario in CALLS.items():
+        core, everything = count_calls(weir, work / file_name(name), *scenario)
         counted[f"call: {name}, core thread"] = core
         counted[f"call: {name}, all threads"] = everything
     return counted
@@ -473,7 +485,7 @@ def by_function(folder):
 
 
 def show_functions(old, new, rows=60):
-    calls = {file_name(name): calls for name, (_, _, calls, _, _) in CALLS.items()}[new.name]
+    calls = {file_name(name): scenario[2] for name, scenario in CALLS.items()}[new.name]
     before, after = by_function(old), by_function(new)
     print(f"core thread, instructions per call: {sum(before.values()) / calls:,.0f} before, {sum(after.values()) / calls:,.0f} now")
     changed = sorted(before.keys() | after.keys(), key=lambda name: -abs(after[name] - before[name]))

@@ -65,6 +65,8 @@ pub(super) struct Window {
     next: usize,
     sum: f64,
     squares: f64,
+    /// The sum of the latest values that are judged together with the next one.
+    lately: f64,
     /// The norm of the robust method, and how many values it is still good for.
     norm: Norm,
     good_for: usize,
@@ -73,53 +75,66 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(size: usize) -> Self {
         let values = vec![0.0; size.max(1)].into_boxed_slice();
-        Self { values, len: 0, next: 0, sum: 0.0, squares: 0.0, norm: Norm::default(), good_for: 0 }
+        Self { values, len: 0, next: 0, sum: 0.0, squares: 0.0, lately: 0.0, norm: Norm::default(), good_for: 0 }
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        (self.len, self.next, self.sum, self.squares, self.good_for) = (0, 0, 0.0, 0.0, 0);
+        (self.len, self.next, self.good_for) = (0, 0, 0);
+        (self.sum, self.squares, self.lately) = (0.0, 0.0, 0.0);
     }
 
     /// Judges `value` (in units, not below 0) by those before it, and keeps it.
     pub(super) fn look(&mut self, value: f64, rule: Rule) -> Option<Above> {
-        let above = self.judge(value, rule);
+        let value = scaled(value, rule);
+        let above = self.judge_scaled(value, rule);
         let clamped = above.filter(|_| rule.method == AnomalyMethod::Sigma);
-        self.keep(clamped.map_or(value, |above| above.limit), rule);
+        // On the scale of this method a limit is what it is.
+        self.keep_scaled(clamped.map_or(value, |above| above.limit));
         above
     }
 
     /// Judges `value` without keeping it.
     pub(super) fn judge(&mut self, value: f64, rule: Rule) -> Option<Above> {
+        self.judge_scaled(scaled(value, rule), rule)
+    }
+
+    fn judge_scaled(&mut self, value: f64, rule: Rule) -> Option<Above> {
         if self.len < LEAST.min(self.values.len()) {
             return None;
         }
         let Norm { middle, spread } = self.norm(rule);
         let far = rule.threshold * spread;
-        let above = |distance: f64, far: f64, lasting| {
-            let (expected, limit) = (unscaled(middle, rule), unscaled(middle + far, rule));
-            (distance > far).then(|| Above { expected, limit, times: distance / far, lasting })
+        let above = |distance: f64, far: f64, lasting: Option<f64>| {
+            (distance > far).then(|| Above {
+                expected: unscaled(middle, rule),
+                limit: unscaled(middle + far, rule),
+                times: distance / far,
+                lasting: lasting.map(|mean| unscaled(mean, rule)),
+            })
         };
-        above(scaled(value, rule) - middle, far, None).or_else(|| {
+        above(value - middle, far, None).or_else(|| {
             let recent = self.recent(value, rule)?;
-            above(recent - middle, far / (RECENT as f64).sqrt(), Some(unscaled(recent, rule)))
+            above(recent - middle, far / (RECENT as f64).sqrt(), Some(recent))
         })
     }
 
-    /// The mean of `value` and those before it, where it is judged.
+    /// The mean of `value`, on its scale, and those before it, where it is judged.
     fn recent(&self, value: f64, rule: Rule) -> Option<f64> {
         if rule.method == AnomalyMethod::Sigma || rule.kind == Kind::Count || self.len < RECENT {
             return None;
         }
-        let size = self.values.len();
-        let before =
-            |back: usize| self.values.get((self.next + size - back) % size).map_or(0.0, |value| f64::from(*value));
-        Some((scaled(value, rule) + (1..RECENT).map(before).sum::<f64>()) / RECENT as f64)
+        Some((value + self.lately) / RECENT as f64)
     }
 
     /// Keeps `value`.
     pub(super) fn keep(&mut self, value: f64, rule: Rule) {
-        let value = scaled(value, rule) as f32;
+        self.keep_scaled(scaled(value, rule));
+    }
+
+    fn keep_scaled(&mut self, value: f64) {
+        let value = value as f32;
+        let leaving = self.leaving();
         let Some(slot) = self.values.get_mut(self.next) else { return };
         let former = f64::from(std::mem::replace(slot, value));
         let value = f64::from(value);
@@ -131,6 +146,7 @@ impl Window {
         }
         self.sum += value;
         self.squares += value * value;
+        self.lately += value - leaving;
         self.good_for = self.good_for.saturating_sub(1);
         self.next += 1;
         if self.next == self.values.len() {
@@ -138,7 +154,15 @@ impl Window {
             // What rounding has added up ends with every round.
             self.sum = self.values.iter().map(|value| f64::from(*value)).sum();
             self.squares = self.values.iter().map(|value| f64::from(*value).powi(2)).sum();
+            self.lately = self.values.iter().rev().take(RECENT - 1).map(|value| f64::from(*value)).sum();
         }
+    }
+
+    /// The value that the next one takes the place of among the latest.
+    fn leaving(&self) -> f64 {
+        let (size, back) = (self.values.len(), RECENT - 1);
+        let at = if self.next >= back { self.next - back } else { (self.next + size).saturating_sub(back) };
+        if self.len < back { 0.0 } else { self.values.get(at).map_or(0.0, |value| f64::from(*value)) }
     }
 
     fn norm(&mut self, rule: Rule) -> Norm {
@@ -197,5 +221,34 @@ fn unscaled(value: f64, rule: Rule) -> f64 {
     match rule.method {
         AnomalyMethod::Sigma => value,
         AnomalyMethod::Robust => value.exp_m1(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The mean of the latest ten that is kept agrees with one made from scratch, at any place of the ring.
+        #[test]
+        fn the_mean_of_the_latest_is_what_it_is(
+            size in RECENT..40_usize,
+            values in proptest::collection::vec(0.0f64..1e6, RECENT..200),
+        ) {
+            let rule = Rule { method: AnomalyMethod::Robust, threshold: 3.0, kind: Kind::Amount };
+            let mut window = Window::new(size);
+            for (at, value) in values.iter().enumerate() {
+                let latest = values[..=at].iter().rev().take(RECENT).map(|value| scaled(*value, rule));
+                let expected = latest.sum::<f64>() / RECENT as f64;
+                if let Some(recent) = window.recent(scaled(*value, rule), rule) {
+                    prop_assert!((recent - expected).abs() < 1e-4, "{recent} and not {expected}");
+                } else {
+                    prop_assert!(at < RECENT);
+                }
+                window.keep(*value, rule);
+            }
+        }
     }
 }
