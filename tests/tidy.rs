@@ -83,7 +83,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
         3,
         "the document of the routes is a route itself; what a handler works with holds the costs it shows",
     ),
-    ("src", "cli", 27, "the commands and the helpers they share"),
+    ("src", "cli", 28, "the commands and the helpers they share"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
     ("src", "ingest", 3, "one reader of a protocol, and the span it makes; the door, and the threads behind it"),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),

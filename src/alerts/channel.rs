@@ -128,6 +128,17 @@ impl Channel {
         severity >= self.settings.min_severity
     }
 
+    /// Connects to the receiver and tells it nothing; its host and port.
+    pub(super) async fn reach(&self) -> Result<String, String> {
+        let Some(MailUrl { host, port, is_tls, .. }) = &self.mail else {
+            return self.client.reach(&self.url()).await.map_err(|error| error.to_string());
+        };
+        let target = format!("{host}:{port}");
+        let opened = self.client.open(host, *port, *is_tls).await;
+        opened.map(drop).map_err(|error| format!("{target} cannot be connected to: {error}"))?;
+        Ok(target)
+    }
+
     /// Sends `notice`; done when the receiver has accepted it.
     pub(super) async fn send(&self, notice: &Notice) -> Result<(), Failure> {
         if let Some(to) = &self.mail {
@@ -147,6 +158,11 @@ impl Channel {
         Failure::unless_accepted(&answer)
     }
 
+    fn url(&self) -> String {
+        let url = self.settings.url.as_ref().map_or(PAGERDUTY, |url| url.expose());
+        String::from_utf8_lossy(url).into_owned()
+    }
+
     fn routing_key(&self) -> String {
         let key = self.settings.routing_key.as_ref().map_or(&b""[..], |key| key.expose());
         String::from_utf8_lossy(key).into_owned()
@@ -162,13 +178,12 @@ impl Channel {
     }
 
     fn call(&self, body: String, id: &str) -> Result<Call, OutboundError> {
-        let url = self.settings.url.as_ref().map_or(PAGERDUTY, |url| url.expose());
         let mut fields = Vec::new();
         if self.settings.kind == AlertKind::Webhook {
             let secret = self.settings.secret.as_ref().map(|secret| secret.expose());
             fields = signature(secret, id, Timestamp::now().micros() / 1_000_000, &body);
         }
-        let call = Call::post(&String::from_utf8_lossy(url), "application/json", body)?;
+        let call = Call::post(&self.url(), "application/json", body)?;
         Ok(fields.into_iter().fold(call, |call, (name, value)| call.field(name, value)))
     }
 }

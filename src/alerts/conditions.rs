@@ -77,9 +77,8 @@ async fn raise(teller: &Teller, condition: &Condition, raised: &mut HashMap<Stri
     let Condition { finding_type, severity, description, .. } = condition;
     let (id, now) = (Uuid::new_v4(), Timestamp::now());
     let (channel, tenant) = (teller.channel.label.clone(), TenantId::DEFAULT);
-    let key = AlertKey { tenant, channel, finding_type: finding_type.clone() };
     let sighting = Sighting {
-        key: key.clone(),
+        key: AlertKey { tenant, channel, finding_type: finding_type.clone() },
         findings: vec![id],
         severity: *severity,
         security_score: severity.score(),
@@ -89,13 +88,13 @@ async fn raise(teller: &Teller, condition: &Condition, raised: &mut HashMap<Stri
         resolves_at: None,
     };
     let notice = Notice::of_condition(id, finding_type, *severity, description);
-    let told = match teller.count(vec![Seen { sighting, notice: Some(notice.clone()) }]).await {
+    let told = match teller.count(vec![Seen { sighting: sighting.clone(), notice: Some(notice.clone()) }]).await {
         Ok(mut due) => match due.pop() {
             Some(due) => teller.tell(due).await?,
             // It was told before a restart, or by another process.
             None => Told::Kept,
         },
-        Err(_) => teller.tell_unkept(key, notice.clone(), 1).await?,
+        Err(_) => teller.tell_unkept(sighting, notice.clone()).await?,
     };
     raised.insert(finding_type.clone(), Raised { notice, told });
     Ok(())

@@ -4,9 +4,10 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 use weir_config::vocab::{Finding, Severity, TenantId, Timestamp};
-use weir_storage::alerts::{AlertRecord, Step};
+use weir_storage::alerts::{AlertKey, AlertRecord, Step};
 use weir_storage::record::SpanRecord;
 
+use super::cooldown::Missed;
 use super::text::{code, cut, visible};
 
 /// Characters of one name or one piece of evidence.
@@ -99,6 +100,18 @@ impl Notice {
             span: alert.span_id.map(|span| span.to_string()),
             timestamp: alert.last_at.to_string(),
             ..Self::plain(alert.id, alert.tenant_id, &alert.finding_type, alert.severity)
+        }
+    }
+
+    /// How many more there were than the channel was told of, where the store keeps nothing of it.
+    pub(super) fn of_missed(key: &AlertKey, missed: &Missed) -> Self {
+        let Missed { id, since, count, severity, security_score, .. } = missed;
+        Self {
+            kind: Kind::Summary(*since),
+            id: format!("msg_{}_summary_{}", id.simple(), since.micros()),
+            count: *count,
+            score: *security_score,
+            ..Self::plain(*id, key.tenant, &key.finding_type, *severity)
         }
     }
 

@@ -5,6 +5,7 @@
 //!  finished spans ─▶ seen ─▶ tell ──────▶ channel ─▶ webhook, Slack, PagerDuty, mail
 //!  what is the matter ─▶ conditions ─┘       ▲
 //!                      the store's record ─▶ keeper: how many more, escalation, resolution
+//!             while the store is away: memory ─▶ unkept: how many more
 //! ```
 //!
 //! Invariants: a channel hears of a tenant's findings of one type once, then not again for the cooldown, which begins when
@@ -26,6 +27,7 @@ mod tell;
 mod tests;
 mod text;
 mod trial;
+mod unkept;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +43,7 @@ use book::Book;
 use channel::{Channel, Tallies};
 pub use conditions::{Condition, Conditions};
 use tell::Teller;
-pub use trial::{Trial, try_channels};
+pub use trial::{Trial, reach_channels, try_channels};
 
 /// The consumers' names, which are the keys of their cursors: by the place of the channel in the settings.
 const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
@@ -107,6 +109,7 @@ impl Channels {
     pub fn start(self, runtime: &Handle, conditions: &Conditions) {
         for (teller, higher) in self.tellers {
             runtime.spawn(conditions::watch(teller.clone(), Arc::clone(conditions)));
+            runtime.spawn(unkept::sum_up(teller.clone()));
             runtime.spawn(keeper::keep(teller, higher));
         }
     }
@@ -145,9 +148,8 @@ impl Alerts {
             }
             Err(all) => {
                 for seen::Seen { sighting, notice } in all {
-                    let many = sighting.findings.len() as u64;
                     if let Some(notice) = notice {
-                        self.teller.tell_unkept(sighting.key, notice, many).await?;
+                        self.teller.tell_unkept(sighting, notice).await?;
                     }
                 }
             }

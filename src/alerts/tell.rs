@@ -10,7 +10,7 @@ use weir_storage::alerts::{Accepted, AlertKey, Claim, Heard, Sighting};
 
 use super::book::{Book, later, until};
 use super::channel::Channel;
-use super::cooldown::Quiet;
+use super::cooldown::{Missed, Quiet};
 use super::message::Notice;
 use super::seen::Seen;
 use crate::feed::Failure;
@@ -78,7 +78,7 @@ impl Teller {
         let Seen { sighting, notice } = seen;
         let Some(mut notice) = notice else { return Ok(Told::Not) };
         let many = sighting.findings.len() as u64;
-        if self.is_quiet(&sighting.key, many) {
+        if self.is_quiet(&sighting) {
             return Ok(Told::Not);
         }
         if self.cooldown.is_zero() {
@@ -99,7 +99,7 @@ impl Teller {
                 self.channel.tally.no_room.add(many);
                 return Ok(Told::Not);
             }
-            Ok(Claim::Unknown) | Err(_) => return self.tell_unkept(sighting.key, notice, many).await,
+            Ok(Claim::Unknown) | Err(_) => return self.tell_unkept(sighting, notice).await,
         };
         notice.alert = Some(id);
         let told = notice.count;
@@ -109,7 +109,7 @@ impl Teller {
         }
         self.sent(many - told);
         let at = Timestamp::now();
-        let key = sighting.key.clone();
+        let (key, missed) = (sighting.key.clone(), Missed::after(&sighting, told));
         let accepted = Accepted {
             sighting,
             id,
@@ -130,33 +130,38 @@ impl Teller {
                     error,
                     "an alert was sent and could not be written down; it may be sent again after a restart"
                 );
-                self.channel.unkept.begin(key, Quiet::Told, Instant::now(), self.cooldown);
+                self.channel.unkept.begin(key, missed, Instant::now(), self.cooldown);
                 Ok(Told::Unkept)
             }
         }
     }
 
     /// The store cannot say what the channel was told, or may be what it is to be told about: memory has to do.
-    pub(super) async fn tell_unkept(&self, key: AlertKey, notice: Notice, many: u64) -> Result<Told, Failure> {
-        if self.is_quiet(&key, many) {
+    pub(super) async fn tell_unkept(&self, sighting: Sighting, mut notice: Notice) -> Result<Told, Failure> {
+        if self.is_quiet(&sighting) {
             return Ok(Told::Not);
         }
+        let many = sighting.findings.len() as u64;
+        if self.cooldown.is_zero() {
+            notice.count = many;
+        }
         if let Err(failure) = self.channel.send(&notice).await {
-            return self.failed(failure, key, many);
+            return self.failed(failure, sighting.key, many);
         }
         self.sent(many - notice.count.min(many));
-        self.channel.unkept.begin(key, Quiet::Told, Instant::now(), self.cooldown);
+        let missed = Missed::after(&sighting, notice.count);
+        self.channel.unkept.begin(sighting.key, missed, Instant::now(), self.cooldown);
         Ok(Told::Unkept)
     }
 
     /// Whether memory says that the channel is not to hear of it now; counted.
-    fn is_quiet(&self, key: &AlertKey, many: u64) -> bool {
-        let quiet = self.channel.unkept.before_telling(key, Instant::now());
+    fn is_quiet(&self, sighting: &Sighting) -> bool {
+        let quiet = self.channel.unkept.before_telling(sighting, Instant::now());
         let tally = &self.channel.tally;
         match quiet {
-            Some(Quiet::Told) => tally.suppressed.add(many),
-            Some(Quiet::Refused) => tally.refused.add(many),
-            Some(Quiet::NoRoom) => tally.no_room.add(many),
+            Some((Quiet::Told, count)) => tally.suppressed.add(count),
+            Some((Quiet::Refused, count)) => tally.refused.add(count),
+            Some((Quiet::NoRoom, count)) => tally.no_room.add(count),
             None => {}
         }
         quiet.is_some()
@@ -175,7 +180,7 @@ impl Teller {
         self.channel.tally.refused.add(many);
         let channel = &self.channel.label;
         tracing::warn!(channel, reason, "an alert was refused and is not sent again");
-        self.channel.unkept.begin(key, Quiet::Refused, Instant::now(), REFUSED_FOR);
+        self.channel.unkept.refuse(key, Instant::now(), REFUSED_FOR);
         Ok(Told::Not)
     }
 

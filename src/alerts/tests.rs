@@ -1,43 +1,83 @@
 //! Cooldowns in memory, signatures, payloads and mails, without a receiver.
 
 mod burst;
+mod schema;
 
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
+use serde_json::Value;
 use uuid::Uuid;
 use weir_config::settings::MailUrl;
 use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::alerts::{AlertKey, AlertRecord, AlertState, Step};
+use weir_storage::alerts::{AlertKey, AlertRecord, AlertState, Sighting, Step};
 
-use super::cooldown::{Cooldowns, Quiet};
+use super::cooldown::{Cooldowns, Missed, Quiet};
 use super::message::Notice;
 use super::{mail, seen};
 use crate::anomalies::{CONTINUES, DETECTOR};
 use crate::outbound::signature;
 use crate::record::blank_call as span;
 
+fn sighting(at: usize, findings: &[u128]) -> Sighting {
+    let key =
+        AlertKey { tenant: TenantId::DEFAULT, channel: "webhook_1".to_owned(), finding_type: format!("type_{at}") };
+    Sighting {
+        key,
+        findings: findings.iter().map(|id| Uuid::from_u128(*id)).collect(),
+        severity: Severity::High,
+        security_score: 80,
+        place: None,
+        first_at: Timestamp::now(),
+        last_at: Timestamp::now(),
+        resolves_at: None,
+    }
+}
+
 #[test]
 fn what_the_store_does_not_keep_is_quiet_for_its_time() {
     let (cooldowns, begun, second) = (Cooldowns::default(), Instant::now(), Duration::from_secs(1));
-    let key = |at: usize| AlertKey {
-        tenant: TenantId::DEFAULT,
-        channel: "webhook_1".to_owned(),
-        finding_type: format!("type_{at}"),
-    };
-    assert_eq!(cooldowns.before_telling(&key(0), begun), None);
-    cooldowns.begin(key(0), Quiet::Told, begun, 3 * second);
-    cooldowns.begin(key(1), Quiet::Refused, begun, second);
-    cooldowns.begin(key(2), Quiet::Told, begun, Duration::ZERO);
-    let quiet = |at, now| cooldowns.before_telling(&key(at), now);
+    let one = |at| sighting(at, &[1]);
+    let begin = |at: usize, length| cooldowns.begin(one(at).key, Missed::after(&one(at), 1), begun, length);
+    let quiet = |at, now| cooldowns.before_telling(&one(at), now).map(|(why, _)| why);
+    assert_eq!(quiet(0, begun), None);
+    begin(0, 3 * second);
+    cooldowns.refuse(one(1).key, begun, second);
+    begin(2, Duration::ZERO);
     assert_eq!([quiet(0, begun), quiet(1, begun), quiet(2, begun)], [Some(Quiet::Told), Some(Quiet::Refused), None]);
     assert_eq!([quiet(0, begun + 2 * second), quiet(1, begun + 2 * second)], [Some(Quiet::Told), None]);
-    (2..40_000).for_each(|at| cooldowns.begin(key(at), Quiet::Told, begun, second));
+    (2..40_000).for_each(|at| begin(at, second));
     assert_eq!(quiet(50_000, begun), Some(Quiet::NoRoom), "nothing could keep it from being told for ever");
     assert_eq!(quiet(0, begun), Some(Quiet::Told));
     assert_eq!(quiet(50_000, begun + 2 * second), None, "what is over makes room");
+}
+
+#[test]
+fn what_came_within_a_cooldown_of_memory_is_summed_up_once() {
+    let (cooldowns, begun, second) = (Cooldowns::default(), Instant::now(), Duration::from_secs(1));
+    let first = sighting(0, &[1, 2, 3]);
+    let count = |ids: &[u128], now| cooldowns.before_telling(&sighting(0, ids), now).map(|(_, count)| count);
+    cooldowns.begin(first.key.clone(), Missed::after(&first, 1), begun, second);
+    assert_eq!(count(&[1, 2, 3], begun), Some(0), "a batch that comes again");
+    assert_eq!(count(&[1, 2, 3, 4, 5], begun), Some(2), "the same, and more");
+    assert_eq!((cooldowns.due(begun), cooldowns.next_due()), (None, Some(begun + second)));
+    let end = begun + second;
+    let (key, missed) = cooldowns.due(end).unwrap();
+    assert_eq!((&key, missed.count), (&first.key, 4));
+    // While the summary is outstanding, what comes joins the next one.
+    assert_eq!(count(&[6], end), Some(1));
+    let message = Notice::of_missed(&key, &missed);
+    assert_eq!((&message.webhook()["summary"], &message.webhook()["count"]), (&true.into(), &4.into()));
+    assert_eq!(message.id(), Notice::of_missed(&key, &missed).id(), "each attempt has the same");
+    cooldowns.summed_up(&key, &missed, end, second);
+    assert_eq!(cooldowns.due(end), None, "told once");
+    let (key, rest) = cooldowns.due(end + second).unwrap();
+    assert_eq!(rest.count, 1);
+    assert_ne!(Notice::of_missed(&key, &rest).id(), message.id());
+    cooldowns.summed_up(&key, &rest, end + second, second);
+    assert_eq!((cooldowns.next_due(), count(&[7], end + 2 * second)), (None, None), "it is news again");
 }
 
 #[test]
@@ -145,7 +185,7 @@ fn hostile_evidence_stays_within_the_limits_of_each_receiver_and_holds_no_marks(
         "\r\nBcc: x@y.z\r\n",
         "*b*",
     ];
-    let mut state = 1_u64;
+    let (schemas, mut state) = ([schema::slack(), schema::pagerduty()], 1_u64);
     for round in 0..10_000_usize {
         let mut text = String::new();
         let bytes = if round % 500 == 0 { 100_000 } else { round % 900 };
@@ -159,25 +199,22 @@ fn hostile_evidence_stays_within_the_limits_of_each_receiver_and_holds_no_marks(
         (span.model, span.agent_id) = (Some(text.clone()), Some(text.clone()));
         let later = [Step::Summary, Step::Escalation, Step::Resolution][round % 3];
         for notice in [Notice::about(&alert(text), later), Notice::of(&span, &finding)] {
-            check(&notice);
+            check(&notice, &schemas);
             check_mail(&to, &notice);
         }
     }
 }
 
-fn check(notice: &Notice) {
+fn check(notice: &Notice, [of_slack, of_pagerduty]: &[Value; 2]) {
     let slack = notice.slack();
-    let text = |pointer: &str| slack.pointer(pointer).and_then(serde_json::Value::as_str).unwrap().to_owned();
-    let (header, section) = (text("/blocks/0/text/text"), text("/blocks/1/text/text"));
-    assert!((1..=150).contains(&header.chars().count()) && (1..=3_000).contains(&section.chars().count()));
+    assert_eq!(schema::fault(of_slack, &slack), None, "{slack}");
+    let text = |pointer: &str| slack.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    let section = text("/blocks/1/text/text");
     assert!(!section.contains(['<', '>']) && !text("/text").contains(['<', '>']));
     // Each line holds one name or one quotation, whose code span nothing ends.
     assert!(section.lines().all(|line| line.matches('`').count() == 2), "{section}");
     let event = notice.pagerduty(&"k".repeat(32));
-    let characters =
-        |pointer: &str| event.pointer(pointer).and_then(serde_json::Value::as_str).map(|text| text.chars().count());
-    assert!(characters("/payload/summary").is_none_or(|count| (1..=1_024).contains(&count)));
-    assert!(characters("/dedup_key").unwrap() <= 255);
+    assert_eq!(schema::fault(of_pagerduty, &event), None, "{event}");
     assert!(event.to_string().len() < 512 * 1024, "the receiver's limit of an event");
 }
 

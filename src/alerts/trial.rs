@@ -1,4 +1,4 @@
-//! A marked message to channels, for whoever wants to know whether they work.
+//! Channels tried out, for whoever wants to know whether they work: by a marked message, or by no more than a connection.
 
 use weir_config::settings::Alerts as AlertSettings;
 
@@ -8,19 +8,18 @@ use crate::outbound::Client;
 
 /// What came of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trial {
+pub struct Trial<T> {
     /// Type and place of the channel.
     pub channel: String,
-    /// Why it did not accept the message. Says nothing of its address but the host.
-    pub outcome: Result<(), String>,
+    /// Why it failed, where it did. Says nothing of the receiver's address but the host.
+    pub outcome: Result<T, String>,
 }
 
 /// Sends a marked message to the channel that is called so (`slack_2`, or `2`), or to all of them. What it opens at PagerDuty it
 /// closes again. Empty where there is no such channel.
-pub async fn try_channels(settings: &AlertSettings, client: &Client, wanted: Option<&str>) -> Vec<Trial> {
+pub async fn try_channels(settings: &AlertSettings, client: &Client, wanted: Option<&str>) -> Vec<Trial<()>> {
     let mut trials = Vec::new();
-    for (index, settings) in settings.effective().into_iter().enumerate() {
-        let channel = Channel::new(index, settings, None, client.clone());
+    for (index, channel) in channels(settings, client).enumerate() {
         let is_meant = |wanted| channel.label == wanted || (index + 1).to_string() == wanted;
         if wanted.is_none_or(is_meant) {
             let outcome = channel.send(&Notice::test()).await.map_err(|failure| failure.to_string());
@@ -28,4 +27,19 @@ pub async fn try_channels(settings: &AlertSettings, client: &Client, wanted: Opt
         }
     }
     trials
+}
+
+/// Connects to the receivers of all channels and tells them nothing; gives host and port of each.
+pub async fn reach_channels(settings: &AlertSettings, client: &Client) -> Vec<Trial<String>> {
+    let mut trials = Vec::new();
+    for channel in channels(settings, client) {
+        let outcome = channel.reach().await;
+        trials.push(Trial { channel: channel.label, outcome });
+    }
+    trials
+}
+
+fn channels(settings: &AlertSettings, client: &Client) -> impl Iterator<Item = Channel> {
+    let make = |(index, settings)| Channel::new(index, settings, None, client.clone());
+    settings.effective().into_iter().enumerate().map(make)
 }

@@ -26,6 +26,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::Service as _;
 use weir_config::egress::Egress;
 
 use crate::forward::{self, PeerError};
@@ -187,6 +188,18 @@ impl Client {
         let late =
             |_| OutboundError::Deadline { to: to.clone(), limit: limits.total, waiting_for: "the rest of its answer" };
         tokio::time::timeout(limits.total, whole).await.map_err(late)?
+    }
+
+    /// Connects to where `url` leads, by the way a call would take, and says nothing there; its host and port.
+    ///
+    /// # Errors
+    /// [`OutboundError`].
+    pub async fn reach(&self, url: &str) -> Result<String, OutboundError> {
+        let uri: Uri = url.parse().map_err(|_| OutboundError::Url("it cannot be parsed"))?;
+        let to = Destination::of(&uri)?.to_string();
+        let connected = self.connector.clone().call(uri).await;
+        connected.map(drop).map_err(|error| OutboundError::Connect { to: to.clone(), reason: error.to_string() })?;
+        Ok(to)
     }
 
     /// A connection of another protocol, straight to `host`: proxies are for HTTP. It trusts whom calls trust.

@@ -96,6 +96,8 @@ fn a_cooldown_outlives_a_kill_and_its_end_is_told_once() {
     eventually("the others are counted", || {
         (listed(&gateway, "webhook_1")?["count"].as_u64()? == 5 * each).then_some(())
     });
+    let suppressed = || outcome(&gateway, "webhook_1", "suppressed");
+    eventually("and so by the metric", || (suppressed() >= (5 * each - 1) as f64).then_some(()));
     gateway.kill();
     gateway.restart();
     let all = eventually("the summary comes", || Some(told(&receiver)).filter(|all| all.len() >= 2));
@@ -243,6 +245,43 @@ fn a_receiver_that_asks_for_time_gets_it_in_both_forms() {
         let times = times.lock().unwrap();
         // Whoever counts the seconds begins a moment later than whoever names the date.
         assert!(times[1] - times[0] >= Duration::from_millis(1_900), "{is_date}: {:?}", times[1] - times[0]);
+    }
+}
+
+#[test]
+fn each_channel_has_its_own_thresholds_and_channels_win_over_the_legacy_fields() {
+    let provider = provider();
+    let [legacy, usual, severe, sure] = std::array::from_fn(|_| Upstream::always(OK));
+    let old = |more: &str| format!("webhook_url: '{}'{more}", legacy.url());
+    let all = format!(
+        "channels: [{}, {{type: webhook, url: '{}', min_severity: Critical, min_security_score: 0}}, {{type: webhook, url: '{}', \
+         min_severity: Info, min_security_score: 100}}]",
+        channel(&usual),
+        severe.url(),
+        sure.url()
+    );
+    // Which of the four are told.
+    for (settings, expected) in [
+        (format!("{}, {all}", old("")), [false, true, false, false]),
+        (old(""), [true, false, false, false]),
+        (old(", min_severity: Critical"), [false; 4]),
+        (old(", min_security_score: 100"), [false; 4]),
+    ] {
+        let alerts = format!("alerts: {{enabled: true, {settings}}}");
+        let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&alerts).start();
+        let before = [&legacy, &usual, &severe, &sure].map(|receiver| told(receiver).len());
+        let answer = call(gateway.addr, chat_call(ATTACK).bytes());
+        let span = &gateway.trace_of(&answer)["spans"][0];
+        let of_type = span["security_findings"].as_array().unwrap().iter();
+        let mut of_type = of_type.filter(|finding| finding["finding_type"] == "prompt_injection");
+        assert!(of_type.all(|finding| finding["severity"] == "High") && span["security_score"].as_u64() < Some(100));
+        let channels = if settings.contains("channels") { 3.0 } else { 1.0 };
+        eventually("every channel has seen the call", || {
+            (gateway.metric("service_consumer_spans_total", "consumer=\"alerts_") >= channels).then_some(())
+        });
+        let after = [&legacy, &usual, &severe, &sure].map(|receiver| told(receiver).len());
+        let is_told: Vec<bool> = before.iter().zip(after).map(|(before, after)| after > *before).collect();
+        assert_eq!(is_told, expected, "{settings}");
     }
 }
 

@@ -12,7 +12,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const TENANT: &str = "9a3b1c52-0d5e-4a57-9a36-6d2f0a1b7c11";
 
 /// A model that says how many tokens it took: as many as it was asked to.
-fn model() -> ServerHandle {
+pub(crate) fn model() -> ServerHandle {
     let responder = |request: &Request| {
         let asked: Value = serde_json::from_slice(&request.body).unwrap();
         let tokens: u64 =
@@ -26,7 +26,7 @@ fn model() -> ServerHandle {
     StdServer::start_with("127.0.0.1:0", Options { responder: Box::new(responder), ..Options::default() }).unwrap()
 }
 
-fn take(gateway: &Gateway, tenant: &str, tokens: u64) -> Reply {
+pub(crate) fn take(gateway: &Gateway, tenant: &str, tokens: u64) -> Reply {
     let body = json!({ "model": "gpt-4o-mini", "messages": [{ "role": "user", "content": format!("Take {tokens}") }] });
     let request = Call::post("/v1/chat/completions", body.to_string()).field("X-Service-Tenant-ID", tenant);
     let answer = call(gateway.addr, request.bytes());

@@ -456,6 +456,33 @@ fn behind_a_load_balancer_addresses_are_not_to_be_blocked() {
 }
 
 #[test]
+fn channels_of_alerts_are_connected_to_and_told_nothing() {
+    let (patient, good, closed) = (Patient::new(), Upstream::always("HTTP/1.1 200 OK\r\n\r\n"), ClosedPort::new());
+    let alerts = format!(
+        "alerts: {{enabled: true, channels: [{{type: webhook, url: '{}/canary'}}, {{type: slack, url: 'http://{1}/canary'}}, \
+         {{type: email, url: 'smtps://ann:canary@{1}?from=a@example.org&to=b@example.org'}}]}}\n",
+        good.url(),
+        closed.addr
+    );
+    let report = patient.examine(&alerts);
+    let lines: Vec<&Line> = report.lines.iter().filter(|line| line.topic == "alerts").collect();
+    let levels: Vec<&str> = lines.iter().map(|line| line.level.as_str()).collect();
+    assert_eq!((report.code, levels), (1, vec!["ok", "FAIL", "FAIL"]), "{lines:?}");
+    let target = good.url().replace("http://", "");
+    assert_eq!(
+        lines[0].text,
+        format!("webhook_1: {target} accepts connections; `weir alerts test webhook_1` sends it a message")
+    );
+    for (line, channel) in [(lines[1], "slack_2"), (lines[2], "email_3")] {
+        assert!(line.text.starts_with(&format!("{channel}: {} cannot be connected to: ", closed.addr)), "{line:?}");
+    }
+    assert!(report.lines.iter().all(|line| !line.text.contains("canary")), "{lines:?}");
+    assert_eq!(good.requests().len(), 0, "nobody is told anything");
+    let report = patient.examine(&alerts.replace("enabled: true", "enabled: false"));
+    assert!(report.lines.iter().all(|line| line.topic != "alerts"), "nobody is to be told");
+}
+
+#[test]
 fn where_calls_go_and_which_upstream_cannot_be_reached() {
     let patient = Patient::new();
     let (nobody, provider) = (ClosedPort::new(), patient.provider.url());

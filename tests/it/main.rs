@@ -8,6 +8,7 @@ mod activation;
 mod advisory;
 mod agents_acted_on;
 mod alert_channels;
+mod alert_ends;
 mod alerts;
 mod analysis;
 mod anomalies;

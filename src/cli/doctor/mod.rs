@@ -2,9 +2,10 @@
 //!
 //! One line each: `ok`, `warn` or `FAIL`, what was looked at, what was found and what to do. Nothing is changed: a
 //! temporary file beside the database and the overlay shows whether their folders take files, and is removed again. The
-//! provider is connected to and greeted by TLS, but not asked anything. Invariant: the exit code is 1 exactly if a line
+//! provider, and receivers of alerts, are connected to and greeted by TLS, but not asked or told anything. Invariant: the exit code is 1 exactly if a line
 //! says FAIL.
 
+mod alerts;
 mod choice;
 mod files;
 mod host;
@@ -111,7 +112,8 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     network::blocking(settings).into_iter().for_each(&mut *tell);
     tell(network::patience(settings));
     choice::choice(settings).into_iter().for_each(&mut *tell);
-    network::upstreams(settings).into_iter().for_each(tell);
+    network::upstreams(settings).into_iter().for_each(&mut *tell);
+    alerts::channels(settings).into_iter().for_each(tell);
 }
 
 /// Authentication settings that nobody can have meant; `weir check` looks at them, too.

@@ -1,5 +1,7 @@
 //! The contract of [`AlertBook`].
 
+use std::time::Duration;
+
 use uuid::Uuid;
 use weir_config::vocab::{Severity, TenantId, Timestamp};
 use weir_storage::alerts::{
@@ -7,10 +9,10 @@ use weir_storage::alerts::{
 };
 use weir_storage::audit::AuditEvent;
 use weir_storage::record::SpanRecord;
-use weir_storage::{AlertBook, AuditLog, SpanLog, Store};
+use weir_storage::{AlertBook, AuditLog, Retention, SpanLog, Store};
 
 use super::checks;
-use crate::support::{PATIENCE, page, span, tenant};
+use crate::support::{PATIENCE, page, span, tenant, wait_for};
 
 checks! { Store:
     a_cooldown_begins_when_a_message_is_accepted_and_counts_what_comes_within,
@@ -23,6 +25,7 @@ checks! { Store:
     lists_are_a_tenant_s_filtered_and_paged,
     alerts_forget_a_trace_that_is_deleted_and_go_with_their_tenant,
     a_tenant_s_alerts_are_bounded_and_those_nobody_waits_for_make_room,
+    alerts_past_their_age_go_and_the_others_stay,
 }
 
 const COOLDOWN: i64 = 1_000;
@@ -291,6 +294,30 @@ fn alerts_forget_a_trace_that_is_deleted_and_go_with_their_tenant(store: &Store)
     store.append(Box::new(SpanRecord { start_time: now, end_time: now, ..span })).unwrap();
     assert!(store.flush(PATIENCE));
     assert_eq!(count(store, &sighting, 1), Heard::Due, "the tenant begins anew");
+}
+
+fn alerts_past_their_age_go_and_the_others_stay(store: &Store) {
+    let (now, day) = (Timestamp::now(), 86_400_000_000);
+    let fresh = || Box::new(SpanRecord { tenant_id: tenant(1), start_time: now, end_time: now, ..span(5) });
+    store.append(fresh()).unwrap();
+    assert!(store.flush(PATIENCE));
+    let named = |name: &str, days: i64| {
+        let made = now.micros() - days * day;
+        tell(store, &sighting(&key("webhook_1", name), 1..2, made), made);
+    };
+    // More than go in one turn.
+    (0..50).for_each(|at| named(&format!("old_{at}"), 3));
+    named("young", 1);
+    // What it is about goes on: its first finding is old, and its last one is not.
+    named("lasting", 3);
+    assert!(matches!(count(store, &sighting(&key("webhook_1", "lasting"), 2..3, now.micros()), 0), Heard::Counted(1)));
+    assert_eq!(all(store).len(), 52);
+    store.set_retention(Retention { max_age: Some(Duration::from_secs(2 * 86_400)), ..Retention::default() });
+    store.append(fresh()).unwrap();
+    wait_for("the old ones are gone", || all(store).len() <= 2);
+    let mut left: Vec<String> = all(store).into_iter().map(|alert| alert.finding_type).collect();
+    left.sort();
+    assert_eq!(left, ["lasting", "young"]);
 }
 
 fn a_tenant_s_alerts_are_bounded_and_those_nobody_waits_for_make_room(store: &Store) {
