@@ -118,18 +118,58 @@ impl Refusal {
             Dialect::Messages => {
                 json!({ "type": "error", "error": self.object(), "request_id": trace_id.to_string() })
             }
+            // Google's clients read no message of an error whose code is a word, or that has no status.
+            Dialect::Gemini => {
+                let mut object = self.object();
+                object.insert("code".to_owned(), json!(self.status));
+                object.insert("status".to_owned(), json!(google_status(self.status)));
+                json!({ "error": object })
+            }
+            // Amazon's clients look for code and message outside of any object.
+            Dialect::Bedrock => {
+                json!({ "code": amazon_code(self.status), "message": self.message, "error": self.object() })
+            }
         };
         value.to_string().into_bytes()
     }
 
-    fn object(&self) -> Value {
+    fn object(&self) -> Map<String, Value> {
         let mut object = Map::new();
         object.insert("type".to_owned(), json!(self.error_type));
         object.insert("message".to_owned(), json!(self.message));
         object.insert("code".to_owned(), json!(self.error_type));
         object.insert("param".to_owned(), Value::Null);
         object.extend(self.extra.clone());
-        Value::Object(object)
+        object
+    }
+}
+
+/// What Google's interfaces call a status.
+const fn google_status(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 | 405 => "NOT_FOUND",
+        409 => "ABORTED",
+        429 => "RESOURCE_EXHAUSTED",
+        504 => "DEADLINE_EXCEEDED",
+        502 | 503 => "UNAVAILABLE",
+        500.. => "INTERNAL",
+        _ => "INVALID_ARGUMENT",
+    }
+}
+
+/// The error of Bedrock that has a status.
+const fn amazon_code(status: u16) -> &'static str {
+    match status {
+        401 | 403 => "AccessDeniedException",
+        404 => "ResourceNotFoundException",
+        409 => "ConflictException",
+        429 => "ThrottlingException",
+        504 => "ModelTimeoutException",
+        502 | 503 => "ServiceUnavailableException",
+        500.. => "InternalServerException",
+        _ => "ValidationException",
     }
 }
 
@@ -155,6 +195,14 @@ mod tests {
         assert_eq!(
             text(Dialect::LocalServer),
             r#"{"error":"too fast","retry_after_secs":1,"type":"rate_limit_exceeded"}"#
+        );
+        assert_eq!(
+            text(Dialect::Gemini),
+            r#"{"error":{"code":429,"message":"too fast","param":null,"retry_after_secs":1,"status":"RESOURCE_EXHAUSTED","type":"rate_limit_exceeded"}}"#
+        );
+        assert_eq!(
+            text(Dialect::Bedrock),
+            r#"{"code":"ThrottlingException","error":{"code":"rate_limit_exceeded","message":"too fast","param":null,"retry_after_secs":1,"type":"rate_limit_exceeded"},"message":"too fast"}"#
         );
     }
 }

@@ -106,7 +106,7 @@ fn by_path(path: &str) -> Known {
         [.., "images", "generations" | "edits" | "variations"] => chat_style(Operation::Image),
         [.., "v1", "moderations"] => chat_style(Operation::Moderation),
         [.., "v1beta" | "v1alpha", "interactions"] => {
-            Known::new(Some("gemini"), Dialect::ChatCompletions, Operation::ChatCompletion)
+            Known::new(Some("gemini"), Dialect::Gemini, Operation::ChatCompletion)
         }
         [.., "v1", "messages"] => Known::new(Some("anthropic"), Dialect::Messages, Operation::Messages),
         [.., "v1", "messages", _] | [.., "v1", "messages", "batches", _] | [.., "v1", "messages", "batches", _, _] => {
@@ -178,15 +178,11 @@ pub fn array_stream(path: &str) -> bool {
 /// `/model/{id}/converse`, `/invoke` and their streaming forms.
 fn by_bedrock_action(model: &str, action: &str) -> Known {
     match action {
-        "converse" | "converse-stream" => {
-            Known::new(Some("bedrock"), Dialect::ChatCompletions, Operation::ChatCompletion)
-        }
+        "converse" | "converse-stream" => Known::new(Some("bedrock"), Dialect::Bedrock, Operation::ChatCompletion),
         "invoke" | "invoke-with-response-stream" if model.contains("anthropic.") => {
-            Known::new(Some("bedrock"), Dialect::Messages, Operation::Messages)
+            Known::new(Some("bedrock"), Dialect::Bedrock, Operation::Messages)
         }
-        "invoke" | "invoke-with-response-stream" => {
-            Known::new(Some("bedrock"), Dialect::ChatCompletions, Operation::Generate)
-        }
+        "invoke" | "invoke-with-response-stream" => Known::new(Some("bedrock"), Dialect::Bedrock, Operation::Generate),
         _ => Known { provider: None, dialect: None, operation: Operation::Proxy },
     }
 }
@@ -195,12 +191,12 @@ fn by_bedrock_action(model: &str, action: &str) -> Known {
 fn by_method(last: &str) -> Known {
     let method = last.rsplit(':').next().unwrap_or_default();
     let (dialect, operation) = match method {
-        "generatecontent" | "streamgeneratecontent" => (Dialect::ChatCompletions, Operation::ChatCompletion),
-        "embedcontent" | "batchembedcontents" => (Dialect::ChatCompletions, Operation::Embedding),
+        "generatecontent" | "streamgeneratecontent" => (Dialect::Gemini, Operation::ChatCompletion),
+        "embedcontent" | "batchembedcontents" => (Dialect::Gemini, Operation::Embedding),
         "rawpredict" | "streamrawpredict" => {
             return Known { provider: None, dialect: Some(Dialect::Messages), operation: Operation::Messages };
         }
-        "counttokens" => (Dialect::ChatCompletions, Operation::Proxy),
+        "counttokens" => (Dialect::Gemini, Operation::Proxy),
         _ => return Known { provider: None, dialect: None, operation: Operation::Proxy },
     };
     Known::new(Some("gemini"), dialect, operation)
@@ -288,7 +284,7 @@ mod tests {
 
     #[test]
     fn reads_the_path_in_every_spelling() {
-        use Dialect::{ChatCompletions, LocalServer, Messages};
+        use Dialect::{Bedrock, ChatCompletions, Gemini, LocalServer, Messages};
         for (path, provider, dialect, operation) in [
             ("/v1/chat/completions", "openai", ChatCompletions, Operation::ChatCompletion),
             ("/V1//Chat/Completions/", "openai", ChatCompletions, Operation::ChatCompletion),
@@ -309,10 +305,10 @@ mod tests {
             ("/api/tags", "ollama", LocalServer, Operation::ListModels),
             ("/api/embeddings", "ollama", LocalServer, Operation::Embedding),
             ("/api/embed", "ollama", LocalServer, Operation::Embedding),
-            ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", ChatCompletions, Operation::ChatCompletion),
-            ("/model/anthropic.claude-3/invoke", "bedrock", Messages, Operation::Messages),
-            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", ChatCompletions, Operation::ChatCompletion),
-            ("/v1beta/interactions", "gemini", ChatCompletions, Operation::ChatCompletion),
+            ("/v1beta/models/g-2:streamGenerateContent?alt=sse", "gemini", Gemini, Operation::ChatCompletion),
+            ("/model/anthropic.claude-3/invoke", "bedrock", Bedrock, Operation::Messages),
+            ("/model/us.amazon.nova-pro-v1%3A0/converse-stream", "bedrock", Bedrock, Operation::ChatCompletion),
+            ("/v1beta/interactions", "gemini", Gemini, Operation::ChatCompletion),
             ("/v1/audio/speech", "openai", ChatCompletions, Operation::Speech),
             ("/v1/audio/translations", "openai", ChatCompletions, Operation::Transcription),
             ("/openai/deployments/x/images/generations", "azure_openai", ChatCompletions, Operation::Image),

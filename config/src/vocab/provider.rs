@@ -58,6 +58,10 @@ pub enum Dialect {
     Messages,
     /// `/api/generate`, `/api/chat`, `/api/tags`, `/api/embeddings`.
     LocalServer,
+    /// `models/{name}:generateContent` and relatives.
+    Gemini,
+    /// `/model/{id}/converse`, `/model/{id}/invoke` and their streaming forms.
+    Bedrock,
 }
 
 /// What a span stands for (`operation_name`).
