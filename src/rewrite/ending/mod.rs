@@ -3,11 +3,12 @@
 //!
 //! | stream | the end |
 //! |---|---|
-//! | chat completions | the warning as a chunk, `finish_reason: content_filter`, `[DONE]` |
+//! | chat completions, completions | the warning as a chunk, `finish_reason: content_filter`, `[DONE]` |
 //! | messages | the warning as a text delta, `content_block_stop`, `message_delta` with `refusal`, `message_stop` |
 //! | responses | the warning as a text delta where a text is open, `response.incomplete` |
 //! | Gemini | the warning as a part, `finishReason: SAFETY` |
 //! | local server | a last line with the warning, `done: true` |
+//! | text generation inference | the warning as its event for a stream that fails |
 //! | Bedrock | the events of its converse stream, or the model's own inside of `chunk` |
 //!
 //! A dialect is one file: what it must know of a stream, and its end. Pure: JSON in, JSON out; knows no framing.
@@ -19,6 +20,7 @@ mod local;
 mod message;
 mod messages;
 mod responses;
+mod tgi;
 
 use serde_json::Value;
 
@@ -35,8 +37,8 @@ pub(super) struct Ending {
 type Opens = fn(Option<&str>, &Value) -> Option<Box<dyn Stream>>;
 
 /// All dialects; what they are told by does not collide.
-const DIALECTS: [Opens; 6] =
-    [chat::opens, messages::opens, responses::opens, gemini::opens, local::opens, converse::opens];
+const DIALECTS: [Opens; 7] =
+    [chat::opens, messages::opens, responses::opens, gemini::opens, local::opens, tgi::opens, converse::opens];
 
 impl Ending {
     /// Follows a message the client gets.

@@ -10,6 +10,8 @@ struct Responses {
     model: Value,
     created_at: Value,
     sequence: u64,
+    /// Messages with words; the provider counts tokens only at the end, which never comes.
+    said: u64,
     /// The item, its position and that of its part, of the text that has begun and not ended.
     open: Option<(Value, Value, Value)>,
 }
@@ -36,6 +38,7 @@ impl Stream for Responses {
                 keep(&mut open.1, message.get("output_index"));
                 keep(&mut open.2, message.get("content_index"));
                 self.open = Some(open);
+                self.said = self.said.saturating_add(1);
             }
             Some("response.output_text.done" | "response.content_part.done" | "response.output_item.done") => {
                 self.open = None;
@@ -57,10 +60,15 @@ impl Stream for Responses {
             sequence = sequence.saturating_add(1);
         }
         let kind = "response.incomplete";
+        // Clients that check what they read take no end without it.
+        let usage = json!({
+            "input_tokens": 0, "input_tokens_details": { "cached_tokens": 0 },
+            "output_tokens": self.said, "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": self.said,
+        });
         let response = json!({
             "id": self.id, "object": "response", "created_at": self.created_at, "model": self.model,
             "status": "incomplete", "incomplete_details": { "reason": "content_filter" }, "error": null, "output": [],
-            "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
+            "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "usage": usage,
         });
         let data = json!({ "type": kind, "sequence_number": sequence, "response": response });
         end.push(Message::event(kind, data));

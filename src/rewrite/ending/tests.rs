@@ -48,6 +48,20 @@ fn chat_completions_end_every_open_choice_and_say_done() {
 }
 
 #[test]
+fn completions_of_a_text_end_as_texts() {
+    let said = json!({"id": "c1", "object": "text_completion", "created": 17, "model": "m",
+        "choices": [{"index": 0, "text": "a", "logprobs": null, "finish_reason": null}]});
+    assert_eq!(
+        bare(&[said]).unwrap(),
+        [
+            r#"|{"choices":[{"finish_reason":null,"index":0,"logprobs":null,"text":"Withheld."}],"created":17,"id":"c1","model":"m","object":"text_completion"}"#,
+            r#"|{"choices":[{"finish_reason":"content_filter","index":0,"logprobs":null,"text":""}],"created":17,"id":"c1","model":"m","object":"text_completion"}"#,
+            "|[DONE]",
+        ]
+    );
+}
+
+#[test]
 fn messages_end_the_open_text_block() {
     let start = json!({"type": "message_start", "message": {"id": "m", "usage": {"output_tokens": 1}}});
     let block = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
@@ -84,17 +98,17 @@ fn responses_are_incomplete() {
         "response": {"id": "r1", "model": "gpt-5", "created_at": 17, "status": "in_progress"}});
     let delta = json!({"type": "response.output_text.delta", "sequence_number": 4, "item_id": "i", "output_index": 0,
         "content_index": 0, "delta": "a"});
-    let incomplete = |sequence: u64| {
+    let incomplete = |sequence: u64, said: u64| {
         format!(
-            r#"response.incomplete|{{"response":{{"created_at":17,"error":null,"id":"r1","incomplete_details":{{"reason":"content_filter"}},"model":"gpt-5","object":"response","output":[],"parallel_tool_calls":true,"status":"incomplete","tool_choice":"auto","tools":[]}},"sequence_number":{sequence},"type":"response.incomplete"}}"#
+            r#"response.incomplete|{{"response":{{"created_at":17,"error":null,"id":"r1","incomplete_details":{{"reason":"content_filter"}},"model":"gpt-5","object":"response","output":[],"parallel_tool_calls":true,"status":"incomplete","tool_choice":"auto","tools":[],"usage":{{"input_tokens":0,"input_tokens_details":{{"cached_tokens":0}},"output_tokens":{said},"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":{said}}}}},"sequence_number":{sequence},"type":"response.incomplete"}}"#
         )
     };
-    assert_eq!(bare(std::slice::from_ref(&created)).unwrap(), [incomplete(1)]);
+    assert_eq!(bare(std::slice::from_ref(&created)).unwrap(), [incomplete(1, 0)]);
     assert_eq!(
         bare(&[created, delta]).unwrap(),
         [
             r#"response.output_text.delta|{"content_index":0,"delta":"Withheld.","item_id":"i","logprobs":[],"output_index":0,"sequence_number":5,"type":"response.output_text.delta"}"#.to_owned(),
-            incomplete(6),
+            incomplete(6, 1),
         ]
     );
 }
@@ -124,6 +138,13 @@ fn the_local_server_is_done() {
         bare(&[text]).unwrap(),
         [r#"|{"created_at":"t","done":true,"done_reason":"content_filter","model":"m","response":"Withheld."}"#]
     );
+}
+
+#[test]
+fn text_generation_fails_with_the_warning() {
+    let token = json!({"index": 1, "token": {"id": 7, "text": "a", "logprob": -0.5, "special": false},
+        "generated_text": null, "details": null});
+    assert_eq!(bare(&[token]).unwrap(), [r#"|{"error":"Withheld.","error_type":"incomplete_generation"}"#]);
 }
 
 #[test]
