@@ -145,6 +145,9 @@ mod tests {
             ("a@example.com,b@example.com", "[PII:EMAIL],[PII:EMAIL]"),
             ("é jané@example.com é", "é [PII:EMAIL] é"),
             ("nothing of the kind: 12 apples", "nothing of the kind: 12 apples"),
+            // Of what may be read in two ways the longer one counts.
+            ("to DE89 3704 0044 0532 0130 00 by Monday", "to [PII:IBAN] by Monday"),
+            ("4111111111111111@example.com", "[PII:EMAIL]"),
             ("from 203.0.113.77 on", "from [PII:IP_ADDRESS] on"),
             // 4,294,967,499 is 203 more than 32 bits hold.
             ("build 4294967499.0.113.77 is out", "build 4294967499.0.113.77 is out"),
