@@ -66,6 +66,8 @@ pub struct Settings {
     pub enable_streaming: bool,
     /// `llm_advisory_injection_enabled`: tell the model about detections on non-streaming chat completions.
     pub llm_advisory_injection_enabled: bool,
+    /// `llm_advisory_shadow_mode`: the message is only computed and counted.
+    pub llm_advisory_shadow_mode: bool,
     /// `llm_advisory_min_severity`: the least severity the advisory speaks for.
     pub llm_advisory_min_severity: Severity,
     /// `SERVICE_GOLDEN_SET_PATH`: folder of the golden set.
@@ -80,6 +82,8 @@ pub struct Settings {
     pub security_analysis: SecurityAnalysis,
     /// `pii.action`: what becomes of personal data.
     pub pii_action: PiiAction,
+    /// `pii.shadow_mode`: what would be taken out of requests is only counted.
+    pub pii_shadow_mode: bool,
     /// `boundary_defense.*`.
     pub boundary_defense: BoundaryDefense,
     /// `output_safety.*`.
@@ -623,6 +627,7 @@ impl Default for Settings {
             enable_trace_storage: true,
             enable_streaming: true,
             llm_advisory_injection_enabled: true,
+            llm_advisory_shadow_mode: false,
             llm_advisory_min_severity: Severity::Medium,
             golden_set_path: None,
             limits: Limits::default(),
@@ -657,6 +662,7 @@ impl Default for Settings {
                 zones: ZoneDetection::default(),
             },
             pii_action: PiiAction::AlertOnly,
+            pii_shadow_mode: false,
             boundary_defense: BoundaryDefense::default(),
             output_safety: OutputSafety::default(),
             toxicity: Toxicity::default(),

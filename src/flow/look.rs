@@ -129,6 +129,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         decoded_bytes_max: kept_bytes_max(&settings),
         text_max,
         redact: settings.pii_action != PiiAction::AlertOnly,
+        redact_shadow: settings.pii_shadow_mode,
         defence: Ask::of(&settings, exchange.shape()),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
@@ -250,6 +251,8 @@ struct Look {
     text_max: usize,
     /// Whether personal data is to be taken out of the body.
     redact: bool,
+    /// It is only counted.
+    redact_shadow: bool,
     /// What is to be fenced in.
     defence: Option<Box<Ask>>,
     /// How to analyse, if that is to be done.
@@ -278,6 +281,9 @@ impl Look {
         // A compressed body that has to be changed goes on without its coding.
         let body = as_sent.then_some(&self.raw.body[..]).or(decoded.as_deref());
         let mut changes = if self.redact { redaction(view, body) } else { Changes::default() };
+        if self.redact_shadow {
+            changes.list.clear();
+        }
         if let Some(ask) = &self.defence {
             weave(view, body, ask, &mut changes);
         }

@@ -55,10 +55,16 @@ const REDACTION_HEADER: &str = "X-Service-Redaction";
 /// Makes all edits of the body at once, each at its place in the body as it came. False when personal data that was to be
 /// redacted stays.
 fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
-    let asked = exchange.redacts();
+    let shadow = exchange.settings().pii_shadow_mode;
+    let asked = exchange.redacts() && !shadow;
     let changes = exchange.journal.inspection.changes.take();
     let defence = changes.as_ref().and_then(|changes| changes.defence.as_deref().cloned());
-    let advisory = advisory(exchange, payload);
+    let advisory = advisory(exchange, payload).filter(|_| {
+        !exchange.settings().llm_advisory_shadow_mode || {
+            core.meter.advised(true);
+            false
+        }
+    });
     if !asked && advisory.is_none() && changes.is_none() {
         fenced::account(core, exchange, None, true);
         return true;
@@ -70,7 +76,8 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     let decoded = changes.as_ref().and_then(|changes| changes.decoded.as_ref());
     let mut edits = Edits::of(decoded.unwrap_or(body));
     let left = changes.as_ref().map(|changes| changes.put(&mut edits));
-    let redacted = changes.as_ref().is_some_and(|changes| changes.personal > changes.unplaced);
+    let pieces = changes.as_ref().map_or(0, |changes| changes.personal.saturating_sub(changes.unplaced));
+    let redacted = asked && pieces > 0;
     let advised = advisory.is_some_and(|(at, message)| edits.insert(at, message).is_ok());
     let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
     let fits = rewrite::rewrite(payload, edits, room);
@@ -82,13 +89,15 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
             let said = "there was no memory left for the request with the advisory in it";
             exchange.journal.event("advisory_left_out", said);
         }
-        return missed(core, exchange, asked && redacted, "not_in_memory");
+        return missed(core, exchange, redacted, "not_in_memory");
     }
+    core.meter.redacted(shadow, pieces);
     if redacted {
         let said = "personal data was replaced by tags in what was forwarded";
         exchange.journal.event("pii_redacted", said);
     }
     if advised {
+        core.meter.advised(false);
         let said = "a system message describing the findings was put before the conversation";
         exchange.journal.event("advisory_injected", said);
     }

@@ -367,6 +367,16 @@ impl CoreMeter {
         self.defence.marked(provider_label, shadow, marks);
     }
 
+    /// Counts an advisory that was put in front of a request, or would have been in `shadow`.
+    pub fn advised(&self, shadow: bool) {
+        self.cells.defence.advise(shadow);
+    }
+
+    /// Counts pieces of personal data taken out of a request, or that would have been in `shadow`.
+    pub fn redacted(&self, shadow: bool, pieces: usize) {
+        self.cells.defence.redact(shadow, pieces);
+    }
+
     /// Counts one finding.
     pub fn finding(&self, severity: Severity, finding_type: &str) {
         let mut table = self.findings.borrow_mut();

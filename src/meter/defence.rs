@@ -1,4 +1,4 @@
-//! What the boundary defence did, per provider, and why it did nothing.
+//! What rewrites did to requests: the boundary defence, per provider, and why it did nothing; the advisory and redaction.
 //!
 //! Invariant: a provider's label is one of a few names of our own, so the series are few.
 
@@ -70,12 +70,27 @@ impl DefenceError {
 pub(super) struct DefenceCells {
     skipped: [Counter; DefenceSkip::ALL.len()],
     failed: [Counter; DefenceError::ALL.len()],
+    /// Active and in shadow.
+    advised: [Counter; 2],
+    redacted: [Counter; 2],
 }
 
 impl DefenceCells {
     pub(super) fn skip(&self, reason: DefenceSkip) {
         if let Some(count) = self.skipped.get(reason as usize) {
             count.add(1);
+        }
+    }
+
+    pub(super) fn advise(&self, shadow: bool) {
+        if let Some(count) = self.advised.get(usize::from(shadow)) {
+            count.add(1);
+        }
+    }
+
+    pub(super) fn redact(&self, shadow: bool, pieces: usize) {
+        if let Some(count) = self.redacted.get(usize::from(shadow)) {
+            count.add(pieces as u64);
         }
     }
 
@@ -182,6 +197,13 @@ pub(super) fn expose<'a>(
     for error in DefenceError::ALL {
         let count = cells.clone().filter_map(|cells| cells.failed.get(error as usize)).map(Counter::get).sum();
         out.counter(names::DEFENCE_ERRORS, &[("error_type", error.label())], count);
+    }
+    for (at, mode) in MODES.into_iter().enumerate() {
+        let total = |of: fn(&DefenceCells) -> &[Counter; 2]| {
+            cells.clone().filter_map(|cells| of(cells).get(at)).map(Counter::get).sum::<u64>()
+        };
+        out.counter(names::ADVISED, &[("mode", mode)], total(|cells| &cells.advised));
+        out.counter(names::REDACTIONS, &[("mode", mode)], total(|cells| &cells.redacted));
     }
     for (provider, sum) in sums(series) {
         let provider = ("provider", provider);

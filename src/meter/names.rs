@@ -51,6 +51,16 @@ pub const DATAMARKED: Family =
     family("service_datamarking_applied_total", "Requests in whose data white space was marked.");
 /// Counter, ours; `provider`, `mode`.
 pub const DATAMARKS: Family = family("service_datamarking_marks_total", "White space in data that was marked.");
+/// Counter, ours; `mode`.
+pub const ADVISED: Family = family(
+    "service_advisory_total",
+    "Requests with a system message about what was found, or that would have had one.",
+);
+/// Counter, ours; `mode`.
+pub const REDACTIONS: Family = family(
+    "service_redactions_total",
+    "Pieces of personal data taken out of requests before they were forwarded, or that would have been.",
+);
 /// Counter; `provider`, `model`, `status_code`.
 pub const REQUESTS: Family = family("service_requests_total", "Proxied requests by the status sent to the client.");
 /// Histogram; `provider`, `model`.

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Call, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream};
+use crate::support::{
+    Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream,
+};
 
 const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples";
 const WITHOUT: &str = "Write to [PII:EMAIL], card [PII:CREDIT_CARD], about 12 apples";
@@ -156,6 +158,27 @@ on_both_drivers! {
         let answer = call(gateway.addr, chat_call(TEXT).bytes());
         assert_eq!(provider.take_received()[0].request.body, chat_body(TEXT).to_string().as_bytes());
         assert_eq!(gateway.span_of(&answer)["prompt"], TEXT);
+    }
+
+    fn a_shadow_counts_and_forwards_what_came(driver) {
+        let provider = provider();
+        let settings = "pii: {action: alert_and_redact, shadow_mode: true}\nllm_advisory_injection_enabled: false";
+        let setup = Setup::new(driver).upstream(provider.url());
+        let (gateway, active) = (setup.clone().with(settings).start(), setup.with(&settings.replace("true", "false")).start());
+        let counted = |gateway: &Gateway, mode: &str| gateway.metric("service_redactions_total", &format!("mode=\"{mode}\""));
+        for body in [chat_body(TEXT), with_stream(chat_body(TEXT))] {
+            let request = Call::post("/v1/chat/completions", body.to_string());
+            let answer = call(gateway.addr, request.bytes());
+            assert_eq!(answer.header("x-service-redaction"), None);
+            assert_eq!(provider.take_received()[0].request.body, body.to_string().as_bytes());
+            let span = gateway.span_of(&answer);
+            assert_eq!((&span["prompt"], &span["events"]), (&json!(WITHOUT), &json!([])), "the record is redacted");
+            assert!(types(&span).contains(&"pii_detected"));
+            call(active.addr, request.bytes());
+            provider.take_received();
+        }
+        assert_eq!((counted(&gateway, "shadow"), counted(&gateway, "active")), (4.0, 0.0));
+        assert_eq!((counted(&active, "shadow"), counted(&active, "active")), (0.0, 4.0));
     }
 
     fn it_does_not_depend_on_the_analysis(driver) {

@@ -312,6 +312,14 @@ pub(super) static SETTINGS: &[Setting] = &[
          findings. Every request is then read whole before it is forwarded.",
         set!(pii_action, |v| one_of(v, &PII_ACTIONS)),
     ),
+    Setting::built(
+        "pii.shadow_mode",
+        Kind::Bool,
+        OFF,
+        "With an action that redacts, count what would be taken out of requests (`service_redactions_total`) and forward them as \
+         they came. What is stored is redacted all the same. Ours.",
+        set!(pii_shadow_mode, flag),
+    ),
     // --- anomaly_detection ---
     Setting::built(
         "anomaly_detection.enabled",

@@ -102,6 +102,13 @@ pub(super) static SETTINGS: &[Setting] = &[
     )
     .wire("llm_advisory_injection_enabled"),
     Setting::built(
+        "llm_advisory_shadow_mode",
+        Kind::Bool,
+        Literal::Bool(false),
+        "Compute that message, count it (`service_advisory_total`), and forward the request as it came. Ours.",
+        set!(llm_advisory_shadow_mode, flag),
+    ),
+    Setting::built(
         "llm_advisory_min_severity",
         Kind::SEVERITY,
         Literal::Text("Medium"),
