@@ -27,10 +27,10 @@ HARMLESS = {"x-fake-reply": f"{BEFORE} {BEHIND}"}
 
 
 class Attempts:
-    """Counts the requests that a client really sends."""
+    """Counts the requests that a client really sends, and keeps the newest answer's fields."""
 
     def __init__(self):
-        self.count = 0
+        self.count, self.headers = 0, None
 
     def note(self, request):
         self.count += 1
@@ -38,12 +38,27 @@ class Attempts:
     async def note_async(self, request):
         self.count += 1
 
+    def note_answer(self, response):
+        self.headers = response.headers
+
+    async def note_answer_async(self, response):
+        self.headers = response.headers
+
 
 class Case(unittest.TestCase):
     def setUp(self):
         self.attempts = Attempts()
-        self.hooks = {"request": [self.attempts.note]}
-        self.async_hooks = {"request": [self.attempts.note_async]}
+        self.hooks = {"request": [self.attempts.note], "response": [self.attempts.note_answer]}
+        self.async_hooks = {"request": [self.attempts.note_async], "response": [self.attempts.note_answer_async]}
+
+    def check_flagged(self):
+        """The newest answer says so, and was asked for once since the last look."""
+        headers = self.attempts.headers
+        self.assertEqual(headers["x-service-flagged"], "true")
+        self.assertEqual(headers["x-service-finding-type"], "secret_leakage")
+        self.assertIn(headers["x-service-severity"], ("High", "Critical"))
+        self.check_once()
+        self.attempts.count, self.attempts.headers = 0, None
 
     def check_once(self):
         self.assertEqual(self.attempts.count, 1, "it was asked again")
@@ -81,14 +96,24 @@ class OpenAI(Case):
             self.check_refused(caught.exception, "security_enforcement_blocked")
             self.assertIn("prompt_injection", caught.exception.message)
 
+    def test_a_blocked_request_of_responses(self):
+        for stream in (False, True):
+            self.attempts.count = 0
+            with self.assertRaises(openai.PermissionDeniedError) as caught:
+                self.client.responses.create(model=MODEL, input=ATTACK, stream=stream)
+            self.check_refused(caught.exception, "security_enforcement_blocked")
+            self.assertIn("prompt_injection", caught.exception.message)
+
     def test_a_flagged_request(self):
-        raw = self.client.chat.completions.with_raw_response.create(
-            model=MODEL, messages=[{"role": "user", "content": SECRET}]
-        )
-        self.assertEqual(raw.headers["x-service-flagged"], "true")
-        self.assertEqual(raw.headers["x-service-finding-type"], "secret_leakage")
-        self.assertEqual(raw.parse().choices[0].finish_reason, "stop")
-        self.check_once()
+        self.assertEqual(self.ask(SECRET).choices[0].finish_reason, "stop")
+        self.check_flagged()
+        self.assertEqual(list(self.ask(SECRET, stream=True))[-1].choices[0].finish_reason, "stop")
+        self.check_flagged()
+        self.assertEqual(self.client.responses.create(model=MODEL, input=SECRET).status, "completed")
+        self.check_flagged()
+        events = list(self.client.responses.create(model=MODEL, input=SECRET, stream=True))
+        self.assertEqual(events[-1].type, "response.completed")
+        self.check_flagged()
 
     def test_a_withheld_answer(self):
         with self.assertRaises(openai.PermissionDeniedError) as caught:
@@ -108,6 +133,17 @@ class OpenAI(Case):
             with self.assertRaises(openai.ContentFilterFinishReasonError):
                 stream.get_final_completion()
         self.check_stopped(text)
+
+    def test_a_stopped_completion_of_a_text(self):
+        ask = {"model": MODEL, "prompt": QUESTION, "max_tokens": 5000, "extra_headers": LEAK}
+        with self.assertRaises(openai.PermissionDeniedError) as caught:
+            self.client.completions.create(**ask)
+        self.check_refused(caught.exception, "output_safety_blocked")
+        self.attempts.count = 0
+        chunks = list(self.client.completions.create(**ask, stream=True))
+        self.assertEqual(chunks[-1].choices[0].finish_reason, "content_filter")
+        self.assertEqual({(chunk.id, chunk.object) for chunk in chunks}, {(chunks[0].id, "text_completion")})
+        self.check_stopped("".join(chunk.choices[0].text for chunk in chunks))
 
     def test_a_stopped_response(self):
         events = list(self.client.responses.create(model=MODEL, input=QUESTION, stream=True, extra_headers=LEAK))
@@ -133,6 +169,24 @@ class OpenAI(Case):
                 chunks = [chunk async for chunk in await client.chat.completions.create(**ask, stream=True)]
                 self.assertEqual(chunks[-1].choices[0].finish_reason, "content_filter")
                 self.check_stopped("".join(c.choices[0].delta.content or "" for c in chunks if c.choices))
+                self.attempts.count = 0
+                leak = {"model": MODEL, "input": QUESTION, "extra_headers": LEAK}
+                events = [event async for event in await client.responses.create(**leak, stream=True)]
+                self.assertEqual(events[-1].type, "response.incomplete")
+                self.check_stopped("".join(event.delta for event in events if event.type == "response.output_text.delta"))
+                self.attempts.count = 0
+                flagged = {"model": MODEL, "messages": [{"role": "user", "content": SECRET}]}
+                await client.chat.completions.create(**flagged)
+                self.check_flagged()
+                chunks = [chunk async for chunk in await client.chat.completions.create(**flagged, stream=True)]
+                self.assertEqual(chunks[-1].choices[0].finish_reason, "stop")
+                self.check_flagged()
+                blocked = {"model": MODEL, "messages": [{"role": "user", "content": ATTACK}]}
+                for stream in (False, True):
+                    self.attempts.count = 0
+                    with self.assertRaises(openai.PermissionDeniedError) as caught:
+                        await client.chat.completions.create(**blocked, stream=stream)
+                    self.check_refused(caught.exception, "security_enforcement_blocked")
 
         asyncio.run(all_of())
 
@@ -159,9 +213,11 @@ class Anthropic(Case):
         self.check_refused(caught.exception, "security_enforcement_blocked")
 
     def test_a_flagged_request(self):
-        raw = self.client.messages.with_raw_response.create(**self.asked(SECRET))
-        self.assertEqual(raw.headers["x-service-flagged"], "true")
-        self.assertEqual(raw.parse().stop_reason, "end_turn")
+        self.assertEqual(self.client.messages.create(**self.asked(SECRET)).stop_reason, "end_turn")
+        self.check_flagged()
+        with self.client.messages.stream(**self.asked(SECRET)) as stream:
+            self.assertEqual(stream.get_final_message().stop_reason, "end_turn")
+        self.check_flagged()
 
     def test_a_withheld_answer(self):
         with self.assertRaises(anthropic.PermissionDeniedError) as caught:
@@ -187,6 +243,16 @@ class Anthropic(Case):
                     final = await stream.get_final_message()
                 self.assertEqual(final.stop_reason, "refusal")
                 self.check_stopped(final.content[0].text)
+                self.attempts.count = 0
+                await client.messages.create(**self.asked(SECRET))
+                self.check_flagged()
+                async with client.messages.stream(**self.asked(SECRET)) as stream:
+                    self.assertEqual((await stream.get_final_message()).stop_reason, "end_turn")
+                self.check_flagged()
+                with self.assertRaises(anthropic.PermissionDeniedError) as caught:
+                    async with client.messages.stream(**self.asked(ATTACK)) as stream:
+                        await stream.get_final_message()
+                self.check_refused(caught.exception, "security_enforcement_blocked")
 
         asyncio.run(all_of())
 
@@ -211,6 +277,30 @@ class Ollama(Case):
         parts = list(self.client(LEAK).chat(model=MODEL, messages=messages, stream=True))
         self.assertTrue(parts[-1].done)
         self.check_stopped("".join(part.message.content or "" for part in parts))
+
+    def test_a_flagged_request(self):
+        messages = [{"role": "user", "content": SECRET}]
+        self.assertTrue(self.client().chat(model=MODEL, messages=messages).done)
+        self.check_flagged()
+        self.assertTrue(list(self.client().chat(model=MODEL, messages=messages, stream=True))[-1].done)
+        self.check_flagged()
+
+    def test_what_is_refused_or_flagged_asynchronously(self):
+        async def all_of():
+            client = ollama.AsyncClient(host=WEIR_URL, event_hooks=self.async_hooks)
+            messages = [{"role": "user", "content": SECRET}]
+            self.assertTrue((await client.chat(model=MODEL, messages=messages)).done)
+            self.check_flagged()
+            parts = [part async for part in await client.chat(model=MODEL, messages=messages, stream=True)]
+            self.assertTrue(parts[-1].done)
+            self.check_flagged()
+            with self.assertRaises(ollama.ResponseError) as caught:
+                await client.chat(model=MODEL, messages=[{"role": "user", "content": ATTACK}])
+            self.assertEqual(caught.exception.status_code, 403)
+            self.assertIn("prompt_injection", caught.exception.error)
+            self.check_once()
+
+        asyncio.run(all_of())
 
     def test_a_stopped_stream_asynchronously(self):
         async def all_of():

@@ -28,6 +28,14 @@ fn gateway(provider: &ServerHandle, settings: &str) -> Gateway {
     Setup::new(Driver::Auto).upstream(provider.url()).storage("{profile: memory}").with(settings).start()
 }
 
+/// Runs one agent to its end: whether it succeeded, and what it said.
+fn run(desk: &Desk, name: &str, command: Command) -> (bool, String) {
+    let (status, said) = desk.outcome(name, command);
+    let status = status.unwrap_or_else(|| panic!("{name} did not end\n{said}"));
+    println!("{name}: {status}\n{said}");
+    (status.success(), said)
+}
+
 /// Runs each agent once, side by side; gives what became of them.
 fn run_all(gateway: &Gateway, bin: &Path, prompt: &str) -> Vec<(bool, String)> {
     let url = gateway.url();
@@ -36,17 +44,14 @@ fn run_all(gateway: &Gateway, bin: &Path, prompt: &str) -> Vec<(bool, String)> {
         let command: Command = match name {
             "claude" => desk.claude(bin, &url, prompt),
             "codex" => {
-                // Left alone it asks five times more whenever a stream fails, whatever the status and `x-should-retry` say.
+                // Left alone it asks again whenever a stream fails, whatever the status and `x-should-retry` say.
                 let mut command = desk.codex(bin, prompt);
                 command.args(["--config", "model_providers.weir.stream_max_retries=0"]);
                 command
             }
             _ => desk.gemini(bin, &url, prompt),
         };
-        let (status, said) = desk.outcome(name, command);
-        let status = status.unwrap_or_else(|| panic!("{name} did not end\n{said}"));
-        println!("{name}: {status}\n{said}");
-        (status.success(), said)
+        run(&desk, name, command)
     };
     std::thread::scope(|scope| {
         let runs = NAMES.map(|name| scope.spawn(move || one(name)));
@@ -102,6 +107,45 @@ fn what_agents_send_may_be_rewritten() {
     assert!(bodies.iter().any(|body| body.contains("service-boundary")), "no tool's result was wrapped");
 }
 
+/// A provider that says a private key behind 200 words.
+fn leaking() -> ServerHandle {
+    let words: String = (0..200).map(|number| format!("before{number} ")).collect();
+    provider(format!("{words}{} behind", KEY.concat()))
+}
+
+const STOPPING: &str = "output_safety: {enabled: true, block_on_critical: true}\n\
+    streaming_analysis: {enabled: true, output_enabled: true, hold_back: true, token_interval: 10}";
+
+/// Codex takes no status and no end of a stream but the ordinary one for an answer: with its own settings it asks five times more.
+const CODEX_TRIES: usize = 6;
+
+#[test]
+fn codex_with_its_own_retries_asks_a_bounded_number_of_times() {
+    let Some(bin) = installed() else { return };
+    let (provider, leaking) = (provider(REPLY.to_owned()), leaking());
+    let refusing = gateway(&provider, "enforcement: {mode: block}");
+    let stopping = gateway(&leaking, STOPPING);
+    let of = |gateway: &Gateway, prompt: &str| {
+        let desk = Desk::set_up(gateway);
+        run(&desk, "codex", desk.codex(&bin, prompt)).1
+    };
+    let (refused, stopped) = std::thread::scope(|scope| {
+        let refused = scope.spawn(|| of(&refusing, ATTACK));
+        let stopped = of(&stopping, PROMPTS[0]);
+        (refused.join().unwrap(), stopped)
+    });
+    assert!(refused.contains("prompt_injection"), "{refused}");
+    assert!(!stopped.contains("BEGIN EC"), "{stopped}");
+    [&refused, &stopped].into_iter().for_each(|said| check_readable(said));
+    let blocked = spans(&refusing, "openai", CODEX_TRIES);
+    assert_eq!(blocked.iter().filter(|span| span["enforcement"] == "blocked").count(), CODEX_TRIES);
+    assert_eq!(provider.take_received().iter().filter(|seen| seen.request.path == "/v1/responses").count(), 0);
+    let answers = spans(&stopping, "openai", CODEX_TRIES + 1);
+    let stopped = answers.iter().filter(|span| span["tags"]["response_stopped"].is_string()).count();
+    println!("codex by itself: {} refused, {stopped} stopped", blocked.len());
+    assert_eq!((answers.len(), stopped), (CODEX_TRIES + 1, CODEX_TRIES), "one asks for the tool");
+}
+
 #[test]
 fn agents_that_are_refused_say_so_once() {
     let Some(bin) = installed() else { return };
@@ -126,13 +170,8 @@ fn agents_that_are_refused_say_so_once() {
 #[test]
 fn an_answer_that_is_stopped_ends_in_order() {
     let Some(bin) = installed() else { return };
-    let words: String = (0..200).map(|number| format!("before{number} ")).collect();
-    let provider = provider(format!("{words}{} behind", KEY.concat()));
-    let gateway = gateway(
-        &provider,
-        "output_safety: {enabled: true, block_on_critical: true}\n\
-         streaming_analysis: {enabled: true, output_enabled: true, hold_back: true, token_interval: 10}",
-    );
+    let provider = leaking();
+    let gateway = gateway(&provider, STOPPING);
     for (name, (_, said)) in NAMES.iter().zip(run_all(&gateway, &bin, PROMPTS[0])) {
         assert!(!said.contains("BEGIN EC"), "{name} was shown the key\n{said}");
         check_readable(&said);

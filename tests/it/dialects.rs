@@ -46,7 +46,7 @@ fn message(headers: &[(&str, &str)], payload: &Value) -> Vec<u8> {
     out
 }
 
-fn event(name: &str, payload: &Value) -> Vec<u8> {
+pub(crate) fn event(name: &str, payload: &Value) -> Vec<u8> {
     message(&[(":event-type", name), (":content-type", "application/json"), (":message-type", "event")], payload)
 }
 

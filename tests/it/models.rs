@@ -4,6 +4,7 @@
 mod hallucination;
 mod hub;
 mod judging;
+mod labels;
 #[path = "../../models/tests/made/mod.rs"]
 mod made;
 mod streams;

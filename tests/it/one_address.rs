@@ -12,31 +12,11 @@ use weir_fake_provider::server::{Options, ServerHandle, StdServer};
 
 use crate::clients::{python, python_with};
 use crate::coding_agents::{Desk, PROMPTS, REPLY, installed, packages, saying};
-use crate::support::{Driver, Gateway, Setup, call, eventually, provider};
+use crate::support::{Driver, Gateway, Setup, as_gemini, call, eventually, provider};
 
 /// Prices, so that every model has one.
 const PRICES: &str = "cost_estimation: {custom_models: {fake-large: {input_per_million: 100, output_per_million: 200}, \
                       gemini-2.5-flash: {input_per_million: 3, output_per_million: 5}}}";
-
-/// Gemini's two ways of answering.
-fn as_gemini(request: &Request) -> Answer {
-    let reply = json!({
-        "candidates": [{
-            "content": {"role": "model", "parts": [{"text": "Foxes are small canids."}]}, "finishReason": "STOP", "index": 0
-        }],
-        "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 9, "totalTokenCount": 19},
-        "modelVersion": "gemini-2.5-flash"
-    });
-    match request.path.rsplit_once(':').map(|(_, method)| method) {
-        Some("generateContent") => Answer::whole(200, "application/json", reply.to_string()),
-        Some("streamGenerateContent") => Answer::whole(200, "text/event-stream", format!("data: {reply}\r\n\r\n")),
-        _ => Answer::whole(
-            404,
-            "application/json",
-            r#"{"error":{"code":404,"message":"not played","status":"NOT_FOUND"}}"#,
-        ),
-    }
-}
 
 /// Runs the cases of a file in `tests/clients` between a provider and the gateway.
 fn run_cases(python: &Path, file: &str, provider: &str, gateway: &Gateway) {

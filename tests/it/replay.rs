@@ -2,7 +2,7 @@
 //! a running gateway; what a record lacks for that is counted and said, and nothing is written.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -131,4 +131,51 @@ fn what_cannot_be_read_is_told() {
     let output = weir(&["replay", "--database", nowhere.to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("none.db"), "{:?}", output.stderr);
+}
+
+/// Runs a command in a terminal and prints what that shows. The command is stopped for longer than work may last before it says how far
+/// it is, once it has its last argument open, the record: how fast a machine is does not matter.
+const IN_TERMINAL: &str = "
+import os, pty, signal, sys, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+files = f'/proc/{pid}/fd'
+while sys.argv[-1] not in [os.readlink(f'{files}/{file}') for file in os.listdir(files) if os.path.islink(f'{files}/{file}')]:
+    time.sleep(0.001)
+time.sleep(0.05)
+os.kill(pid, signal.SIGSTOP)
+time.sleep(1.1)
+os.kill(pid, signal.SIGCONT)
+try:
+    while shown := os.read(terminal, 65536):
+        sys.stdout.buffer.write(shown)
+except OSError:
+    pass
+sys.stdout.flush()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+";
+
+#[test]
+fn a_long_replay_says_how_far_it_is_where_somebody_looks() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).start();
+    let text = "The river was long, and whoever lived beside it knew its name and its moods. ".repeat(9_000);
+    for turn in 0..60 {
+        ask(&gateway, &format!("{turn}: {text}"), "a");
+    }
+    let database = gateway.folder().join("weir.db");
+    let replay = weir(&["replay", "--database", database.to_str().unwrap()]);
+    let mut in_terminal = Command::new("python3");
+    in_terminal.args(["-c", IN_TERMINAL]);
+    in_terminal.arg(replay.get_program()).args(replay.get_args()).stdin(Stdio::null());
+    let output = in_terminal.output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    let steps: Vec<&str> = shown.split("\r\u{1b}[K").filter(|step| step.ends_with(" of 60 spans")).collect();
+    assert!(!steps.is_empty(), "{shown}");
+    let done = |step: &&str| step.split(' ').next().unwrap().parse::<u64>().unwrap();
+    assert!(steps.iter().map(done).is_sorted() && steps.iter().all(|step| done(step) <= 60), "{steps:?}");
+    // It is taken away before the last words.
+    assert!(shown.trim_end().ends_with("60 spans, 60 compared, 0 would change"), "{shown}");
 }

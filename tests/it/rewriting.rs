@@ -115,29 +115,40 @@ fn played_turn_by_turn_each_call_begins_like_the_one_before() {
     }
 }
 
-/// The time the gateway adds to the conversation, without rewriting and with all of it. Of a release build:
-/// `WEIR_TEST_BINARY=$PWD/target/release/weir cargo test -p weir --test it rewriting::what_it_costs -- --ignored --nocapture`.
+/// Ways to rewrite the conversation, from none to all.
+fn ways() -> [(&'static str, &'static str); 5] {
+    [
+        ("nothing", ""),
+        ("redaction", "pii: {action: alert_and_redact}"),
+        ("boundary", "boundary_defense: {enabled: true}"),
+        ("boundary and marks", SETTINGS.split_once('\n').unwrap().1),
+        ("all three", SETTINGS),
+    ]
+}
+
+/// The time the gateway adds to each of the conversation's calls, and what the provider gets, without rewriting and with each way of it.
+/// Of a release build: `WEIR_TEST_BINARY=$PWD/target/release/weir cargo test --workspace --test it rewriting::what_it_costs -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; only a release build says something"]
 fn what_it_costs() {
     let provider = provider();
     let setup =
         Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with("llm_advisory_injection_enabled: false");
-    let alone = |settings: &str| setup.clone().with(settings).start();
-    for (name, gateway) in [
-        ("nothing", alone("")),
-        ("redaction", alone("pii: {action: alert_and_redact}")),
-        ("boundary", alone("boundary_defense: {enabled: true}")),
-        ("all three", alone(SETTINGS)),
-    ] {
-        let mut overheads: Vec<u64> = (0..300)
-            .map(|_| {
-                let answer = call(gateway.addr, Call::post("/v1/chat/completions", conversation()).bytes());
-                gateway.span_of(&answer)["overhead_us"].as_u64().unwrap()
-            })
-            .collect();
-        overheads.sort_unstable();
-        let bytes = provider.take_received().remove(0).request.body.len();
-        println!("{name}: p50 {} µs, p99 {} µs, {bytes} bytes at the provider", overheads[150], overheads[297]);
+    let calls: Vec<String> = calls().iter().map(Value::to_string).chain([conversation()]).collect();
+    for (name, settings) in ways() {
+        let gateway = setup.clone().with(settings).start();
+        for body in &calls {
+            let times = if body == calls.last().unwrap() { 300 } else { 100 };
+            let mut overheads: Vec<u64> = (0..times)
+                .map(|_| {
+                    let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.clone()).bytes());
+                    gateway.span_of(&answer)["overhead_us"].as_u64().unwrap()
+                })
+                .collect();
+            overheads.sort_unstable();
+            let (p50, p99) = (overheads[times / 2], overheads[times * 99 / 100]);
+            let got = provider.take_received().remove(0).request.body.len();
+            println!("{name}: {} bytes came, {got} went on; p50 {p50} µs, p99 {p99} µs", body.len());
+        }
     }
 }

@@ -77,7 +77,7 @@ on_both_drivers! {
                 let setup = Setup::new(driver).upstream(upstream.url());
                 let gateway = start(&setup, &folder, &library, (safety, streaming));
                 let answer = call(gateway.addr, dialect.call().bytes());
-                assert_eq!(answer.text(), dialect.frames(&said).concat(), "{}", dialect.path);
+                assert_eq!(answer.text(), dialect.said(&said), "{}", dialect.path);
                 assert_eq!(found(&gateway.span_of(&answer), "toxicity"), ["output_toxicity"]);
             }
             // Three words are no interval: the frame that ends the answer waits for the model.
@@ -103,7 +103,7 @@ on_both_drivers! {
                 .with(&format!("streaming_analysis: {{{streaming}}}"))
                 .start();
             let answer = call(gateway.addr, dialect.call().bytes());
-            assert_eq!(answer.text(), dialect.frames(&said).concat());
+            assert_eq!(answer.text(), dialect.said(&said));
             let dropped = || gateway.metric("service_dropped_total", r#"queue="output",reason="analyzer_timeout""#);
             eventually("it is counted", || (dropped() >= 1.0).then_some(()));
             assert_eq!(gateway.span_of(&answer)["tags"]["untapped_response"], "analyzer_timeout");

@@ -28,7 +28,7 @@ fn provider(text: &str) -> Upstream {
             if String::from_utf8_lossy(&request.body).contains("\"stream\":true") {
                 let words: Vec<&str> = text.split_inclusive(' ').collect();
                 let frames = DIALECTS[0].frames(&words);
-                say_chunked(peer, SSE, frames.iter().map(String::as_bytes));
+                say_chunked(peer, SSE, frames.iter().map(Vec::as_slice));
             } else {
                 let body = whole.to_string();
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";

@@ -10,6 +10,7 @@ mod streams;
 
 use serde_json::{Value, json};
 
+use crate::dialects::event;
 use crate::support::{Call, Driver, Peer, Setup, Upstream, chat_body, messages_body, with_stream};
 
 /// What a detector calls a private key; put together here, so that no scanner of code takes it for one.
@@ -27,6 +28,7 @@ pub(super) const HOLDING: &str = "output_safety: {enabled: true}\nstreaming_anal
 pub(super) const BLOCKING: &str = "output_safety: {enabled: true, block_on_critical: true}";
 
 pub(super) const SSE: &str = "Content-Type: text/event-stream";
+const AMAZON: &str = "application/vnd.amazon.eventstream";
 
 pub(super) fn setup(driver: Driver, upstream: &Upstream, settings: &str) -> Setup {
     Setup::new(driver).upstream(upstream.url()).with(settings)
@@ -44,7 +46,7 @@ pub(super) struct Dialect {
     pub(super) stopped: &'static str,
 }
 
-pub(super) const DIALECTS: [Dialect; 5] = [
+pub(super) const DIALECTS: [Dialect; 8] = [
     Dialect {
         path: "/v1/chat/completions",
         content_type: "text/event-stream",
@@ -116,31 +118,84 @@ pub(super) const DIALECTS: [Dialect; 5] = [
         },
         stopped: "\"done\":true",
     },
+    Dialect {
+        path: "/v1/completions",
+        content_type: "text/event-stream",
+        begin: Vec::new,
+        word: |text| {
+            json!({"id": "c-1", "object": "text_completion", "created": 7, "model": "m",
+            "choices": [{"index": 0, "text": text, "logprobs": null, "finish_reason": null}]})
+        },
+        end: || vec![json!({"id": "c-1", "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})],
+        stopped: "\"finish_reason\":\"content_filter\"",
+    },
+    Dialect {
+        path: "/generate_stream",
+        content_type: "text/event-stream",
+        begin: Vec::new,
+        word: |text| {
+            json!({"index": 1, "token": {"id": 7, "text": text, "logprob": -0.5, "special": false},
+            "generated_text": null, "details": null})
+        },
+        end: || {
+            vec![json!({"index": 2, "token": {"id": 2, "text": "</s>", "logprob": 0.0, "special": true},
+                "generated_text": "all of it", "details": {"finish_reason": "eos_token", "generated_tokens": 2}})]
+        },
+        stopped: "\"error_type\":\"incomplete_generation\"",
+    },
+    Dialect {
+        path: "/model/m/converse-stream",
+        content_type: AMAZON,
+        begin: || vec![json!({"messageStart": {"role": "assistant"}})],
+        word: |text| json!({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": text}}}),
+        end: || {
+            vec![
+                json!({"contentBlockStop": {"contentBlockIndex": 0}}),
+                json!({"messageStop": {"stopReason": "end_turn"}}),
+                json!({"metadata": {"usage": {"inputTokens": 3, "outputTokens": 9, "totalTokens": 12}}}),
+            ]
+        },
+        stopped: "\"stopReason\":\"content_filtered\"",
+    },
 ];
 
 impl Dialect {
-    fn frame(&self, message: &Value) -> String {
+    fn frame(&self, message: &Value) -> Vec<u8> {
         if self.content_type.ends_with("ndjson") {
-            return format!("{message}\n");
+            return format!("{message}\n").into_bytes();
+        }
+        if self.content_type == AMAZON {
+            let (name, payload) = message.as_object().and_then(|members| members.iter().next()).unwrap();
+            return event(name, payload);
         }
         let name = message["type"].as_str().map(|name| format!("event: {name}\n"));
-        format!("{}data: {message}\n\n", name.unwrap_or_default())
+        format!("{}data: {message}\n\n", name.unwrap_or_default()).into_bytes()
     }
 
     /// The frames of an answer that says these words.
-    pub(super) fn frames<T: AsRef<str>>(&self, words: &[T]) -> Vec<String> {
+    pub(super) fn frames<T: AsRef<str>>(&self, words: &[T]) -> Vec<Vec<u8>> {
         let says = words.iter().map(|word| (self.word)(word.as_ref()));
         let all = (self.begin)().into_iter().chain(says).chain((self.end)());
-        let mut frames: Vec<String> = all.map(|message| self.frame(&message)).collect();
-        if self.path == "/v1/chat/completions" {
-            frames.push("data: [DONE]\n\n".to_owned());
+        let mut frames: Vec<Vec<u8>> = all.map(|message| self.frame(&message)).collect();
+        if self.path.ends_with("/completions") {
+            frames.push(b"data: [DONE]\n\n".to_vec());
         }
         frames
+    }
+
+    /// What its client gets of an answer that says these words, as text.
+    pub(super) fn said<T: AsRef<str>>(&self, words: &[T]) -> String {
+        String::from_utf8_lossy(&self.frames(words).concat()).into_owned()
     }
 
     pub(super) fn call(&self) -> Call {
         let body = match self.path {
             "/v1/messages" => messages_body("Tell me a long story."),
+            "/v1/completions" => json!({"model": "m", "prompt": "Tell me a long story."}),
+            "/generate_stream" => json!({"inputs": "Tell me a long story."}),
+            "/model/m/converse-stream" => {
+                json!({"messages": [{"role": "user", "content": [{"text": "Tell me a long story."}]}]})
+            }
             _ => chat_body("Tell me a long story."),
         };
         Call::post(self.path, with_stream(body).to_string())
@@ -152,7 +207,7 @@ impl Dialect {
         let frames = self.frames(words);
         Upstream::play(move |peer| {
             while peer.request().is_some() {
-                say_chunked(peer, &head, frames.iter().map(String::as_bytes));
+                say_chunked(peer, &head, frames.iter().map(Vec::as_slice));
             }
         })
     }

@@ -1,0 +1,127 @@
+//! Promise: official clients live with everything the gateway does to a call: a request rewritten, one that is flagged, one that is
+//! refused, an answer that is withheld or stopped. Each reads what comes without complaint, raises what its users catch, and asks
+//! once. The cases are in `tests/clients`; this starts both ends and runs them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Map, Value, json};
+use weir_fake_provider::http::Request;
+use weir_fake_provider::provider::{Answer, respond};
+use weir_fake_provider::server::{Options, ServerHandle, StdServer};
+
+use crate::clients::{python, python_with};
+use crate::coding_agents::packages;
+use crate::output::{DIALECTS, private_key, words};
+use crate::support::{Driver, Gateway, Setup, as_gemini, on_both_drivers};
+
+const QUIET: &str = "llm_advisory_injection_enabled: false";
+const MARKING: &str = "marker_strategy: {kind: fixed, value: U+E0F0}";
+
+/// Every rewrite of a request by its name in `test_rewrites.py`, and the settings that ask for it.
+fn rewrites() -> [(&'static str, String); 11] {
+    let pii = |action: &str| format!("{QUIET}\npii: {{action: {action}}}");
+    let boundary = |more: &str| format!("{QUIET}\nboundary_defense: {{enabled: true, {more}}}");
+    let marks = |shadow: bool| format!("datamarking: {{enabled: true, shadow_mode: {shadow}, {MARKING}}}");
+    let everything =
+        format!("pii: {{action: alert_and_redact}}\nboundary_defense: {{enabled: true, {}}}", marks(false));
+    [
+        ("alert_only", pii("alert_only")),
+        ("alert_and_redact", pii("alert_and_redact")),
+        ("redact_silent", pii("redact_silent")),
+        ("redact_shadow", pii("alert_and_redact, shadow_mode: true")),
+        ("boundary", boundary("shadow_mode: false")),
+        ("boundary_shadow", boundary("shadow_mode: true")),
+        ("datamarking", boundary(&marks(false))),
+        ("datamarking_shadow", boundary(&marks(true))),
+        ("advisory", String::new()),
+        ("advisory_shadow", "llm_advisory_shadow_mode: true".to_owned()),
+        ("everything", everything),
+    ]
+}
+
+/// The fake provider, which says at `/seen` what it has received since it was last asked.
+fn watched() -> ServerHandle {
+    let seen = Mutex::new(Vec::<(String, String)>::new());
+    let responder = move |request: &Request| {
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.path == "/seen" {
+            return Answer::whole(200, "application/json", json!(std::mem::take(&mut *seen)).to_string());
+        }
+        seen.push((request.path.clone(), String::from_utf8_lossy(&request.body).into_owned()));
+        drop(seen);
+        if request.path.contains(":") { as_gemini(request) } else { respond(request) }
+    };
+    let options = Options { responder: Box::new(responder), ..Options::default() };
+    StdServer::start_with("127.0.0.1:0", options).unwrap()
+}
+
+/// Settings under which a gateway refuses, flags, redacts, withholds and stops.
+const STOPS: &str = "enforcement: {categories: [{finding_type: prompt_injection, action: block}, \
+    {finding_type: secret_leakage, action: flag}]}\npii: {action: alert_and_redact}\n\
+    output_safety: {enabled: true, block_on_critical: true}\nstreaming_analysis: {hold_back: true}";
+
+fn setup(driver: Driver, provider: &str) -> Setup {
+    Setup::new(driver).upstream(provider).storage("{profile: memory}").unlimited()
+}
+
+/// Runs cases against the gateways, which they know by name; what they print.
+fn run_cases(command: &mut Command, provider: &str, gateways: &[(&str, Gateway)]) -> String {
+    let urls: Map<String, Value> = gateways.iter().map(|(name, at)| ((*name).to_owned(), at.url().into())).collect();
+    command.env("PROVIDER_URL", provider).env("WEIR_URLS", Value::from(urls).to_string());
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        command.env_remove(proxy);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A file in `tests/clients`, to be run by an interpreter.
+fn cases(python: &Path, file: &str) -> Command {
+    let mut command = Command::new(python);
+    command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file));
+    command
+}
+
+on_both_drivers! {
+    fn official_clients_work_through_every_rewrite(driver) {
+        let provider = watched();
+        let gateways = rewrites().map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start()));
+        run_cases(&mut cases(&python(), "test_rewrites.py"), &provider.url(), &gateways);
+    }
+
+    fn googles_client_is_told_no_in_a_way_it_knows(driver) {
+        let provider = watched();
+        let gateway = setup(driver, &provider.url()).with(STOPS).start();
+        run_cases(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &[("stops", gateway)]);
+    }
+
+    fn amazons_client_is_told_no_in_a_way_it_knows(driver) {
+        let said: Vec<String> =
+            words("before", 200).into_iter().chain([private_key()]).chain(words("behind", 400)).collect();
+        let dialect = DIALECTS.into_iter().find(|dialect| dialect.path.ends_with("converse-stream")).unwrap();
+        let upstream = dialect.provider(&said);
+        let gateway = setup(driver, &upstream.url()).with(STOPS).start();
+        run_cases(&mut cases(&python(), "test_stops_bedrock.py"), &upstream.url(), &[("stops", gateway)]);
+        assert_eq!(upstream.requests().len(), 2, "one flagged, one stopped; of what is blocked nothing goes on");
+    }
+
+    fn the_ai_sdk_works_through_every_rewrite_and_is_told_no_in_a_way_it_knows(driver) {
+        let Some(folder) = packages("ai_sdk") else { return };
+        let provider = watched();
+        let mut gateways: Vec<(&str, Gateway)> =
+            rewrites().into_iter().map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start())).collect();
+        gateways.push(("stops", setup(driver, &provider.url()).with(STOPS).start()));
+        // Packages are looked for from where the script lies; each test has its own copy.
+        let script = folder.join(format!("acted_on_{driver:?}.mjs"));
+        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/ai_sdk/acted_on.mjs"), &script).unwrap();
+        let mut command = Command::new("node");
+        let said = run_cases(command.arg(script).current_dir(&folder), &provider.url(), &gateways);
+        println!("{said}");
+    }
+}
