@@ -8,18 +8,36 @@ use serde_json::Value;
 
 use crate::catalogue::{self, Build, Setting};
 use crate::load::{Loaded, Origin};
+use crate::settings::PiiAction;
 
 impl Loaded {
     /// One sentence each: the entries of the overlay that beat the file, then the settings that have no effect without others; and a
     /// stop that no model can ask for.
     pub fn remarks(&self) -> Vec<String> {
-        self.overridden().chain(self.without_others()).chain(self.without_model()).collect()
+        let idle = self.without_others().chain(self.without_redaction());
+        self.overridden().chain(idle).chain(self.without_model()).collect()
     }
 
-    /// Switches of answers that do nothing while another one is off.
+    /// A shadow of nothing.
+    fn without_redaction(&self) -> Option<String> {
+        let idle = self.settings.pii_shadow_mode && self.settings.pii_action == PiiAction::AlertOnly;
+        idle.then(|| {
+            "`pii.shadow_mode` has no effect while `pii.action` is `alert_only`; set that to an action that redacts"
+                .to_owned()
+        })
+    }
+
+    /// Switches that do nothing while another one is off.
     fn without_others(&self) -> impl Iterator<Item = String> + use<> {
         let (safety, stream) = (self.settings.output_safety, self.settings.streaming_analysis);
+        let advisory = self.settings.llm_advisory_injection_enabled;
         let needs = [
+            (
+                "llm_advisory_shadow_mode",
+                self.settings.llm_advisory_shadow_mode,
+                "llm_advisory_injection_enabled",
+                advisory,
+            ),
             ("output_safety.block_on_critical", safety.block_on_critical, "output_safety.enabled", safety.enabled),
             ("output_safety.toxicity_enabled", self.settings.toxicity.enabled, "output_safety.enabled", safety.enabled),
             (

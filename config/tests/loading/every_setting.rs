@@ -751,6 +751,23 @@ fn what_is_not_built_is_off_by_default() {
 }
 
 #[test]
+fn a_shadow_of_nothing_is_named() {
+    for (settings, said) in [
+        ("pii: {shadow_mode: true}", "`pii.shadow_mode` has no effect while `pii.action` is `alert_only`"),
+        ("pii: {shadow_mode: true, action: redact_silent}", ""),
+        (
+            "llm_advisory_shadow_mode: true\nllm_advisory_injection_enabled: false",
+            "`llm_advisory_shadow_mode` has no effect while `llm_advisory_injection_enabled` is false",
+        ),
+        ("llm_advisory_shadow_mode: true", ""),
+    ] {
+        let remarks = Bench::with_file(format!("{settings}\n")).loaded().remarks();
+        assert_eq!(remarks.len(), usize::from(!said.is_empty()), "{remarks:?}");
+        assert!(remarks.iter().all(|remark| remark.starts_with(said)), "{remarks:?}");
+    }
+}
+
+#[test]
 fn a_stop_of_toxic_answers_without_a_model_that_could_ask_for_it_is_said() {
     let remarks =
         |more: &str| Bench::with_file(format!("output_safety: {{enabled: true, {more}}}\n")).loaded().remarks();
