@@ -90,7 +90,7 @@ impl Window {
         let above = self.judge_scaled(value, rule);
         let clamped = above.filter(|_| rule.method == AnomalyMethod::Sigma);
         // On the scale of this method a limit is what it is.
-        self.keep_scaled(clamped.map_or(value, |above| above.limit));
+        self.keep_scaled(clamped.map_or(value, |above| above.limit), rule);
         above
     }
 
@@ -121,7 +121,7 @@ impl Window {
 
     /// The mean of `value`, on its scale, and those before it, where it is judged.
     fn recent(&self, value: f64, rule: Rule) -> Option<f64> {
-        if rule.method == AnomalyMethod::Sigma || rule.kind == Kind::Count || self.len < RECENT {
+        if !judges_latest(rule) || self.len < RECENT {
             return None;
         }
         Some((value + self.lately) / RECENT as f64)
@@ -129,12 +129,14 @@ impl Window {
 
     /// Keeps `value`.
     pub(super) fn keep(&mut self, value: f64, rule: Rule) {
-        self.keep_scaled(scaled(value, rule));
+        self.keep_scaled(scaled(value, rule), rule);
     }
 
-    fn keep_scaled(&mut self, value: f64) {
+    fn keep_scaled(&mut self, value: f64, rule: Rule) {
         let value = value as f32;
-        let leaving = self.leaving();
+        if judges_latest(rule) {
+            self.lately += f64::from(value) - self.leaving();
+        }
         let Some(slot) = self.values.get_mut(self.next) else { return };
         let former = f64::from(std::mem::replace(slot, value));
         let value = f64::from(value);
@@ -146,7 +148,6 @@ impl Window {
         }
         self.sum += value;
         self.squares += value * value;
-        self.lately += value - leaving;
         self.good_for = self.good_for.saturating_sub(1);
         self.next += 1;
         if self.next == self.values.len() {
@@ -185,28 +186,35 @@ impl Window {
     }
 }
 
+/// Whether the mean of the latest values is judged, too.
+fn judges_latest(rule: Rule) -> bool {
+    rule.method == AnomalyMethod::Robust && rule.kind == Kind::Amount
+}
+
 /// Median, and median absolute deviation, of logarithms.
 fn robust(values: &[f32], kind: Kind) -> Norm {
     thread_local! {
-        static ROOM: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+        static ROOM: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     }
     let (middle, spread) = ROOM.with_borrow_mut(|room| {
         room.clear();
-        room.extend_from_slice(values);
+        // Logarithms of one and more are not below 0, and such numbers are in the order of their bits.
+        room.extend(values.iter().map(|value| value.to_bits()));
         let middle = median(room);
-        room.iter_mut().for_each(|value| *value = (*value - middle).abs());
+        room.iter_mut().for_each(|value| *value = (f32::from_bits(*value) - middle).abs().to_bits());
         (f64::from(middle), f64::from(median(room)) * SIGMA_OF_MAD)
     });
     let by_chance = if kind == Kind::Count { (-middle / 2.0).exp() } else { 0.0 };
     Norm { middle, spread: spread.max((1.0 + SPREAD_MIN).ln()).max(by_chance) }
 }
 
-fn median(values: &mut [f32]) -> f32 {
+/// Of numbers that are not below 0, each as its bits.
+fn median(values: &mut [u32]) -> f32 {
     if values.is_empty() {
         return 0.0;
     }
     let at = values.len() / 2;
-    *values.select_nth_unstable_by(at, f32::total_cmp).1
+    f32::from_bits(*values.select_nth_unstable(at).1)
 }
 
 /// A value on the scale it is judged on: as it is, or the logarithm of one unit more.
