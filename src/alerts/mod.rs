@@ -126,6 +126,10 @@ impl Consumer for Alerts {
         self.name
     }
 
+    fn heeds_clean_calls(&self) -> bool {
+        false
+    }
+
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
         let channel = &self.teller.channel;
         let (seen, expired) = seen::look(&channel.label, |span, finding| channel.wants(span, finding), batch);

@@ -15,6 +15,12 @@ pub trait Consumer: Send + 'static {
     /// span twice must do no harm. The gateway waits for it no longer than [`Limits::attempt`].
     fn take(&mut self, batch: &[&SpanRecord]) -> impl Future<Output = Result<(), Failure>> + Send;
 
+    /// Whether calls in which nothing was found concern it. One that they do not concern is not woken by them: it reads them
+    /// later, many at a time.
+    fn heeds_clean_calls(&self) -> bool {
+        true
+    }
+
     /// How long it is waited for.
     fn limits(&self) -> Limits {
         Limits::default()

@@ -19,6 +19,8 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often the store is read without word of a commit: another process may write to the same file during a takeover.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long the cursor of a consumer may lag behind calls that do not concern it: a restart reads them once more.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Waits between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -50,6 +52,9 @@ pub(super) struct Delivery<C: Consumer> {
     orders: watch::Receiver<Orders>,
     /// Told in the log, until it works again.
     failing: bool,
+    /// When the cursor was written down, and whether it has moved since.
+    kept_at: Instant,
+    lags: bool,
 }
 
 /// What became of a batch.
@@ -87,7 +92,8 @@ impl<C: Consumer> Delivery<C> {
             }
         };
         let (adrift, until, in_hand, failing) = (false, None, 0, false);
-        Self { consumer, limits, waiting, store, cursor, adrift, until, in_hand, orders, failing }
+        let (kept_at, lags) = (Instant::now(), false);
+        Self { consumer, limits, waiting, store, cursor, adrift, until, in_hand, orders, failing, kept_at, lags }
     }
 
     /// Runs until it is stopped and has dealt with what there is, or may no longer try.
@@ -109,6 +115,9 @@ impl<C: Consumer> Delivery<C> {
                 (Some(Fate::Full), _) | (_, Some(Fate::Full)) => {}
                 _ => self.pause(PAUSE).await,
             }
+        }
+        if !self.adrift {
+            self.catch_up(Duration::ZERO).await;
         }
     }
 
@@ -159,6 +168,7 @@ impl<C: Consumer> Delivery<C> {
             }
         };
         if Some(batch.next) == self.cursor {
+            self.catch_up(KEEP_EVERY).await;
             return None;
         }
         self.waiting.tally.removed.add(usize::try_from(batch.lost).unwrap_or(usize::MAX));
@@ -167,7 +177,9 @@ impl<C: Consumer> Delivery<C> {
             return Some(Fate::Stopped);
         }
         self.cursor = Some(batch.next);
-        self.keep(batch.next).await;
+        self.lags = true;
+        let concerns = self.waiting.heeds_clean_calls || spans.iter().any(|span| !span.security_findings.is_empty());
+        self.catch_up(if concerns { Duration::ZERO } else { KEEP_EVERY }).await;
         Some(Fate::Done.of(spans.len()))
     }
 
@@ -187,6 +199,14 @@ impl<C: Consumer> Delivery<C> {
         let (cursor, until, batch) = read.await.unwrap_or_else(|error| Err(error.to_string()))?;
         (self.cursor, self.until, self.adrift) = (Some(cursor), self.until.or(until), false);
         Ok(batch)
+    }
+
+    /// Writes the cursor down where it lags, and has done so for `least`.
+    async fn catch_up(&mut self, least: Duration) {
+        if let Some(cursor) = self.cursor.filter(|_| self.lags && self.kept_at.elapsed() >= least) {
+            self.keep(cursor).await;
+            (self.kept_at, self.lags) = (Instant::now(), false);
+        }
     }
 
     /// Writes down how far the consumer has come. Where that fails, a crash repeats more.

@@ -10,7 +10,7 @@
 //!
 //! Invariants: each span that is stored reaches each consumer at least once, over crashes and restarts: a consumer's cursor
 //! lies in the store and moves only behind what was taken. What is not stored waits in a bounded queue in memory; every span
-//! a consumer does not get is counted under its name with the reason. A consumer that is slow or fails delays nobody else, and
+//! a consumer does not get is counted under its name with the reason. Whom only findings concern reads clean calls many at a time. A consumer that is slow or fails delays nobody else, and
 //! no core. Without a consumer there is no thread, no queue and no work. Knows neither what consumers do nor HTTP.
 
 mod consumer;
@@ -21,7 +21,8 @@ mod tally;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
 use tokio::runtime::Handle;
@@ -38,6 +39,9 @@ use queue::Waiting;
 
 /// How long consumers that are given up may take to count what is lost with them.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
+/// How long after it was handed in a span with findings wakes those whom only such spans concern. A commit takes milliseconds; one
+/// that takes longer is found by their next look.
+const FOUND_MS: u64 = 2_000;
 
 /// Starts the task of one consumer.
 type Begin = Box<dyn FnOnce(Arc<dyn SpanLog>, watch::Receiver<Orders>) -> BoxFuture<'static, ()> + Send>;
@@ -62,7 +66,7 @@ impl Feed {
 
     /// Adds a consumer. One that is new to the store begins with the spans that are stored from now on.
     pub fn add(&mut self, consumer: impl Consumer) {
-        let waiting = Arc::new(Waiting::new(consumer.name()));
+        let waiting = Arc::new(Waiting::new(consumer.name(), consumer.heeds_clean_calls()));
         // They would share one cursor, and the slower one would miss what only the other had.
         assert!(
             self.waiting.iter().all(|other| other.name != waiting.name),
@@ -78,7 +82,7 @@ impl Feed {
 
     /// Where spans go in.
     pub fn inlet(&self) -> Arc<Inlet> {
-        Arc::new(Inlet { consumers: self.waiting.clone() })
+        Arc::new(Inlet { consumers: self.waiting.clone(), begun: Instant::now(), found_ms: AtomicU64::new(0) })
     }
 
     /// Starts the consumers on `runtime`, each with its counters in `registry`. What is stored waits for [`Running::go`].
@@ -134,6 +138,9 @@ impl Running {
 /// Where finished spans, and word of stored ones, go in. Any thread may call it; nothing here waits.
 pub struct Inlet {
     consumers: Vec<Arc<Waiting>>,
+    begun: Instant,
+    /// Until how many milliseconds after the beginning a commit may bring calls in which something was found.
+    found_ms: AtomicU64,
 }
 
 impl std::fmt::Debug for Inlet {
@@ -152,11 +159,24 @@ impl Inlet {
         }
     }
 
-    /// Spans have been stored.
+    /// A span with findings is about to be stored.
+    pub fn found(&self) {
+        self.found_ms.fetch_max(self.now_ms() + FOUND_MS, Ordering::Relaxed);
+    }
+
+    /// Spans of calls have been stored.
     pub fn committed(&self) {
-        for waiting in &self.consumers {
-            waiting.wake();
-        }
+        let found = self.found_ms.load(Ordering::Relaxed) > self.now_ms();
+        self.consumers.iter().filter(|waiting| found || waiting.heeds_clean_calls).for_each(|waiting| waiting.wake());
+    }
+
+    /// Reported spans have been stored, of which nothing is known here.
+    fn reported(&self) {
+        self.consumers.iter().for_each(|waiting| waiting.wake());
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -187,7 +207,7 @@ impl<O: StoreObserver> StoreObserver for Told<O> {
     fn write(&self, operation: &'static str, took: Duration, ok: bool) {
         self.also.write(operation, took, ok);
         if ok && operation == "insert_trace" {
-            self.inlet.committed();
+            self.inlet.reported();
         }
     }
 }

@@ -17,15 +17,24 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(super) struct Waiting {
     pub(super) name: &'static str,
     pub(super) tally: Tally,
+    /// See [`Consumer::heeds_clean_calls`](super::Consumer::heeds_clean_calls).
+    pub(super) heeds_clean_calls: bool,
     spans: ArrayQueue<(Arc<SpanRecord>, usize)>,
     bytes: AtomicUsize,
     news: Notify,
 }
 
 impl Waiting {
-    pub(super) fn new(name: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, heeds_clean_calls: bool) -> Self {
         let spans = ArrayQueue::new(SPANS_MAX);
-        Self { name, tally: Tally::default(), spans, bytes: AtomicUsize::new(0), news: Notify::new() }
+        Self {
+            name,
+            tally: Tally::default(),
+            heeds_clean_calls,
+            spans,
+            bytes: AtomicUsize::new(0),
+            news: Notify::new(),
+        }
     }
 
     /// Takes a span in, or counts it as lost.

@@ -80,6 +80,10 @@ impl Consumer for Finished {
         "judge"
     }
 
+    fn heeds_clean_calls(&self) -> bool {
+        false
+    }
+
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
         for span in batch {
             let said = span.security_findings.iter().find(|finding| finding.finding_type == JUDGE_VERDICT);

@@ -61,6 +61,10 @@ impl Consumer for Router {
         "action_router"
     }
 
+    fn heeds_clean_calls(&self) -> bool {
+        false
+    }
+
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
         let asked: Vec<(&SpanRecord, Follow)> = batch
             .iter()

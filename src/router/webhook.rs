@@ -43,6 +43,10 @@ impl Consumer for Webhook {
         "action_webhook"
     }
 
+    fn heeds_clean_calls(&self) -> bool {
+        false
+    }
+
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
         for span in batch {
             let to = follow(span, &self.settings);

@@ -307,5 +307,7 @@ fn calls_without_findings_ask_the_record_nothing() {
         count("write_alert"),
         count("read_alerts")
     );
+    // Nor is it written down for each of them how far the channel has read.
+    assert!(count("write_cursor") <= 12.0, "{}", count("write_cursor"));
     assert_eq!(receiver.requests().len(), 0);
 }
