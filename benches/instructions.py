@@ -5,6 +5,7 @@
     benches/instructions.py --accept               the same, and what was counted becomes the baseline
     benches/instructions.py --weir OTHER/BINARY    count the calls of another build of the gateway
     benches/instructions.py --weir BINARY --settings FILE    the same, with these settings beside those of a scenario
+    benches/instructions.py --weir BINARY --only TEXT    the same, of the scenarios that have this in their name
     benches/instructions.py --keep DIR             keep the profiles; then, with those of an older state:
     benches/instructions.py --functions OLD/default-1-KB NEW/default-1-KB    the functions the difference lies in
 
@@ -366,9 +367,11 @@ def file_name(scenario):
     return re.sub(r"[^a-z0-9A-Z]+", "-", scenario)
 
 
-def all_calls(weir, work):
+def all_calls(weir, work, only=""):
     counted = {}
     for name, scenario in CALLS.items():
+        if only not in name:
+            continue
         core, everything = count_calls(weir, work / file_name(name), *scenario)
         counted[f"call: {name}, core thread"] = core
         counted[f"call: {name}, all threads"] = everything
@@ -506,6 +509,7 @@ def main():
     parser.add_argument("--binary", help="path of a weir-instructions binary; it is not built then")
     parser.add_argument("--weir", help="path of a gateway's binary: its calls are counted, and nothing is built or compared")
     parser.add_argument("--settings", help="with --weir: a file with further YAML for its configuration")
+    parser.add_argument("--only", default="", help="with --weir: a part of the names of the scenarios to count")
     parser.add_argument("--keep", help="new folder for the profiles")
     parser.add_argument("--functions", nargs=2, metavar=("OLD", "NEW"), help="folders of one scenario's profiles")
     options = parser.parse_args()
@@ -514,6 +518,8 @@ def main():
             parser.error("--settings is for --weir: the baseline is that of the defaults")
         global EXTRA
         EXTRA = pathlib.Path(options.settings).read_text()
+    if options.only and not options.weir:
+        parser.error("--only is for --weir: the baseline is that of all")
     if options.functions:
         show_functions(*map(pathlib.Path, options.functions))
         return 0
@@ -523,7 +529,7 @@ def main():
         work = options.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-instructions-"))
         work = pathlib.Path(work).resolve()
         if options.weir:
-            for name, instructions in all_calls(pathlib.Path(options.weir).resolve(), work).items():
+            for name, instructions in all_calls(pathlib.Path(options.weir).resolve(), work, options.only).items():
                 print(f"{instructions:>10,} {name}")
             return 0
         binary = pathlib.Path(options.binary).resolve() if options.binary else build()

@@ -141,6 +141,30 @@ pub(super) fn operation(span: &ReportedSpan) -> (&'static str, bool) {
     }
 }
 
+/// Who makes a model, where its name says so: Langfuse names the model of a call and nobody who answered it. A name with a part for
+/// whoever serves it (`azure/gpt-4o`, `claude-haiku-4-5@20251001`) is not the maker's own, and one that anybody may serve
+/// (`gpt-oss-120b`) says nothing.
+fn maker(model: &str) -> &'static str {
+    const MAKERS: [(&str, &str); 10] = [
+        ("gpt-3.5", "openai"),
+        ("gpt-4", "openai"),
+        ("gpt-5", "openai"),
+        ("chatgpt-", "openai"),
+        ("text-embedding-3-", "openai"),
+        ("o1-", "openai"),
+        ("o3-", "openai"),
+        ("o4-", "openai"),
+        ("claude-", "anthropic"),
+        ("gemini-", "gemini"),
+    ];
+    if model.contains(['/', ':', '@']) {
+        return "";
+    }
+    // `o1` is a name, too.
+    let model = format!("{}-", model.to_ascii_lowercase());
+    MAKERS.iter().find(|(start, _)| model.starts_with(start)).map_or("", |(_, maker)| maker)
+}
+
 /// Who answered, by the identifiers proxied calls have.
 pub(super) fn provider(span: &ReportedSpan) -> Cow<'static, str> {
     const SPELLINGS: [(&str, &str); 12] = [
@@ -158,9 +182,43 @@ pub(super) fn provider(span: &ReportedSpan) -> Cow<'static, str> {
         ("openai.responses", "openai"),
     ];
     let said = span.provider.as_deref().unwrap_or_default().to_ascii_lowercase();
-    let said = said.as_str();
+    let said = if said.is_empty() { maker(span.model.as_deref().unwrap_or_default()) } else { said.as_str() };
     let spelled = SPELLINGS.iter().find(|(name, _)| *name == said).map_or(said, |(_, known)| known);
     let named = Provider::named(spelled);
     let known = named.label();
     if known == named.as_str() { Cow::Borrowed(known) } else { Cow::Owned(named.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_config::vocab::{SpanId, TraceId};
+
+    use super::*;
+
+    #[test]
+    fn a_span_that_names_nobody_who_answered_is_the_makers_where_its_model_says_so() {
+        for (said, model, is) in [
+            (None, "gpt-4o", "openai"),
+            (None, "GPT-4.1-mini", "openai"),
+            (None, "o1", "openai"),
+            (None, "o3-mini", "openai"),
+            (None, "text-embedding-3-large", "openai"),
+            (None, "claude-sonnet-4-5", "anthropic"),
+            (None, "gemini-2.5-flash", "gemini"),
+            (Some("azure"), "gpt-4o", "azure_openai"),
+            (Some("groq"), "gpt-4o", "groq"),
+            (None, "azure/gpt-4o", "custom"),
+            (None, "claude-haiku-4-5@20251001", "custom"),
+            (None, "gpt-oss-120b", "custom"),
+            (None, "o1x", "custom"),
+            (None, "llama3:8b", "custom"),
+            (None, "", "custom"),
+        ] {
+            let moment = Timestamp::now();
+            let mut span = ReportedSpan::new(TraceId::from_bytes([1; 16]), SpanId::from_bytes([2; 16]), moment, moment);
+            span.provider = said.map(str::to_owned);
+            span.model = Some(model.to_owned());
+            assert_eq!(provider(&span), is, "{said:?} {model}");
+        }
+    }
 }

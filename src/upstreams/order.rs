@@ -61,6 +61,7 @@ impl Roster {
         if healthy == all.len() {
             return all;
         }
+        // By members, not by weight: many that fail at once say that the fault may not be theirs.
         let too_few = healthy * 100 < all.len() * self.health.panic_percent as usize;
         if target.balance == Balance::Weights && too_few {
             standing
@@ -217,5 +218,22 @@ mod tests {
             assert_eq!(order[2], 2, "who has failed comes last");
         }
         assert!(firsts[1] > 1_300 && firsts[3] > 1_300, "{firsts:?}");
+    }
+
+    #[test]
+    fn too_few_are_told_by_members_whatever_they_weigh() {
+        // One of three fails, first the one with nearly all of the weight, then two of three, but for that one.
+        let dues = |failing: &[u16]| {
+            let roster = roster(Balance::Weights, &[98, 1, 1]);
+            let group = roster.target(roster.named("g").target);
+            failing.iter().for_each(|at| fail(&roster, *at, 1));
+            let due = 1 + roster.health.eject_ms;
+            // The calls that one tries while the others are well, or all that its share gives it.
+            let orders = (0..2_000).map(|chance| roster.order(group, &call(mixed(chance), due)));
+            orders.filter(|order| failing.contains(&order[0])).count()
+        };
+        assert_eq!(dues(&[1]), 1, "two of three are healthy: one call tries the heavy one");
+        let share = dues(&[2, 3]);
+        assert!((10..120).contains(&share), "one of three is healthy: {share} of 2,000 calls at weight 2 of 100");
     }
 }

@@ -41,7 +41,7 @@ TABLE = {
     "openinference": {},
     "traceloop": STREAMED,
     "langfuse": {
-        "openai": {"provider": "custom", "finish": ABSENT},
+        "openai": {"finish": ABSENT},
         "openai streamed": {"finish": "stop"},
         "anthropic streamed": STREAMED["anthropic streamed"],
     },
@@ -53,6 +53,8 @@ SCOPES = {
     "traceloop": ("opentelemetry.instrumentation.openai.v1", "opentelemetry.instrumentation.anthropic"),
     "langfuse": ("langfuse-sdk", "opentelemetry.instrumentation.anthropic"),
 }
+# Dollars for a million tokens by the makers' lists: of the prompt, read from a cache, written to one, of the answer.
+PRICES = {"gpt-4o": (2.5, 1.25, 0, 10), "claude-sonnet-4-5": (3, 0.3, 3.75, 15)}
 # Senders have their own words for why an answer ended.
 ENDINGS = {"tool_call": "tool_calls", "tool_use": "tool_calls", "end_turn": "stop"}
 
@@ -248,6 +250,14 @@ def conversation(span):
     return flat, offered
 
 
+def cost(call):
+    """What a call costs by what the client was told, in dollars."""
+    new, read, written, answered = PRICES[call["model"]]
+    cached, kept = call["cached"] or 0, call["cache_write"] or 0
+    fresh = call["prompt"] - cached - kept
+    return (fresh * new + cached * read + kept * written + call["completion"] * answered) / 1e6
+
+
 class Senders(unittest.TestCase):
     maxDiff = None
 
@@ -311,6 +321,17 @@ class Senders(unittest.TestCase):
                 if expected["completion"] == "one more":
                     expected["completion"] = call["completion"] + 1
                 self.assertEqual(cells, expected)
+
+    def test_every_call_costs_what_its_tokens_do_once(self):
+        for call in self.asked.calls:
+            with self.subTest(client=call["client"], finish=call["finish"], streaming=call["streaming"]):
+                report, through = self.report(call), None
+                if call["streaming"]:
+                    through = next(span for span in self.proxied() if span["span_id"] == report["tags"]["counted_by"])
+                    self.assertIsNone(report["estimated_cost_usd"])
+                self.assertAlmostEqual((through or report)["estimated_cost_usd"], cost(call), places=9)
+        total = sum(span["estimated_cost_usd"] or 0 for span in self.spans)
+        self.assertAlmostEqual(total, sum(map(cost, self.asked.calls)), places=9)
 
     def test_the_trace_is_one_tree(self):
         known = {span["span_id"] for span in self.spans}

@@ -530,3 +530,43 @@ fn where_calls_go_and_which_upstream_cannot_be_reached() {
         "only upstream_url"
     );
 }
+
+#[test]
+fn a_route_that_takes_every_call_is_where_every_other_call_goes() {
+    let patient = Patient::new();
+    let provider = patient.provider.url();
+    let said = |routes: &str| -> Vec<(String, String)> {
+        let report = patient.examine(&format!(
+            "upstreams: {{own: {{url: '{provider}', providers: [openai]}}, files: {{url: '{provider}'}}}}\nroutes: [{routes}]\n"
+        ));
+        let lines =
+            report.lines.iter().filter(|line| ["provider", "route", "upstreams"].contains(&line.topic.as_str()));
+        lines.map(|line| (line.level.clone(), line.text.clone())).collect()
+    };
+    let line = |level: &str, text: &str| (level.to_owned(), text.to_owned());
+    for (route, what) in [
+        ("upstream: own", "every call"),
+        ("path: '*', upstream: own", "path `*`"),
+        ("path: '/*', upstream: own", "path `/*`"),
+    ] {
+        assert_eq!(
+            said(&format!("{{path: '/v1/files*', upstream: files}}, {{{route}}}, {{model: 'gpt*', upstream: files}}")),
+            [
+                line("ok", "by X-Service-Provider: openai to `own`"),
+                line("ok", "1: path `/v1/files*` to `files`"),
+                line("ok", &format!("2: {what} to `own`")),
+                line("warn", "3: model `gpt*` to `files`, but route 2 takes every call"),
+                line("ok", "every other call goes to `own` (route 2)"),
+            ]
+        );
+    }
+    // A call that names no model fits no pattern of models.
+    assert_eq!(
+        said("{model: '*', upstream: files}"),
+        [
+            line("ok", "by X-Service-Provider, and by the dialect of a path: openai to `own`"),
+            line("ok", "1: model `*` to `files`"),
+            line("ok", "every other call goes to `default` (upstream_url)"),
+        ]
+    );
+}

@@ -27,7 +27,7 @@ fn grpc_addr(gateway: &Gateway) -> String {
 }
 
 /// A Python script of `tests/clients` that talks to this gateway.
-fn script(gateway: &Gateway, file: &str) -> Command {
+pub(crate) fn script(gateway: &Gateway, file: &str) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut command = Command::new(python_with("grpc_pins.txt"));
     command
@@ -43,7 +43,7 @@ fn script(gateway: &Gateway, file: &str) -> Command {
     command
 }
 
-fn run(mut command: Command) {
+pub(crate) fn run(mut command: Command) {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

@@ -308,3 +308,50 @@ fn without_the_setting_a_large_body_is_refused_by_its_head() {
         assert!(error["message"].as_str().unwrap().contains("otel_ingest.enabled"), "{error}");
     }
 }
+
+/// The names of a gateway's threads, and the ports it listens on.
+fn threads_and_ports(gateway: &Gateway) -> (Vec<String>, Vec<u16>) {
+    let process = format!("/proc/{}", gateway.id());
+    let threads = std::fs::read_dir(format!("{process}/task")).unwrap();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    let descriptors = std::fs::read_dir(format!("{process}/fd")).unwrap();
+    let sockets: Vec<String> = descriptors
+        .filter_map(|descriptor| std::fs::read_link(descriptor.ok()?.path()).ok())
+        .filter_map(|is| Some(is.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let mut ports = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        for line in std::fs::read_to_string(format!("{process}/net/{table}")).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_listening = fields[3] == "0A" && sockets.iter().any(|inode| inode == fields[9]);
+            ports.extend(is_listening.then(|| u16::from_str_radix(fields[1].rsplit(':').next().unwrap(), 16).unwrap()));
+        }
+    }
+    ports.dedup();
+    (names.map(|name| name.trim().to_owned()).collect(), ports)
+}
+
+#[test]
+fn without_the_settings_nothing_runs_and_nothing_listens() {
+    let count = |gateway: &Gateway, start: &str| {
+        let (names, _) = threads_and_ports(gateway);
+        names.iter().filter(|name| name.starts_with(start)).count()
+    };
+    let off = Setup::new(Driver::Auto).start();
+    assert_eq!((count(&off, "weir-ingest"), count(&off, "weir-grpc")), (0, 0));
+    assert_eq!(threads_and_ports(&off).1, [off.addr.port()]);
+    let by_http = Setup::new(Driver::Auto).with(INGEST).start();
+    assert_eq!((count(&by_http, "weir-ingest"), count(&by_http, "weir-grpc")), (4, 0));
+    assert_eq!(threads_and_ports(&by_http).1, [by_http.addr.port()]);
+    let by_grpc = Setup::new(Driver::Auto).with("grpc: {enabled: true, listen_addr: '127.0.0.1:0'}\n").start();
+    assert!(count(&by_grpc, "weir-ingest") == 4 && count(&by_grpc, "weir-grpc") > 0);
+    assert_eq!(threads_and_ports(&by_grpc).1.len(), 2);
+    // Nothing else is there, but for helpers that come and go.
+    let others = |gateway: &Gateway| {
+        let mut names = threads_and_ports(gateway).0;
+        names.retain(|name| name != "weir-ingest" && name != "weir-blocking");
+        names.sort();
+        names
+    };
+    assert_eq!(others(&by_http), others(&off));
+}

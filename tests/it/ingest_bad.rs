@@ -34,12 +34,12 @@ fn raw(trace: &[u8], id: &[u8], start: u64, end: u64) -> Vec<u8> {
     [field(1, trace), field(2, id), fixed64(7, start), fixed64(8, end)].concat()
 }
 
-fn good(number: u64) -> Vec<u8> {
+pub(crate) fn good(number: u64) -> Vec<u8> {
     raw(&TRACE, &number.to_be_bytes(), now_ns() - 1_000_000_000, now_ns())
 }
 
 /// A request of one resource with these attributes, and of one scope.
-fn of_resource(resource: &[Vec<u8>], spans: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn of_resource(resource: &[Vec<u8>], spans: &[Vec<u8>]) -> Vec<u8> {
     let resource = resource.iter().flat_map(|pair| field(1, pair)).collect::<Vec<u8>>();
     let spans = spans.iter().flat_map(|span| field(2, span)).collect::<Vec<u8>>();
     field(1, &[field(1, &resource), field(2, &spans)].concat())

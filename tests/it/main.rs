@@ -50,6 +50,7 @@ mod guests;
 mod identity;
 mod ingest;
 mod ingest_bad;
+mod ingest_full;
 mod ingest_kept;
 mod inspection;
 mod interim;

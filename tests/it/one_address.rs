@@ -1,6 +1,8 @@
 //! Promise: the official clients of several makers, the AI SDK and coding agents work through one listening address at once, unchanged
 //! but for the base URL: each gets what it would have got directly, is recorded whole, and costs what its own provider asks.
 
+mod wire;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -8,14 +10,15 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weir_fake_provider::http::Request;
 use weir_fake_provider::provider::{Answer, respond};
-use weir_fake_provider::server::{Options, ServerHandle, StdServer};
 
+use self::wire::{Seen, Watched};
 use crate::clients::{python, python_with};
 use crate::coding_agents::{Desk, PROMPTS, REPLY, installed, packages, saying};
 use crate::support::{Driver, Gateway, Setup, as_gemini, call, eventually, provider};
 
-/// Prices, so that every model has one.
+/// Prices of models that nobody sells, and one that is not the list's.
 const PRICES: &str = "cost_estimation: {custom_models: {fake-large: {input_per_million: 100, output_per_million: 200}, \
+                      fake-embedding: {input_per_million: 50, output_per_million: 0}, \
                       gemini-2.5-flash: {input_per_million: 3, output_per_million: 5}}}";
 
 /// Runs the cases of a file in `tests/clients` between a provider and the gateway.
@@ -31,13 +34,12 @@ fn run_cases(python: &Path, file: &str, provider: &str, gateway: &Gateway) {
 }
 
 /// The model that an agent talks to, or a provider's own answers for whoever else asks.
-fn with_agents(others: fn(&Request) -> Answer) -> ServerHandle {
+fn with_agents(others: fn(&Request) -> Answer) -> Watched {
     let is_agent = |request: &Request| {
         let agent = request.header("user-agent").unwrap_or_default();
         agent.starts_with("claude-cli") || agent.starts_with("codex")
     };
-    let responder = move |request: &Request| if is_agent(request) { saying(request, REPLY) } else { others(request) };
-    StdServer::start_with("127.0.0.1:0", Options { responder: Box::new(responder), ..Options::default() }).unwrap()
+    Watched::start(move |request| if is_agent(request) { saying(request, REPLY) } else { others(request) })
 }
 
 /// The AI SDK's three makers, directly and through the gateway; how many calls of each went through.
@@ -57,49 +59,171 @@ fn run_ai_sdk(folder: &Path, direct: [&str; 3], gateway: &Gateway) -> Value {
 fn clients_of_four_makers_the_ai_sdk_and_two_agents_share_it() {
     let Some((agents, ai_sdk)) = installed().zip(packages("ai_sdk")) else { return };
     let (openai, anthropic) = (with_agents(respond), with_agents(respond));
-    let (ollama, direct, gemini) = (provider(), provider(), with_agents(as_gemini));
+    let (ollama, gemini) = (with_agents(respond), with_agents(as_gemini));
     let named = [("openai", &openai), ("anthropic", &anthropic), ("ollama", &ollama), ("gemini", &gemini)];
     let upstreams: String = named
         .iter()
-        .map(|(name, server)| format!("  at-{name}: {{url: '{}', providers: [{name}]}}\n", server.url()))
+        .map(|(name, watched)| format!("  at-{name}: {{url: '{}', providers: [{name}]}}\n", watched.server.url()))
         .collect();
     // `upstream_url` leads nowhere: whatever is sent there fails.
     let setup = Setup::new(Driver::Auto).unlimited().with(PRICES).with(&format!("upstreams:\n{upstreams}"));
     let gateway = setup.start();
-    let (url, direct) = (gateway.url(), direct.url());
+    // Whom the clients ask directly, to compare.
+    let (direct, direct_gemini) = (provider(), with_agents(as_gemini));
+    let (url, direct, direct_gemini) = (gateway.url(), direct.url(), direct_gemini.server.url());
     let (three, google) = (python(), python_with("gemini_pins.txt"));
     let (claude, codex) = (Desk::set_up(&gateway), Desk::set_up(&gateway));
     let by_ai_sdk = std::thread::scope(|scope| {
         scope.spawn(|| run_cases(&three, "test_clients.py", &direct, &gateway));
-        scope.spawn(|| run_cases(&google, "test_gemini.py", &gemini.url(), &gateway));
+        scope.spawn(|| run_cases(&google, "test_gemini.py", &direct_gemini, &gateway));
         scope.spawn(|| claude.run("claude", claude.claude(&agents, &url, PROMPTS[0])));
         scope.spawn(|| codex.run("codex", codex.codex(&agents, PROMPTS[0])));
-        let sdk = scope.spawn(|| run_ai_sdk(&ai_sdk, [&direct, &direct, &gemini.url()], &gateway));
+        let sdk = scope.spawn(|| run_ai_sdk(&ai_sdk, [&direct, &direct, &direct_gemini], &gateway));
         sdk.join().unwrap()
     });
     assert_eq!(by_ai_sdk, json!({ "openai": 4, "anthropic": 2, "gemini": 2 }));
-    for (name, server) in &named[..3] {
-        let seen = server.requests_seen();
-        let spans = recorded(&gateway, name, seen);
-        let costs = spans.iter().filter(|span| check_price(span)).count();
-        println!("{name}: {seen} requests, as many records, {costs} of them with a cost");
-        assert!(seen > 3 && costs > 1, "{name}: {seen} requests, {costs} with a cost");
+    for (name, watched) in named {
+        let seen = watched.seen();
+        let spans = recorded(&gateway, name, seen.len());
+        let (mut left, mut sums) = (spans.clone(), Sums::default());
+        for exchange in &*seen {
+            let at = left.iter().position(|span| faults(name, exchange, span).is_empty());
+            let span = left.remove(at.unwrap_or_else(|| panic!("{name}: {}", nearest(name, exchange, &left))));
+            sums.add(&span);
+        }
+        println!("{name}: {} exchanges, each with its record; {sums:?}", seen.len());
+        assert!(seen.len() > 3 && sums.with_texts > 1 && sums.with_costs > 1, "{name}: {sums:?}");
+        // The turn that calls the tool, and the one with its answer.
+        let agent = match name {
+            "anthropic" => "claude-cli",
+            "openai" => "codex",
+            _ => continue,
+        };
+        let turns: Vec<&Value> =
+            spans.iter().filter(|span| span["client"].as_str().is_some_and(|is| is.starts_with(agent))).collect();
+        assert!(turns.len() >= 2 && turns.iter().any(|span| span["response"] == REPLY), "{agent}: {turns:?}");
+        assert!(turns.iter().any(|span| tool_calls(span) > 0), "{agent}: {turns:?}");
     }
-    // Gemini's provider was asked directly as well, once for each call.
-    assert_eq!(gemini.requests_seen(), 8);
-    assert_eq!(recorded(&gateway, "gemini", 4).len(), 4);
-    let agents_turns = |name: &str, client: &str| {
-        recorded(&gateway, name, 0)
-            .iter()
-            .filter(|span| span["client"].as_str().is_some_and(|is| is.starts_with(client)))
-            .count()
-    };
-    // The turn that calls the tool, and the one with its answer.
-    assert!(agents_turns("anthropic", "claude-cli") >= 2 && agents_turns("openai", "codex") >= 2);
 }
 
-/// The spans of one provider, as soon as there are as many as it has seen requests; each went to its own upstream.
-fn recorded(gateway: &Gateway, provider: &str, count: u64) -> Vec<Value> {
+/// What the records of one provider came to.
+#[derive(Debug, Default)]
+struct Sums {
+    with_texts: usize,
+    with_costs: usize,
+    dollars: f64,
+    models: std::collections::BTreeSet<String>,
+}
+
+impl Sums {
+    fn add(&mut self, span: &Value) {
+        let cost = span["estimated_cost_usd"].as_f64().unwrap_or_default();
+        self.with_texts += usize::from(span["prompt"].is_string() && span["response"].is_string());
+        self.with_costs += usize::from(cost > 0.0);
+        self.dollars += cost;
+        self.models.extend(span["model"].as_str().map(str::to_owned));
+    }
+}
+
+/// The record that has the fewest faults, for a message.
+fn nearest(provider: &str, exchange: &Seen, spans: &[Value]) -> String {
+    let mut all: Vec<(Vec<String>, &Value)> =
+        spans.iter().map(|span| (faults(provider, exchange, span), span)).collect();
+    all.sort_by_key(|(faults, _)| faults.len());
+    all.first().map_or_else(
+        || "no record is left".to_owned(),
+        |(faults, span)| format!("{faults:#?}\n{exchange:#?}\n{span:#}"),
+    )
+}
+
+/// Where a record is not that of this exchange, in all that it has to say of it.
+fn faults(provider: &str, exchange: &Seen, span: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut hold = |what: &str, holds: bool| {
+        if !holds {
+            faults.push(what.to_owned())
+        }
+    };
+    hold("provider", span["provider"] == provider);
+    hold("upstream", span["tags"]["upstream"] == format!("at-{provider}"));
+    hold("operation", operation(&exchange.path).is_none_or(|operation| span["operation_name"] == operation));
+    hold("status", span["status_code"] == exchange.status);
+    hold("model", exchange.model.is_none() || span["model"].as_str() == exchange.model.as_deref());
+    hold("streaming", exchange.status >= 400 || span["streaming"] == exchange.streamed);
+    let prompt = span["prompt"].as_str().unwrap_or_default();
+    // What the gateway itself put before an attack, and says so, is no part of what was asked.
+    let mut events = span["events"].as_array().into_iter().flatten();
+    let is_advised = events.any(|event| event["event_type"] == "advisory_injected");
+    let own = |text: &&String| !is_advised || !text.starts_with("Security notice from the gateway");
+    hold("prompt", exchange.asked.iter().filter(own).all(|text| prompt.contains(text.trim())));
+    hold("no prompt", prompt.is_empty() == exchange.asked.iter().all(|text| text.trim().is_empty()));
+    let said = span["response"].as_str().unwrap_or_default();
+    // What a tool is asked to do stands there, too.
+    let is_response = if exchange.calls == 0 { said == exchange.said } else { said.contains(&exchange.said) };
+    hold("response", exchange.status >= 400 || is_response);
+    hold("tool calls", tool_calls(span) == exchange.calls);
+    let (input, output) = (span["prompt_tokens"].as_u64(), span["completion_tokens"].as_u64());
+    match exchange.tokens {
+        Some((sent, answered)) => {
+            hold("input tokens", input == Some(sent));
+            hold("output tokens", output.unwrap_or(0) == answered);
+            hold("counted by the provider", span["tokens_estimated"] == false);
+        }
+        // What the provider does not count of a call of a model is estimated.
+        None => {
+            hold("estimated", exchange.said.is_empty() || exchange.status >= 400 || span["tokens_estimated"] == true)
+        }
+    }
+    let cost = span["estimated_cost_usd"].as_f64();
+    match span["model"].as_str().and_then(|model| price(provider, model)) {
+        Some((to, from)) if input.is_some() || output.is_some() => {
+            let expected = (input.unwrap_or(0) as f64 * to + output.unwrap_or(0) as f64 * from) / 1e6;
+            hold("cost", cost.is_some_and(|cost| (cost - expected).abs() < 1e-12));
+        }
+        _ => hold("no cost", cost.unwrap_or(0.0) == 0.0),
+    }
+    faults
+}
+
+/// What calls of a path are called.
+fn operation(path: &str) -> Option<&'static str> {
+    let known = [
+        ("/v1/chat/completions", "chat_completion"),
+        ("/v1/completions", "completion"),
+        ("/v1/embeddings", "embedding"),
+        ("/v1/responses", "chat_completion"),
+        ("/v1/models", "list_models"),
+        ("/v1/messages", "messages"),
+        ("/api/chat", "chat"),
+        ("/api/generate", "generate"),
+        ("/api/tags", "list_models"),
+    ];
+    known.iter().find(|(known, _)| *known == path).map(|(_, operation)| *operation)
+}
+
+fn tool_calls(span: &Value) -> usize {
+    let events = span["events"].as_array().into_iter().flatten();
+    events.filter(|event| event["event_type"] == "tool_call").count()
+}
+
+/// What a provider asks for a million tokens to and from a model, in dollars: as [`PRICES`] says, and as the makers of the models that
+/// the agents ask for have published it.
+fn price(provider: &str, model: &str) -> Option<(f64, f64)> {
+    let prices = [
+        ("", "fake-large", 100.0, 200.0),
+        ("", "fake-embedding", 50.0, 0.0),
+        ("", "gemini-2.5-flash", 3.0, 5.0),
+        ("openai", "gpt-5", 1.25, 10.0),
+        ("anthropic", "claude-haiku-4-5", 1.0, 5.0),
+        ("anthropic", "claude-sonnet-4-5", 3.0, 15.0),
+        ("anthropic", "claude-opus-4", 5.0, 25.0),
+    ];
+    let asks = |(whose, name, ..): &&(&str, &str, f64, f64)| provider.starts_with(whose) && model.starts_with(name);
+    prices.iter().find(asks).filter(|_| !model.contains('@')).map(|(.., to, from)| (*to, *from))
+}
+
+/// The spans of one provider, as soon as there are as many as it has seen requests.
+fn recorded(gateway: &Gateway, provider: &str, count: usize) -> Vec<Value> {
     let keys = [
         "Authorization: Bearer sk-client-tests",
         "x-api-key: sk-client-tests",
@@ -110,7 +234,7 @@ fn recorded(gateway: &Gateway, provider: &str, count: u64) -> Vec<Value> {
         "X-None: 0",
     ];
     let list = |key: &str| -> Vec<Value> {
-        let target = format!("/api/v1/spans?limit=1000&provider={provider}&texts=false");
+        let target = format!("/api/v1/spans?limit=1000&provider={provider}");
         let request = format!("GET {target} HTTP/1.1\r\nHost: weir\r\n{key}\r\n\r\n");
         call(gateway.addr, request).json()["data"].as_array().unwrap().clone()
     };
@@ -121,23 +245,8 @@ fn recorded(gateway: &Gateway, provider: &str, count: u64) -> Vec<Value> {
         // Two of the keys may be one tenant's.
         spans.sort_by_key(|span| span["span_id"].to_string());
         spans.dedup_by_key(|span| span["span_id"].to_string());
-        (spans.len() as u64 >= count).then_some(spans)
+        (spans.len() >= count).then_some(spans)
     });
-    assert!(count == 0 || spans.len() as u64 == count, "{provider}: {} for {count}", spans.len());
-    for span in &spans {
-        assert_eq!(span["tags"]["upstream"], format!("at-{provider}"), "{span}");
-    }
+    assert_eq!(spans.len(), count, "{provider}");
     spans
-}
-
-/// Whether a span of `fake-large` has a cost, which has to be that of its own tokens.
-fn check_price(span: &Value) -> bool {
-    // The agents ask for models with prices of their own.
-    let Some(cost) = span["estimated_cost_usd"].as_f64().filter(|_| span["model"] == "fake-large") else {
-        return false;
-    };
-    let tokens = |name: &str| span[name].as_f64().unwrap_or_default();
-    let expected = (tokens("prompt_tokens") * 100.0 + tokens("completion_tokens") * 200.0) / 1e6;
-    assert!((cost - expected).abs() < 1e-9, "{cost} for {expected}: {span}");
-    cost > 0.0
 }

@@ -340,6 +340,15 @@ pub(crate) fn attempts_of(span: &serde_json::Value) -> Vec<(String, String)> {
     let events = span["events"].as_array().cloned().unwrap_or_default();
     let tried = events.iter().filter(|event| event["event_type"] == "upstream_attempt");
     let text = |event: &serde_json::Value, name: &str| event["data"][name].as_str().unwrap_or_default().to_owned();
+    // Each says when it ended and how long it took: within the call, and one after the other.
+    let (mut last, mut took) = (span["start_time"].as_str().unwrap().to_owned(), 0.0);
+    for event in tried.clone() {
+        let ended = event["timestamp"].as_str().unwrap().to_owned();
+        assert!(last <= ended && &*ended <= span["end_time"].as_str().unwrap(), "{span}");
+        took += text(event, "duration_ms").parse::<f64>().unwrap();
+        last = ended;
+    }
+    assert!((0.0..=span["duration_ms"].as_f64().unwrap() + 0.1).contains(&took), "{took} ms in {span}");
     tried.map(|event| (text(event, "upstream"), text(event, "outcome"))).collect()
 }
 

@@ -82,7 +82,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         Kind::Int { min: 0, max: 100 },
         Literal::Int(50),
         "With fewer healthy members than this part of a group that is balanced by weights, those whose time is up get their \
-         share at once, not one call. Ours.",
+         share at once, not one call. Members are counted, whatever they weigh. Ours.",
         set!(upstreams.health.panic_percent, int),
     ),
     Setting::built(

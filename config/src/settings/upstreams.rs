@@ -92,7 +92,8 @@ pub struct UpstreamHealth {
     pub eject_after: u32,
     /// `eject_ms`: for how long, the first time.
     pub eject_ms: u64,
-    /// `panic_percent`: with fewer healthy members than this, those whose time is up get their share at once.
+    /// `panic_percent`: with fewer healthy members than this, those whose time is up get their share at once. Members are counted,
+    /// whatever they weigh.
     pub panic_percent: u32,
     /// `left_after_ms`: a client that has waited so long for an answer and leaves counts as a failure; 0: none does.
     pub left_after_ms: u64,
@@ -134,6 +135,12 @@ impl Pattern {
     /// Reads a pattern.
     pub fn new(text: &str) -> Self {
         Self { parts: text.to_ascii_lowercase().split('*').map(str::to_owned).collect() }
+    }
+
+    /// Whether every path fits: each begins with a slash, so that `/*` says no more than `*`.
+    pub fn fits_every_path(&self) -> bool {
+        let Some((first, rest)) = self.parts.split_first() else { return false };
+        !rest.is_empty() && (first.is_empty() || first == "/") && rest.iter().all(String::is_empty)
     }
 
     /// Whether all of `text` fits. Linear in its length for each part; nothing is copied where both ends settle it.
@@ -185,5 +192,14 @@ mod tests {
         ] {
             assert_eq!(Pattern::new(pattern).fits(text), fits, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn patterns_that_every_path_fits_are_known() {
+        let known = ["*", "**", "/*", "/**"].map(|pattern| Pattern::new(pattern).fits_every_path());
+        assert_eq!(known, [true; 4]);
+        let others =
+            ["", "/", "//*", "/v1/*", "*/", "/*/*", "*v1*"].map(|pattern| Pattern::new(pattern).fits_every_path());
+        assert_eq!(others, [false; 7]);
     }
 }

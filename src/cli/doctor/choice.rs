@@ -1,6 +1,6 @@
 //! Where calls go: which provider's, which route's and all others, and which upstreams they reach without a key.
 
-use weir_config::settings::{DEFAULT_UPSTREAM, RouteRule, Settings};
+use weir_config::settings::{DEFAULT_UPSTREAM, Pattern, RouteRule, Settings};
 use weir_config::vocab::Provider;
 
 use super::Diagnosis;
@@ -20,18 +20,27 @@ pub(super) fn choice(settings: &Settings) -> Vec<Diagnosis> {
     let pairs = served.flat_map(|(name, providers)| providers.iter().map(move |provider| (provider, name)));
     let providers: Vec<String> =
         pairs.map(|(provider, name)| format!("{} to {}", Provider::as_str(provider), with_members(name))).collect();
+    // Routes come before dialects: where one takes every call, neither those behind it nor the dialect of a path is asked.
+    let last = given.routes.iter().position(takes_all);
     let mut found = Vec::new();
     if !providers.is_empty() {
-        found.push(Diagnosis::ok(
-            "provider",
-            format!("by X-Service-Provider, and by the dialect of a path: {}", providers.join("; ")),
-        ));
+        let by = if last.is_none() { ", and by the dialect of a path" } else { "" };
+        found.push(Diagnosis::ok("provider", format!("by X-Service-Provider{by}: {}", providers.join("; "))));
     }
-    let routes = given.routes.iter().enumerate();
-    found.extend(routes.map(|(at, route)| {
-        Diagnosis::ok("route", format!("{}: {} to {}", at + 1, what_fits(route), with_members(&route.upstream)))
-    }));
-    found.push(Diagnosis::ok("upstreams", format!("every other call goes to `{DEFAULT_UPSTREAM}` (upstream_url)")));
+    for (at, route) in given.routes.iter().enumerate() {
+        let said = format!("{}: {} to {}", at + 1, what_fits(route), with_members(&route.upstream));
+        found.push(match last {
+            Some(last) if at > last => {
+                Diagnosis::warn("route", format!("{said}, but route {} takes every call", last + 1))
+            }
+            _ => Diagnosis::ok("route", said),
+        });
+    }
+    let others = match last.and_then(|at| Some((at, given.routes.get(at)?))) {
+        Some((at, route)) => format!("{} (route {})", with_members(&route.upstream), at + 1),
+        None => format!("`{DEFAULT_UPSTREAM}` (upstream_url)"),
+    };
+    found.push(Diagnosis::ok("upstreams", format!("every other call goes to {others}")));
     let default = settings.upstream_api_key.is_none().then_some(DEFAULT_UPSTREAM);
     let named = given.members.iter().filter(|member| member.api_key.is_none()).map(|member| member.name.as_str());
     let keyless: Vec<&str> = default.into_iter().chain(named).collect();
@@ -40,6 +49,11 @@ pub(super) fn choice(settings: &Settings) -> Vec<Diagnosis> {
         found.push(Diagnosis::ok("api_key", text));
     }
     found
+}
+
+/// Whether every call fits a route. A pattern of models fits none that names no model, whatever stands in it.
+fn takes_all(route: &RouteRule) -> bool {
+    route.model.is_none() && route.path.as_ref().is_none_or(Pattern::fits_every_path)
 }
 
 /// The calls that a route takes.

@@ -32,5 +32,12 @@ impl Detector for ToyModel {
         if text.raw().contains("think for long") {
             std::thread::sleep(std::time::Duration::from_secs(3));
         }
+        if let Some((_, rest)) = text.raw().split_once("think until there is ") {
+            let file = rest.split_whitespace().next().unwrap_or_default();
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+            while !std::path::Path::new(file).exists() && std::time::Instant::now() < end {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
     }
 }
