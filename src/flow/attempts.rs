@@ -39,20 +39,20 @@ pub(super) async fn obtain(
     let order = order(&settings, target, exchange);
     let first = order.first().copied().unwrap_or_default();
     let gathered = begin(session, exchange, settings.fleet.pool(first), &payload, watch).await?;
-    let mut told = false;
+    let mut tries = Tries { told: false, since: Instant::now() };
     let mut rest = order.iter().copied().peekable();
     let found = loop {
         exchange.member = rest.next().unwrap_or_default();
         credentials::refuse_unusable(exchange, &session.core.process.parts.redaction)?;
-        let since = Instant::now();
-        let tried = try_member(session, exchange, &payload, watch, &mut told).await;
+        tries.since = Instant::now();
+        let tried = try_member(session, exchange, &payload, watch, &mut tries).await;
         if settings.fleet.is_alone {
             break tried.map_err(Failed::into_stop);
         }
         let ended = match &tried {
             Err(Failed::Ended { given_up, .. }) => {
                 if *given_up {
-                    note(&settings, exchange, (Ended::GivenUp, None), Some(since));
+                    note(&settings, exchange, (Ended::GivenUp, None), Some(tries.since));
                 }
                 break tried.map_err(Failed::into_stop);
             }
@@ -60,12 +60,12 @@ pub(super) async fn obtain(
             Ok((_, answered)) => ended(answered),
         };
         let goes_on = rest.peek().is_some() && may_go_on(exchange, target, &payload, &tried);
-        told |= goes_on;
+        tries.told |= goes_on;
         note(
             &settings,
             exchange,
             (ended, tried.as_ref().ok().map(|(_, answered)| answered.head.status)),
-            told.then_some(since),
+            tries.told.then_some(tries.since),
         );
         if !goes_on {
             break tried.map_err(Failed::into_stop);
@@ -128,6 +128,14 @@ async fn begin(
     Ok(came?)
 }
 
+/// What the record says of the tries of a call.
+struct Tries {
+    /// It names them: there is more than one.
+    told: bool,
+    /// When the one under way began.
+    since: Instant,
+}
+
 /// Why a member has not answered.
 enum Failed {
     /// The exchange ends with it.
@@ -165,14 +173,13 @@ impl From<Stop> for Failed {
     }
 }
 
-/// Asks one member, once more where its kept connection turns out to be closed. `told` says whether the record names the tries
-/// of this call.
+/// Asks one member, once more where its kept connection turns out to be closed: that is a try of its own.
 async fn try_member(
     session: &mut Session,
     exchange: &mut Exchange,
     payload: &Payload,
     watch: &mut ClientWatch,
-    told: &mut bool,
+    tries: &mut Tries,
 ) -> Result<(Lease, Answered), Failed> {
     let settings = Rc::clone(&exchange.journal.settings);
     let (member, pool) = (settings.fleet.member(exchange.member), settings.fleet.pool(exchange.member));
@@ -199,7 +206,7 @@ async fn try_member(
         };
         let reused = lease.reused();
         let left = limit.saturating_sub(asked.elapsed());
-        let (sent, waited) = (Instant::now(), exchange.journal.moments.awaiting_upstream);
+        let waited = exchange.journal.moments.awaiting_upstream;
         match ask(session, exchange, payload, &mut lease, left, watch).await {
             Ok(answered) => return Ok((lease, answered)),
             Err(NoAnswer::ClientLeft) => {
@@ -214,8 +221,8 @@ async fn try_member(
             Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => {
                 fresh = true;
                 if !settings.fleet.is_alone {
-                    *told = true;
-                    exchange.journal.tried(&member.name, "connection_closed", sent.elapsed());
+                    exchange.journal.tried(&member.name, "connection_closed", tries.since.elapsed());
+                    *tries = Tries { told: true, since: Instant::now() };
                 }
             }
             // Not a byte has left us: nobody can have seen it.
