@@ -232,6 +232,7 @@ fn store() -> Outcome {
         queue_items: 4096,
         queue_bytes: 64 << 20,
         observer: Arc::new(Unobserved),
+        on_writer_start: || {},
         pause: || {},
     })?;
     let sink = store.sink();

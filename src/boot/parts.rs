@@ -244,6 +244,7 @@ pub(super) fn open_store(
         batch_timeout: Duration::from_millis(settings.limits.trace_storage_timeout_ms),
         queue_items: STORAGE_QUEUE_ITEMS,
         queue_bytes: STORAGE_QUEUE_BYTES,
+        on_writer_start: rt::let_others_in,
         pause: rt::yielding::pause,
         observer,
     })?;

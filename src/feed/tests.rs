@@ -107,6 +107,7 @@ impl World {
             queue_items: 65_536,
             queue_bytes: 1 << 26,
             observer: Arc::new(Told { inlet: Arc::clone(&inlet), also: Unobserved }),
+            on_writer_start: || {},
             pause: || {},
         })
         .unwrap();

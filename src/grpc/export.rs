@@ -17,6 +17,7 @@ use super::bounds::{BATCH_LIMIT, REJECTIONS_MAX, ROOM_LIMIT};
 use super::{convert, status};
 use crate::ingest::{Busy, Door, ReportedSpan, Taken};
 use crate::process::Process;
+use crate::rt;
 
 /// Bytes of a span's id that a rejection repeats.
 const ID_BYTES_MAX: usize = 16;
@@ -176,6 +177,7 @@ impl Sorted {
     fn of(batch: ExportRequest) -> Self {
         let mut sorted = Self { good: Vec::new(), places: Vec::new(), ids: Vec::new(), bad: Vec::new() };
         for (place, mut span) in batch.spans.into_iter().enumerate() {
+            rt::yielding::pause();
             sorted.ids.push(span.span_id.get(..ID_BYTES_MAX.min(span.span_id.len())).unwrap_or_default().to_vec());
             match convert::span(std::mem::take(&mut span)) {
                 Ok(good) => {

@@ -57,7 +57,10 @@ pub(crate) fn start(
         .max_blocking_threads(THREADS)
         .thread_name("weir-grpc")
         // Calls on their way to the provider go first.
-        .on_thread_start(rt::give_way)
+        .on_thread_start(|| {
+            rt::give_way();
+            rt::let_others_in();
+        })
         .enable_all()
         .build()?;
     let (stop, stopping) = watch::channel(false);

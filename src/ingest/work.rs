@@ -22,6 +22,7 @@ use crate::meter::{CoreMeter, Model};
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::{Process, plan};
 use crate::record::{CallIds, blank};
+use crate::rt;
 use crate::settle::charge::uncharge;
 use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
 use crate::settle::inspection::{Rest, survive};
@@ -105,6 +106,7 @@ impl Worker {
                 taken.duplicates += 1;
                 continue;
             };
+            rt::yielding::pause();
             together.push((at, self.complete(tenant, span, counted_by)));
             if together.len() == TOGETHER {
                 self.keep(&mut together, &mut taken)?;

@@ -34,6 +34,7 @@ impl StoreObserver for Unobserved {
 fn options(backend: Backend) -> StoreOptions {
     StoreOptions {
         backend,
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 100_000,

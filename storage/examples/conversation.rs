@@ -102,6 +102,7 @@ fn measure(folder: &Path, spans: &[SpanRecord]) -> Result<(f64, f64), Box<dyn st
     let _fresh = std::fs::remove_file(&path);
     let store = Store::open(StoreOptions {
         backend: Backend::Sqlite { path: path.clone(), auto_migrate: true },
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,

@@ -365,6 +365,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = folder.join("service.db");
     let store = Store::open(StoreOptions {
         backend: Backend::Sqlite { path: file.clone(), auto_migrate: true },
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,

@@ -55,6 +55,7 @@ fn through_the_store(
     let _fresh = std::fs::remove_file(&path);
     let store = Store::open(StoreOptions {
         backend: Backend::Sqlite { path: path.clone(), auto_migrate: true },
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 65_536,

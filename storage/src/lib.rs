@@ -19,6 +19,7 @@ mod error;
 pub mod messages;
 mod offences;
 mod order;
+mod pause;
 pub mod query;
 mod queue;
 mod reader;

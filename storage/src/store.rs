@@ -49,7 +49,10 @@ pub struct StoreOptions {
     pub queue_items: usize,
     /// Bytes of spans that are queued or being written at most.
     pub queue_bytes: usize,
-    /// Called often on a thread that reads, after pieces of a few dozen microseconds: a place where it may let others go first.
+    /// Called once on the thread that writes, before all else.
+    pub on_writer_start: fn(),
+    /// Called often on a thread that reads or writes, after pieces of a few dozen microseconds: a place where it may let others go
+    /// first. The writer leaves it out while spans pile up.
     pub pause: fn(),
     /// Told of every batch and read.
     pub observer: Arc<dyn StoreObserver>,
@@ -147,10 +150,14 @@ impl Store {
             batch_timeout: options.batch_timeout,
             give_up_at: Arc::clone(&give_up_at),
             kept: false,
+            pause: options.pause,
         };
         std::thread::Builder::new()
             .name("weir-store".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || {
+                (options.on_writer_start)();
+                writer.run();
+            })
             .map_err(|error| OpenError::Thread { reason: error.to_string() })?;
         let lost_before_close = AtomicU64::new(u64::MAX);
         let inner = Inner {

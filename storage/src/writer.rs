@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::cursor::Inserted;
 use crate::error::NotWritten;
 use crate::order::{ORDER_WAIT, Order};
+use crate::pause;
 use crate::queue::{Queue, Queued};
 use crate::store::{BatchOutcome, StoreObserver};
 
@@ -22,6 +23,8 @@ use crate::store::{BatchOutcome, StoreObserver};
 const ROUND: Duration = Duration::from_millis(5);
 /// Rows of one commit.
 const ROWS_MAX: usize = 512;
+/// With so many rows queued the writer lets nobody go first any more: what a busy core brings within some ten milliseconds.
+const BEHIND_ROWS: usize = ROWS_MAX / 2;
 /// Bytes of one commit, so that a few huge answers do not hold up the rest.
 const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Empty rounds before the writer sleeps until it is woken.
@@ -125,12 +128,21 @@ pub(crate) struct Writer {
     pub(crate) give_up_at: Arc<Mutex<Option<Instant>>>,
     /// Housekeeping has written since the log was last looked after.
     pub(crate) kept: bool,
+    /// Lets others go first; called at every place of [`pause`] while the writer keeps up.
+    pub(crate) pause: fn(),
 }
 
 impl Writer {
     /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         self.queue.adopt();
+        let (queue, pause) = (Arc::clone(&self.queue), self.pause);
+        // Once spans pile up, every stop is one more record that may find the queue full.
+        pause::set(move || {
+            if queue.items() < BEHIND_ROWS {
+                pause();
+            }
+        });
         // Runs also when an engine panics, so that nobody waits for a thread that has gone.
         let _leave = Leave(Arc::clone(&self.queue));
         let mut batch = Vec::with_capacity(ROWS_MAX);

@@ -32,7 +32,9 @@ fn beside(gateway: &Gateway) -> Store {
     let backend = Backend::Sqlite { path: gateway.folder().join("weir.db"), auto_migrate: false };
     let (batch_timeout, queue_items, queue_bytes) = (Duration::from_secs(10), 1_000, 1 << 28);
     let (pause, observer): (fn(), _) = (|| {}, Arc::new(Quiet));
-    Store::open(StoreOptions { backend, batch_timeout, queue_items, queue_bytes, pause, observer }).unwrap()
+    let on_writer_start = || {};
+    Store::open(StoreOptions { backend, batch_timeout, queue_items, queue_bytes, on_writer_start, pause, observer })
+        .unwrap()
 }
 
 /// Spans like one that the gateway recorded, each a second before the one before it.

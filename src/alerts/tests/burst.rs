@@ -99,6 +99,7 @@ fn ten_thousand_findings_are_one_message_and_one_summary_per_tenant_type_and_cha
         queue_items: 65_536,
         queue_bytes: 1 << 28,
         observer: Arc::new(Told { inlet, also: Unobserved }),
+        on_writer_start: || {},
         pause: || {},
     })
     .unwrap();

@@ -27,6 +27,7 @@ fn two_tenants() -> (World, Own, Own) {
     let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
     let store = Store::open(StoreOptions {
         backend: Backend::Memory { max_bytes: 1 << 20 },
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(1),
         queue_items: 16,

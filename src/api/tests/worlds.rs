@@ -101,6 +101,7 @@ impl Side {
         let observer = StoreHealth { shared: Registry::new().shared().clone(), breakers: Arc::new(breakers) };
         let store = Store::open(StoreOptions {
             backend: Backend::Memory { max_bytes: 1 << 30 },
+            on_writer_start: || {},
             pause: || {},
             batch_timeout: Duration::from_secs(10),
             queue_items: 65_536,

@@ -23,6 +23,7 @@ pub(crate) use protobuf::read_protobuf;
 
 use super::door::SPANS_MAX;
 use super::span::ReportedSpan;
+use crate::rt::yielding;
 
 /// Values (attributes, elements of lists) one request may hold.
 pub(crate) const VALUES_MAX: usize = 4_000_000;
@@ -72,6 +73,7 @@ impl Spans {
     /// Reads one more, where it may be taken.
     fn push<F>(&mut self, read: impl FnOnce() -> Result<Read, F>) -> Result<(), F> {
         if self.read.len() < SPANS_MAX {
+            yielding::pause();
             self.read.push(read()?);
         } else {
             self.beyond += 1;

@@ -17,6 +17,8 @@ use std::sync::OnceLock;
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_vfs};
 
+use crate::pause;
+
 const NAME: &CStr = c"weir-log";
 /// Bytes held back at most: SQLite's own file system takes no more in one call.
 const HELD_MAX: usize = 0x1_ffff;
@@ -180,7 +182,14 @@ macro_rules! pass {
     };
 }
 
-pass!(read, xRead, to: *mut c_void, amount: c_int, at: sqlite3_int64);
+unsafe extern "C" fn read(file: *mut sqlite3_file, to: *mut c_void, amount: c_int, at: sqlite3_int64) -> c_int {
+    // Copying the log into the database is thousands of reads in a row.
+    pause::here();
+    // SAFETY: see above.
+    unsafe { read_now(file, to, amount, at) }
+}
+
+pass!(read_now, xRead, to: *mut c_void, amount: c_int, at: sqlite3_int64);
 pass!(truncate, xTruncate, length: sqlite3_int64);
 pass!(file_size, xFileSize, length: *mut sqlite3_int64);
 pass!(lock, xLock, level: c_int);

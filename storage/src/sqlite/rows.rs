@@ -17,6 +17,7 @@ use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
 use crate::encode::divide;
+use crate::pause;
 use crate::record::SpanRecord;
 use crate::writer::WriteError;
 
@@ -72,6 +73,7 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
     let mut left_out = 0;
     let mut rows: Vec<Row<'a>> = Vec::with_capacity(spans.size_hint().0);
     for span in spans {
+        pause::here();
         match tx.interner.tenant_since(tx.conn, span.tenant_id, span.start_time)? {
             Some(tenant) => {
                 let former = rows.last().filter(|row: &&Row<'_>| row.key.tenant == tenant);
@@ -98,6 +100,7 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
         waiting = rest;
         bodies.clear();
         for row in group.iter_mut() {
+            pause::here();
             append_body(tx, row, &mut bodies)?;
         }
         trace = match (known, &*group) {

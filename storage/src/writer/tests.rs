@@ -33,6 +33,7 @@ struct Double(Arc<Mutex<Script>>);
 
 impl Engine for Double {
     fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError> {
+        rows.iter().for_each(|_| pause::here());
         let mut script = self.0.lock();
         script.attempts.push(rows.len());
         if script.always_failing {
@@ -137,6 +138,7 @@ impl World {
             batch_timeout,
             give_up_at: Arc::clone(&stop),
             kept: false,
+            pause: || {},
         };
         Self { queue, tally, script, seen, stop, thread: None, writer: Some(writer) }
     }
@@ -167,6 +169,21 @@ impl World {
     fn run(&mut self) {
         self.start();
         self.run_out();
+    }
+}
+
+#[test]
+fn others_go_first_only_while_few_rows_wait() {
+    static LET_GO: Mutex<usize> = Mutex::new(0);
+    // Groups behind which as many wait as the bound says are written in haste.
+    for (rows, lets_go) in [(100, 100), (2 * ROWS_MAX + BEHIND_ROWS, ROWS_MAX / 2)] {
+        *LET_GO.lock() = 0;
+        let mut world = World::new(Duration::from_secs(5));
+        world.writer.as_mut().unwrap().pause = || *LET_GO.lock() += 1;
+        world.push(rows);
+        world.run();
+        assert_eq!(world.script.lock().committed.len(), rows);
+        assert_eq!(*LET_GO.lock(), lets_go, "{rows}");
     }
 }
 

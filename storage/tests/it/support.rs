@@ -48,6 +48,7 @@ pub(crate) fn options(backend: Backend) -> StoreOptions {
 pub(crate) fn watched(backend: Backend, observer: Arc<Watch>) -> StoreOptions {
     StoreOptions {
         backend,
+        on_writer_start: || {},
         pause: || {},
         batch_timeout: Duration::from_secs(10),
         queue_items: 100_000,
