@@ -15,8 +15,8 @@ pub trait Consumer: Send + 'static {
     /// span twice must do no harm. The gateway waits for it no longer than [`Limits::attempt`].
     fn take(&mut self, batch: &[&SpanRecord]) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Whether calls in which nothing was found concern it. One that they do not concern is not woken by them: it reads them
-    /// later, many at a time.
+    /// Whether calls in which nothing was found concern it. One that they do not concern is not woken by them, nor brought them;
+    /// they are counted as delivered all the same.
     fn heeds_clean_calls(&self) -> bool {
         true
     }

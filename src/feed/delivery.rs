@@ -176,16 +176,19 @@ impl<C: Consumer> Delivery<C> {
         if !spans.is_empty() && self.bring(&spans).await == Fate::Stopped {
             return Some(Fate::Stopped);
         }
+        let clean = usize::try_from(batch.clean).unwrap_or(usize::MAX);
+        self.waiting.tally.delivered.add(clean);
         self.cursor = Some(batch.next);
         self.lags = true;
         let concerns = self.waiting.heeds_clean_calls || spans.iter().any(|span| !span.security_findings.is_empty());
         self.catch_up(if concerns { Duration::ZERO } else { KEEP_EVERY }).await;
-        Some(Fate::Done.of(spans.len()))
+        Some(Fate::Done.of(spans.len().saturating_add(clean)))
     }
 
     async fn read(&mut self) -> Result<SpanBatch, String> {
         let (store, name, cursor, adrift) = (Arc::clone(&self.store), self.waiting.name, self.cursor, self.adrift);
         let end_is_due = self.is_stopping() && self.until.is_none();
+        let heeds_clean_calls = self.waiting.heeds_clean_calls;
         let read = tokio::task::spawn_blocking(move || {
             let saved = if adrift { store.cursor(name).map_err(|error| error.to_string())? } else { None };
             let is_further =
@@ -193,7 +196,12 @@ impl<C: Consumer> Delivery<C> {
             let cursor = saved.filter(is_further).or(cursor).map_or_else(|| begin(&*store, name), Ok)?;
             let until = end_is_due.then(|| store.end()).transpose().map_err(|error| error.to_string())?;
             let limit = u32::try_from(BATCH_SPANS).unwrap_or(u32::MAX);
-            let batch = store.read_after(cursor, limit, BATCH_BYTES).map_err(|error| error.to_string())?;
+            let read = if heeds_clean_calls {
+                store.read_after(cursor, limit, BATCH_BYTES)
+            } else {
+                store.read_found_after(cursor, limit, BATCH_BYTES)
+            };
+            let batch = read.map_err(|error| error.to_string())?;
             Ok((cursor, until, batch))
         });
         let (cursor, until, batch) = read.await.unwrap_or_else(|error| Err(error.to_string()))?;

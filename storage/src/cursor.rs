@@ -42,6 +42,8 @@ pub struct SpanBatch {
     /// Spans between the two cursors that nobody can read any more: retention or their tenant's deletion was faster, or their
     /// rows are damaged.
     pub lost: u64,
+    /// Spans between the two cursors that were passed over, because only those with findings were asked for.
+    pub clean: u64,
 }
 
 /// What became of spans that were put in with an answer.

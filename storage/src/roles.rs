@@ -51,6 +51,19 @@ pub trait SpanLog: Send + Sync + 'static {
     /// See [`ReadError`].
     fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError>;
 
+    /// The same of spans in which something was found; how many others lie between the cursors is counted. A batch without
+    /// spans may still go on. Some stores can tell without reading what a span holds; a few of those they give may be clean.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        let mut batch = self.read_after(after, limit, bytes_max)?;
+        let all = batch.spans.len();
+        batch.spans.retain(|span| !span.security_findings.is_empty());
+        batch.clean += (all - batch.spans.len()) as u64;
+        Ok(batch)
+    }
+
     /// Behind everything that is committed now: for a consumer that begins here.
     ///
     /// # Errors

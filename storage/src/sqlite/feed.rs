@@ -20,6 +20,9 @@ use crate::writer::WriteError;
 /// How long one batch is read; what was read by then is given.
 const BATCH_TIME: Duration = Duration::from_millis(500);
 
+/// Rows that one batch passes at most where only those with findings are read.
+const PASSED_MAX: i64 = 8_192;
+
 /// The integers of the file's rows.
 struct Order {
     file: i64,
@@ -32,6 +35,12 @@ impl Order {
         let sql = "SELECT file, max(gone, ifnull((SELECT max(id) FROM spans), 0)) FROM span_order WHERE id = 1";
         conn.prepare_cached(sql)?.query_row([], |row| Ok(Self { file: row.get(0)?, last: row.get(1)? }))
     }
+
+    /// Before the first row there is.
+    fn before_first(&self, conn: &Connection) -> rusqlite::Result<i64> {
+        let first: Option<i64> = conn.prepare_cached("SELECT min(id) FROM spans")?.query_row([], |row| row.get(0))?;
+        Ok(first.map_or(self.last, |id| id - 1))
+    }
 }
 
 /// A batch being read.
@@ -39,7 +48,10 @@ struct Reader {
     spans: Vec<crate::record::SpanRecord>,
     /// Everything up to here is in the batch, or counted as lost.
     place: i64,
+    /// Rows that are there and cannot be read.
     lost: u64,
+    /// Rows that have gone, or were passed over.
+    gaps: u64,
     /// Rows before the first one that is there are nobody's loss.
     counting: bool,
 }
@@ -48,7 +60,7 @@ impl Reader {
     /// The row at `place` is the next one there is.
     fn pass(&mut self, place: i64) {
         if self.counting {
-            self.lost += (place - self.place - 1).max(0).unsigned_abs();
+            self.gaps += (place - self.place - 1).max(0).unsigned_abs();
         }
         self.counting = true;
         self.place = place;
@@ -62,13 +74,34 @@ impl Reads<'_> {
             let known = after.file == order.file;
             // A file that was put in place of this one may be an older copy of it.
             let place = if known { after.place.min(order.last) } else { 0 };
-            let mut reader = Reader { spans: Vec::new(), place, lost: 0, counting: known };
+            let mut reader = Reader { spans: Vec::new(), place, lost: 0, gaps: 0, counting: known };
             if reader.fill(snapshot, limit, bytes_max)? {
                 reader.pass(order.last + 1);
                 reader.place = order.last;
             }
-            let Reader { spans, place, lost, .. } = reader;
-            Ok(SpanBatch { spans, next: Cursor { file: order.file, place }, lost })
+            let Reader { spans, place, lost, gaps, .. } = reader;
+            Ok(SpanBatch { spans, next: Cursor { file: order.file, place }, lost: lost + gaps, clean: 0 })
+        })
+    }
+
+    /// See [`SpanLog::read_found_after`](crate::SpanLog::read_found_after). A row's column says whether anything was found, so that
+    /// the others are not decoded; of rows of a version before, which are not filled in yet, nothing is known.
+    pub(crate) fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        self.ask("read_feed", |snapshot| {
+            let order = Order::of(snapshot)?;
+            let known = after.file == order.file;
+            let from = if known { after.place.min(order.last) } else { order.before_first(snapshot)? };
+            let to = order.last.min(from + PASSED_MAX);
+            let mut reader = Reader { spans: Vec::new(), place: from, lost: 0, gaps: 0, counting: false };
+            let whole = reader.fill_found(snapshot, to, limit, bytes_max)?;
+            let place = if whole { to } else { reader.place };
+            let sql = "SELECT count(*) FROM spans WHERE id > ?1 AND id <= ?2";
+            let there: i64 = snapshot.prepare_cached(sql)?.query_row((from, place), |row| row.get(0))?;
+            let seen = reader.spans.len() as u64 + reader.lost;
+            let (gone, clean) =
+                ((place - from - there).max(0).unsigned_abs(), there.unsigned_abs().saturating_sub(seen));
+            let Reader { spans, lost, .. } = reader;
+            Ok(SpanBatch { spans, next: Cursor { file: order.file, place }, lost: lost + gone, clean })
         })
     }
 
@@ -92,13 +125,29 @@ impl Reads<'_> {
 impl Reader {
     /// Reads rows behind `place`; true when there are no further ones.
     fn fill(&mut self, conn: &Snapshot<'_>, limit: u32, bytes_max: usize) -> Result<bool, Stop> {
+        self.take_rows(conn, "", i64::MAX, limit, bytes_max)
+    }
+
+    /// Reads those with findings up to the row `to`; true when there are no further ones up to there.
+    fn fill_found(&mut self, conn: &Snapshot<'_>, to: i64, limit: u32, bytes_max: usize) -> Result<bool, Stop> {
+        self.take_rows(conn, " AND (s.found <> 0 OR s.client IS NULL)", to, limit, bytes_max)
+    }
+
+    fn take_rows(
+        &mut self,
+        conn: &Snapshot<'_>,
+        also: &str,
+        to: i64,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<bool, Stop> {
         let sql = format!(
             "SELECT {SPAN}, s.tenant, t.uuid FROM spans s JOIN tenants t ON t.id = s.tenant {NAMES} \
-             WHERE s.id > ?1 ORDER BY s.id LIMIT ?2"
+             WHERE s.id > ?1 AND s.id <= ?3{also} ORDER BY s.id LIMIT ?2"
         );
         let until = Instant::now() + BATCH_TIME;
         let mut statement = conn.prepare_cached(&sql)?;
-        let mut rows = statement.query((self.place, limit))?;
+        let mut rows = statement.query((self.place, limit, to))?;
         let mut reading = Reading::of_all(conn);
         let (mut looked, mut bytes) = (0, 0);
         while let Some(row) = rows.next()? {

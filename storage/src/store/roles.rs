@@ -65,6 +65,10 @@ impl SpanLog for Store {
         self.reads().read_after(after, limit.clamp(1, PAGE_MAX), bytes_max)
     }
 
+    fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
+        self.reads().read_found_after(after, limit.clamp(1, PAGE_MAX), bytes_max)
+    }
+
     fn end(&self) -> Result<Cursor, ReadError> {
         self.reads().end()
     }

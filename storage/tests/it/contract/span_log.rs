@@ -19,6 +19,7 @@ checks! { dyn SpanLog:
     what_goes_in_comes_out_as_it_was,
     a_span_that_is_there_stays_as_it_is,
     spans_are_read_in_the_order_of_their_commits,
+    what_was_found_is_read_without_the_rest,
     consumers_go_on_where_they_said,
     lists_are_newest_first_and_the_tenants_own,
     a_trace_is_its_spans_together,
@@ -98,6 +99,42 @@ fn spans_are_read_in_the_order_of_their_commits(log: &dyn SpanLog) {
     let batch = log.read_after(Cursor::START, 1_000, 0).unwrap();
     assert_eq!(batch.spans, spans[..1], "one at least, however little room");
     assert_eq!(log.read_after(batch.next, 4, ROOM).unwrap().spans, spans[1..5]);
+}
+
+fn what_was_found_is_read_without_the_rest(log: &dyn SpanLog) {
+    let found = |at: i64| {
+        let finding = Finding::new("prompt_injection", Severity::High, 0.9, "rules", "made up");
+        SpanRecord { security_findings: vec![finding], ..of(1, at) }
+    };
+    // Of forty, every seventh from the third on, and all four at the end.
+    let with = |at: i64| at % 7 == 3 || at >= 36;
+    let spans: Vec<_> = (0..40).map(|at| if with(at) { found(at) } else { of(2, at) }).collect();
+    put(log, &spans);
+    let expected: Vec<_> = spans.iter().filter(|span| !span.security_findings.is_empty()).cloned().collect();
+    for limit in [1, 3, 100] {
+        let (mut seen, mut clean, mut after) = (Vec::new(), 0, Cursor::START);
+        loop {
+            let batch = log.read_found_after(after, limit, ROOM).unwrap();
+            assert_eq!(batch.lost, 0);
+            assert!(batch.spans.len() <= limit as usize);
+            clean += batch.clean;
+            seen.extend(batch.spans);
+            if batch.next == after {
+                break;
+            }
+            after = batch.next;
+        }
+        assert_eq!((ids(&seen), clean), (ids(&expected), 40 - expected.len() as u64), "{limit} at a time");
+        assert_eq!(after, log.end().unwrap());
+    }
+    // What has gone is lost, whatever it held; one behind a known cursor.
+    let mut first = log.read_found_after(Cursor::START, 1, ROOM).unwrap();
+    while first.spans.is_empty() {
+        first = log.read_found_after(first.next, 1, ROOM).unwrap();
+    }
+    log.delete_tenant_data(tenant(1)).unwrap();
+    let rest = log.read_found_after(first.next, 100, ROOM).unwrap();
+    assert_eq!((rest.spans, rest.lost), (vec![], expected.len() as u64 - 1));
 }
 
 fn consumers_go_on_where_they_said(log: &dyn SpanLog) {

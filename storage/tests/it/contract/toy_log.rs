@@ -124,7 +124,7 @@ impl SpanLog for ToyLog {
 
     fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
         let rows = self.0.lock();
-        let mut batch = SpanBatch { spans: Vec::new(), next: after, lost: 0 };
+        let mut batch = SpanBatch { spans: Vec::new(), next: after, lost: 0, clean: 0 };
         let mut bytes = 0;
         for (at, row) in rows.spans.iter().enumerate().skip(after.place() as usize).take(limit as usize) {
             match row {
