@@ -76,10 +76,7 @@ impl ControlThread {
             .max_blocking_threads(BLOCKING_THREADS_MAX)
             .thread_name("weir-blocking")
             // Calls on their way to the provider go first.
-            .on_thread_start(|| {
-                crate::rt::give_way();
-                rt::let_others_in();
-            })
+            .on_thread_start(rt::give_way_often)
             .build()?;
         let (stop, stopped) = oneshot::channel();
         let readers = readers(control.store_waits_for_readers)?;

@@ -19,7 +19,7 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often the store is read without word of a commit: another process may write to the same file during a takeover.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long the cursor of a consumer may lag behind calls that do not concern it: a restart reads them once more.
+/// How long the cursor of a consumer may lag behind calls that do not concern it: a restart passes them once more.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Waits between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);

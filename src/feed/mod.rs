@@ -8,10 +8,10 @@
 //!    └──▶ a bounded queue each ──────┘                       given up: counted
 //! ```
 //!
-//! Invariants: each span that is stored reaches each consumer at least once, over crashes and restarts: a consumer's cursor
+//! Invariants: each span that is stored and concerns a consumer reaches it at least once, over crashes and restarts: its cursor
 //! lies in the store and moves only behind what was taken. What is not stored waits in a bounded queue in memory; every span
-//! a consumer does not get is counted under its name with the reason. Whom only findings concern reads clean calls many at a time. A consumer that is slow or fails delays nobody else, and
-//! no core. Without a consumer there is no thread, no queue and no work. Knows neither what consumers do nor HTTP.
+//! a consumer does not get is counted under its name with the reason. Some are concerned by every span, some
+//! by those with findings only: these read past all others. A consumer that is slow or fails delays nobody else, and no core. Without a consumer there is no thread, no queue and no work. Knows neither what consumers do nor HTTP.
 
 mod consumer;
 mod delivery;

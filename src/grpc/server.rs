@@ -57,10 +57,7 @@ pub(crate) fn start(
         .max_blocking_threads(THREADS)
         .thread_name("weir-grpc")
         // Calls on their way to the provider go first.
-        .on_thread_start(|| {
-            rt::give_way();
-            rt::let_others_in();
-        })
+        .on_thread_start(rt::give_way_often)
         .enable_all()
         .build()?;
     let (stop, stopping) = watch::channel(false);

@@ -96,8 +96,7 @@ impl Door {
             let traces = Arc::clone(&traces);
             std::thread::Builder::new().name("weir-ingest".to_owned()).spawn(move || {
                 // Calls on their way to the provider go first.
-                rt::give_way();
-                rt::let_others_in();
+                rt::give_way_often();
                 let mut worker = Worker::new(process, log, traces);
                 loop {
                     // Whoever is first waits for a job, the others for its place.

@@ -51,7 +51,7 @@ pub use heartbeat::{Heartbeat, Heartbeats};
 pub use listener::{Accepted, Listener, Spare, accept_any, is_out_of_descriptors};
 pub(crate) use memory::{give_back_memory, resident_bytes};
 pub use read_while_writing::{EarlyReader, ReadWhileWriting};
-pub(crate) use schedule::{allowed_cpus, give_way, let_others_in, stand_back};
+pub(crate) use schedule::{allowed_cpus, give_way, give_way_often, let_others_in, stand_back};
 pub use tls::{Greeting, TlsAcceptor, TlsConn, TlsConnector};
 
 /// Runs `task` on this core until it ends. A panic inside it is caught, reported to `on_panic` and costs only the task. In debug

@@ -71,12 +71,18 @@ pub(crate) fn stand_back() {
     }
 }
 
-/// For the store's writer, which nobody's call waits for but which must not fall behind: its turns are as short as a core
-/// thread's, and it lets others go first at every [`pause`](super::yielding::pause). A yield gives up the rest of a turn for good (Linux 6.18):
-/// with the kernel's turns of milliseconds the writer of a busy gateway fell behind until records were dropped.
+/// For threads whose work comes in long stretches and must not fall behind, such as the store's writer: their turns are as
+/// short as a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up the rest of a turn for good
+/// (Linux 6.18): with the kernel's turns of milliseconds the writer of a busy gateway fell behind until records were dropped.
 pub(crate) fn let_others_in() {
     take_short_turns();
     super::yielding::yield_often();
+}
+
+/// The same at low priority: for threads that read and take in what is reported.
+pub(crate) fn give_way_often() {
+    give_way();
+    let_others_in();
 }
 
 /// The CPUs this process may run on, in ascending order.

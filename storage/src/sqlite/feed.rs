@@ -46,13 +46,13 @@ impl Order {
 /// A batch being read.
 struct Reader {
     spans: Vec<crate::record::SpanRecord>,
-    /// Everything up to here is in the batch, or counted as lost.
+    /// Everything up to here is in the batch, was passed over, or is counted as lost.
     place: i64,
     /// Rows that are there and cannot be read.
     lost: u64,
     /// Rows that have gone, or were passed over.
     gaps: u64,
-    /// Rows before the first one that is there are nobody's loss.
+    /// Whether such rows count: those before the first one that is there are nobody's loss.
     counting: bool,
 }
 
