@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::catalogue::{self, Build, Setting};
 use crate::load::{Loaded, Origin};
-use crate::settings::PiiAction;
+use crate::settings::{PiiAction, RedactAnswers};
 
 impl Loaded {
     /// One sentence each: the entries of the overlay that beat the file, then the settings that have no effect without others; and a
@@ -18,13 +18,16 @@ impl Loaded {
         self.overridden().chain(idle).chain(self.without_model()).collect()
     }
 
-    /// A shadow of nothing.
-    fn without_redaction(&self) -> Option<String> {
-        let idle = self.settings.pii_shadow_mode && self.settings.pii_action == PiiAction::AlertOnly;
-        idle.then(|| {
-            "`pii.shadow_mode` has no effect while `pii.action` is `alert_only`; set that to an action that redacts"
-                .to_owned()
-        })
+    /// Shadows of nothing.
+    fn without_redaction(&self) -> impl Iterator<Item = String> + use<> {
+        let (settings, off) = (&self.settings, self.settings.pii_redact_answers == RedactAnswers::Off);
+        let of_requests = (settings.pii_shadow_mode && settings.pii_action == PiiAction::AlertOnly).then_some(
+            "`pii.shadow_mode` has no effect while `pii.action` is `alert_only`; set that to an action that redacts",
+        );
+        let of_answers = (settings.pii_redact_answers_shadow_mode && off).then_some(
+            "`pii.redact_answers_shadow_mode` has no effect while `pii.redact_answers` is `off`; set that to what is to be counted",
+        );
+        of_requests.into_iter().chain(of_answers).map(str::to_owned)
     }
 
     /// Switches that do nothing while another one is off.

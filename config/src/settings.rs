@@ -84,6 +84,10 @@ pub struct Settings {
     pub pii_action: PiiAction,
     /// `pii.shadow_mode`: what would be taken out of requests is only counted.
     pub pii_shadow_mode: bool,
+    /// `pii.redact_answers`: what is taken out of answers on their way to their clients.
+    pub pii_redact_answers: RedactAnswers,
+    /// `pii.redact_answers_shadow_mode`: what would be taken out of answers is only counted.
+    pub pii_redact_answers_shadow_mode: bool,
     /// `boundary_defense.*`.
     pub boundary_defense: BoundaryDefense,
     /// `output_safety.*`.
@@ -271,6 +275,31 @@ pub enum PiiAction {
     AlertAndRedact,
     /// It is replaced by tags and not reported.
     RedactSilent,
+}
+
+/// `pii.redact_answers`: what is taken out of the texts of answers on their way to their clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedactAnswers {
+    /// Nothing.
+    Off,
+    /// Personal data.
+    Personal,
+    /// Credentials.
+    Secrets,
+    /// Both.
+    All,
+}
+
+impl RedactAnswers {
+    /// Whether personal data is.
+    pub const fn personal(self) -> bool {
+        matches!(self, Self::Personal | Self::All)
+    }
+
+    /// Whether credentials are.
+    pub const fn secrets(self) -> bool {
+        matches!(self, Self::Secrets | Self::All)
+    }
 }
 
 /// The default of `security_analysis.ml_threshold`.
@@ -603,6 +632,11 @@ impl Settings {
         self.output_safety.enabled && (self.streaming_analysis.may_stop() || self.output_safety.block_on_critical)
     }
 
+    /// Whether something is taken out of answers before their clients have them.
+    pub fn redacts_answers(&self) -> bool {
+        self.pii_redact_answers != RedactAnswers::Off && !self.pii_redact_answers_shadow_mode
+    }
+
     /// Whether a Critical finding in an answer that is no stream replaces it by an error.
     pub const fn blocks_answers(&self) -> bool {
         self.output_safety.enabled && self.output_safety.block_on_critical
@@ -663,6 +697,8 @@ impl Default for Settings {
             },
             pii_action: PiiAction::AlertOnly,
             pii_shadow_mode: false,
+            pii_redact_answers: RedactAnswers::Off,
+            pii_redact_answers_shadow_mode: false,
             boundary_defense: BoundaryDefense::default(),
             output_safety: OutputSafety::default(),
             toxicity: Toxicity::default(),

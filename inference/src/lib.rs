@@ -46,6 +46,7 @@ mod rules;
 mod secret;
 mod shape;
 mod stopwatch;
+mod taken;
 mod toxic;
 mod trained;
 
@@ -62,4 +63,5 @@ pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};
 pub use repeated::{Original, Repeated};
 pub use rule_book::{RuleBook, RuleMatch, RuleView};
 pub use rules::{LoadError, RuleText};
+pub use taken::{CONTEXT_BYTES, Taken, Taker, Taking, key_end};
 pub use toxic::TOXICITY;

@@ -195,6 +195,7 @@ pub fn start_with(
     let (analyser, own) =
         own_rules::analyser(&settings, models.detectors().into_iter().chain(extensions.detectors).collect())?;
     let analyser = Arc::new(analyser);
+    crate::output::prepare(&settings);
     if let Some(own) = own {
         let live = Arc::clone(&live);
         reloaders.add("rules", move || own.reload().inspect(|_| live.renew()));

@@ -152,6 +152,13 @@ pub fn encode(headers: &[(&str, &str)], payload: &[u8]) -> Vec<u8> {
     sealed(&fields, payload)
 }
 
+/// A whole message with another payload; `None` where its headers cannot be found.
+pub fn with_payload(message: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
+    let headers_bytes = usize::try_from(number(message.get(4..)?)?).ok()?;
+    let fields = message.get(PRELUDE_BYTES..PRELUDE_BYTES.checked_add(headers_bytes)?)?;
+    Some(sealed(fields, payload))
+}
+
 /// A message with its lengths and checksums.
 fn sealed(fields: &[u8], payload: &[u8]) -> Vec<u8> {
     let total = PRELUDE_BYTES + fields.len() + payload.len() + CRC_BYTES;

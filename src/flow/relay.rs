@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::exchange::{Exchange, Stopped};
-use super::rewrite_request::Marks;
+use super::rewrite_request::{Marks, REDACTION_HEADER};
 use super::tapped::{self, Halt, Piece, Through};
 use super::unsent;
 use super::upstream::{Answered, StopUpstream};
@@ -68,6 +68,7 @@ pub(super) async fn answer(
     drop(head);
     let mut relay = Relay {
         head_is_due: true,
+        says_unredacted: marks.iter().any(|(name, _)| *name == REDACTION_HEADER),
         is_stream: kind.is_stream(),
         reads_frames: false,
         client_gone: false,
@@ -297,6 +298,8 @@ struct Relay<'a> {
     observer: Option<Box<Observer>>,
     /// The head stands in the session's buffer and goes out with the first body bytes.
     head_is_due: bool,
+    /// The head says already that something is not redacted.
+    says_unredacted: bool,
     /// It takes its time, and memory that it does not need is let go.
     is_stream: bool,
     /// The read buffer is that of a stream.
@@ -437,6 +440,7 @@ impl Relay<'_> {
 
     async fn write(&mut self, piece: Bytes) -> Result<(), Body> {
         let sent = if std::mem::take(&mut self.head_is_due) {
+            self.say_unredacted();
             let joined = piece.len() <= JOIN_BYTES_MAX;
             if joined {
                 self.session.out.extend_from_slice(&piece);
@@ -456,6 +460,17 @@ impl Relay<'_> {
             self.session.send(piece).await
         };
         sent.map_err(|_| Body::ClientLeft)
+    }
+
+    /// Says in the head, which has not gone yet, what is known by now of what was not redacted.
+    fn say_unredacted(&mut self) {
+        const END: &[u8] = b"\r\n";
+        let unredacted = self.tapped.as_ref().is_some_and(|tapped| tapped.is_unredacted());
+        let out = &mut self.session.out;
+        if unredacted && !self.says_unredacted && out.ends_with(END) {
+            out.truncate(out.len() - END.len());
+            out.extend_from_slice(format!("{REDACTION_HEADER}: incomplete\r\n\r\n").as_bytes());
+        }
     }
 
     /// The provider has closed: the end of the body, or a cut.

@@ -49,8 +49,8 @@ pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
     Ready { exchange, payload, marks }
 }
 
-/// Says that something that was to be redacted has been forwarded as it came.
-const REDACTION_HEADER: &str = "X-Service-Redaction";
+/// Says that something that was to be redacted has been passed on as it came.
+pub(super) const REDACTION_HEADER: &str = "X-Service-Redaction";
 
 /// Makes all edits of the body at once, each at its place in the body as it came. False when personal data that was to be
 /// redacted stays.

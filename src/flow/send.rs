@@ -262,9 +262,11 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     writer.end();
 }
 
-/// Whether answers are asked for without a content coding: what may be stopped in the middle ends legally only then.
+/// Whether answers are asked for without a content coding: what may be stopped in the middle ends legally only then, and of what is
+/// changed it would have to be undone.
 fn wants_plain(settings: &Settings) -> bool {
-    settings.output_safety.enabled && (settings.stops_streams() || settings.blocks_answers())
+    settings.redacts_answers()
+        || settings.output_safety.enabled && (settings.stops_streams() || settings.blocks_answers())
 }
 
 /// How the provider wants the operator's credential.

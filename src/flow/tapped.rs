@@ -9,7 +9,7 @@ use crate::codec::{ContentDecoder, DecodeFault, can_decode, is_identity};
 use crate::exchange::Refusal;
 use crate::meter::AnswerStop;
 use crate::observe::AnswerKind;
-use crate::output;
+use crate::output::{self, Form};
 use crate::process::Core;
 use crate::record::Permit;
 use crate::rewrite::{Framed, Onward, Tapped};
@@ -55,17 +55,12 @@ pub(super) fn tap(
     kind: AnswerKind,
 ) -> Option<Box<Through>> {
     let (journal, tests) = (&mut exchange.journal, &core.process.parts.taps);
-    if (tests.is_empty() && !journal.settings.output_safety.enabled) || head.body == ResponseBody::Empty {
+    let redacts = journal.settings.redacts_answers();
+    if (tests.is_empty() && !journal.settings.output_safety.enabled && !redacts) || head.body == ResponseBody::Empty {
         return None;
     }
-    let tap = output::tap(core, journal, head.status, kind);
-    let tap = tap.or_else(|| tests.iter().find_map(|make| make(&journal.settings)))?;
     let coding = head.get("content-encoding");
     let (encoded, readable) = (!is_identity(coding), can_decode(coding));
-    if !readable {
-        core.meter.dropped("tap", "content_encoding");
-        journal.tag("untapped_response", "content_encoding".to_owned());
-    }
     let framed = match kind {
         _ if !readable => Framed::Whole,
         AnswerKind::EventStream => Framed::Events,
@@ -73,12 +68,29 @@ pub(super) fn tap(
         AnswerKind::AmazonEvents => Framed::Amazon,
         AnswerKind::Json | AnswerKind::Other => Framed::Whole,
     };
+    let form = Form { kind, framed, is_text: is_text(head.get("content-type")) };
+    let tap = output::tap(core, journal, head.status, form);
+    let tap = tap.or_else(|| tests.iter().find_map(|make| make(&journal.settings)))?;
+    if !readable {
+        core.meter.dropped("tap", "content_encoding");
+        journal.tag("untapped_response", "content_encoding".to_owned());
+    }
     let decoder = (encoded && readable).then(|| Box::new(ContentDecoder::new(coding, u64::MAX, DECODE_RATIO_MAX)));
     let room = core.process.bodies.of(journal.ids.tenant_id).permit();
     Some(Box::new(Through { tapped: Tapped::new(tap, framed), decoder, room, charged: 0 }))
 }
 
+/// Whether a content type is one of text; one that is not said may be.
+fn is_text(content_type: Option<&[u8]>) -> bool {
+    content_type.is_none_or(|kind| kind.get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/")))
+}
+
 impl Through {
+    /// Whether something was to be taken out of it and was not, as far as anybody knows by now.
+    pub(super) fn is_unredacted(&self) -> bool {
+        self.tapped.redaction().left.is_some()
+    }
+
     /// Whether the client gets it without the content coding it came with.
     pub(super) fn is_decoded(&self) -> bool {
         self.decoder.is_some()
@@ -140,6 +152,15 @@ pub(super) fn record(core: &Core, journal: &mut Journal, through: &Through, halt
     }
     if let Some(reason) = tapped.missed() {
         journal.tag("untapped_response", reason.to_owned());
+    }
+    let redaction = tapped.redaction();
+    if redaction.taken > 0 {
+        core.meter.redacted(false, redaction.taken);
+        journal.event("answer_redacted", "what was to be redacted was replaced by tags in what the client got");
+    }
+    if let Some(reason) = redaction.left {
+        core.meter.dropped("redaction", reason);
+        journal.tag("answer_unredacted", reason.to_owned());
     }
     if tapped.overheld() > 0 {
         core.meter.dropped("tap", "held_too_much");

@@ -13,7 +13,7 @@ mod walker;
 
 pub use fault::{Fault, FaultKind};
 pub use location::{Location, Segment};
-pub use text::{Text, spelled};
+pub use text::{Text, spelled, unescaped};
 pub use walker::{DEPTH_MAX, Event, Walker, integer};
 
 #[cfg(test)]

@@ -65,6 +65,11 @@ impl<'a> Text<'a> {
     }
 }
 
+/// What `raw`, the inside of a string the walker has checked, spells.
+pub fn unescaped(raw: &str) -> Cow<'_, str> {
+    Text { raw, start: 0, escaped: memchr(b'\\', raw.as_bytes()).is_some() }.decode()
+}
+
 /// The bytes of `raw`, the inside of a string the walker has checked, that spell the bytes `wanted` of the string itself,
 /// and how far into the string they reach. An escape is taken whole, and so is a character; less than was asked for is
 /// given where the string ends earlier.

@@ -59,7 +59,7 @@ pub const ADVISED: Family = family(
 /// Counter, ours; `mode`.
 pub const REDACTIONS: Family = family(
     "service_redactions_total",
-    "Pieces of personal data taken out of requests before they were forwarded, or that would have been.",
+    "Pieces of personal data taken out of requests before they were forwarded, and with credentials out of answers, or that would have been.",
 );
 /// Counter; `provider`, `model`, `status_code`.
 pub const REQUESTS: Family = family("service_requests_total", "Proxied requests by the status sent to the client.");

@@ -39,10 +39,14 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault>
     while let Some(key) = next_key(walker)? {
         let key_text = key.decode();
         let known = key_text.as_bytes();
-        if matches!(known, b"delta" | b"content_block" | b"item")
-            && (root.head.kind.is_none() || root.head.index.or(root.head.output).is_none())
-            && !std::mem::replace(&mut root.looked, true)
-        {
+        let unplaced = root.head.kind.is_none() || root.head.index.or(root.head.output).is_none();
+        let asks = match known {
+            b"delta" | b"content_block" | b"item" => unplaced,
+            // It may repeat what deltas have said.
+            b"text" | b"output_text" => root.head.kind.is_none(),
+            _ => false,
+        };
+        if asks && !std::mem::replace(&mut root.looked, true) {
             root.head = look_ahead(walker.clone(), root.head);
         }
         let value = value(walker)?;

@@ -264,6 +264,23 @@ pub(super) struct Collector {
     last_part: (u32, u32),
     /// What is read is the whole body: where its strings stand is where they stand in the body.
     pub(super) in_document: bool,
+    /// Where the pieces of its texts stand in the message that is read, where somebody asks.
+    pub(super) said: Option<Vec<Said>>,
+    /// What is appended now is bound to a signature.
+    pub(super) signed: bool,
+}
+
+/// A string of a message that continues a text.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    /// The text, by its number in the order in which they began.
+    pub(super) text: usize,
+    pub(super) choice: u32,
+    pub(super) kind: PartKind,
+    /// Its provider has signed it, and takes it back only as it is.
+    pub(super) signed: bool,
+    /// What stands between its quotes.
+    pub(super) raw: Range<usize>,
 }
 
 impl Collector {
@@ -311,6 +328,13 @@ impl Collector {
         if let Some(at) = self.slot(slot, location) {
             self.push(at, piece);
         }
+    }
+
+    /// The same for a text that its provider signs.
+    pub(super) fn append_signed(&mut self, slot: Slot, piece: Piece<'_>, location: impl FnOnce() -> Location) {
+        self.signed = true;
+        self.append(slot, piece, location);
+        self.signed = false;
     }
 
     /// Appends to the text in `slot` on a line of its own.
@@ -482,7 +506,7 @@ impl Collector {
     fn settle(&mut self, at: usize, piece: Piece<'_>) {
         let Some(held) = self.held.get_mut(at) else { return };
         if held.text.is_empty() {
-            return self.push(at, piece);
+            return self.keep(at, piece);
         }
         let new = match piece {
             Piece::Text(text) => text.decode(),
@@ -492,18 +516,27 @@ impl Collector {
             return;
         }
         if let Some(rest) = new.strip_prefix(held.text.as_str()) {
-            return self.push(at, Piece::Raw(rest));
+            return self.keep(at, Piece::Raw(rest));
         }
         if held.text.len() < new.len() && memmem::find(new.as_bytes(), held.text.as_bytes()).is_some() {
             self.used_bytes = self.used_bytes.saturating_sub(held.text.len());
             held.text.clear();
         } else {
-            self.push(at, Piece::Raw("\n"));
+            self.keep(at, Piece::Raw("\n"));
         }
-        self.push(at, Piece::Raw(&new));
+        self.keep(at, Piece::Raw(&new));
     }
 
+    /// Adds a piece that continues the text, and notes where it stands.
     fn push(&mut self, at: usize, piece: Piece<'_>) {
+        if let (Some(said), Piece::Text(text), Some(held)) = (&mut self.said, piece, self.held.get(at)) {
+            let (choice, kind) = (held.slot.choice, held.slot.channel.kind());
+            said.push(Said { text: at, choice, kind, signed: self.signed, raw: text.start()..text.end() });
+        }
+        self.keep(at, piece);
+    }
+
+    fn keep(&mut self, at: usize, piece: Piece<'_>) {
         let Some(held) = self.held.get_mut(at) else { return };
         self.answer.first_text_seen = true;
         let before = held.text.len();

@@ -93,8 +93,11 @@ pub(super) fn block(
     for (channel, text) in &draft.texts {
         let channel = if draft.thought { Channel::Reasoning } else { *channel };
         let slot = Slot { choice, channel, block: at };
-        let leaf = if channel == Channel::Reasoning && holder == "content" { "thinking" } else { "text" };
-        collector.append(slot, Piece::Text(*text), || place().key(leaf));
+        if channel == Channel::Reasoning && holder == "content" {
+            collector.append_signed(slot, Piece::Text(*text), || place().key("thinking"));
+        } else {
+            collector.append(slot, Piece::Text(*text), || place().key("text"));
+        }
     }
     let called = draft.kind.is_some_and(|kind| kind.raw().ends_with("tool_use"));
     if called || (draft.kind.is_none() && draft.name.is_some() && draft.arguments.is_some()) {
@@ -116,7 +119,7 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
                 collector.append(slot(Channel::Content), Piece::Text(text), || place().key("text"));
             }
             (b"thinking", Value::Str(text)) => {
-                collector.append(slot(Channel::Reasoning), Piece::Text(text), || place().key("thinking"));
+                collector.append_signed(slot(Channel::Reasoning), Piece::Text(text), || place().key("thinking"));
             }
             (b"partial_json", Value::Str(text)) => {
                 let index = Some(u64::from(at));

@@ -269,11 +269,11 @@ fn strings<'a>(
 }
 
 /// The answer's own tokens once more, with how likely they were.
-fn is_probability(key: &str) -> bool {
+pub(super) fn is_probability(key: &str) -> bool {
     matches!(key, "logprobs" | "top_logprobs")
 }
 
-fn is_left_out(key: &str, text: Text<'_>) -> bool {
+pub(super) fn is_left_out(key: &str, text: Text<'_>) -> bool {
     let raw = text.raw();
     raw.is_empty() || (is_label(key) && !raw.contains([' ', '\\'])) || is_encoded(raw)
 }

@@ -26,6 +26,18 @@ pub(super) fn message_object(
             (b"content", Value::Array) => {
                 blocks::list(collector, walker, choice, if holder == "choices" { "choices" } else { "content" })?;
             }
+            // A delta of Cohere's chat.
+            (b"content", Value::Object) => {
+                while let Some(key) = next_key(walker)? {
+                    match (key.raw().as_bytes(), value(walker)?) {
+                        (b"text", Value::Str(text)) => {
+                            collector
+                                .append(slot(Channel::Content), Piece::Text(text), || place("content").key("text"));
+                        }
+                        (_, other) => skip(walker, other)?,
+                    }
+                }
+            }
             (b"reasoning_content" | b"reasoning" | b"thinking", Value::Str(text)) => {
                 collector.append(slot(Channel::Reasoning), Piece::Text(text), || place("reasoning_content"));
             }

@@ -13,6 +13,7 @@ mod frames;
 mod head;
 mod items;
 mod message;
+mod places;
 mod reader;
 mod tail;
 mod usage;
@@ -20,6 +21,7 @@ mod value;
 
 pub use answer::{Answer, AnswerPart, ToolCall, Usage};
 pub use estimate::estimate_tokens;
+pub use places::{Place, Places, Role};
 pub use reader::{AnswerKind, AnswerReader};
 
 #[cfg(test)]

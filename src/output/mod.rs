@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | a stream that may be stopped | every `token_interval` tokens, before the frame that makes them full goes on | it ends as its dialect ends streams |
 //! | a JSON document that may be blocked | whole, before anything of it goes on | 403 in its place |
+//! | any of these out of which something is taken (`pii.redact_answers`) | frame by frame, a document whole | it goes on without it (`redact`) |
 //! | another stream, with `streaming_analysis.enabled` | every `token_interval` tokens, behind the client's bytes | an event on the span |
 //!
 //! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Only answers of success
@@ -13,26 +14,60 @@
 mod asking;
 mod document;
 mod observer;
+mod redact;
 mod stream;
 mod warning;
 mod windows;
 
 use std::rc::Rc;
 
+use weir_config::Settings;
 use weir_config::vocab::Operation;
+use weir_inference::Taker;
 
 use crate::exchange::{Analysis, Skip};
 use crate::observe::AnswerKind;
 use crate::process::Core;
-use crate::rewrite::Tap;
+use crate::rewrite::{Framed, Tap};
 use crate::settle::journal::Journal;
 
 use document::DocumentTap;
 pub(crate) use observer::Observer;
+use redact::{RedactDocument, RedactStream};
 use stream::StreamTap;
 
 /// The tap for an answer with this status, where the settings ask for one.
-pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<dyn Tap>> {
+pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, form: Form) -> Option<Box<dyn Tap>> {
+    let stopping = stopping(core, journal, status, form.kind);
+    if !journal.settings.redacts_answers() || !has_words(journal, status) {
+        return stopping;
+    }
+    let taking = redact::taking(&journal.settings);
+    match form.kind {
+        kind if kind.is_stream() => Some(Box::new(RedactStream::new(form.framed, taking, stopping))),
+        AnswerKind::Json => Some(Box::new(RedactDocument::new(core, journal, taking, true, stopping))),
+        // Sound and pictures have no words.
+        _ if form.is_text => Some(Box::new(RedactDocument::new(core, journal, taking, false, stopping))),
+        _ => stopping,
+    }
+}
+
+/// Gets what these settings take out of answers ready, before a core needs it.
+pub(crate) fn prepare(settings: &Settings) {
+    drop(Taker::new(redact::taking(settings)));
+}
+
+/// What an answer looks like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) kind: AnswerKind,
+    pub(crate) framed: Framed,
+    /// It says of itself that it is text.
+    pub(crate) is_text: bool,
+}
+
+/// The tap that may stop it.
+fn stopping(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<dyn Tap>> {
     let settings = &journal.settings;
     if !settings.output_safety.enabled || !is_looked_at(journal, status) {
         return None;
@@ -52,9 +87,14 @@ pub(crate) fn observer(core: &Rc<Core>, journal: &Journal, status: u16, kind: An
 /// Whether an answer with this status says something in words, and analysis takes place at all.
 fn is_looked_at(journal: &Journal, status: u16) -> bool {
     let off = matches!(journal.inspection.analysis, Analysis::Skipped(Skip::Disabled | Skip::BreakerOpen));
+    !off && has_words(journal, status)
+}
+
+/// Whether an answer with this status says something in words.
+pub(crate) fn has_words(journal: &Journal, status: u16) -> bool {
     let wordless = matches!(
         journal.ids.operation,
         Operation::Embedding | Operation::ListModels | Operation::Speech | Operation::Image | Operation::Moderation
     );
-    (200..300).contains(&status) && !off && !wordless
+    (200..300).contains(&status) && !wordless
 }

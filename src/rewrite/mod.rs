@@ -3,6 +3,7 @@
 
 mod advisory;
 mod changes;
+mod content;
 mod edits;
 mod ending;
 mod frames;
@@ -10,9 +11,10 @@ mod tap;
 
 pub use advisory::advisory_message;
 pub use changes::{Changes, Defence, DefenceOutcome, Marks};
+pub use content::Content;
 pub use edits::{Edits, Refused};
 pub use frames::Framed;
-pub use tap::{HOLD_BYTES_MAX, LateVerdict, MakeTap, Onward, Tap, Tapped, Verdict};
+pub use tap::{HOLD_BYTES_MAX, LateVerdict, MakeTap, Onward, Redaction, Tap, Tapped, Verdict};
 
 use crate::exchange::Payload;
 use crate::record::Permit;

@@ -1,7 +1,7 @@
 //! A tap looks at an answer before the client gets it, and may hold it back or stop it.
 //!
 //! Without a tap bytes go first and are looked at afterwards. With one the body goes frame by frame. Invariants: what is
-//! let through is the provider's own bytes in their order; at most [`HOLD_BYTES_MAX`] bytes wait; a stream that is stopped
+//! let through is the provider's own bytes in their order, but for what a tap takes out of them; at most [`HOLD_BYTES_MAX`] bytes wait; a stream that is stopped
 //! ends as its dialect ends streams, or does not look whole.
 
 use std::collections::VecDeque;
@@ -29,6 +29,15 @@ pub enum Verdict {
     Later,
 }
 
+/// What was taken out of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Redaction {
+    /// Pieces that were replaced by tags, each as often as it stands in the answer.
+    pub taken: usize,
+    /// Why something, or all of it, went on as it came although it was to be taken out.
+    pub left: Option<&'static str>,
+}
+
 /// A verdict that takes longer. One that is given up ends with [`Verdict::Pass`], never later than its own deadline.
 pub type LateVerdict<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
@@ -37,6 +46,16 @@ pub trait Tap {
     /// Looks at the next frame of the body: an event, a line, a message. Where the body has no frames that could be told, a piece
     /// of it.
     fn look(&mut self, frame: &[u8]) -> Verdict;
+
+    /// A frame goes to the client, in the order in which they came: the form in which it goes.
+    fn pass(&mut self, frame: Bytes) -> Bytes {
+        frame
+    }
+
+    /// What has been taken out of the answer until now.
+    fn redaction(&self) -> Redaction {
+        Redaction::default()
+    }
 
     /// The body is over: the verdict on what still waits.
     fn end(&mut self) -> Verdict {
@@ -138,6 +157,11 @@ impl Tapped {
         self.tap.missed()
     }
 
+    /// What has been taken out of it until now.
+    pub fn redaction(&self) -> Redaction {
+        self.tap.redaction()
+    }
+
     /// Whether something that has come waits, so that the client has not seen it.
     pub fn holds(&self) -> bool {
         self.held_bytes > 0 || self.frames.holds()
@@ -184,9 +208,10 @@ impl Tapped {
         while self.held.len() > kept {
             let Some(frame) = self.held.pop_front() else { return };
             self.held_bytes -= frame.len();
+            let frame = self.tap.pass(frame);
             self.frames.follow(&frame, &mut self.ending);
             out.extend_from_slice(&frame);
-            self.begun = true;
+            self.begun |= !frame.is_empty();
         }
     }
 

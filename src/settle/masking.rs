@@ -11,7 +11,7 @@ use weir_config::Settings;
 use weir_config::settings::PiiAction;
 use weir_config::vocab::Finding;
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
-use weir_inference::personal_data;
+use weir_inference::{Taker, Taking, key_end, personal_data};
 use weir_storage::record::SpanRecord;
 
 /// What is taken out of stored texts.
@@ -19,6 +19,8 @@ use weir_storage::record::SpanRecord;
 pub(crate) struct Masking {
     personal: bool,
     secrets: bool,
+    /// What would be taken out of answers on their way to their clients, where that is only counted.
+    counts: Option<Taking>,
 }
 
 /// A piece of a text, and what is kept instead.
@@ -29,7 +31,22 @@ struct Mark {
 
 impl Masking {
     pub(crate) fn of(settings: &Settings) -> Self {
-        Self { personal: settings.pii_action != PiiAction::AlertOnly, secrets: settings.storage.mask_secrets }
+        let answers = settings.pii_redact_answers;
+        let taking = Taking { personal: answers.personal(), secrets: answers.secrets() };
+        Self {
+            personal: settings.pii_action != PiiAction::AlertOnly,
+            secrets: settings.storage.mask_secrets,
+            counts: (settings.pii_redact_answers_shadow_mode && taking != Taking::default()).then_some(taking),
+        }
+    }
+
+    /// How many pieces would have been taken out of an answer on its way to its client, had that not been only counted.
+    pub(crate) fn counted(self, span: &SpanRecord) -> usize {
+        let (Some(taking), Some(text)) = (self.counts, &span.response) else { return 0 };
+        let mut taker = Taker::new(taking);
+        let said = span.parts.iter().filter(|part| part.side == PartSide::Response && part.kind != PartKind::ToolCall);
+        let words = said.filter_map(|part| Some((text.get(place(part)?)?, part.kind)));
+        words.map(|(words, kind)| taker.pieces(words, kind).len()).sum()
     }
 
     /// Takes it out of a finished record.
@@ -95,30 +112,13 @@ fn found_secrets<'a>(
         let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
         let (at, span) = (place(part)?, finding.span?);
         let start = at.start.checked_add(span.start)?;
-        let end = whole_key(text, at.start.checked_add(span.end)?.min(at.end), at.end, finding);
-        let kind = finding.metadata.get("secret_type")?.to_ascii_uppercase();
+        let kind = finding.metadata.get("secret_type")?;
+        let end = at.start.checked_add(span.end)?.min(at.end);
+        let end = if kind == "private_key_pem" { key_end(text, end, at.end).0 } else { end };
+        let kind = kind.to_ascii_uppercase();
         (start < end && text.is_char_boundary(start) && text.is_char_boundary(end))
             .then(|| Mark { range: start..end, with: format!("[SECRET:{kind}]") })
     })
-}
-
-/// Where a credential ends. The match of a key in several lines is only its beginning.
-fn whole_key(text: &str, end: usize, limit: usize, finding: &Finding) -> usize {
-    if finding.metadata.get("secret_type").is_none_or(|kind| kind != "private_key_pem") {
-        return end;
-    }
-    const LAST_LINE: &str = "-----END ";
-    let rest = text.get(end..limit).unwrap_or_default();
-    let Some(last) = rest.find(LAST_LINE) else {
-        // It was cut: what could be more of it goes with it.
-        return end
-            + rest
-                .find(|c: char| !(c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=\\:,-".contains(c)))
-                .unwrap_or(rest.len());
-    };
-    let behind = last + LAST_LINE.len();
-    let dashes = rest.get(behind..).and_then(|line| line.find("-----")).filter(|at| *at < 64);
-    end + dashes.map_or(behind, |at| behind + at + 5)
 }
 
 /// In order, without overlaps.

@@ -64,6 +64,9 @@ impl Publish {
             self.charge_elsewhere(process, &mut finished);
         }
         self.report(process, meter, &finished);
+        if finished.span.status_code.is_some_and(|status| (200..300).contains(&status)) {
+            meter.redacted(true, self.masking.counted(&finished.span));
+        }
         self.masking.apply(&mut finished.span);
         process.parts.redaction.mask_record(&mut finished.span);
         self.settle(&mut finished);

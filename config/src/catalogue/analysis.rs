@@ -4,7 +4,7 @@ use super::value::{flag, float, int, one_of, optional_path, optional_text, owned
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
     AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
-    OperatingPoint, PiiAction, TOXICITY_THRESHOLD,
+    OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD,
 };
 
 const FUSION: &str = "the fusion classifier";
@@ -22,6 +22,13 @@ const PII_ACTIONS: [(&str, PiiAction); 3] = [
     ("alert_only", PiiAction::AlertOnly),
     ("alert_and_redact", PiiAction::AlertAndRedact),
     ("redact_silent", PiiAction::RedactSilent),
+];
+
+const REDACT_ANSWERS: [(&str, RedactAnswers); 4] = [
+    ("off", RedactAnswers::Off),
+    ("personal", RedactAnswers::Personal),
+    ("secrets", RedactAnswers::Secrets),
+    ("all", RedactAnswers::All),
 ];
 
 const OFF: Literal = Literal::Bool(false);
@@ -319,6 +326,24 @@ pub(super) static SETTINGS: &[Setting] = &[
         "With an action that redacts, count what would be taken out of requests (`service_redactions_total`) and forward them as \
          they came. What is stored is redacted all the same. Ours.",
         set!(pii_shadow_mode, flag),
+    ),
+    Setting::built(
+        "pii.redact_answers",
+        Kind::Choice(&["off", "personal", "secrets", "all"]),
+        Literal::Text("off"),
+        "Put tags in the place of personal data ([PII:EMAIL]), of credentials ([SECRET:JWT]) or of both in the texts of answers on \
+         their way to their clients. Documents up to 1 MiB are read whole first; of a stream the last words wait until they can \
+         no longer grow into such a piece. Arguments of tool calls and signed reasoning go on as they came: tag \
+         `answer_unredacted`. Ours.",
+        set!(pii_redact_answers, |v| one_of(v, &REDACT_ANSWERS)),
+    ),
+    Setting::built(
+        "pii.redact_answers_shadow_mode",
+        Kind::Bool,
+        OFF,
+        "With redact_answers, count what would be taken out of answers (`service_redactions_total`) and leave them as they come. \
+         Ours.",
+        set!(pii_redact_answers_shadow_mode, flag),
     ),
     // --- anomaly_detection ---
     Setting::built(

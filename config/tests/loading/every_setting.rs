@@ -189,6 +189,8 @@ fn samples() -> Vec<Sample> {
         ),
         sample("pii.action", "redact_silent", |s| s.pii_action = PiiAction::RedactSilent),
         sample("pii.shadow_mode", "true", |s| s.pii_shadow_mode = true),
+        sample("pii.redact_answers", "secrets", |s| s.pii_redact_answers = RedactAnswers::Secrets),
+        sample("pii.redact_answers_shadow_mode", "true", |s| s.pii_redact_answers_shadow_mode = true),
         sample("output_safety.enabled", "true", |s| s.output_safety.enabled = true),
         sample("output_safety.block_on_critical", "true", |s| s.output_safety.block_on_critical = true),
         sample("anomaly_detection.enabled", "true", |s| s.anomaly_detection.enabled = true),
@@ -755,6 +757,11 @@ fn a_shadow_of_nothing_is_named() {
     for (settings, said) in [
         ("pii: {shadow_mode: true}", "`pii.shadow_mode` has no effect while `pii.action` is `alert_only`"),
         ("pii: {shadow_mode: true, action: redact_silent}", ""),
+        (
+            "pii: {redact_answers_shadow_mode: true}",
+            "`pii.redact_answers_shadow_mode` has no effect while `pii.redact_answers` is `off`",
+        ),
+        ("pii: {redact_answers_shadow_mode: true, redact_answers: all}", ""),
         (
             "llm_advisory_shadow_mode: true\nllm_advisory_injection_enabled: false",
             "`llm_advisory_shadow_mode` has no effect while `llm_advisory_injection_enabled` is false",

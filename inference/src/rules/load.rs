@@ -36,6 +36,9 @@ const FILES: [(&str, &str); 16] = [
     ("credentials.yaml", include_str!("../../rules/credentials.yaml")),
 ];
 
+/// Those of credentials: nothing in them needs the others.
+const SECRET_FILES: [&str; 2] = ["secrets.yaml", "credentials.yaml"];
+
 /// Finding types a rule may report.
 const TYPES: [&str; 23] = [
     "prompt_injection",
@@ -162,6 +165,12 @@ pub(crate) struct Loaded {
 /// Reads the rule files that are part of the binary.
 pub(crate) fn builtin() -> Result<Loaded, LoadError> {
     load(&FILES)
+}
+
+/// The rules of the binary about credentials alone.
+pub(crate) fn secrets() -> Result<Loaded, LoadError> {
+    let files: Vec<(&str, &str)> = FILES.into_iter().filter(|(file, _)| SECRET_FILES.contains(file)).collect();
+    load(&files)
 }
 
 /// Reads an operator's files, each with its name; macros and literal sets of one are known to all of them, those of the

@@ -14,7 +14,7 @@ use regex_automata::meta::Regex;
 use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
-pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator};
+pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
 pub(crate) use words::Words;
 
 /// Why there is no analyser.

@@ -92,7 +92,7 @@ fn content(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Resul
                     match (key.raw().as_bytes(), value(walker)?) {
                         (b"text", Value::Str(text)) => {
                             let slot = Slot { choice: 0, channel: Channel::Reasoning, block: at };
-                            collector.append(slot, Piece::Text(text), || place().key("reasoningContent"));
+                            collector.append_signed(slot, Piece::Text(text), || place().key("reasoningContent"));
                         }
                         (_, other) => skip(walker, other)?,
                     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::support::{call, on_both_drivers};
 
 /// Frames in a coding, each flushed, so that it can be read when it comes.
-fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(super) fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     match coding {
         "gzip" => flushed(
             flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()),

@@ -6,6 +6,7 @@ mod codings;
 mod delays;
 mod documents;
 mod leaks;
+mod redacted;
 mod streams;
 
 use serde_json::{Value, json};
