@@ -6,9 +6,11 @@
 //! `measure kinds FILE`: the same for each text alone, the dearest last: for texts made to be dear.
 //! `measure hostile FILE [--count N] [--seed N] [--recipe NAME]`: the same for texts made up from the rules' own words, from the
 //! texts of FILE and from every encoding; the dearest of them, and which recipe made it.
+//! `measure findings FILE`: every finding of every text, looked at in each role, one to a line, to compare two builds by.
 //! `--missed LABEL` prints missed texts of that label, `--false` prints false alarms, `--tool` treats texts as tool
 //! results, `--source NAME` keeps one source.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
@@ -22,6 +24,17 @@ use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Sc
 mod encodings;
 mod hostile;
 
+/// Every role a text may have.
+const ROLES: [PartKind; 7] = [
+    PartKind::System,
+    PartKind::User,
+    PartKind::Assistant,
+    PartKind::Tool,
+    PartKind::ToolDefinition,
+    PartKind::ToolCall,
+    PartKind::Output,
+];
+
 /// Types that say nothing about an attack on the model.
 const DATA_TYPES: [&str; 2] = ["pii_detected", "secret_leakage"];
 
@@ -29,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (Some(mode), Some(path)) = (args.first(), args.get(1)) else {
         return Err(
-            "usage: measure prompts|pii|secrets|speed|kinds|hostile FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
+            "usage: measure prompts|pii|secrets|speed|kinds|hostile|findings FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
                 .into(),
         );
     };
@@ -49,6 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "secrets" => spans(&mut bench, &rows, "secret_leakage", "secret_type", &args),
         "speed" => speed(&mut bench, &rows),
         "kinds" => kinds(&mut bench, &rows),
+        "findings" => findings(&mut bench, &rows),
         "hostile" => hostile::run(&mut bench, &rows, &args)?,
         other => return Err(format!("unknown mode `{other}`").into()),
     }
@@ -129,19 +143,20 @@ fn prompts(bench: &mut Bench, rows: &[Value], args: &[String]) {
     }
 }
 
+/// The text of a row, which may be in parts.
+fn text_of(row: &Value) -> Cow<'_, str> {
+    match row.get("parts").and_then(Value::as_array) {
+        Some(parts) => parts.iter().filter_map(Value::as_str).collect(),
+        None => field(row, "text").into(),
+    }
+}
+
 fn spans(bench: &mut Bench, rows: &[Value], finding_type: &str, key: &str, args: &[String]) {
     let mut recall: BTreeMap<String, (u32, u32)> = BTreeMap::new();
     let mut precision: BTreeMap<String, (u32, u32)> = BTreeMap::new();
     let mut negatives = (0, 0);
     for row in rows {
-        let joined: String;
-        let text = match row.get("parts").and_then(Value::as_array) {
-            Some(parts) => {
-                joined = parts.iter().filter_map(Value::as_str).collect();
-                &joined
-            }
-            None => field(row, "text"),
-        };
+        let text = &*text_of(row);
         let hits: Vec<Hit> =
             bench.look(text).into_iter().filter(|hit| hit.finding.finding_type == finding_type).collect();
         let byte_at = |point: u64| text.char_indices().nth(point as usize).map_or(text.len(), |(at, _)| at);
@@ -237,6 +252,25 @@ fn kinds(bench: &mut Bench, rows: &[Value]) {
     dear.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (us_per_kb, capped, source) in dear {
         println!("{us_per_kb:8.2} us per KB{} {source}", if capped { " capped" } else { "" });
+    }
+}
+
+fn findings(bench: &mut Bench, rows: &[Value]) {
+    for (row, value) in rows.iter().enumerate() {
+        let text = text_of(value);
+        for kind in ROLES {
+            let mut hits = Vec::new();
+            let part = Part { text: &text, kind };
+            let ran = bench.analyser.analyse(&mut bench.scratch, &[part], &Call::of(&bench.plan), &mut hits);
+            let ends = (ran.cut, ran.failed, ran.full, ran.verify_cap_reached);
+            if ends != (false, false, false, false) {
+                println!("{row} {kind:?} cut, failed, full, capped: {ends:?}");
+            }
+            for Hit { finding, .. } in &hits {
+                let (what, how) = (&finding.finding_type, (finding.severity, finding.confidence, finding.span));
+                println!("{row} {kind:?} {what} {how:?} {:?} {:?}", finding.evidence, finding.metadata);
+            }
+        }
     }
 }
 

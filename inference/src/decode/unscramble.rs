@@ -1,7 +1,7 @@
 //! Letters that make no words: found by what ordinary words they become when they are shifted, mirrored or turned round.
 //!
 //! Looks at a few lines only, so its cost is bounded however long the text is. What it takes for plain text it leaves
-//! alone: most texts are settled by their first few words.
+//! alone: most texts are settled by their first few words, most other lines by a glance at all of theirs ([`Glance`]).
 
 use super::letters::{each_word, from_pig_latin, mirror, reverse_words, rotate};
 
@@ -108,12 +108,21 @@ const COMMON: [&str; 84] = [
 const FREQUENCY: [u32; 26] =
     [82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1];
 
+/// Bytes that end a line.
+static ENDS_LINE: [bool; 256] = {
+    let (marks, mut ends, mut at) = (b"\n:\"`([<>", [false; 256], 0);
+    while at < marks.len() {
+        ends[marks[at] as usize] = true;
+        at += 1;
+    }
+    ends
+};
+
 /// Decodes the first line of `text` that is scrambled, with all that follows it. Says how, and where it begins.
 pub(crate) fn unscramble(text: &[u8], out: &mut Vec<u8>) -> Option<(&'static str, usize)> {
     let mut tried = 0;
     let mut start = 0;
-    let ends = |byte: &u8| matches!(byte, b'\n' | b':' | b'"' | b'`' | b'(' | b'[' | b'<' | b'>');
-    for line in text.split(ends) {
+    for line in text.split(|byte| ENDS_LINE[usize::from(*byte)]) {
         let at = start;
         start += line.len() + 1;
         if line.len() < LINE_MIN || !is_lettered(line) || is_plain(line) {
@@ -185,7 +194,8 @@ fn count(line: &[u8]) -> (usize, usize) {
 }
 
 fn is_common(token: &[u8]) -> bool {
-    key(token).is_some_and(|key| COMMON_KEYS.binary_search(&key).is_ok())
+    let hash = token.iter().fold(0, |hash, byte| grown(hash, letter(*byte)));
+    FORMS[form(hash)] & PLAIN != 0 && key(token).is_some_and(|key| COMMON_KEYS.binary_search(&key).is_ok())
 }
 
 /// A word of at most 16 bytes as a number, in the order of such words: comparing these is cheap, and this is asked of every text.
@@ -215,6 +225,141 @@ const COMMON_KEYS: [u128; COMMON.len()] = {
     keys
 };
 
+/// What a common word looks like: itself, ...
+const PLAIN: u8 = 1;
+/// ... with its alphabet mirrored, ...
+const MIRRORED: u8 = 1 << 1;
+/// ... turned round, ...
+const TURNED: u8 = 1 << 2;
+/// ... and in a line of pig Latin.
+const PIG: u8 = 1 << 3;
+
+/// Bits of a hash of a word, and of one of the steps between its letters.
+const FORM_BITS: u32 = 12;
+const STEP_BITS: u32 = 10;
+/// Odd constant that spreads a hash over its upper bits (2^32 divided by the golden ratio).
+const SPREAD: u32 = 0x9E37_79B1;
+
+/// By the hash of a word, the forms of a common word that it may be.
+static FORMS: [u8; 1 << FORM_BITS] = {
+    let mut forms = [0; 1 << FORM_BITS];
+    let mut at = 0;
+    while at < COMMON.len() {
+        let word = COMMON[at].as_bytes();
+        let (mut plain, mut mirrored, mut turned, mut pig) = (0, 0, 0, 0);
+        let mut place = 0;
+        while place < word.len() {
+            plain = grown(plain, letter(word[place]));
+            mirrored = grown(mirrored, LETTERS + 1 - letter(word[place]));
+            turned = grown(turned, letter(word[word.len() - 1 - place]));
+            // The first letter goes to the end.
+            pig = grown(pig, letter(word[(place + 1) % word.len()]));
+            place += 1;
+        }
+        pig = grown(grown(pig, letter(b'a')), letter(b'y'));
+        forms[form(plain)] |= PLAIN | PIG;
+        forms[form(mirrored)] |= MIRRORED;
+        forms[form(turned)] |= TURNED;
+        forms[form(pig)] |= PIG;
+        at += 1;
+    }
+    forms
+};
+
+/// By the hash of the steps between the letters of a word, the first letters of the common words that have them, a bit each:
+/// a shift leaves the steps.
+static STEPS: [u32; 1 << STEP_BITS] = {
+    let mut steps = [0; 1 << STEP_BITS];
+    let mut at = 0;
+    while at < COMMON.len() {
+        let word = COMMON[at].as_bytes();
+        let (mut hash, mut place) = (0, 1);
+        while place < word.len() {
+            hash = grown(hash, step(letter(word[place - 1]), letter(word[place])));
+            place += 1;
+        }
+        steps[step_form(hash)] |= 1 << letter(word[0]);
+        at += 1;
+    }
+    steps
+};
+
+const LETTERS: u32 = 26;
+
+/// The place of a letter in the alphabet, from 1; 0 for anything else.
+const fn letter(byte: u8) -> u32 {
+    if byte.is_ascii_alphabetic() { (byte & 31) as u32 } else { 0 }
+}
+
+/// How far one letter is from the one before, round the alphabet.
+const fn step(from: u32, to: u32) -> u32 {
+    if to < from { to + LETTERS - from } else { to - from }
+}
+
+const fn grown(hash: u32, next: u32) -> u32 {
+    hash.wrapping_mul(37).wrapping_add(next + 1)
+}
+
+const fn form(hash: u32) -> usize {
+    (hash.wrapping_mul(SPREAD) >> (u32::BITS - FORM_BITS)) as usize
+}
+
+const fn step_form(hash: u32) -> usize {
+    (hash.wrapping_mul(SPREAD) >> (u32::BITS - STEP_BITS)) as usize
+}
+
+/// How many words of a sample may be common ones by each method, all of them counted: never fewer than there are.
+#[derive(Default)]
+struct Glance {
+    all: usize,
+    mirrored: usize,
+    turned: usize,
+    pig: usize,
+    /// By the shift that would make them common.
+    shifted: [usize; LETTERS as usize],
+}
+
+impl Glance {
+    fn at(sample: &[u8]) -> Self {
+        let mut glance = Self::default();
+        let (mut hash, mut steps, mut first, mut before) = (0, 0, 0, 0);
+        for byte in sample.iter().copied().chain([b' ']) {
+            let next = letter(byte);
+            if next != 0 {
+                if before == 0 {
+                    (hash, steps, first) = (grown(0, next), 0, next);
+                } else {
+                    (hash, steps) = (grown(hash, next), grown(steps, step(before, next)));
+                }
+            } else if before != 0 {
+                glance.add(hash, steps, first);
+            }
+            before = next;
+        }
+        glance
+    }
+
+    fn add(&mut self, hash: u32, steps: u32, first: u32) {
+        self.all += 1;
+        let forms = FORMS[form(hash)];
+        self.mirrored += usize::from(forms & MIRRORED != 0);
+        self.turned += usize::from(forms & TURNED != 0);
+        self.pig += usize::from(forms & PIG != 0);
+        let mut left = STEPS[step_form(steps)];
+        while left != 0 {
+            self.shifted[step(first, left.trailing_zeros()) as usize] += 1;
+            left &= left - 1;
+        }
+    }
+
+    /// Whether some method may make the line ordinary text ([`is_solved`]).
+    fn promises(&self) -> bool {
+        let shifted = self.shifted.iter().skip(1).copied().max().unwrap_or_default();
+        let most = self.mirrored.max(self.turned).max(self.pig).max(shifted);
+        is_enough(self.all.min(SAMPLE_WORDS), most)
+    }
+}
+
 /// Whether a line is ordinary text: one in eight of its words is common.
 pub(crate) fn is_plain(line: &[u8]) -> bool {
     let (mut all, mut common) = (0, 0);
@@ -232,11 +377,18 @@ pub(crate) fn is_plain(line: &[u8]) -> bool {
 /// Whether a line has become ordinary text.
 fn is_solved(line: &[u8]) -> bool {
     let (all, common) = count(line);
+    is_enough(all, common)
+}
+
+const fn is_enough(all: usize, common: usize) -> bool {
     common >= 2 && common * 5 >= all
 }
 
 fn find_method(line: &[u8]) -> Option<Method> {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
+    if !Glance::at(sample).promises() {
+        return None;
+    }
     // The alphabet twice, so that what a shift leaves stands in a row.
     let mut counts = [0u32; 52];
     for byte in sample.iter().filter(|byte| byte.is_ascii_alphabetic()) {
@@ -307,6 +459,36 @@ mod tests {
     }
 
     proptest! {
+        /// Common words and others, some of them cut by the end of a sample, by each method.
+        #[test]
+        fn a_glance_promises_whatever_a_method_solves(
+            words in prop::collection::vec((0..COMMON.len(), any::<bool>(), "[a-z']{1,9}", "[ ,.'0]{1,2}"), 1..40),
+            by in 0u8..26, method in 0usize..5,
+        ) {
+            let line: String = words.iter().fold(String::new(), |line, (common, is_common, other, gap)| {
+                line + if *is_common { COMMON[*common] } else { other } + gap
+            });
+            let pig = |word: &[u8], out: &mut Vec<u8>| {
+                out.extend(word.iter().skip(1).chain(word.first()).chain(b"ay"));
+            };
+            let (line, mut disguised) = (line.as_bytes(), Vec::new());
+            match method {
+                0 => disguised.extend(line.iter().map(|byte| rotate(*byte, by))),
+                1 => disguised.extend(line.iter().map(|byte| mirror(*byte))),
+                2 => disguised.extend(line.iter().rev()),
+                3 => reverse_words(line, &mut disguised),
+                _ => each_word(line, &mut disguised, pig),
+            }
+            let sample = disguised.get(..SAMPLE_BYTES).unwrap_or(&disguised);
+            let others = [Method::Atbash, Method::Reversed, Method::WordsReversed, Method::PigLatin];
+            let solved = (1..26).map(Method::Shift).chain(others).any(|method| {
+                let mut plain = Vec::new();
+                method.write(sample, &mut plain);
+                is_solved(&plain)
+            });
+            prop_assert!(!solved || Glance::at(sample).promises());
+        }
+
         #[test]
         fn never_panics_and_never_grows(text in "\\PC{0,300}") {
             let mut out = Vec::new();
