@@ -20,6 +20,7 @@
 
 pub mod action;
 mod analyser;
+mod bits;
 mod builtin;
 mod candidate;
 mod clean;

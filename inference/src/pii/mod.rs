@@ -11,6 +11,8 @@ mod number;
 
 use weir_config::vocab::Severity;
 
+use crate::bits::{self, BLOCK, block};
+
 /// What kind of personal data a match is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PiiType {
@@ -112,25 +114,37 @@ pub(crate) struct Pii {
     pub(crate) end: usize,
 }
 
-/// Bytes looked at together while none of them can begin anything.
-const STRIDE: usize = 32;
-
 /// Whether personal data can begin here: a digit, or the `@` of an e-mail address.
 const fn is_trigger(byte: u8) -> bool {
-    byte.is_ascii_digit() || byte == b'@'
+    (byte.wrapping_sub(b'0') < 10) | (byte == b'@')
 }
 
-/// Position of the first byte at which personal data can begin. Most text has none for long: then a stride of bytes is
-/// looked at together, which the compiler turns into a few vector instructions.
-fn first_trigger(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(stride) = text.get(at..).and_then(<[u8]>::first_chunk::<STRIDE>) {
-        if stride.iter().fold(false, |any, byte| any | is_trigger(*byte)) {
-            break;
+/// Finds the bytes at which personal data can begin, a block at a time.
+#[derive(Debug)]
+struct Triggers {
+    /// Where the block begins that was looked at last; no block is there before the first.
+    block_at: usize,
+    /// The triggers in it.
+    bits: u64,
+}
+
+impl Triggers {
+    /// Position of the first one from `at` on, before `limit`.
+    fn next(&mut self, text: &[u8], at: usize, limit: usize) -> Option<usize> {
+        let mut from = at;
+        while from < limit {
+            let block_at = from - from % BLOCK;
+            if block_at != self.block_at {
+                *self = Self { block_at, bits: block(text, block_at, is_trigger) };
+            }
+            let left = self.bits & bits::from(from);
+            if left != 0 {
+                return Some(block_at + left.trailing_zeros() as usize).filter(|found| *found < limit);
+            }
+            from = block_at + BLOCK;
         }
-        at += STRIDE;
+        None
     }
-    text.get(at..).unwrap_or_default().iter().position(|byte| is_trigger(*byte)).map(|found| at + found)
 }
 
 /// Longest token that can be personal data; longer ones are keys, hashes or encoded blobs and are skipped whole.
@@ -141,13 +155,14 @@ const TOKEN_MAX: usize = 40;
 pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
+    triggers: Triggers,
     /// End of what was already consumed; nothing reaches back beyond it.
     floor: usize,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, floor: 0 }
+        Self { text, at: 0, triggers: Triggers { block_at: usize::MAX, bits: 0 }, floor: 0 }
     }
 
     /// How far the scanner has come, in bytes.
@@ -159,12 +174,10 @@ impl<'a> Scanner<'a> {
     pub(crate) fn next_before(&mut self, limit: usize) -> Option<Pii> {
         let limit = limit.min(self.text.len());
         while self.at < limit {
-            let rest = self.text.get(self.at..limit).unwrap_or_default();
-            let Some(skip) = first_trigger(rest) else {
+            let Some(at) = self.triggers.next(self.text, self.at, limit) else {
                 self.at = limit;
                 return None;
             };
-            let at = self.at + skip;
             let found = if self.text.get(at) == Some(&b'@') {
                 self.at = at + 1;
                 contact::email(self.text, self.floor, at)

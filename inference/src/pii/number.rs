@@ -17,7 +17,8 @@ const DIGITS_TOTAL_MAX: usize = 19;
 /// Most digits of one cluster.
 const DIGITS_MAX: usize = 24;
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [[u8; 3]; 12] =
+    [*b"jan", *b"feb", *b"mar", *b"apr", *b"may", *b"jun", *b"jul", *b"aug", *b"sep", *b"oct", *b"nov", *b"dec"];
 
 /// Types of numbers in source code.
 const TYPES: [&[u8]; 10] = [b"u8", b"u16", b"u32", b"u64", b"i32", b"i64", b"usize", b"c_ulong", b"c_int", b"Ioctl"];
@@ -56,6 +57,10 @@ pub(super) fn read(token: Token<'_>) -> Option<Pii> {
     if token.is_glued_before() {
         return None;
     }
+    // Most numbers in prose are few digits by themselves: only a day of a written date can be that.
+    if token.end - token.start < DIGITS_TOTAL_MIN && !goes_on(token) {
+        return written_date(token);
+    }
     let cluster = collect(token);
     let context = Cell::new(None);
     let candidate = (1..=cluster.count).rev().find_map(|count| shape(token, &cluster, count, &context));
@@ -81,20 +86,32 @@ fn collect(token: Token<'_>) -> Cluster {
         cluster.count += 1;
         used += len;
         at += len;
-        let peek = |ahead: usize| text.get(at + ahead).copied().unwrap_or(0);
-        let (next, width) = match (peek(0), peek(1)) {
-            (b' ', b'(') | (b')', b' ') => (Gap::Bracket, 2),
-            (b')', _) | (b'(', _) => (Gap::Bracket, 1),
-            (b' ', _) => (Gap::Space, 1),
-            (b'-', _) => (Gap::Dash, 1),
-            (b'.', _) => (Gap::Dot, 1),
-            (b'/', _) => (Gap::Slash, 1),
-            _ => break,
-        };
+        let Some((next, width)) = gap_at(text, at) else { break };
         gap = next;
         at += width;
     }
     cluster
+}
+
+/// What may stand between two segments at `at`, and how long it is.
+fn gap_at(text: &[u8], at: usize) -> Option<(Gap, usize)> {
+    let peek = |ahead: usize| text.get(at + ahead).copied().unwrap_or(0);
+    Some(match (peek(0), peek(1)) {
+        (b' ', b'(') | (b')', b' ') => (Gap::Bracket, 2),
+        (b')', _) | (b'(', _) => (Gap::Bracket, 1),
+        (b' ', _) => (Gap::Space, 1),
+        (b'-', _) => (Gap::Dash, 1),
+        (b'.', _) => (Gap::Dot, 1),
+        (b'/', _) => (Gap::Slash, 1),
+        _ => return None,
+    })
+}
+
+/// Whether more digits follow a token in the same cluster.
+fn goes_on(token: Token<'_>) -> bool {
+    gap_at(token.text, token.end)
+        .and_then(|(_, width)| token.text.get(token.end + width))
+        .is_some_and(u8::is_ascii_digit)
 }
 
 /// The first `count` segments as personal data.
@@ -104,7 +121,8 @@ fn shape(token: Token<'_>, cluster: &Cluster, count: usize, context: &Cell<Optio
     let end = last.start + last.len;
     // Fewer digits make only dotted addresses; more make nothing. Most runs of small numbers end here.
     let total = last.digit_at + last.len;
-    if total > DIGITS_TOTAL_MAX || (total < DIGITS_TOTAL_MIN && last.gap != Gap::Dot) {
+    let dotted = last.gap == Gap::Dot && count == 4;
+    if total > DIGITS_TOTAL_MAX || (total < DIGITS_TOTAL_MIN && !dotted) {
         return None;
     }
     let digits = cluster.digits.get(..total)?;
@@ -377,9 +395,8 @@ fn written_date(token: Token<'_>) -> Option<Pii> {
 /// One past the last letter of the month name at `at`.
 fn month_at(text: &[u8], at: usize) -> Option<usize> {
     let word = text.get(at..)?;
-    let name = word.get(..3)?;
-    let known = MONTHS.iter().any(|month| name.eq_ignore_ascii_case(month.as_bytes()));
-    known.then(|| at + word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count())
+    let name = word.first_chunk::<3>()?.map(|byte| byte.to_ascii_lowercase());
+    MONTHS.contains(&name).then(|| at + word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count())
 }
 
 /// One past the year at `at`.
@@ -397,11 +414,11 @@ fn day_first(token: Token<'_>) -> Option<Pii> {
 
 fn month_first(token: Token<'_>) -> Option<Pii> {
     let text = token.text;
+    let skip = if text.get(token.end) == Some(&b',') { 2 } else { 1 };
+    let end = year_end(text, token.end + skip)?;
     let before = text.get(..token.start.checked_sub(1)?)?;
     let letters = before.iter().rev().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
     let start = before.len() - letters;
     month_at(text, start)?;
-    let skip = if text.get(token.end) == Some(&b',') { 2 } else { 1 };
-    let end = year_end(text, token.end + skip)?;
     (start >= token.floor).then_some(Pii { kind: PiiType::DateOfBirth, start, end })
 }
