@@ -16,6 +16,20 @@ pub(crate) fn block(text: &[u8], at: usize, wanted: impl Fn(u8) -> bool) -> u64 
     }
 }
 
+/// Where the `wanted` bytes of a text are.
+pub(crate) fn positions(text: &[u8], wanted: impl Fn(u8) -> bool + Copy) -> impl Iterator<Item = usize> {
+    (0..text.len()).step_by(BLOCK).flat_map(move |at| ones(block(text, at, wanted)).map(move |bit| at + bit))
+}
+
+/// The bits that are set, from the lowest one on.
+pub(crate) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (bit < BLOCK).then_some(bit)
+    })
+}
+
 /// Without a branch, so that the compiler makes vector instructions of it.
 fn of(bytes: &[u8; BLOCK], wanted: impl Fn(u8) -> bool) -> u64 {
     /// Brings the lowest bits of eight bytes together in the uppermost one.
@@ -48,6 +62,12 @@ mod tests {
                 let expected = text.get(at + bit).is_none_or(|byte| wanted(*byte));
                 prop_assert_eq!(block(&text, at, wanted) >> bit & 1 != 0, expected, "bit {}", bit);
             }
+        }
+
+        #[test]
+        fn positions_are_those_of_a_walk(text in "[ab]{0,200}") {
+            let expected: Vec<usize> = text.match_indices('b').map(|(at, _)| at).collect();
+            prop_assert_eq!(positions(text.as_bytes(), |byte| byte == b'b').collect::<Vec<_>>(), expected);
         }
     }
 }

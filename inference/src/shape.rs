@@ -45,9 +45,14 @@ fn comes_again(ahead: &[u8], sample: &[u8]) -> bool {
 /// Counts lines that begin like a turn of the user or of the assistant (`User:`, `Assistant:`, `Q:` ...).
 pub(crate) fn turns(text: &[u8]) -> usize {
     const SPEAKERS: [&[u8]; 8] = [b"user", b"human", b"assistant", b"ai", b"q", b"a", b"bot", b"model"];
+    // What most colons of data stand behind is neither the end of such a name nor blank.
+    let may_end = |byte: u8| byte.is_ascii_whitespace() || SPEAKERS.iter().any(|name| name.ends_with(&[byte | 0x20]));
     memchr_iter(b':', text)
         .filter(|colon| {
             let head = text.get(colon.saturating_sub(12)..*colon).unwrap_or_default();
+            if !head.last().is_some_and(|byte| may_end(*byte)) {
+                return false;
+            }
             let line = head.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
             let opens = line.len() < head.len() || *colon < 12;
             let name = line.trim_ascii().strip_prefix(b"**").unwrap_or(line.trim_ascii());

@@ -4,6 +4,7 @@
 //! alone: most texts are settled by their first few words, most other lines by a glance at all of theirs ([`Glance`]).
 
 use super::letters::{each_word, from_pig_latin, mirror, reverse_words, rotate};
+use crate::bits::{self, BLOCK};
 
 /// Bytes at the beginning of a text that are looked at though nothing announces a cipher.
 pub(crate) const HEAD_BYTES: usize = 512;
@@ -108,23 +109,26 @@ const COMMON: [&str; 84] = [
 const FREQUENCY: [u32; 26] =
     [82, 15, 28, 43, 127, 22, 20, 61, 70, 2, 8, 40, 24, 67, 75, 19, 1, 60, 63, 91, 28, 10, 24, 2, 20, 1];
 
-/// Bytes that end a line.
-static ENDS_LINE: [bool; 256] = {
-    let (marks, mut ends, mut at) = (b"\n:\"`([<>", [false; 256], 0);
-    while at < marks.len() {
-        ends[marks[at] as usize] = true;
-        at += 1;
-    }
-    ends
-};
+/// Whether a byte ends a line.
+const fn ends_line(byte: u8) -> bool {
+    (byte == b'\n')
+        | (byte == b':')
+        | (byte == b'"')
+        | (byte == b'`')
+        | (byte == b'(')
+        | (byte == b'[')
+        | (byte == b'<')
+        | (byte == b'>')
+}
 
 /// Decodes the first line of `text` that is scrambled, with all that follows it. Says how, and where it begins.
 pub(crate) fn unscramble(text: &[u8], out: &mut Vec<u8>) -> Option<(&'static str, usize)> {
     let mut tried = 0;
     let mut start = 0;
-    for line in text.split(|byte| ENDS_LINE[usize::from(*byte)]) {
+    for end in bits::positions(text, ends_line).chain([text.len()]) {
         let at = start;
-        start += line.len() + 1;
+        start = end + 1;
+        let line = text.get(at..end).unwrap_or_default();
         if line.len() < LINE_MIN || !is_lettered(line) || is_plain(line) {
             continue;
         }
@@ -177,15 +181,38 @@ impl Method {
 /// Whether a line is made of letters and blanks for the most part.
 fn is_lettered(line: &[u8]) -> bool {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
-    let letters = sample.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte == b' ').count();
+    let is_letter_or_blank = |byte: u8| ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte == b' ');
+    let blocks = (0..sample.len()).step_by(BLOCK).map(|at| bits::block(sample, at, is_letter_or_blank));
+    let letters: usize = blocks.map(|block| block.count_ones() as usize).sum();
     letters * 5 >= sample.len() * 4
+}
+
+/// The words of a sample, each with its hash.
+struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = (&'a [u8], u32);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let start = self.rest.iter().position(|byte| PLACES[usize::from(*byte)] != 0)?;
+        let (mut hash, mut len) = (0, 0);
+        let from = self.rest.get(start..)?;
+        for place in from.iter().map(|byte| PLACES[usize::from(*byte)]).take_while(|place| *place != 0) {
+            hash = grown(hash, u32::from(place));
+            len += 1;
+        }
+        let (token, rest) = from.split_at_checked(len)?;
+        self.rest = rest;
+        Some((token, hash))
+    }
 }
 
 /// Whether each word of a sample is a common one.
 fn words(line: &[u8]) -> impl Iterator<Item = bool> {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
-    let tokens = sample.split(|byte| !byte.is_ascii_alphabetic()).filter(|token| !token.is_empty());
-    tokens.take(SAMPLE_WORDS).map(is_common)
+    Tokens { rest: sample }.take(SAMPLE_WORDS).map(|(token, hash)| is_common(token, hash))
 }
 
 /// Words of a sample, and how many of them are common.
@@ -193,8 +220,7 @@ fn count(line: &[u8]) -> (usize, usize) {
     words(line).fold((0, 0), |(all, common), is_common| (all + 1, common + usize::from(is_common)))
 }
 
-fn is_common(token: &[u8]) -> bool {
-    let hash = token.iter().fold(0, |hash, byte| grown(hash, letter(*byte)));
+fn is_common(token: &[u8], hash: u32) -> bool {
     FORMS[form(hash)] & PLAIN != 0 && key(token).is_some_and(|key| COMMON_KEYS.binary_search(&key).is_ok())
 }
 
@@ -291,6 +317,17 @@ const fn letter(byte: u8) -> u32 {
     if byte.is_ascii_alphabetic() { (byte & 31) as u32 } else { 0 }
 }
 
+/// [`letter`] of every byte.
+static PLACES: [u8; 256] = {
+    let mut places = [0; 256];
+    let mut byte = 0;
+    while byte < places.len() {
+        places[byte] = letter(byte as u8) as u8;
+        byte += 1;
+    }
+    places
+};
+
 /// How far one letter is from the one before, round the alphabet.
 const fn step(from: u32, to: u32) -> u32 {
     if to < from { to + LETTERS - from } else { to - from }
@@ -324,7 +361,7 @@ impl Glance {
         let mut glance = Self::default();
         let (mut hash, mut steps, mut first, mut before) = (0, 0, 0, 0);
         for byte in sample.iter().copied().chain([b' ']) {
-            let next = letter(byte);
+            let next = u32::from(PLACES[usize::from(byte)]);
             if next != 0 {
                 if before == 0 {
                     (hash, steps, first) = (grown(0, next), 0, next);
@@ -429,7 +466,8 @@ mod tests {
         for word in COMMON {
             let turned: String = word.chars().rev().collect();
             let shifted: Vec<u8> = word.bytes().map(|byte| rotate(byte, 13)).collect();
-            assert!(!is_common(turned.as_bytes()) && !is_common(&shifted), "{word}");
+            let is_common = |text: &[u8]| words(text).any(|is_common| is_common);
+            assert!(is_common(word.as_bytes()) && !is_common(turned.as_bytes()) && !is_common(&shifted), "{word}");
         }
     }
 

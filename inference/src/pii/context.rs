@@ -2,8 +2,11 @@
 //!
 //! One short walk over the bytes before a token yields one bit per meaning, so that many numbers in a row stay cheap.
 
+use crate::bits;
+
 /// How far back a context word may stand, in bytes.
 const REACH_BYTES: usize = 48;
+const _: () = assert!(REACH_BYTES <= bits::BLOCK);
 
 /// How far back a word stands that still speaks of any number, in bytes.
 const NEAR_BYTES: usize = 28;
@@ -122,6 +125,18 @@ const BY_LETTER: [(u8, u8); 26] = {
     table
 };
 
+/// The second bytes of the words with each first letter, a bit for the lower five bits of each.
+const SECOND: [u32; 26] = {
+    let mut table = [0; 26];
+    let mut at = 0;
+    while at < WORDS.len() {
+        let word = WORDS[at].0.as_bytes();
+        table[(word[0] - b'a') as usize] |= 1 << (word[1] & 31);
+        at += 1;
+    }
+    table
+};
+
 /// The topics named shortly before a place in the text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context(u16);
@@ -130,18 +145,14 @@ impl Context {
     /// Reads the words before `at`.
     pub(super) fn before(text: &[u8], at: usize) -> Self {
         let window = text.get(at.saturating_sub(REACH_BYTES)..at).unwrap_or_default();
+        let letters = bits::block(window, 0, |byte| (byte | 0x20).wrapping_sub(b'a') < 26);
         let mut topics = 0;
-        let mut previous = b' ';
-        let mut foreign = false;
-        for (index, byte) in window.iter().enumerate() {
-            foreign |= !byte.is_ascii();
-            if byte.is_ascii_alphabetic() && !previous.is_ascii_alphabetic() {
-                let far = window.len() - index > NEAR_BYTES;
-                let here = topics_at(window.get(index..).unwrap_or_default(), byte.to_ascii_lowercase());
-                topics |= if far { here & !NEAR_TOPICS } else { here };
-            }
-            previous = *byte;
+        for index in bits::ones(letters & !(letters << 1)) {
+            let far = window.len() - index > NEAR_BYTES;
+            let here = topics_at(window.get(index..).unwrap_or_default());
+            topics |= if far { here & !NEAR_TOPICS } else { here };
         }
+        let foreign = !window.is_ascii();
         if foreign {
             for (word, topic) in FOREIGN_WORDS {
                 if window.windows(word.len()).any(|here| here == word.as_bytes()) {
@@ -158,8 +169,14 @@ impl Context {
     }
 }
 
-fn topics_at(rest: &[u8], letter: u8) -> u16 {
-    let (from, to) = BY_LETTER.get(usize::from(letter - b'a')).copied().unwrap_or_default();
+/// The topics of the words that `rest` begins with; its first byte is a letter.
+fn topics_at(rest: &[u8]) -> u16 {
+    let [first, second, ..] = rest else { return 0 };
+    let letter = usize::from(first.to_ascii_lowercase() - b'a');
+    if SECOND[letter] >> (second & 31) & 1 == 0 {
+        return 0;
+    }
+    let (from, to) = BY_LETTER[letter];
     let words = WORDS.get(usize::from(from)..usize::from(to)).unwrap_or_default();
     words.iter().fold(0, |topics, (word, topic)| {
         let here = rest.get(..word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word.as_bytes()));

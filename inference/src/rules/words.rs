@@ -2,7 +2,8 @@
 //!
 //! Running a pattern over a window that its automaton has not seen the like of makes new states, which costs a hundred times
 //! what looking for a few words does. The words are found by their first three bytes in a small table, so that one rule takes
-//! about a kilobyte; an automaton of them takes thirty, and as long to build as the pattern. Invariant: where a pattern matches within a window, its words stand there; the
+//! about a kilobyte; an automaton of them takes thirty, and as long to build as the pattern. Most windows are settled by the rarest
+//! words alone, for which few places have to be looked at closely. Invariant: where a pattern matches within a window, its words stand there; the
 //! opposite is left to the pattern.
 
 use regex_automata::util::syntax;
@@ -22,17 +23,26 @@ const HASH_BITS: u32 = 11;
 const BUCKET_BITS: u32 = 4;
 /// Odd constant that spreads the bytes over the upper bits (2^32 divided by the golden ratio).
 const SPREAD: u32 = 0x9E37_79B1;
+/// Places that one load brings all bytes of.
+const STEPS: usize = 4;
 /// Makes ASCII letters lower case; other bytes merely collide, in words and texts alike.
 const FOLD: u64 = 0x2020_2020_2020_2020;
 
 /// Words of which one must be there.
 type Group = Vec<Vec<u8>>;
 
+/// A bit for each hash.
+type Filter = [u32; (1 << HASH_BITS) / u32::BITS as usize];
+
 /// What every match of a pattern holds: in one of several ways, one word out of each of some groups.
 #[derive(Debug)]
 pub(crate) struct Words {
-    /// A bit for each hash that a word has.
-    filter: [u64; (1 << HASH_BITS) / 64],
+    /// The hashes of all words.
+    filter: Filter,
+    /// The rarest group of each way.
+    telling: u64,
+    /// The hashes of their words.
+    telling_filter: Filter,
     /// Where the words of each bucket begin in `known`, and the end of the last one.
     buckets: [u8; (1 << BUCKET_BITS) + 1],
     known: Box<[Known]>,
@@ -62,18 +72,22 @@ impl Words {
         if ways.iter().any(Vec::is_empty) {
             return None;
         }
-        let words = Self::index(&ways)?;
+        let words = Self::index(&ways, triggers)?;
         (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()))).then_some(words)
     }
 
-    fn index(ways: &[Vec<Group>]) -> Option<Self> {
+    fn index(ways: &[Vec<Group>], triggers: &[String]) -> Option<Self> {
         let (mut known, mut masks): (Vec<Known>, Vec<u64>) = Default::default();
-        let mut next = 0;
+        let (mut next, mut telling) = (0, 0);
         for way in ways {
             let mut mask = 0;
+            let rarest = way.iter().map(|group| frequency(group, triggers)).min();
             for group in way {
                 let bit = 1u64.checked_shl(next)?;
                 next += 1;
+                if mask & telling == 0 && rarest == Some(frequency(group, triggers)) {
+                    telling |= bit;
+                }
                 mask |= bit;
                 known.extend(group.iter().map(|word| Known::new(word, bit)));
             }
@@ -88,38 +102,61 @@ impl Words {
         if known.len() > WORDS_MAX {
             return None;
         }
-        let (mut filter, mut buckets) = ([0; (1 << HASH_BITS) / 64], [0; (1 << BUCKET_BITS) + 1]);
+        let [mut filter, mut telling_filter] = [[0; _]; 2];
+        let mut buckets = [0; (1 << BUCKET_BITS) + 1];
         for known in &known {
             let hash = hash(known.word);
-            filter[hash / 64] |= 1 << (hash % 64);
+            add(&mut filter, hash);
+            if known.groups & telling != 0 {
+                add(&mut telling_filter, hash);
+            }
             buckets.iter_mut().skip(bucket(hash) + 1).for_each(|end| *end += 1);
         }
-        Some(Self { filter, buckets, known: known.into(), ways: masks.into() })
+        Some(Self { filter, telling, telling_filter, buckets, known: known.into(), ways: masks.into() })
     }
 
     /// Whether they stand in this window, anywhere and in any order.
     pub(crate) fn stand_in(&self, window: &[u8]) -> bool {
         let mut seen = 0;
-        let whole = window.array_windows().map(|here| u64::from_le_bytes(*here) | FOLD);
-        // At the end there are fewer bytes than a word may have.
-        let last = (window.len().saturating_sub(WORD_MAX - 1)..window.len()).map(|at| padded(window.get(at..)));
-        whole.chain(last).any(|here| self.look(here, &mut seen))
+        any(window, &self.telling_filter, |here| self.groups_of(here) & self.telling != 0)
+            && any(window, &self.filter, |here| {
+                seen |= self.groups_of(here);
+                self.ways.iter().any(|way| way & !seen == 0)
+            })
     }
 
-    /// Notes the words that begin with these bytes. True when that makes a way complete.
-    fn look(&self, here: u64, seen: &mut u64) -> bool {
+    /// The groups of the words that begin with these bytes.
+    fn groups_of(&self, here: u64) -> u64 {
         let hash = hash(here);
-        if self.filter[hash / 64] >> (hash % 64) & 1 == 0 {
-            return false;
-        }
         let (from, to) = (self.buckets[bucket(hash)], self.buckets[bucket(hash) + 1]);
         let words = self.known.get(usize::from(from)..usize::from(to)).unwrap_or_default();
-        let groups =
-            words.iter().filter(|known| here & known.mask == known.word).fold(0, |all, known| all | known.groups);
-        let fresh = groups & !*seen != 0;
-        *seen |= groups;
-        fresh && self.ways.iter().any(|way| way & !*seen == 0)
+        words.iter().filter(|known| here & known.mask == known.word).fold(0, |all, known| all | known.groups)
     }
+}
+
+/// Whether `is_it` says so of the folded bytes, up to [`WORD_MAX`], at some place of the window that the filter lets through.
+fn any(window: &[u8], filter: &Filter, mut is_it: impl FnMut(u64) -> bool) -> bool {
+    (0..window.len()).step_by(STEPS).any(|at| {
+        // One load brings what several places need.
+        let here = word_at(window, at);
+        (0..STEPS).any(|step| has(filter, hash(here >> (8 * step))) && is_it(word_at(window, at + step)))
+    })
+}
+
+/// The folded bytes at a place, zeros behind the end of the window.
+fn word_at(window: &[u8], at: usize) -> u64 {
+    match window.get(at..).and_then(<[u8]>::first_chunk::<WORD_MAX>) {
+        Some(bytes) => u64::from_le_bytes(*bytes) | FOLD,
+        None => padded(window.get(at..)),
+    }
+}
+
+fn add(filter: &mut Filter, hash: usize) {
+    filter[hash / u32::BITS as usize] |= 1 << (hash % u32::BITS as usize);
+}
+
+fn has(filter: &Filter, hash: usize) -> bool {
+    filter[hash / u32::BITS as usize] >> (hash % u32::BITS as usize) & 1 != 0
 }
 
 impl Known {
@@ -136,9 +173,9 @@ fn padded(bytes: Option<&[u8]>) -> u64 {
     u64::from_le_bytes(word) | FOLD
 }
 
-/// Hash of the first three of these bytes.
+/// Hash of the first three of these bytes: the product leaves a fourth one out.
 const fn hash(word: u64) -> usize {
-    ((word as u32 & 0x00FF_FFFF).wrapping_mul(SPREAD) >> (u32::BITS - HASH_BITS)) as usize
+    ((word as u32).wrapping_mul(SPREAD << u8::BITS) >> (u32::BITS - HASH_BITS)) as usize
 }
 
 const fn bucket(hash: usize) -> usize {
