@@ -9,6 +9,7 @@
 //! counted); memory is bounded by [`BYTES_MAX`], whatever tenants come; what is known lies in memory and begins anew after a
 //! restart. Knows neither HTTP nor the store.
 
+mod norm;
 mod velocity;
 mod window;
 

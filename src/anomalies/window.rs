@@ -5,18 +5,16 @@
 //! values as they are, and a shift becomes the ordinary in half a window. Single values that are mostly small and sometimes large
 //! say little about a shift, so the robust method judges the mean of the latest ones, too.
 
-use std::cell::RefCell;
-
 use weir_config::settings::AnomalyMethod;
+
+use super::norm::{Norm, robust};
 
 /// Earlier values without which nothing is judged; fewer where the window is smaller.
 const LEAST: usize = 10;
 /// Latest values whose mean is judged, too.
 const RECENT: usize = 10;
 /// The least spread, as a share of what is expected: a series that never changes must not make its first change infinite.
-const SPREAD_MIN: f64 = 0.05;
-/// A normal distribution's standard deviation for one median absolute deviation.
-const SIGMA_OF_MAD: f64 = 1.4826;
+pub(super) const SPREAD_MIN: f32 = 0.05;
 
 /// What values are, which says how much they spread at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,39 +47,57 @@ pub(super) struct Above {
     pub(super) lasting: Option<f64>,
 }
 
-/// What the values say about the next one: their middle and their spread, on the scale they are judged on.
-#[derive(Debug, Clone, Copy, Default)]
-struct Norm {
-    middle: f64,
-    spread: f64,
-}
-
 /// The latest values. Nothing is allocated after the beginning.
+///
+/// Where there are thousands of tenants, none of this lies in a cache. What the robust method needs for every value therefore fills
+/// the first line; the ring is read and written when the norm is made anew, once in ten values.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Window {
-    /// On the scale they are judged on.
-    values: Box<[f32]>,
-    len: usize,
+    /// The norm of the robust method, and how many values it is still good for.
+    norm: Norm,
+    good_for: u16,
+    /// Where the next value goes among the latest, and how many of those before are not in the ring yet.
+    at: u8,
+    waiting: u8,
+    len: u32,
+    /// The sum of the latest values that are judged together with the next one.
+    lately: f64,
+    latest: [f32; RECENT],
+
+    /// All values, on the scale they are judged on.
+    ring: Box<[f32]>,
     next: usize,
     sum: f64,
     squares: f64,
-    /// The sum of the latest values that are judged together with the next one.
-    lately: f64,
-    /// The norm of the robust method, and how many values it is still good for.
-    norm: Norm,
-    good_for: usize,
 }
 
 impl Window {
     pub(super) fn new(size: usize) -> Self {
-        let values = vec![0.0; size.max(1)].into_boxed_slice();
-        Self { values, len: 0, next: 0, sum: 0.0, squares: 0.0, lately: 0.0, norm: Norm::default(), good_for: 0 }
+        Self::of(vec![0.0; size.max(1)].into_boxed_slice())
+    }
+
+    fn of(ring: Box<[f32]>) -> Self {
+        let latest = [0.0; RECENT];
+        let norm = Norm::default();
+        Self {
+            norm,
+            good_for: 0,
+            at: 0,
+            waiting: 0,
+            len: 0,
+            lately: 0.0,
+            latest,
+            ring,
+            next: 0,
+            sum: 0.0,
+            squares: 0.0,
+        }
     }
 
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
-        (self.len, self.next, self.good_for) = (0, 0, 0);
-        (self.sum, self.squares, self.lately) = (0.0, 0.0, 0.0);
+        *self = Self::of(std::mem::take(&mut self.ring));
     }
 
     /// Judges `value` (in units, not below 0) by those before it, and keeps it.
@@ -100,10 +116,10 @@ impl Window {
     }
 
     fn judge_scaled(&mut self, value: f64, rule: Rule) -> Option<Above> {
-        if self.len < LEAST.min(self.values.len()) {
+        if self.good_for == 0 && (self.len as usize) < LEAST.min(self.ring.len()) {
             return None;
         }
-        let Norm { middle, spread } = self.norm(rule);
+        let (middle, spread) = self.norm(rule);
         let far = rule.threshold * spread;
         let above = |distance: f64, far: f64, lasting: Option<f64>| {
             (distance > far).then(|| Above {
@@ -121,7 +137,7 @@ impl Window {
 
     /// The mean of `value`, on its scale, and those before it, where it is judged.
     fn recent(&self, value: f64, rule: Rule) -> Option<f64> {
-        if !judges_latest(rule) || self.len < RECENT {
+        if !judges_latest(rule) || (self.len as usize) < RECENT {
             return None;
         }
         Some((value + self.lately) / RECENT as f64)
@@ -134,53 +150,77 @@ impl Window {
 
     fn keep_scaled(&mut self, value: f64, rule: Rule) {
         let value = value as f32;
-        if judges_latest(rule) {
-            self.lately += f64::from(value) - self.leaving();
+        match rule.method {
+            AnomalyMethod::Sigma => self.add_up(value),
+            AnomalyMethod::Robust => self.wait(value),
         }
-        let Some(slot) = self.values.get_mut(self.next) else { return };
-        let former = f64::from(std::mem::replace(slot, value));
+    }
+
+    /// Keeps a value and the sums.
+    fn add_up(&mut self, value: f32) {
+        let former = f64::from(self.enter(value));
         let value = f64::from(value);
-        if self.len == self.values.len() {
-            self.sum -= former;
-            self.squares -= former * former;
-        } else {
-            self.len += 1;
-        }
-        self.sum += value;
-        self.squares += value * value;
-        self.good_for = self.good_for.saturating_sub(1);
-        self.next += 1;
-        if self.next == self.values.len() {
-            self.next = 0;
+        self.sum += value - former;
+        self.squares += value * value - former * former;
+        if self.next == 0 {
             // What rounding has added up ends with every round.
-            self.sum = self.values.iter().map(|value| f64::from(*value)).sum();
-            self.squares = self.values.iter().map(|value| f64::from(*value).powi(2)).sum();
-            self.lately = self.values.iter().rev().take(RECENT - 1).map(|value| f64::from(*value)).sum();
+            self.sum = self.ring.iter().map(|value| f64::from(*value)).sum();
+            self.squares = self.ring.iter().map(|value| f64::from(*value).powi(2)).sum();
         }
     }
 
-    /// The value that the next one takes the place of among the latest.
-    fn leaving(&self) -> f64 {
-        let (size, back) = (self.values.len(), RECENT - 1);
-        let at = if self.next >= back { self.next - back } else { (self.next + size).saturating_sub(back) };
-        if self.len < back { 0.0 } else { self.values.get(at).map_or(0.0, |value| f64::from(*value)) }
+    /// Keeps a value beside the ring until the norm is due, or there is no more room for it.
+    fn wait(&mut self, value: f32) {
+        let Some(slot) = self.latest.get_mut(usize::from(self.at)) else { return };
+        *slot = value;
+        self.at = (self.at + 1) % RECENT as u8;
+        // The next value is judged together with all of these but the oldest.
+        let oldest = self.latest.get(usize::from(self.at)).copied().unwrap_or_default();
+        self.lately += f64::from(value) - f64::from(oldest);
+        self.waiting += 1;
+        self.good_for = self.good_for.saturating_sub(1);
+        if self.good_for > 0 && usize::from(self.waiting) < RECENT {
+            return;
+        }
+        for back in (1..=usize::from(std::mem::take(&mut self.waiting))).rev() {
+            let at = (usize::from(self.at) + RECENT - back) % RECENT;
+            let value = self.latest.get(at).copied().unwrap_or_default();
+            self.enter(value);
+        }
+        // What rounding has added up ends here.
+        self.lately = self.latest.iter().map(|value| f64::from(*value)).sum::<f64>() - f64::from(oldest);
     }
 
-    fn norm(&mut self, rule: Rule) -> Norm {
+    /// Puts a value into the ring: the one whose place it takes, else 0.
+    fn enter(&mut self, value: f32) -> f32 {
+        let Some(slot) = self.ring.get_mut(self.next) else { return 0.0 };
+        let former = std::mem::replace(slot, value);
+        self.next = if self.next + 1 == self.ring.len() { 0 } else { self.next + 1 };
+        if self.len as usize == self.ring.len() {
+            return former;
+        }
+        self.len += 1;
+        0.0
+    }
+
+    /// The middle and the spread.
+    fn norm(&mut self, rule: Rule) -> (f64, f64) {
         match rule.method {
             AnomalyMethod::Sigma => {
-                let mean = self.sum / self.len as f64;
-                let deviation = (self.squares / self.len as f64 - mean * mean).max(0.0).sqrt();
+                let count = f64::from(self.len);
+                let mean = self.sum / count;
+                let deviation = (self.squares / count - mean * mean).max(0.0).sqrt();
                 let by_chance = if rule.kind == Kind::Count { mean.max(0.0).sqrt() } else { 0.0 };
-                let least = (mean * SPREAD_MIN).max(1.0).max(by_chance);
-                Norm { middle: mean, spread: deviation.max(least) }
+                let least = (mean * f64::from(SPREAD_MIN)).max(1.0).max(by_chance);
+                (mean, deviation.max(least))
             }
             AnomalyMethod::Robust => {
                 if self.good_for == 0 {
-                    self.norm = robust(self.values.get(..self.len).unwrap_or_default(), rule.kind);
-                    self.good_for = (self.len / 10).max(1);
+                    let len = self.len as usize;
+                    self.norm = robust(self.ring.get(..len).unwrap_or_default(), self.norm, rule.kind);
+                    self.good_for = u16::try_from(len / 10).unwrap_or(u16::MAX).max(1);
                 }
-                self.norm
+                (f64::from(self.norm.middle), f64::from(self.norm.spread))
             }
         }
     }
@@ -191,37 +231,11 @@ fn judges_latest(rule: Rule) -> bool {
     rule.method == AnomalyMethod::Robust && rule.kind == Kind::Amount
 }
 
-/// Median, and median absolute deviation, of logarithms.
-fn robust(values: &[f32], kind: Kind) -> Norm {
-    thread_local! {
-        static ROOM: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
-    }
-    let (middle, spread) = ROOM.with_borrow_mut(|room| {
-        room.clear();
-        // Logarithms of one and more are not below 0, and such numbers are in the order of their bits.
-        room.extend(values.iter().map(|value| value.to_bits()));
-        let middle = median(room);
-        room.iter_mut().for_each(|value| *value = (f32::from_bits(*value) - middle).abs().to_bits());
-        (f64::from(middle), f64::from(median(room)) * SIGMA_OF_MAD)
-    });
-    let by_chance = if kind == Kind::Count { (-middle / 2.0).exp() } else { 0.0 };
-    Norm { middle, spread: spread.max((1.0 + SPREAD_MIN).ln()).max(by_chance) }
-}
-
-/// Of numbers that are not below 0, each as its bits.
-fn median(values: &mut [u32]) -> f32 {
-    if values.is_empty() {
-        return 0.0;
-    }
-    let at = values.len() / 2;
-    f32::from_bits(*values.select_nth_unstable(at).1)
-}
-
 /// A value on the scale it is judged on: as it is, or the logarithm of one unit more.
 fn scaled(value: f64, rule: Rule) -> f64 {
     match rule.method {
         AnomalyMethod::Sigma => value,
-        AnomalyMethod::Robust => value.max(0.0).ln_1p(),
+        AnomalyMethod::Robust => (1.0 + value.max(0.0)).ln(),
     }
 }
 
