@@ -26,8 +26,9 @@ use weir_config::vocab::{Finding, Severity, TenantId};
 
 use crate::meter::{Exposition, Source, names};
 use crate::per_tenant::PerTenant;
+use norm::Kind;
 use velocity::Velocity;
-use window::{Above, Kind, Rule, Window};
+use window::{Above, Rule, Window};
 
 /// The name of the detector in findings.
 pub const DETECTOR: &str = "anomalies";

@@ -6,8 +6,8 @@
 
 use std::cell::RefCell;
 
-use super::window::{Kind, SPREAD_MIN};
-
+/// The least spread, as a share of what is expected: a series that never changes must not make its first change infinite.
+pub(super) const SPREAD_MIN: f32 = 0.05;
 /// A normal distribution's standard deviation for one median absolute deviation.
 const SIGMA_OF_MAD: f32 = 1.4826;
 /// Parts of the former spread that values are rounded to in a search, and how many of them one may be off.
@@ -17,6 +17,15 @@ const REACH: i16 = 16_000;
 const STEPS: u32 = 12;
 /// Values compared at a time: as many as fit into a register of 128 bits, which every x86-64 and ARM processor has.
 const LANES: usize = 8;
+
+/// What values are, which says how much they spread at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Amounts, in units below which nothing counts.
+    Amount,
+    /// How many there were: by chance alone as many more or fewer as the root of them.
+    Count,
+}
 
 /// What values say about the next one: their middle and their spread, on the scale they are judged on.
 #[derive(Debug, Clone, Copy, Default)]

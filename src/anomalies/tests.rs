@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use weir_config::settings::AnomalyMethod;
 
-use super::window::{Kind, Rule, Window};
+use super::norm::Kind;
+use super::window::{Rule, Window};
 use super::*;
 
 const SECOND_US: i64 = 1_000_000;

@@ -1,6 +1,7 @@
 //! How many calls there are, in slots of ten seconds. A slot is too full once, however many calls it goes on to hold.
 
-use super::window::{Above, Kind, Rule, Window};
+use super::norm::Kind;
+use super::window::{Above, Rule, Window};
 
 /// Length of a slot.
 pub(super) const SLOT_US: i64 = 10_000_000;

@@ -7,23 +7,12 @@
 
 use weir_config::settings::AnomalyMethod;
 
-use super::norm::{Norm, robust};
+use super::norm::{Kind, Norm, SPREAD_MIN, robust};
 
 /// Earlier values without which nothing is judged; fewer where the window is smaller.
 const LEAST: usize = 10;
 /// Latest values whose mean is judged, too.
 const RECENT: usize = 10;
-/// The least spread, as a share of what is expected: a series that never changes must not make its first change infinite.
-pub(super) const SPREAD_MIN: f32 = 0.05;
-
-/// What values are, which says how much they spread at least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Amounts, in units below which nothing counts.
-    Amount,
-    /// How many there were: by chance alone as many more or fewer as the root of them.
-    Count,
-}
 
 /// How values are judged.
 #[derive(Debug, Clone, Copy)]
