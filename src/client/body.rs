@@ -19,6 +19,9 @@ use crate::wire::{self, BodyScanner, Ranges, RequestBody, RequestHead};
 /// While memory is plentiful, a held body is looked after only from this size on.
 const LOOK_FROM_BYTES: usize = 64 * 1024;
 
+/// Memory reserved for a body, as a multiple of what has come of it.
+const RESERVED_FACTOR: usize = 16;
+
 /// A body that has been read whole.
 pub(crate) struct Whole {
     /// Its content.
@@ -116,6 +119,7 @@ pub(crate) async fn read_whole(
             {
                 return Err(NoBody::Refused(out_of_room()));
             }
+            reserve(&mut content, head.body, more.len());
             content.extend_from_slice(more);
         }
         bytes::Buf::advance(&mut session.buf, progress.consumed);
@@ -136,6 +140,19 @@ pub(crate) async fn read_whole(
             Err(error) => return Err(broken(&error)),
         }
         pace.waited(waiting.elapsed());
+    }
+}
+
+/// Makes room for `more` bytes, and for the rest of a large body whose length was declared: growing step by step copies what is
+/// there each time, on a thread that calls wait for. Whoever declares much and sends little gets little.
+fn reserve(content: &mut BytesMut, body: RequestBody, more: usize) {
+    let length = content.len() + more;
+    if length <= content.capacity() || length < LOOK_FROM_BYTES {
+        return;
+    }
+    if let RequestBody::Length(declared) = body {
+        let whole = usize::try_from(declared).unwrap_or(usize::MAX).min(length.saturating_mul(RESERVED_FACTOR));
+        content.reserve(whole.max(length) - content.len());
     }
 }
 

@@ -12,6 +12,7 @@ use weir_config::vocab::{TenantId, TraceId};
 use weir_storage::{ReadError, SpanLog, TracePlace};
 
 use super::calls::{Brief, Kin, Standing};
+use crate::rt::yielding;
 
 /// Spans that are remembered at least, of all traces together, and twice as many at most.
 const SPANS_MAX: usize = 100_000;
@@ -130,6 +131,7 @@ impl Traces {
         }
         let mut standings = vec![Standing::Repeated; briefs.len()];
         for (trace, known) in &traces {
+            yielding::pause();
             let places = of_trace.get(trace).map(Vec::as_slice).unwrap_or_default();
             let own: Vec<&Brief> = places.iter().filter_map(|at| briefs.get(*at)).collect();
             let decided = known.lock().kin.decide(&own);
@@ -163,6 +165,7 @@ impl Traces {
             };
             let mut further = Vec::new();
             for ((id, place), rest) in asked.iter().zip(rests) {
+                yielding::pause();
                 let Some(trace) = by_id.get(id) else { continue };
                 self.known.lock().grow(rest.spans.len());
                 let mut trace = trace.lock();
@@ -188,6 +191,7 @@ impl Traces {
         let mut traces: HashMap<TraceId, Arc<Mutex<Trace>>> = HashMap::new();
         for (brief, standing) in decided.briefs.iter().zip(&decided.standings) {
             let Standing::New(counted_by) = standing else { continue };
+            yielding::pause();
             let trace = traces.entry(brief.trace).or_insert_with(|| self.known.lock().get((tenant, brief.trace)));
             trace.lock().kin.keep(brief, *counted_by);
             self.known.lock().grow(1);

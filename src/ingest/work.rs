@@ -78,6 +78,7 @@ impl Worker {
         }
         let mut sound = Vec::with_capacity(spans.len());
         for (at, mut span) in spans.into_iter().enumerate() {
+            rt::yielding::pause();
             let refused = if at < SPANS_MAX {
                 check::refuse(&span, tenant, now)
             } else {
@@ -98,7 +99,7 @@ impl Worker {
         let traces = Arc::clone(&self.traces);
         let entered = traces.enter(tenant, sound.iter().map(|(_, span)| span.trace_id));
         self.await_records(entered.traces());
-        let decided = self.decide(tenant, sound.iter().map(|(_, span)| Brief::reported(span)).collect())?;
+        let decided = self.decide(tenant, sound.iter().map(|(_, span)| brief(span)).collect())?;
         let unsound = taken.rejected.len();
         let mut together = Vec::with_capacity(TOGETHER.min(sound.len()));
         for ((at, span), standing) in sound.into_iter().zip(&decided.standings) {
@@ -177,6 +178,12 @@ impl Worker {
             self.meter.finding(*severity, finding_type);
         }
     }
+}
+
+/// What a span's own trace asks of it.
+fn brief(span: &ReportedSpan) -> Brief {
+    rt::yielding::pause();
+    Brief::reported(span)
 }
 
 /// A completed span, and what it adds to the metrics.

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Time between two questions. One costs about half a microsecond when nobody else wants the CPU.
-const EVERY: Duration = Duration::from_micros(50);
+const EVERY: Duration = Duration::from_micros(30);
 
 thread_local! {
     static ASKED: Cell<Option<Instant>> = const { Cell::new(None) };

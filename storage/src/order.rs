@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::change::{Answer, Change};
 use crate::error::NotWritten;
+use crate::pause;
 use crate::writer::WriteError;
 
 /// How long an order may lie in the queue: shorter than clients of an API wait.
@@ -112,6 +113,13 @@ impl Order {
             (Err(error), _) => Err(error),
         };
         self.answer(result);
+        // A report brings hundreds of spans, each of which is dozens of pieces of memory to give back.
+        if let Change::InsertSpans { spans, .. } = &mut self.change {
+            for span in spans.drain(..) {
+                drop(span);
+                pause::here();
+            }
+        }
     }
 
     fn answer(&self, result: Result<Answer, NotWritten>) {

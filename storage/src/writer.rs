@@ -195,7 +195,10 @@ impl Writer {
             wrote = true;
             due = due.saturating_sub(batch.len()).max(usize::from(self.queue.items() >= ROWS_MAX));
             self.commit(batch);
-            batch.clear();
+            for row in batch.drain(..) {
+                drop(row);
+                pause::here();
+            }
             self.queue.release(bytes);
             self.engine.tend(false);
         }

@@ -12,7 +12,11 @@
 //! here aware of pages. `unsafe` stands here because SQLite is told of a file system by a table of C functions.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_vfs};
@@ -22,6 +26,9 @@ use crate::pause;
 const NAME: &CStr = c"weir-log";
 /// Bytes held back at most: SQLite's own file system takes no more in one call.
 const HELD_MAX: usize = 0x1_ffff;
+/// What is written in pieces of at least so many bytes is sent to the disk piece by piece: the sync at the end of a large commit is
+/// one long call in which the kernel lets nobody go first.
+const SENT_MIN: usize = HELD_MAX / 2;
 
 /// The name of this file system for opening a connection; `None` when SQLite has none to build on.
 pub(super) fn name() -> Option<&'static CStr> {
@@ -54,6 +61,8 @@ struct LogFile {
 struct Held {
     at: sqlite3_int64,
     bytes: Vec<u8>,
+    /// The same file, for asking the kernel to begin writing; without it a sync does all at once.
+    disk: Option<File>,
     /// A write failed and neither a write nor a sync has said so.
     failed: c_int,
 }
@@ -87,9 +96,27 @@ impl Held {
         }
         // SAFETY: the bytes are ours and at most `HELD_MAX`, or one write of SQLite's, whose length is a `c_int`.
         let result = unsafe { call!(inner, xWrite, self.bytes.as_ptr().cast(), self.bytes.len() as c_int, self.at) };
+        if result == ffi::SQLITE_OK && self.bytes.len() >= SENT_MIN {
+            self.send();
+        }
         self.bytes.clear();
         self.failed = result;
         result
+    }
+
+    /// Has the kernel begin to write what it was just given. It promises nothing, the sync does.
+    fn send(&self) {
+        let Some(disk) = &self.disk else { return };
+        pause::here();
+        // SAFETY: the call takes numbers only, and the file is open. Where it is refused, the sync has more to do.
+        unsafe {
+            libc::sync_file_range(
+                disk.as_raw_fd(),
+                self.at,
+                self.bytes.len() as libc::off64_t,
+                libc::SYNC_FILE_RANGE_WRITE,
+            )
+        };
     }
 
     fn report(&mut self, result: c_int) -> c_int {
@@ -120,7 +147,8 @@ unsafe extern "C" fn open(
         (*log).file.pMethods = std::ptr::null();
         let result = open_base(base, name, log.add(1).cast(), flags, flags_out);
         if result == ffi::SQLITE_OK {
-            (*log).held = Box::into_raw(Box::default());
+            let disk = File::open(Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()))).ok();
+            (*log).held = Box::into_raw(Box::new(Held { disk, ..Held::default() }));
             (*log).file.pMethods = &raw const METHODS;
         }
         result
@@ -141,6 +169,8 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
 
 unsafe extern "C" fn write(file: *mut sqlite3_file, from: *const c_void, amount: c_int, at: sqlite3_int64) -> c_int {
     let Ok(length) = usize::try_from(amount) else { return ffi::SQLITE_IOERR_WRITE };
+    // A commit is hundreds of writes in a row, each with a checksum of its own.
+    pause::here();
     // SAFETY: see above; SQLite hands over `amount` bytes.
     unsafe {
         let (held, inner) = halves(file);

@@ -175,8 +175,8 @@ impl World {
 #[test]
 fn others_go_first_only_while_few_rows_wait() {
     static LET_GO: Mutex<usize> = Mutex::new(0);
-    // Groups behind which as many wait as the bound says are written in haste.
-    for (rows, lets_go) in [(100, 100), (2 * ROWS_MAX + BEHIND_ROWS, ROWS_MAX / 2)] {
+    // Groups behind which as many wait as the bound says are written in haste; of the others each row is written and given back.
+    for (rows, lets_go) in [(100, 200), (2 * ROWS_MAX + BEHIND_ROWS, 2 * BEHIND_ROWS)] {
         *LET_GO.lock() = 0;
         let mut world = World::new(Duration::from_secs(5));
         world.writer.as_mut().unwrap().pause = || *LET_GO.lock() += 1;
