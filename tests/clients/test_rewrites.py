@@ -19,6 +19,7 @@ import urllib.request
 import anthropic
 import ollama
 import openai
+from shared import TraceIds
 
 PROVIDER_URL = os.environ["PROVIDER_URL"]
 WEIR_URLS = json.loads(os.environ["WEIR_URLS"])
@@ -234,25 +235,6 @@ class Local:
 
     async def streamed_later(self, client, ask):
         return [part async for part in await client.chat(**ask, stream=True)]
-
-
-class TraceIds:
-    """Collects the trace ids of the answers a client gets."""
-
-    def __init__(self):
-        self.seen = []
-
-    def note(self, response):
-        self.seen.append(response.headers.get("x-service-trace-id"))
-
-    async def note_async(self, response):
-        self.note(response)
-
-    def hooks(self):
-        return {"response": [self.note]}
-
-    def async_hooks(self):
-        return {"response": [self.note_async]}
 
 
 def converse(kind, url, streams, later):

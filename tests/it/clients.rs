@@ -43,12 +43,21 @@ fn run(command: &mut Command, advice: &str) {
 
 /// Runs the cases of one file in `tests/clients` against a provider and a gateway before it.
 fn run_cases(setup: Setup, file: &str) {
-    let python = python();
     let provider = provider();
     let gateway = setup.upstream(provider.url()).unlimited().start();
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
+    let mut command = cases(&python(), file);
+    run_client(command.env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url()));
+}
+
+/// A file in `tests/clients`, to be run by an interpreter.
+pub(crate) fn cases(python: &Path, file: &str) -> Command {
     let mut command = Command::new(python);
-    command.arg("-B").arg(cases).env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url());
+    command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file));
+    command
+}
+
+/// Runs cases, which must all pass; what they print.
+pub(crate) fn run_client(command: &mut Command) -> String {
     for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(proxy);
     }
@@ -56,6 +65,7 @@ fn run_cases(setup: Setup, file: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 on_both_drivers! {

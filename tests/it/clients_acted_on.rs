@@ -12,7 +12,7 @@ use weir_fake_provider::http::Request;
 use weir_fake_provider::provider::{Answer, respond};
 use weir_fake_provider::server::{Options, ServerHandle, StdServer};
 
-use crate::clients::{python, python_with};
+use crate::clients::{cases, python, python_with, run_client};
 use crate::coding_agents::packages;
 use crate::output::{DIALECTS, private_key, words};
 use crate::support::{Driver, Gateway, Setup, as_gemini, on_both_drivers};
@@ -68,37 +68,23 @@ fn setup(driver: Driver, provider: &str) -> Setup {
 }
 
 /// Runs cases against the gateways, which they know by name; what they print.
-fn run_cases(command: &mut Command, provider: &str, gateways: &[(&str, Gateway)]) -> String {
+fn run_against(command: &mut Command, provider: &str, gateways: &[(&str, Gateway)]) -> String {
     let urls: Map<String, Value> = gateways.iter().map(|(name, at)| ((*name).to_owned(), at.url().into())).collect();
     command.env("PROVIDER_URL", provider).env("WEIR_URLS", Value::from(urls).to_string());
-    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
-        command.env_remove(proxy);
-    }
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    println!("{}", said.lines().rev().take(3).collect::<Vec<_>>().join(" "));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// A file in `tests/clients`, to be run by an interpreter.
-fn cases(python: &Path, file: &str) -> Command {
-    let mut command = Command::new(python);
-    command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file));
-    command
+    run_client(command)
 }
 
 on_both_drivers! {
     fn official_clients_work_through_every_rewrite(driver) {
         let provider = watched();
         let gateways = rewrites().map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start()));
-        run_cases(&mut cases(&python(), "test_rewrites.py"), &provider.url(), &gateways);
+        run_against(&mut cases(&python(), "test_rewrites.py"), &provider.url(), &gateways);
     }
 
     fn googles_client_is_told_no_in_a_way_it_knows(driver) {
         let provider = watched();
         let gateway = setup(driver, &provider.url()).with(STOPS).start();
-        run_cases(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &[("stops", gateway)]);
+        run_against(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &[("stops", gateway)]);
     }
 
     fn amazons_client_is_told_no_in_a_way_it_knows(driver) {
@@ -107,8 +93,20 @@ on_both_drivers! {
         let dialect = DIALECTS.into_iter().find(|dialect| dialect.path.ends_with("converse-stream")).unwrap();
         let upstream = dialect.provider(&said);
         let gateway = setup(driver, &upstream.url()).with(STOPS).start();
-        run_cases(&mut cases(&python(), "test_stops_bedrock.py"), &upstream.url(), &[("stops", gateway)]);
+        run_against(&mut cases(&python(), "test_stops_bedrock.py"), &upstream.url(), &[("stops", gateway)]);
         assert_eq!(upstream.requests().len(), 2, "one flagged, one stopped; of what is blocked nothing goes on");
+    }
+
+    fn official_clients_read_redacted_answers(driver) {
+        let provider = watched();
+        let said = "Write to jane.doe@example.com, card 4111 1111 1111 1111, about 12 apples.";
+        let words: Vec<&str> = said.split_inclusive(' ').collect();
+        let dialect = DIALECTS.into_iter().find(|dialect| dialect.path.ends_with("converse-stream")).unwrap();
+        let converse = dialect.provider(&words);
+        let gateway = |url: &str| setup(driver, url).with("pii: {redact_answers: personal}").start();
+        let gateways = [("redacts", gateway(&provider.url())), ("converse", gateway(&converse.url()))];
+        run_against(&mut cases(&python(), "test_redacted.py"), &provider.url(), &gateways);
+        run_against(&mut cases(&python_with("gemini_pins.txt"), "test_redacted_gemini.py"), &provider.url(), &gateways);
     }
 
     fn the_ai_sdk_works_through_every_rewrite_and_is_told_no_in_a_way_it_knows(driver) {
@@ -121,7 +119,7 @@ on_both_drivers! {
         let script = folder.join(format!("acted_on_{driver:?}.mjs"));
         fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/ai_sdk/acted_on.mjs"), &script).unwrap();
         let mut command = Command::new("node");
-        let said = run_cases(command.arg(script).current_dir(&folder), &provider.url(), &gateways);
+        let said = run_against(command.arg(script).current_dir(&folder), &provider.url(), &gateways);
         println!("{said}");
     }
 }
