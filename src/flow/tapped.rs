@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::exchange::Exchange;
 use crate::codec::{ContentDecoder, DecodeFault, can_decode, is_identity};
 use crate::exchange::Refusal;
+use crate::inspect::array_stream;
 use crate::meter::AnswerStop;
 use crate::observe::AnswerKind;
 use crate::output::{self, Form};
@@ -59,6 +60,9 @@ pub(super) fn tap(
     if (tests.is_empty() && !journal.settings.output_safety.enabled && !redacts) || head.body == ResponseBody::Empty {
         return None;
     }
+    // The record reads it whole, as any other document.
+    let kind =
+        if kind == AnswerKind::Json && array_stream(exchange.head.path()) { AnswerKind::JsonArray } else { kind };
     let coding = head.get("content-encoding");
     let (encoded, readable) = (!is_identity(coding), can_decode(coding));
     let framed = match kind {
@@ -66,6 +70,7 @@ pub(super) fn tap(
         AnswerKind::EventStream => Framed::Events,
         AnswerKind::JsonLines => Framed::Lines,
         AnswerKind::AmazonEvents => Framed::Amazon,
+        AnswerKind::JsonArray => Framed::Array,
         AnswerKind::Json | AnswerKind::Other => Framed::Whole,
     };
     let form = Form { kind, framed, is_text: is_text(head.get("content-type")) };

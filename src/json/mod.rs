@@ -5,12 +5,14 @@
 //! deep; it never recurses, never allocates, and never reads past the bytes it was given. Must not know: providers,
 //! dialects, HTTP.
 
+mod elements;
 mod fault;
 mod location;
 mod scan;
 mod text;
 mod walker;
 
+pub use elements::{Elements, element};
 pub use fault::{Fault, FaultKind};
 pub use location::{Location, Segment};
 pub use text::{Text, spelled, unescaped};

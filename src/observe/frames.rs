@@ -5,6 +5,8 @@
 
 use memchr::{memchr, memchr2};
 
+use crate::json::{Elements, element};
+
 /// Longest line or event kept: 1 MiB.
 pub(super) const FRAME_BYTES_MAX: usize = 1 << 20;
 
@@ -193,6 +195,52 @@ fn one_line(line: Line<'_>, dropped: &mut u32, each: &mut impl FnMut(&[u8])) {
         Line::Whole(line) if line.trim_ascii().is_empty() => {}
         Line::Whole(line) => each(line.trim_ascii()),
         Line::Overlong => *dropped = dropped.saturating_add(1),
+    }
+}
+
+/// Splits one array that may arrive in pieces into its elements.
+#[derive(Default)]
+pub(super) struct JsonArray {
+    follow: Elements,
+    /// The beginning of an element whose end has not come.
+    held: Vec<u8>,
+    overlong: bool,
+    dropped: u32,
+}
+
+impl JsonArray {
+    /// Calls `each` for every element that ends in `bytes`.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) {
+        while let Some((last, rest)) = self.follow.end(bytes).and_then(|end| bytes.split_at_checked(end)) {
+            self.hold(last);
+            if std::mem::take(&mut self.overlong) {
+                self.dropped = self.dropped.saturating_add(1);
+            } else {
+                each(element(&self.held).1);
+            }
+            self.held.clear();
+            bytes = rest;
+        }
+        self.hold(bytes);
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        self.overlong |= self.held.len() + bytes.len() > FRAME_BYTES_MAX;
+        if self.overlong {
+            self.held = Vec::new();
+        } else {
+            self.held.extend_from_slice(bytes);
+        }
+    }
+
+    /// Whether it is no array.
+    pub(super) const fn is_foreign(&self) -> bool {
+        self.follow.is_foreign()
+    }
+
+    /// Elements left out because they were too long.
+    pub(super) const fn dropped(&self) -> u32 {
+        self.dropped
     }
 }
 

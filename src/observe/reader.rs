@@ -8,7 +8,7 @@ use weir_config::vocab::Unread;
 use weir_inference::PartKind;
 
 use super::answer::{Answer, Channel, Collector, Piece, Slot, bounded, message as cut_message};
-use super::frames::{EventStream, JsonLines};
+use super::frames::{EventStream, JsonArray, JsonLines};
 use super::tail::Tail;
 use super::{absorb, dialect};
 use crate::codec::amazon::{Message, MessageStream};
@@ -32,6 +32,8 @@ pub enum AnswerKind {
     JsonLines,
     /// Messages of an Amazon event stream.
     AmazonEvents,
+    /// One JSON array whose elements are the messages.
+    JsonArray,
     /// Something else, or not said: looked at only if it starts like one of the others.
     Other,
 }
@@ -65,7 +67,7 @@ impl AnswerKind {
 
     /// Whether answers of this kind come message by message.
     pub const fn is_stream(self) -> bool {
-        matches!(self, Self::EventStream | Self::JsonLines | Self::AmazonEvents)
+        matches!(self, Self::EventStream | Self::JsonLines | Self::AmazonEvents | Self::JsonArray)
     }
 
     /// From the first byte that is not white space.
@@ -83,6 +85,7 @@ enum Frames {
     Events(EventStream),
     Lines(JsonLines),
     Amazon(MessageStream),
+    Array(JsonArray),
     /// The kind is not known yet; only white space has come.
     Unknown,
     /// Not for us.
@@ -187,6 +190,7 @@ impl AnswerReader {
             AnswerKind::EventStream => Frames::Events(EventStream::default()),
             AnswerKind::JsonLines => Frames::Lines(JsonLines::default()),
             AnswerKind::AmazonEvents => Frames::Amazon(MessageStream::default()),
+            AnswerKind::JsonArray => Frames::Array(JsonArray::default()),
             AnswerKind::Other => Frames::Unknown,
         };
         Self {
@@ -329,6 +333,7 @@ impl AnswerReader {
                     answer.unread.insert(Unread::UnreadableBody);
                 }
             }
+            Frames::Array(array) => dropped = array.dropped(),
             Frames::Unknown => {}
             Frames::Ignored => messages.collector.answer.unread.insert(Unread::MediaType),
         }
@@ -364,6 +369,11 @@ impl AnswerReader {
             Frames::Events(stream) => stream.feed(bytes, |data| messages.take(data)),
             Frames::Lines(lines) => lines.feed(bytes, |data| messages.take(data)),
             Frames::Amazon(stream) => stream.feed(bytes, |message| messages.take_amazon(&message)),
+            Frames::Array(array) => {
+                array.feed(bytes, |data| messages.take(data));
+                // Nobody looks at what it is instead.
+                messages.collector.answer.truncated |= array.is_foreign();
+            }
             Frames::Unknown => {
                 let rest = bytes.trim_ascii_start();
                 let Some(&first) = rest.first() else { return };

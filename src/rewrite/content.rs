@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::edits::Edits;
 use super::frames::Framed;
 use crate::codec::amazon;
-use crate::json::{Event, Walker};
+use crate::json::{Event, Walker, element};
 
 /// What a frame says, apart from how it is framed.
 pub struct Content {
@@ -37,6 +37,10 @@ impl Content {
         let content = match framed {
             Framed::Whole | Framed::Lines => {
                 Self { message: frame.clone(), event: None, way: Way::Lines(vec![(0, 0)]) }
+            }
+            Framed::Array => {
+                let (begin, message) = element(frame);
+                Self { message: frame.slice_ref(message), event: None, way: Way::Lines(vec![(0, begin)]) }
             }
             Framed::Events => Self::of_event(frame),
             Framed::Amazon => Self::of_amazon(frame)?,
@@ -162,6 +166,8 @@ mod tests {
         ] {
             assert_eq!(with(Framed::Events, event.as_bytes(), "b", "d"), expected.as_bytes());
         }
+        assert_eq!(with(Framed::Array, b",\r\n{\"a\":\"b\"}", "b", "dd"), b",\r\n{\"a\":\"dd\"}");
+        assert!(Content::of(Framed::Array, &Bytes::from_static(b"\n]\n")).is_none());
         assert_eq!(with(Framed::Lines, b" {\"a\":\"b\"} \r\n", "b", "dd"), b" {\"a\":\"dd\"} \r\n");
         assert!(Content::of(Framed::Events, &Bytes::from_static(b": a comment\n\n")).is_none());
     }

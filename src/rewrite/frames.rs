@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::ending::{Data, Ending, Message};
 use crate::codec::amazon::{self, FRAME_BYTES_MAX, PRELUDE_BYTES};
+use crate::json::{Elements, element};
 
 /// How the messages of a body are framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Framed {
     Lines,
     /// Messages of an Amazon event stream.
     Amazon,
+    /// Elements of one JSON array.
+    Array,
     /// Not in messages: a document, or a content coding hides them.
     Whole,
 }
@@ -35,11 +38,12 @@ pub(super) struct Frames {
     searched: usize,
     /// The answer is spoken inside of `chunk` events.
     chunks: bool,
+    elements: Elements,
 }
 
 impl Frames {
     pub(super) fn new(framed: Framed) -> Self {
-        Self { framed, held: BytesMut::new(), searched: 0, chunks: false }
+        Self { framed, held: BytesMut::new(), searched: 0, chunks: false, elements: Elements::default() }
     }
 
     /// Whether frames have an end that can be told.
@@ -63,6 +67,7 @@ impl Frames {
             Framed::Lines => self.line_end()?,
             Framed::Events => self.event_end()?,
             Framed::Amazon => self.message_end()?,
+            Framed::Array => self.element_end()?,
         };
         self.searched = 0;
         (end > 0).then(|| self.held.split_to(end).freeze())
@@ -110,6 +115,14 @@ impl Frames {
         }
     }
 
+    fn element_end(&mut self) -> Option<usize> {
+        let found = self.elements.end(self.held.get(self.searched..)?).map(|at| self.searched + at);
+        if found.is_none() && self.elements.is_foreign() {
+            return Some(self.give_up());
+        }
+        self.search_on(found, 0)
+    }
+
     fn search_on(&mut self, found: Option<usize>, overlap: usize) -> Option<usize> {
         if found.is_none() {
             self.searched = self.held.len().saturating_sub(overlap);
@@ -125,6 +138,7 @@ impl Frames {
         let json = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok();
         match self.framed {
             Framed::Whole => {}
+            Framed::Array => json(element(frame).1).iter().for_each(|value| ending.note(None, value)),
             Framed::Lines => json(frame).iter().for_each(|value| ending.note(None, value)),
             Framed::Events => json(&event_data(frame)).iter().for_each(|value| ending.note(None, value)),
             Framed::Amazon => {
@@ -151,6 +165,8 @@ impl Frames {
             };
             match self.framed {
                 Framed::Whole => {}
+                // An element stands before it: what ends a stream is no beginning.
+                Framed::Array => out.extend_from_slice(format!(",\r\n{data}").as_bytes()),
                 Framed::Lines => out.extend_from_slice(format!("{data}\n").as_bytes()),
                 Framed::Events => {
                     let named = event.map(|event| format!("event: {event}\n")).unwrap_or_default();
@@ -167,6 +183,9 @@ impl Frames {
                     out.extend_from_slice(&amazon::encode(&headers, data.as_bytes()));
                 }
             }
+        }
+        if self.framed == Framed::Array {
+            out.extend_from_slice(b"\r\n]");
         }
         out.freeze()
     }

@@ -6,7 +6,7 @@
 //! | chat completions, completions | the warning as a chunk, `finish_reason: content_filter`, `[DONE]` |
 //! | messages | the warning as a text delta, `content_block_stop`, `message_delta` with `refusal`, `message_stop` |
 //! | responses | the warning as a text delta where a text is open, `response.incomplete` |
-//! | Gemini | the warning as a part, `finishReason: SAFETY` |
+//! | Gemini | the warning as a part, `finishReason: SAFETY`; where the stream is an array, its end |
 //! | local server | a last line with the warning, `done: true` |
 //! | text generation inference | the warning as its event for a stream that fails |
 //! | Bedrock | the events of its converse stream, or the model's own inside of `chunk` |

@@ -51,25 +51,6 @@ on_both_drivers! {
         }
     }
 
-    fn a_stream_as_one_json_array_is_a_document(driver) {
-        let said = format!("Here it is: {}", private_key());
-        let piece = |text: &str| json!({"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": text}]}}]});
-        let body = json!([piece("Well. "), piece(&said)]).to_string();
-        for (settings, withheld) in [(BLOCKING, true), (STOPPING, false)] {
-            let upstream = Upstream::always(document("200 OK", &body));
-            let gateway = setup(driver, &upstream, settings).start();
-            let answer = call(gateway.addr, plain_call("/v1beta/models/m:streamGenerateContent").bytes());
-            if withheld {
-                let error = answer.json();
-                assert_eq!((answer.status, &error["error"]["status"]), (403, &json!("PERMISSION_DENIED")), "{error}");
-            } else {
-                assert_eq!((answer.status, answer.text()), (200, body.clone()));
-            }
-            let span = gateway.span_of(&answer);
-            assert!(has_critical(&span, "secret_leakage"), "{span}");
-        }
-    }
-
     fn what_is_not_critical_is_the_provider_s_own(driver) {
         let calls = json!([{"id": "t", "type": "function", "function": {"name": "bash", "arguments": "{\"command\": \"ls\"}"}}]);
         let tool_call = json!({"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": calls}}]}).to_string();

@@ -2,6 +2,7 @@
 //! streams, a document becomes an error, and the record still has all of it. Where it is not asked for, nothing is held, changed or
 //! asked of the provider.
 
+mod arrays;
 mod codings;
 mod delays;
 mod documents;
