@@ -91,6 +91,9 @@ fn nino(token: Token<'_>) -> Option<Pii> {
 
 /// `JK 33 27 95 A`, entered at the first pair of digits.
 pub(super) fn spaced_nino(token: Token<'_>) -> Option<Pii> {
+    if token.end - token.start != 2 || token.byte_before() != b' ' {
+        return None;
+    }
     let start = token.start.checked_sub(3).filter(|start| *start >= token.floor)?;
     let bytes = token.text.get(start..start + 13)?;
     let shape = bytes.iter().enumerate().all(|(at, byte)| match at {

@@ -205,7 +205,8 @@ impl<'a> Scanner<'a> {
             return None;
         }
         let token = Token { text, start, end, floor: self.floor };
-        let found = if token.bytes().iter().all(u8::is_ascii_digit) {
+        let digits = token.bytes().iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let found = if digits == end - start {
             contact::ip_v6(token).or_else(|| document::spaced_nino(token)).or_else(|| number::read(token))
         } else {
             contact::ip_v6(token).or_else(|| document::read(token))

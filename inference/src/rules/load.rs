@@ -72,8 +72,9 @@ const PATTERN_BYTES_MAX: usize = 384 * 1024;
 const WEIGHT_BYTES: usize = 16 * 1024;
 /// Most that a pattern weighs.
 const WEIGHT_MAX: usize = 12;
-/// Largest lazy DFA a thread keeps per pattern, in bytes.
-const CACHE_BYTES_MAX: usize = 256 * 1024;
+/// Largest lazy DFA a thread keeps per pattern, in bytes. One that does not fit is made anew over and over: half of this was too
+/// little for prose.
+const CACHE_BYTES_MAX: usize = 512 * 1024;
 /// Largest counted repetition a pattern may ask for.
 const REPEAT_MAX: u32 = 128;
 /// Largest counted repetition of a negated class: counting such bytes multiplies the states of the automaton.
