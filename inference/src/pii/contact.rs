@@ -56,11 +56,14 @@ fn is_local(byte: u8) -> bool {
 const IP_V6_MAX: usize = 39;
 
 /// An IPv6 address the token is part of.
+#[inline]
 pub(super) fn ip_v6(token: Token<'_>) -> Option<Pii> {
-    let Token { text, start, end, floor } = token;
-    if text.get(end) != Some(&b':') && token.byte_before() != b':' {
-        return None;
-    }
+    let beside_colon = token.text.get(token.end) == Some(&b':') || token.byte_before() == b':';
+    if beside_colon { ip_v6_around(token) } else { None }
+}
+
+fn ip_v6_around(token: Token<'_>) -> Option<Pii> {
+    let Token { text, start, end: _, floor } = token;
     let inside = |byte: &&u8| byte.is_ascii_hexdigit() || **byte == b':';
     let reach = start.saturating_sub(IP_V6_MAX).max(floor);
     let from = start - text.get(reach..start)?.iter().rev().take_while(inside).count();

@@ -198,15 +198,16 @@ impl<'a> Scanner<'a> {
         let reach = at.saturating_sub(TOKEN_MAX).max(self.floor);
         let before = text.get(reach..at).unwrap_or_default();
         let start = at - before.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-        let tail = text.get(at..).unwrap_or_default();
-        let end = at + tail.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let (digits, rest) = split_while(text.get(at..).unwrap_or_default(), u8::is_ascii_digit);
+        let (others, _) = split_while(rest, u8::is_ascii_alphanumeric);
+        let end = at + digits.len() + others.len();
         self.at = end;
         if end - start > TOKEN_MAX {
             return None;
         }
         let token = Token { text, start, end, floor: self.floor };
-        let digits = token.bytes().iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let found = if digits == end - start {
+        let is_number = others.is_empty() && text.get(start..at).unwrap_or_default().iter().all(u8::is_ascii_digit);
+        let found = if is_number {
             contact::ip_v6(token).or_else(|| document::spaced_nino(token)).or_else(|| number::read(token))
         } else {
             contact::ip_v6(token).or_else(|| document::read(token))
@@ -214,6 +215,12 @@ impl<'a> Scanner<'a> {
         // A digit may begin an e-mail address: the `@` decides, and it has not been reached yet.
         found.filter(|pii| text.get(pii.end) != Some(&b'@'))
     }
+}
+
+/// The bytes before the first one that is not `wanted`, and the others.
+fn split_while(bytes: &[u8], wanted: impl Fn(&u8) -> bool) -> (&[u8], &[u8]) {
+    let end = bytes.iter().position(|byte| !wanted(byte)).unwrap_or(bytes.len());
+    bytes.split_at_checked(end).unwrap_or_default()
 }
 
 /// A maximal run of letters and digits with at least one digit.
