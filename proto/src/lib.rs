@@ -14,5 +14,10 @@ pub mod v1 {
     include!("generated/weir.traces.v1.rs");
 }
 
+/// Bytes that a batch has on the wire, unpacked.
+pub fn size(batch: &v1::ExportRequest) -> usize {
+    prost::Message::encoded_len(batch)
+}
+
 /// The descriptors of the package (a `google.protobuf.FileDescriptorSet`), for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/weir.traces.v1.binpb");

@@ -8,6 +8,7 @@ use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
+use weir_config::vocab::TenantId;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
@@ -76,7 +77,7 @@ async fn export(api: &Api, ask: &Ask, door: Door, encoding: Encoding) -> Answer 
     let body = ask.body();
     let taking = door.clone();
     let Decoded { mut sorted, _room } =
-        api.aside(move || decode(&body, coding.as_deref(), encoding, taking.room(caller.tenant_id))).await?;
+        api.aside(move || decode(&body, coding.as_deref(), encoding, &taking, caller.tenant_id)).await?;
     let taken = take(&door, &caller, std::mem::take(&mut sorted.spans)).await?;
     let (rejected, beyond) = sorted.rejected(taken.rejected);
     exported(&rejected, beyond, encoding)
@@ -86,7 +87,12 @@ async fn take(door: &Door, caller: &crate::exchange::Caller, spans: Vec<Reported
     if spans.is_empty() {
         return Ok(Taken::default());
     }
-    door.take(caller, spans).await.map_err(|Busy { reason, .. }| ErrorAnswer::saturated(reason))
+    door.take(caller, spans).await.map_err(|busy| saturated(door, &busy))
+}
+
+fn saturated(door: &Door, busy: &Busy) -> ErrorAnswer {
+    door.count(busy);
+    ErrorAnswer::saturated(busy.reason)
 }
 
 fn encoding(ask: &Ask) -> Result<Encoding, ErrorAnswer> {
@@ -102,7 +108,13 @@ fn encoding(ask: &Ask) -> Result<Encoding, ErrorAnswer> {
 }
 
 /// Undoes the coding and reads the request; on a blocking thread.
-fn decode(body: &Bytes, coding: Option<&[u8]>, encoding: Encoding, mut room: Permit) -> Result<Decoded, ErrorAnswer> {
+fn decode(
+    body: &Bytes,
+    coding: Option<&[u8]>,
+    encoding: Encoding,
+    door: &Door,
+    tenant: TenantId,
+) -> Result<Decoded, ErrorAnswer> {
     let cap = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
     let decoded = decode_body(coding, body, cap, RATIO_MAX);
     match decoded.fault {
@@ -121,9 +133,8 @@ fn decode(body: &Bytes, coding: Option<&[u8]>, encoding: Encoding, mut room: Per
         }
     }
     let values = if encoding == Encoding::Json { structure(&decoded.bytes).saturating_mul(VALUE_BYTES) } else { 0 };
-    if !room.grow(decoded.bytes.len().saturating_add(values)) {
-        return Err(ErrorAnswer::saturated("no memory is free for this request at the moment; try again in a second"));
-    }
+    let bytes = decoded.bytes.len().saturating_add(values);
+    let room = door.room(tenant, bytes).map_err(|busy| saturated(door, &busy))?;
     let read = match encoding {
         Encoding::Json => read_json(&decoded.bytes),
         Encoding::Protobuf => read_protobuf(&decoded.bytes),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
+use weir_proto::size;
 use weir_proto::v1::trace_service_server::TraceService;
 use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Rejection, Span};
 
@@ -17,6 +18,7 @@ use super::bounds::{BATCH_LIMIT, REJECTIONS_MAX, ROOM_LIMIT};
 use super::{convert, status};
 use crate::ingest::{Busy, Door, ReportedSpan, Taken};
 use crate::process::Process;
+use crate::record::Permit;
 use crate::rt;
 
 /// Bytes of a span's id that a rejection repeats.
@@ -55,7 +57,7 @@ impl TraceService for Exporter {
     async fn export(&self, request: Request<ExportRequest>) -> Result<Response<ExportResponse>, Status> {
         let guest = guest(&request)?;
         let mut tally = Tally::default();
-        self.take(&guest, request.into_inner(), &mut tally).await.map_err(|busy| full(&busy))?;
+        self.take(&guest, request.into_inner(), &mut tally).await.map_err(|busy| full(&self.door, &busy))?;
         let Tally { accepted, duplicates, rejected, rejections } = tally;
         Ok(Response::new(ExportResponse {
             accepted_spans: accepted,
@@ -79,7 +81,7 @@ impl TraceService for Exporter {
                 Err(status) => break End::Early(status),
             };
             if let Err(busy) = self.take_patiently(&guest, batches, batch, &mut tally).await {
-                break End::Early(full(&busy));
+                break End::Early(full(&self.door, &busy));
             }
             batches += 1;
         };
@@ -139,6 +141,12 @@ impl Exporter {
         tally: &mut Tally,
     ) -> Result<(), Busy> {
         let given_up = Instant::now() + ROOM_LIMIT;
+        let _room = loop {
+            match self.room(guest, &batch) {
+                Err(_) if Instant::now() < given_up => tokio::time::sleep(AGAIN).await,
+                room => break room?,
+            }
+        };
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         loop {
             match self.door.take(&guest.caller, batch.good.clone()).await {
@@ -152,8 +160,14 @@ impl Exporter {
         }
     }
 
+    /// Room in memory for a batch until it is kept, as one that comes by HTTP has it.
+    fn room(&self, guest: &Guest, batch: &ExportRequest) -> Result<Permit, Busy> {
+        self.door.room(guest.caller.tenant_id, size(batch))
+    }
+
     /// Takes a batch. Where there is no room for it, nothing of it is counted.
     async fn take(&self, guest: &Guest, batch: ExportRequest, tally: &mut Tally) -> Result<(), Busy> {
+        let _room = self.room(guest, &batch)?;
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         let good = std::mem::take(&mut batch.good);
         let taken = self.door.take(&guest.caller, good).await?;
@@ -229,6 +243,7 @@ pub(super) fn guest<T>(request: &Request<T>) -> Result<Guest, Status> {
 }
 
 /// The status of a batch for which there is no room.
-pub(super) fn full(busy: &Busy) -> Status {
+pub(super) fn full(door: &Door, busy: &Busy) -> Status {
+    door.count(busy);
     status::again(Code::Unavailable, &format!("{}; send the batch again", busy.reason), busy.retry_after)
 }

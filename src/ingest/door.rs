@@ -27,6 +27,8 @@ const BATCHES_MAX: usize = 64;
 const THREADS: usize = 4;
 /// Spans one batch may have.
 pub(crate) const SPANS_MAX: usize = 100_000;
+const FULL: &str = "as many batches of this tenant are under way as may be while others send";
+const NO_MEMORY: &str = "no memory is free for this request at the moment; try again in a second";
 
 /// Takes batches of reported spans. Cheap to clone; its threads end with the last of the clones.
 #[derive(Clone)]
@@ -54,6 +56,8 @@ pub struct Busy {
     pub retry_after: Duration,
     /// Why.
     pub reason: &'static str,
+    /// What the door lacked, in the word of the counter.
+    lack: Option<&'static str>,
 }
 
 /// A batch on its way.
@@ -78,7 +82,11 @@ impl Drop for Entered {
 
 impl Busy {
     pub(super) const fn because(reason: &'static str) -> Self {
-        Self { retry_after: Duration::from_secs(1), reason }
+        Self { retry_after: Duration::from_secs(1), reason, lack: None }
+    }
+
+    const fn at_door(lack: &'static str, reason: &'static str) -> Self {
+        Self { lack: Some(lack), ..Self::because(reason) }
     }
 }
 
@@ -109,27 +117,39 @@ impl Door {
         Ok(Self { jobs, shares: Arc::new(Mutex::new(Shares::new(BATCHES_MAX))), process: Arc::clone(process) })
     }
 
-    /// Room in memory for what a tenant's requests are decoded to; the bodies of proxied calls share it.
-    pub fn room(&self, tenant: TenantId) -> Permit {
-        self.process.bodies.own(Some(tenant)).permit()
+    /// Room in memory for what a tenant's batch is decoded to; the bodies of proxied calls share it.
+    ///
+    /// # Errors
+    /// [`Busy`] where so many bytes are not free for this tenant.
+    pub fn room(&self, tenant: TenantId, bytes: usize) -> Result<Permit, Busy> {
+        let mut room = self.process.bodies.own(Some(tenant)).permit();
+        if room.grow(bytes) { Ok(room) } else { Err(Busy::at_door("no_memory", NO_MEMORY)) }
     }
 
     /// Takes a batch in the caller's name, and waits until it is committed.
     ///
     /// # Errors
     /// [`Busy`] where there is no room, or the store takes nothing; nothing of the batch was kept then, or all that was can be sent
-    /// again.
+    /// again. Whoever tells its sender so [counts](Self::count) it.
     pub async fn take(&self, caller: &Caller, spans: Vec<ReportedSpan>) -> Result<Taken, Busy> {
         let tenant = caller.tenant_id;
         if !self.shares.lock().enter(tenant) {
-            return Err(Busy::because("as many batches of this tenant are under way as may be while others send"));
+            return Err(Busy::at_door("full", FULL));
         }
         let entered = Entered { shares: Arc::clone(&self.shares), tenant };
         let (reply, taken) = oneshot::channel();
         let job = Job { tenant, spans, reply, _entered: entered };
-        self.jobs.try_send(job).map_err(|_| Busy::because("the queue of reported spans is full"))?;
+        // There are as many places in the queue.
+        self.jobs.try_send(job).map_err(|_| Busy::at_door("full", FULL))?;
         // Without an answer only where its thread panicked.
         taken.await.unwrap_or(Err(Busy::because("the batch could not be dealt with")))
+    }
+
+    /// Counts a batch whose sender is told that there was no room. What a worker could not keep has been counted there.
+    pub fn count(&self, busy: &Busy) {
+        if let Some(lack) = busy.lack {
+            self.process.parts.registry.shared().dropped("ingest", lack, 1);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::grpc;
 use crate::ingest::{INGEST, chat, post, request, span};
 use crate::ingest_bad::{good, of_resource};
-use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, call, eventually};
+use crate::support::{Answer, Call, Client, Driver, Gateway, ReadOnly, Setup, call, eventually};
 
 /// Batches that are granted to one tenant after the other: each gets half of what is left of 64 places, the last one the last.
 const GRANTED: [usize; 7] = [32, 16, 8, 4, 2, 1, 1];
@@ -67,6 +67,10 @@ fn assert_told(answer: &Answer, because: &str) {
     assert!(said["message"].as_str().unwrap().contains(because), "{said}");
 }
 
+fn dropped(gateway: &Gateway, reason: &str) -> f64 {
+    gateway.metric("service_dropped_total", &format!("queue=\"ingest\",reason=\"{reason}\""))
+}
+
 fn kept(gateway: &Gateway, tenant: &str) -> Value {
     let stats = Call::get("/api/v1/stats").field("X-Service-Tenant-ID", tenant);
     call(gateway.addr, stats.bytes()).json()["total_spans"].clone()
@@ -115,6 +119,9 @@ fn whoever_finds_the_door_full_is_told_when_to_come_back_and_nothing_is_lost() {
         let mut script = grpc::script(gateway, "test_grpc_full.py");
         script.env("TENANT", &other).env("BECAUSE", NO_SHARE).env("GO", held.folder.path().join("go"));
         grpc::run(script);
+        // The first of each tenant and this one's: JSON, protobuf, both gRPC services, and a call beside the stream that waits.
+        let refusals = refused.len() as f64 + 5.0;
+        assert_eq!(dropped(gateway, "full"), refusals);
         // The script has let the others go.
         for _ in 0..64 {
             let (which, whose, answer) = answers.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -133,7 +140,8 @@ fn whoever_finds_the_door_full_is_told_when_to_come_back_and_nothing_is_lost() {
 
 #[test]
 fn a_report_for_which_no_memory_is_free_is_refused_with_a_time() {
-    let gateway = Setup::new(Driver::Auto).unlimited().with(INGEST).server("max_body_memory_bytes: 1048576").start();
+    let setup = Setup::new(Driver::Auto).unlimited().with(INGEST).server("max_body_memory_bytes: 1048576");
+    let gateway = setup.with("grpc: {enabled: true, listen_addr: '127.0.0.1:0'}").start();
     let one = span("00f067aa0ba902b7", &chat("hello", "hi"));
     let fits = request(&json!([one]));
     assert_eq!(call(gateway.addr, post(fits.to_string()).bytes()).status, 200);
@@ -142,15 +150,37 @@ fn a_report_for_which_no_memory_is_free_is_refused_with_a_time() {
     many["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["links"] = json!(vec![1; 50_000]);
     let answer = call(gateway.addr, post(many.to_string()).bytes());
     assert_told(&answer, "no memory is free for this request");
+    assert_eq!(dropped(&gateway, "no_memory"), 1.0);
     // A body that does not even fit as it is sent.
     let answer = call(gateway.addr, post(vec![b' '; 2 * 1024 * 1024]).bytes());
     assert_eq!((answer.status, answer.header("retry-after").as_deref()), (503, Some("1")));
     assert_eq!(answer.json()["error"]["type"], "bodies_saturated");
+    // Nor do batches by gRPC, of either service.
+    grpc::run(grpc::script(&gateway, "test_grpc_memory.py"));
+    assert_eq!(dropped(&gateway, "no_memory"), 4.0);
     // Nothing is held any longer.
     let again = span("00f067aa0ba902b8", &chat("hello again", "hi"));
     let taken = eventually("a report fits again", || {
         let answer = call(gateway.addr, post(request(&json!([again])).to_string()).bytes());
         (answer.status == 200).then_some(answer)
     });
-    assert_eq!((taken.text().as_str(), gateway.json("/api/v1/stats")["total_spans"].as_u64()), ("{}", Some(2)));
+    assert_eq!((taken.text().as_str(), gateway.json("/api/v1/stats")["total_spans"].as_u64()), ("{}", Some(4)));
+}
+
+#[test]
+fn a_report_that_the_store_does_not_take_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("weir.db");
+    let setup = Setup::new(Driver::Auto).unlimited().with(INGEST).with("trace_storage_timeout_ms: 300");
+    let gateway = setup.storage(&format!("{{database_path: '{}'}}", database.display())).start();
+    let body = |id: &str| request(&json!([span(id, &chat("hello", "hi"))])).to_string();
+    assert_eq!(call(gateway.addr, post(body("00f067aa0ba902b7")).bytes()).status, 200);
+    let Some(read_only) = ReadOnly::make(&database) else { return };
+    let late = body("00f067aa0ba902b8");
+    let answer = call(gateway.addr, post(late.clone()).bytes());
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(dropped(&gateway, "not_taken") >= 1.0);
+    drop(read_only);
+    eventually("it is taken then", || (call(gateway.addr, post(late.clone()).bytes()).status == 200).then_some(()));
+    assert_eq!(gateway.json("/api/v1/stats")["total_spans"], 2);
 }

@@ -136,6 +136,36 @@ fn an_open_breaker_of_the_analysis_decides_nothing_and_says_so() {
     }
 }
 
+#[test]
+fn an_open_breaker_of_the_analysis_is_told_and_that_it_is_over() {
+    let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
+    let receiver = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let settings = format!(
+        "circuit_breaker: {{scope: subsystem, failure_threshold: 0, recovery_timeout_ms: 1500}}\n\
+         alerts: {{enabled: true, channels: [{{type: webhook, url: '{}'}}]}}",
+        receiver.url()
+    );
+    let gateway = setup(&provider, "mode: flag", ", timeout_ms: 400").with(&settings).start();
+    let told = |kind: &str| {
+        let bodies = receiver.requests().into_iter().map(|request| serde_json::from_slice(&request.body).unwrap());
+        let is_meant = |body: &Value| body["alert_type"] == kind && body["finding_type"] == "breaker_open_security";
+        bodies.into_iter().filter(is_meant).collect::<Vec<Value>>()
+    };
+    let file = File::of(folder.path(), "go");
+    let text = long(&format!("the rule waits for {} of course", file.0.display()));
+    passed_unseen_after(&gateway, &call(gateway.addr, chat_call(&text).bytes()), file);
+    let opened = eventually("the open breaker is told", || told("breaker_open_security").pop());
+    assert_eq!((&opened["severity"], told("resolved").len()), (&json!("High"), 0));
+    // Half open it lets a few calls find out, and one that is analysed closes it.
+    let over = eventually("that it is over is told", || {
+        call(gateway.addr, chat_call(&long(TWIN)).bytes());
+        told("resolved").pop()
+    });
+    assert_eq!((&over["severity"], &over["alert_id"]), (&opened["severity"], &opened["alert_id"]));
+    assert_eq!((told("breaker_open_security").len(), told("resolved").len()), (1, 1));
+    harmless_passes(&gateway);
+}
+
 fn passed_unseen_after(gateway: &Gateway, answer: &Answer, file: File) {
     drop(file);
     passed_unseen(gateway, answer, "analyzer_timeout");

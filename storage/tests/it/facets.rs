@@ -10,7 +10,7 @@ use weir_storage::SpanLog as _;
 use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::usage::SessionFilter;
-use weir_storage::{Retention, Store};
+use weir_storage::{Cursor, Retention, Store};
 
 use crate::ledger::action;
 use crate::support::{on_both, open, page, put, span, tenant, wait_for};
@@ -198,6 +198,35 @@ fn rows_of_a_version_before_are_filled_in() {
     wait_for("the filling", || rows(&path, "SELECT count(*) FROM spans WHERE client IS NULL") == 0);
     assert_eq!(lists(&store), expected);
     assert_eq!(text(series), used);
+}
+
+/// Of rows of a version before it is not known whether anything was found until they are filled in: they are read all the same.
+#[test]
+fn what_was_found_before_rows_were_filled_in_is_read() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    put(&store, (0..60).map(varied));
+    let read = |after| {
+        let batch = store.read_found_after(after, 1_000, usize::MAX).unwrap();
+        let found = batch.spans.iter().filter(|span| !span.security_findings.is_empty());
+        (found.map(|span| span.span_id).collect::<Vec<_>>(), batch.spans.len(), batch.clean, batch.lost)
+    };
+    let (found, given, clean, lost) = read(Cursor::START);
+    let with = |range: std::ops::Range<i64>| range.filter(|at| !varied(*at).security_findings.is_empty()).count();
+    assert_eq!((found.len(), given, clean, lost), (with(0..60), with(0..60), 60 - with(0..60) as u64, 0));
+    let file = Connection::open(&path).unwrap();
+    file.execute_batch("UPDATE spans SET client = NULL, found = 0 WHERE id <= 40; BEGIN IMMEDIATE").unwrap();
+    // As the migration leaves them; nobody can fill them in while somebody else writes.
+    let later = with(40..60);
+    assert_eq!(read(Cursor::START), (found.clone(), 40 + later, 20 - later as u64, 0));
+    assert_eq!(rows(&path, "SELECT count(*) FROM spans WHERE client IS NULL"), 40);
+    drop(file);
+    assert!(store.close(crate::support::PATIENCE));
+    let store = open(&path);
+    wait_for("the filling", || rows(&path, "SELECT count(*) FROM spans WHERE client IS NULL") == 0);
+    let batch = store.read_found_after(Cursor::START, 1_000, usize::MAX).unwrap();
+    assert_eq!(batch.spans.iter().map(|span| span.span_id).collect::<Vec<_>>(), found);
 }
 
 #[test]
