@@ -63,26 +63,24 @@ pub enum Denied {
     Unknown,
     /// Too low a role.
     Role {
-        /// The caller's tenant.
-        own: TenantId,
-        /// What the caller has.
-        held: Role,
+        /// Whose credential it is.
+        caller: Caller,
         /// What the request needs.
         needed: Role,
     },
     /// `X-Service-Tenant-ID` names a tenant the credential does not belong to.
     OtherTenant {
-        /// The caller's tenant.
-        own: TenantId,
+        /// Whose credential it is.
+        caller: Caller,
     },
 }
 
 impl Denied {
-    /// The tenant of a caller that is known and still not let in.
-    pub fn tenant(&self) -> Option<TenantId> {
+    /// A caller that is known and still not let in.
+    pub fn caller(&self) -> Option<Caller> {
         match self {
             Self::Unknown => None,
-            Self::Role { own, .. } | Self::OtherTenant { own } => Some(*own),
+            Self::Role { caller, .. } | Self::OtherTenant { caller } => Some(*caller),
         }
     }
 }
@@ -131,20 +129,17 @@ impl Guard {
                 }
             }
         };
+        let caller = Caller { tenant_id: own, role, proof };
         if role < needed {
-            return Err(Denied::Role { own, held: role, needed });
+            return Err(Denied::Role { caller, needed });
         }
-        let tenant_id = match named {
-            Some(named) if named != own => {
-                // Administration reaches all tenants; data stays with the key's own.
-                if role < Role::Admin || needed < Role::Admin {
-                    return Err(Denied::OtherTenant { own });
-                }
-                named
+        match named {
+            // Administration reaches all tenants; data stays with the key's own.
+            Some(named) if named != own && (role < Role::Admin || needed < Role::Admin) => {
+                Err(Denied::OtherTenant { caller })
             }
-            _ => own,
-        };
-        Ok(Caller { tenant_id, role, proof })
+            named => Ok(Caller { tenant_id: named.unwrap_or(own), ..caller }),
+        }
     }
 
     /// How many tries at the admin key this is: of its fields, those as long as the key, unless something else decides, or this
@@ -247,10 +242,10 @@ impl From<Denied> for Refusal {
                  api-key), or a tenant token as `X-Service-Token: <token>`",
             )
             .header("WWW-Authenticate", "Bearer"),
-            Denied::Role { held, needed, .. } => Self::new(
+            Denied::Role { caller: Caller { role, .. }, needed } => Self::new(
                 403,
                 "permission_denied",
-                format!("this request needs the role `{needed}`, and the credential has the role `{held}`"),
+                format!("this request needs the role `{needed}`, and the credential has the role `{role}`"),
             ),
             Denied::OtherTenant { .. } => Self::new(
                 403,

@@ -21,7 +21,7 @@ use super::steer::route;
 use crate::admit::Denied;
 use crate::admit::web::Path;
 use crate::client::session::{Next, OwnAnswer, Session};
-use crate::exchange::{ALLOW, Caller, Moments, Proof, Refusal};
+use crate::exchange::{ALLOW, Moments, Refusal};
 use crate::wire::RequestHead;
 
 /// Serves one proxied request.
@@ -41,8 +41,8 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
     };
     let (caller, denied) = match authenticate::caller(session, &presented, Role::Operator, start_time, tries) {
         Ok(caller) => (caller, None),
-        Err(denied) => match denied.tenant() {
-            Some(tenant_id) => (Caller { tenant_id, role: Role::Viewer, proof: Proof::Open }, Some(denied)),
+        Err(denied) => match denied.caller() {
+            Some(caller) => (caller, Some(denied)),
             None => {
                 let route = route(&settings.upstream.host, &head);
                 return authenticate::refuse_stranger(session, &head, &route, &denied.into(), moments).await;

@@ -80,7 +80,10 @@ impl Admission {
         if let (Err(Denied::Unknown), Some(client), true) = (&caller, client, tries > 0) {
             self.process.attempts.failed(client, tries, self.process.now_ns() / 1_000_000);
         }
-        let caller = caller.map_err(|denied| Refused { tenant: denied.tenant(), refusal: denied.into() })?;
+        let caller = caller.map_err(|denied| Refused {
+            tenant: denied.caller().map(|caller| caller.tenant_id),
+            refusal: denied.into(),
+        })?;
         let tenant = caller.tenant_id;
         let refused = |refusal| Refused { tenant: Some(tenant), refusal };
         self.within_rate(tenant).map_err(refused)?;

@@ -37,6 +37,13 @@ fn ask(guard: &Guard, presented: Presented<'_>, needed: Role) -> Result<Caller, 
     guard.caller(&mut CallerCache::default(), &presented, needed, NOW_S)
 }
 
+/// Whose key it is.
+fn owner(key: &[u8]) -> Caller {
+    let known = [(VIEWER, 1, Role::Viewer), (OPERATOR, 2, Role::Operator), (ADMIN_KEY, 3, Role::Admin)];
+    let (_, id, role) = known.into_iter().find(|(known, ..)| *known == key).unwrap();
+    Caller { tenant_id: OWN, role, proof: Proof::Key(KeyId::from_bytes([id; 16])) }
+}
+
 #[test]
 fn a_key_is_taken_from_each_of_the_three_fields() {
     let guard = guard_with(true);
@@ -140,8 +147,9 @@ fn roles_include_the_lower_ones_only() {
     for (key, role) in [(VIEWER, Role::Viewer), (OPERATOR, Role::Operator), (ADMIN_KEY, Role::Admin)] {
         for needed in Role::ALL {
             let asked = ask(&guard, Presented { x_api_key: Some(key), ..Presented::default() }, needed);
-            let expected = if role >= needed { Ok(role) } else { Err(Denied::Role { own: OWN, held: role, needed }) };
-            assert_eq!(asked.map(|caller| caller.role), expected);
+            let caller = owner(key);
+            assert_eq!(caller.role, role);
+            assert_eq!(asked, if role >= needed { Ok(caller) } else { Err(Denied::Role { caller, needed }) });
         }
     }
 }
@@ -154,16 +162,18 @@ fn only_administration_reaches_another_tenant() {
         let presented = Presented { tenant: Some(other.as_bytes()), x_api_key: Some(key), ..Presented::default() };
         ask(&guard, presented, needed).map(|caller| caller.tenant_id)
     };
-    assert_eq!(named(VIEWER, Role::Viewer), Err(Denied::OtherTenant { own: OWN }));
-    assert_eq!(named(OPERATOR, Role::Operator), Err(Denied::OtherTenant { own: OWN }));
-    assert_eq!(named(ADMIN_KEY, Role::Viewer), Err(Denied::OtherTenant { own: OWN }));
-    assert_eq!(named(ADMIN_KEY, Role::Operator), Err(Denied::OtherTenant { own: OWN }));
+    for (key, needed) in
+        [(VIEWER, Role::Viewer), (OPERATOR, Role::Operator), (ADMIN_KEY, Role::Viewer), (ADMIN_KEY, Role::Operator)]
+    {
+        assert_eq!(named(key, needed), Err(Denied::OtherTenant { caller: owner(key) }));
+    }
     assert_eq!(named(ADMIN_KEY, Role::Admin), Ok(OTHER));
     for needed in Role::ALL {
         assert_eq!(named(ADMIN, needed), Ok(OTHER), "the bootstrap key");
     }
     let token = Presented { tenant: Some(other.as_bytes()), token: Some(TOKEN), ..Presented::default() };
-    assert_eq!(ask(&guard, token, Role::Operator), Err(Denied::OtherTenant { own: OWN }));
+    let caller = Caller { tenant_id: OWN, role: Role::Operator, proof: Proof::Token };
+    assert_eq!(ask(&guard, token, Role::Operator), Err(Denied::OtherTenant { caller }));
 }
 
 #[test]

@@ -125,7 +125,9 @@ impl Side {
             Access::Role(needed) => {
                 match self.guard.caller(&mut CallerCache::default(), &Presented::read(as_bytes), needed, 1) {
                     Ok(caller) => Some(caller),
-                    Err(denied) => return (if denied.tenant().is_some() { 403 } else { 401 }, Value::Null),
+                    Err(denied) => {
+                        return (if denied.caller().is_some() { 403 } else { 401 }, Value::Null);
+                    }
                 }
             }
         };
