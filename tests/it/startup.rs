@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{Answer, Call, ClosedPort, call, chat_call, eventually, weir};
+use crate::support::{Answer, Call, ClosedPort, Driver, Setup, call, chat_call, eventually, weir};
 
 /// Runs `weir` with this configuration and returns its exit code and standard error.
 fn start(folder: &Path, config: &str) -> (i32, String) {
@@ -260,4 +260,18 @@ fn the_listener_for_metrics_says_starting_meanwhile() {
     holder.let_go();
     eventually("metrics are served", || (ask("/metrics").status == 200).then_some(()));
     assert_eq!(ask("/livez").status, 404, "and nothing else");
+}
+
+/// Prompts and keys lie in its memory. One byte, and not none: with a limit of 0 the kernel still hands a core to a collector.
+#[test]
+fn no_core_of_the_process_is_kept() {
+    let limits = |process: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+        line.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let gateway = Setup::new(Driver::Auto).start();
+    let cannot_raise = limits("self")[1] == "0";
+    let expected = if cannot_raise { "0" } else { "1" };
+    assert_eq!(limits(&gateway.id().to_string()), [expected, expected]);
 }

@@ -2,6 +2,7 @@
 //! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its bugs.
 
 mod calls;
+mod clock;
 mod disk;
 mod effort;
 mod gateway;
@@ -16,6 +17,7 @@ mod without;
 use std::time::{Duration, Instant};
 
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
+pub(crate) use clock::Clock;
 pub(crate) use disk::{ReadOnly, SmallDisk};
 pub(crate) use effort::{superlinear, superlinear_from};
 pub(crate) use gateway::{Driver, GUEST, GUEST_ARGS, Gateway, Setup, weir};
