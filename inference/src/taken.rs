@@ -191,18 +191,27 @@ impl Taker {
             [b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"];
         self.folded.fold(word);
         let bytes = self.folded.bytes(word);
-        let letters = bytes.iter().rev().take_while(|byte| byte.is_ascii_alphabetic()).count();
-        let last = bytes.get(bytes.len() - letters..).unwrap_or_default();
-        let month = last.get(..3).is_some_and(|name| MONTHS.iter().any(|month| name.eq_ignore_ascii_case(month)));
-        // `JK 33 27 95 A`, `March 9, 1975`, and digits of whatever.
-        !month && letters != 2 && !bytes.iter().any(|byte| byte.is_ascii_digit() || *byte == b'@')
+        let digits = bytes.iter().any(u8::is_ascii_digit);
+        let run = bytes.iter().rev().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+        let last = bytes.get(bytes.len() - run..).unwrap_or_default();
+        if last.is_empty() {
+            // `(555) 234-5678`, `March 9, 1975`.
+            return !(digits && matches!(bytes.last(), Some(b')' | b',')));
+        }
+        // The scan reads so much of a word as the name of a month.
+        let letters = last.iter().rev().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let name = last.get(last.len() - letters..).and_then(|name| name.get(..3));
+        let month = name.is_some_and(|name| MONTHS.iter().any(|month| name.eq_ignore_ascii_case(month)));
+        // `9 March 1975`, `JK 33 27 95 A`, and groups of digits.
+        !month && last.len() != 2 && last.iter().any(u8::is_ascii_alphabetic)
     }
 }
 
 /// Whether a word begins as a bank account number does: a country and two digits.
 fn begins_iban(text: &str) -> bool {
-    text.as_bytes().windows(4).any(|four| {
-        matches!(four, [a, b, c, d] if a.is_ascii_alphabetic() && b.is_ascii_alphabetic() && c.is_ascii_digit() && d.is_ascii_digit())
+    text.as_bytes().split(|byte| !byte.is_ascii_alphanumeric()).any(|word| {
+        let (Some(country), Some(check)) = (word.get(..2), word.get(2..4)) else { return false };
+        country.iter().all(u8::is_ascii_alphabetic) && check.iter().all(u8::is_ascii_digit)
     })
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 const ALL: Taking = Taking { personal: true, secrets: true };
 /// What is taken out, and what looks like it; `~` marks are removed, so that scanners of code hosts stay quiet.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 48] = [
     "jane@example.com",
     "jane.doe",
     "@",
@@ -47,6 +47,14 @@ const WORDS: [&str; 40] = [
     "\u{200b}",
     "US",
     "and so on and on",
+    "word7",
+    "9,",
+    "(555)",
+    "234-5678",
+    "March",
+    "1975",
+    "1111",
+    "12:",
 ];
 
 fn without(text: &str, pieces: &[Taken]) -> String {
@@ -140,8 +148,19 @@ fn a_private_key_waits_for_its_last_line_wherever_it_is_cut() {
 }
 
 #[test]
+fn a_date_glued_to_a_number_is_one_piece() {
+    let text = "born: DE89 3704 0044 0532 0130 00March 9, 1975, she says";
+    let expected = without(text, &Taker::new(ALL).pieces(text, PartKind::Output));
+    let letters: Vec<&str> = text.split_inclusive(|_: char| true).collect();
+    assert_eq!(in_pieces(ALL, &letters).0, expected);
+    assert!(expected.contains("[PII:DATE_OF_BIRTH]"), "{expected}");
+}
+
+#[test]
 fn of_prose_only_the_last_words_wait() {
-    let text = "The river was long, and whoever lived beside it knew its name and its moods. ".repeat(40);
+    let text =
+        "The river was long, and whoever lived at mile12 beside it knew its name and its moods (all 7, or more). "
+            .repeat(40);
     let places: Vec<&str> = text.as_bytes().chunks(3).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
     let (out, most) = in_pieces(ALL, &places);
     assert_eq!(out, text);
