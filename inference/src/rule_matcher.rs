@@ -315,11 +315,8 @@ impl RuleMatcher {
             let window =
                 (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
             if credits.allow(&tally, found.end) {
-                // Most patterns that begin at their literal end soon after it, which takes less than looking for their words.
-                // Where they are tried again and again, it may not be so.
-                let at_once = rule.before == 0 && tally.spent == 0;
                 credits.charge(&mut tally, 1 + (window.1 - window.0) / WORDS_BYTES_PER_CREDIT);
-                self.verify((rule, *index), text, window, at_once, (&mut *credits, &mut tally), memory);
+                self.verify(rule, *index, text, window, (&mut *credits, &mut tally), memory);
                 if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
                     *slot = tally;
                 }
@@ -329,20 +326,18 @@ impl RuleMatcher {
 
     fn verify(
         &self,
-        (rule, index): (&Rule, u16),
+        rule: &Rule,
+        index: u16,
         text: &[u8],
         (from, to): (usize, usize),
-        at_once: bool,
         (credits, tally): (&mut Credits, &mut Tally),
         memory: &mut MatcherScratch,
     ) {
         let window = text.get(from..to).unwrap_or_default();
-        let words = rule.words.as_ref().filter(|_| !at_once);
-        if words.is_some_and(|words| !words.stand_in(window)) {
+        if rule.words.as_ref().is_some_and(|words| !words.stand_in(window)) {
             return;
         }
         let cost = match rule.before {
-            0 if at_once => 0,
             0 => rule.weight / ANCHORED_WEIGHT_PER_CREDIT,
             _ => window.len() * rule.weight / BYTES_PER_CREDIT,
         };
