@@ -42,6 +42,29 @@ fn names(value: &Value) -> Vec<&str> {
     value.as_object().unwrap().keys().map(String::as_str).collect()
 }
 
+/// JSON without what is another one each time: ids and moments.
+fn without_ids(text: &str) -> String {
+    let changes = |part: &&str| uuid::Uuid::parse_str(part).is_ok() || (part.len() == 27 && part.ends_with('Z'));
+    text.trim().split('"').map(|part| if changes(&part) { "-" } else { part }).collect::<Vec<_>>().join("\"")
+}
+
+/// What stands in the README is what its calls bring, to the last character.
+#[test]
+fn the_readme_shows_the_answer_to_a_reported_action() {
+    let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '").unwrap();
+    let (asked, shown) = shown.split_once('\'').unwrap();
+    let (_, shown) = shown.split_once("/actions -H 'Content-Type: application/json' \\\n  -d '").unwrap();
+    let (action, shown) = shown.split_once("'\n```\n\nanswers\n\n```json\n").unwrap();
+    let (expected, _) = shown.split_once("\n```").unwrap();
+    let (gateway, _provider) = served("lite");
+    let asked = call(gateway.addr, Call::post("/v1/chat/completions", asked).bytes());
+    gateway.trace_of(&asked);
+    let reported = Call::post(&format!("/api/v1/traces/{}/actions", asked.trace_id()), action);
+    let answer = call(gateway.addr, reported.bytes());
+    assert_eq!(without_ids(&answer.text()), without_ids(expected));
+}
+
 #[test]
 fn a_reported_action_is_checked_kept_and_shown_in_its_span() {
     on_both_profiles(|gateway| {
