@@ -17,6 +17,10 @@ pub mod client;
 pub mod codec;
 pub mod control;
 mod defence;
+#[cfg(test)]
+#[path = "../tests/it/support/effort.rs"]
+#[allow(dead_code)] // The other suite uses all of it.
+mod effort;
 pub mod enforce;
 pub mod exchange;
 pub mod feed;

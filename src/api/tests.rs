@@ -9,7 +9,4 @@ mod table;
 mod tenants;
 mod worlds;
 
-#[path = "../../tests/it/support/effort.rs"]
-#[allow(dead_code)] // The other suite uses all of it.
-mod effort;
 mod query;

@@ -9,6 +9,8 @@
 //! that a spelling trick does not change how a body is read. Invariant: the copy is never what is forwarded. Must not
 //! know: bodies, sockets.
 
+use std::borrow::Cow;
+
 use weir_config::vocab::{Dialect, Operation, Provider};
 
 /// How to treat one request.
@@ -124,34 +126,92 @@ fn by_path(path: &str) -> Known {
     }
 }
 
-/// The model a path names: `/model/{id}/...` (Bedrock), `/models/{name}:method` (Gemini), `/deployments/{name}/...` (Azure).
-/// Percent-decoded; a name longer than 256 bytes is none.
+/// The model a path names: `/model/{id}/...` (Bedrock), `/models/{name}:method` (Gemini), `/deployments/{name}/...` (Azure), however
+/// the path is spelled: a provider may ignore case and undo escapes where it routes. Percent-decoded; a name longer than 256 bytes is
+/// none.
 pub fn model_in_path(path: &str) -> Option<String> {
-    // The usual paths have no segment that begins like one of these.
-    if !path.as_bytes().windows(3).any(|start| matches!(start, b"/mo" | b"/de")) {
+    // The usual paths have no segment that begins like one of these, and no escape.
+    let may_name = |start: &[u8]| match start {
+        [b'%', ..] => true,
+        [b'/', first, second] => {
+            matches!((first | 0x20, second | 0x20), (b'm', b'o') | (b'd', b'e') | (b't', b'u'))
+        }
+        _ => false,
+    };
+    if !path.as_bytes().windows(3).any(may_name) {
         return None;
     }
-    let path = without_query(path);
-    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
-    let named = loop {
-        match segments.next()? {
-            "model" | "deployments" => break segments.next()?,
-            "models" => break segments.next()?.rsplit_once(':').map(|(name, _method)| name)?,
-            _ => {}
+    let mut before = Before::Nothing;
+    for segment in without_query(path).split('/').filter(|segment| !segment.is_empty()) {
+        let segment = decoded(segment);
+        if let Some(name) = before.names(&segment) {
+            return is_name(name).then(|| name.to_owned());
         }
-    };
-    let name = percent_decoded(named);
-    (!name.is_empty() && name.len() <= 256).then_some(name)
+        // Only in front of a name a `/` that is spelled as an escape parts segments; ids of models have it, too.
+        let mut parts = segment.split('/').peekable();
+        while let Some(part) = parts.next() {
+            before = Before::of(part);
+            if let Some(name) = parts.peek().and_then(|next| before.names(next)) {
+                return is_name(name).then(|| name.to_owned());
+            }
+        }
+    }
+    None
 }
 
-/// The model that the address of a realtime connection names: `/v1/realtime?model=...`.
+/// What the segment before says of the next one.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Nothing.
+    Nothing,
+    /// It is the name of a model.
+    Name,
+    /// It is one where a method follows it.
+    NameAndMethod,
+}
+
+impl Before {
+    fn of(segment: &str) -> Self {
+        let segment = segment.split(';').next().unwrap_or_default();
+        let is = |name: &str| segment.eq_ignore_ascii_case(name);
+        if is("model") || is("deployments") {
+            Self::Name
+        } else if is("models") || is("tunedModels") {
+            Self::NameAndMethod
+        } else {
+            Self::Nothing
+        }
+    }
+
+    fn names(self, segment: &str) -> Option<&str> {
+        match self {
+            Self::Nothing => None,
+            Self::Name => Some(segment),
+            Self::NameAndMethod => segment.rsplit_once(':').map(|(name, _method)| name),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 256
+}
+
+fn decoded(text: &str) -> Cow<'_, str> {
+    if text.contains('%') { Cow::Owned(percent_decoded(text)) } else { Cow::Borrowed(text) }
+}
+
+/// The model that the address of a realtime connection names: `/v1/realtime?model=...`, `/openai/realtime?deployment=...`. Two of them
+/// are none: nobody here can say which one the provider takes.
 pub fn model_in_query(path: &str, query: Option<&str>) -> Option<String> {
-    if !path.ends_with("/realtime") {
+    let query = query?;
+    if !normalised(path).ends_with("/realtime") {
         return None;
     }
-    let named = query?.split('&').find_map(|pair| pair.strip_prefix("model="))?;
-    let name = percent_decoded(named);
-    (!name.is_empty() && name.len() <= 256).then_some(name)
+    let is_model = |key: &str| ["model", "deployment"].iter().any(|name| decoded(key).eq_ignore_ascii_case(name));
+    let mut named = query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(key, _)| is_model(key));
+    let (_, name) = named.next()?;
+    let name = percent_decoded(name);
+    (is_name(&name) && named.next().is_none()).then_some(name)
 }
 
 /// Whether the request fetches, or ends, an answer that an earlier one has begun: `GET /v1/responses/{id}` and
@@ -331,8 +391,16 @@ mod tests {
                 Some("gemini-2.5-pro"),
             ),
             ("/openai/deployments/my-gpt/chat/completions?api-version=1", Some("my-gpt")),
+            ("/openai/Deployments/my-gpt/chat/completions", Some("my-gpt")),
+            ("/openai/deploymen%74s/my-gpt/chat/completions", Some("my-gpt")),
+            ("/openai%2Fdeployments%2fmy-gpt/chat/completions", Some("my-gpt")),
+            ("/openai/deployments;x=1//my-gpt/chat/completions", Some("my-gpt")),
+            ("/%6dodel/arn%3Aaws%3A1%2Finference-profile%2Fx/converse", Some("arn:aws:1/inference-profile/x")),
+            ("/v1beta/models/gemini-2.5-pro%3AgenerateContent", Some("gemini-2.5-pro")),
+            ("/v1beta/tunedModels/mine:generateContent", Some("mine")),
             ("/v1/models", None),
             ("/v1/models/gpt-4o", None),
+            ("/v1/model%73", None),
             ("/v1/chat/completions", None),
             ("/model", None),
         ] {
@@ -345,7 +413,15 @@ mod tests {
     fn a_realtime_address_names_its_model() {
         let model = |path, query| model_in_query(path, query);
         assert_eq!(model("/v1/realtime", Some("x=1&model=gpt%2Drealtime")).as_deref(), Some("gpt-realtime"));
-        for (path, query) in [("/v1/realtime", None), ("/v1/realtime", Some("model=")), ("/v1/chat", Some("model=m"))] {
+        assert_eq!(model("/V1/%72ealtime/", Some("%6dodel=a")).as_deref(), Some("a"));
+        assert_eq!(model("/openai/realtime", Some("api-version=1&deployment=a")).as_deref(), Some("a"));
+        for (path, query) in [
+            ("/v1/realtime", None),
+            ("/v1/realtime", Some("model=")),
+            ("/v1/realtime", Some("model=a&model=b")),
+            ("/openai/realtime", Some("model=a&deployment=b")),
+            ("/v1/chat", Some("model=m")),
+        ] {
             assert_eq!(model(path, query), None, "{path} {query:?}");
         }
     }

@@ -79,7 +79,9 @@ pub fn spelled(raw: &str, wanted: Range<usize>) -> (Range<usize>, usize) {
     let mut start = None;
     while read < wanted.end && at < raw.len() {
         let rest = raw.get(at..).unwrap_or_default();
-        let plain = memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len());
+        // No further than is asked for: whoever asks for many pieces of one string would have all of it searched for each.
+        let near = rest.ceil_char_boundary(wanted.end - read);
+        let plain = memchr(b'\\', rest.as_bytes().get(..near).unwrap_or_default()).unwrap_or(near);
         let (text, used) = if plain > 0 {
             (plain, plain)
         } else {

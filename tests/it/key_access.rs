@@ -88,6 +88,29 @@ on_both_drivers! {
         assert_eq!(events["data"].as_array().unwrap().iter().filter(of_key).count(), 1 + 20 + 1 + 1);
     }
 
+    fn no_spelling_of_a_path_hides_its_model_from_the_limits_of_a_key(driver) {
+        let provider = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();
+        let tenant = gateway.tenant("acme");
+        let key = text(&make(&gateway, &tenant, &json!({"allowed_models": ["mini"]})).json()["key"]);
+        // What stands in the body is no matter to who runs what the path names.
+        let body = json!({"model": "mini", "messages": []}).to_string();
+        let status = |path: &str| call(gateway.addr, Call::post(path, body.clone()).key(&key).bytes()).status;
+        for (path, expected) in [
+            ("/openai/deployments/mini/chat/completions", 200),
+            ("/openai/Deployments/mini/chat/completions", 200),
+            ("/openai/deployments/large/chat/completions", 403),
+            ("/openai/Deployments/large/chat/completions", 403),
+            ("/openai/deploymen%74s/large/chat/completions", 403),
+            ("/openai%2fdeployments/large/chat/completions", 403),
+            ("/v1beta/%6dodels/large:generateContent", 403),
+            ("/v1beta/models/large%3AgenerateContent", 403),
+            ("/%6dodel/large/converse", 403),
+        ] {
+            assert_eq!(status(path), expected, "{path}");
+        }
+    }
+
     fn limits_of_a_key_that_is_not_there_are_refused(driver) {
         let provider = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();

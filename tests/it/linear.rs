@@ -550,6 +550,25 @@ fn tokens() {
 }
 
 #[test]
+fn places_in_a_request() {
+    for (before, word) in [("", "word "), ("\n", "word "), ("", "word\n"), ("", "wörd ")] {
+        let request = |length: usize| {
+            let said = [before, &word.repeat(length / word.len())].concat();
+            serde_json::json!({ "messages": [{ "role": "user", "content": said }] }).to_string()
+        };
+        // Searching a string is fast: what that takes for each word shows in long ones.
+        let found = superlinear_from(256 << 10, request, |body| {
+            let view = read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), TEXT_MAX);
+            let mut spotter = view.spotter(body.as_bytes());
+            for (at, _) in view.text.match_indices('w') {
+                assert!(spotter.spots(at..at + 1).is_some());
+            }
+        });
+        assert_eq!(found, None, "{before:?}{word:?}");
+    }
+}
+
+#[test]
 fn splices() {
     assert_linear("an insertion", |text| {
         let body = Bytes::copy_from_slice(text.as_bytes());

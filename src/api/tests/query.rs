@@ -2,8 +2,8 @@
 
 use http::Uri;
 
-use super::effort::superlinear;
 use crate::api::query::{Parameters, TRACES};
+use crate::effort::superlinear;
 
 #[test]
 fn a_query_is_read_in_time_that_is_linear_in_its_length() {

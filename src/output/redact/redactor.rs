@@ -18,6 +18,8 @@ use crate::rewrite::{Content, Framed, Redaction};
 
 /// Bytes of a text that is looked at on its own when it is taken for what it is: bare text.
 const TEXT_ROLE: PartKind = PartKind::Output;
+/// Bytes that spell one of a text at most: `\u0061`.
+const ESCAPE_BYTES_MAX: usize = 6;
 
 /// A frame that waits.
 struct Frame {
@@ -219,13 +221,20 @@ impl Frame {
         let (Some(text), Some(content)) = (self.strings.get_mut(string), &self.content) else { return };
         let Some(whole) = content.message().get(text.raw.clone()) else { return };
         let (done, read) = text.done;
-        let rest = whole.get(done..).and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
         let wanted = range.start.saturating_sub(read)..range.end.saturating_sub(read);
-        let found = if text.bare { wanted } else { spelled(rest, wanted).0 };
+        let found = if text.bare { wanted } else { spelled(beginning(whole, done, wanted.end), wanted).0 };
         text.done = (done + found.end, range.end);
         let begin = text.raw.start + done;
         self.changes.push((begin + found.start..begin + found.end, Bytes::from(with)));
     }
+}
+
+/// What is spelled from `done` on, as far as it may spell `len` bytes; no further, because it is asked for each piece of a string.
+fn beginning(raw: &[u8], done: usize, len: usize) -> &str {
+    let rest = raw.get(done..).unwrap_or_default();
+    let rest = rest.get(..len.saturating_mul(ESCAPE_BYTES_MAX)).unwrap_or(rest);
+    // The last character may be cut.
+    rest.utf8_chunks().next().map_or("", |chunk| chunk.valid())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::effort::superlinear;
 
 const ALL: Taking = Taking { personal: true, secrets: true };
 const WORDS: [&str; 14] = [
@@ -159,5 +160,21 @@ proptest! {
         let (out, ..) = through(Framed::Whole, &[Bytes::from(document.to_string())]);
         let after: Value = serde_json::from_slice(&out[0]).unwrap();
         prop_assert_eq!(after["choices"][0]["message"]["content"].as_str(), Some(expected.as_str()));
+    }
+}
+
+#[test]
+fn a_document_with_any_number_of_pieces_takes_time_in_proportion_to_its_text() {
+    for (before, piece) in
+        [("", "a@example.com "), ("\n", "a@example.com "), ("", "a@example.com\n"), ("", "é@example.com a@b.co ")]
+    {
+        let document = |length: usize| {
+            let said = [before, &piece.repeat(length / piece.len())].concat();
+            Bytes::from(
+                json!({"choices": [{"index": 0, "message": {"role": "assistant", "content": said}}]}).to_string(),
+            )
+        };
+        let found = superlinear(document, |document| drop(through(Framed::Whole, std::slice::from_ref(document))));
+        assert_eq!(found, None, "{before:?}{piece:?}");
     }
 }
