@@ -1,8 +1,8 @@
 //! A tap looks at an answer before the client gets it, and may hold it back or stop it.
 //!
 //! Without a tap bytes go first and are looked at afterwards. With one the body goes frame by frame. Invariants: what is
-//! let through is the provider's own bytes in their order, but for what a tap takes out of them; at most [`HOLD_BYTES_MAX`] bytes wait; a stream that is stopped
-//! ends as its dialect ends streams, or does not look whole.
+//! let through is the provider's own bytes in their order, but for what a tap takes out of them; at most [`HOLD_BYTES_MAX`] bytes wait,
+//! each frame counted with [`FRAME_COST_BYTES`] more; a stream that is stopped ends as its dialect ends streams, or does not look whole.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,6 +15,8 @@ use super::frames::{Framed, Frames};
 
 /// Bytes that may wait for a tap's next verdict; beyond them the oldest frames go.
 pub const HOLD_BYTES_MAX: usize = 1 << 20;
+/// What a frame that waits takes beside its bytes, about: a provider may send empty events without end.
+const FRAME_COST_BYTES: usize = 128;
 
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +194,7 @@ impl Tapped {
             Verdict::Pass | Verdict::Later => self.release(0, out),
             Verdict::Hold(frames) => {
                 self.release(frames, out);
-                while self.held_bytes > HOLD_BYTES_MAX {
+                while self.held_bytes + self.held.len() * FRAME_COST_BYTES > HOLD_BYTES_MAX {
                     self.overheld += 1;
                     self.release(self.held.len() - 1, out);
                 }

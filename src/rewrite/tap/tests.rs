@@ -175,6 +175,12 @@ fn no_more_waits_than_the_bound() {
         assert!(tapped.held_bytes <= HOLD_BYTES_MAX);
     }
     assert_eq!((sent, tapped.overheld()), (7 * line.len(), 7));
+    // Nor more frames, however short they are.
+    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Events);
+    for _ in 0..100 {
+        let Onward::Send(_) = now(tapped.feed(&b"\n\n".repeat(1000))) else { panic!("it passes") };
+        assert!(tapped.held.len() * FRAME_COST_BYTES <= HOLD_BYTES_MAX);
+    }
     // A frame without an end is no frame.
     let mut tapped = Tapped::new(Box::new(Word("never", 0)), Framed::Events);
     let mut sent = 0;
