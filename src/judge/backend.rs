@@ -1,6 +1,8 @@
 //! One question to a model behind an API: chat completions with a JSON Schema, or messages with a forced tool.
 //!
-//! What a model refuses (400 or 422 that names it) is left out or renamed from then on, for as long as the process lives.
+//! What a model refuses (400 or 422 that names it) is left out or renamed; once an answer has come without it, from then on, for as
+//! long as the process lives. Whoever writes a text too long for the model gets a refusal, too, and must not change how others' texts
+//! are asked about.
 //! Invariant: an answer is read up to a bound, and no message shows the key.
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -64,41 +66,47 @@ impl Backend {
     /// Asks once, or again at once without what is refused.
     pub(super) async fn ask(&self, prompt: &Prompt, limit: Duration) -> Result<Said, Failure> {
         let until = tokio::time::Instant::now() + limit;
+        let mut refused = self.refused.load(Ordering::Relaxed);
         for _ in 0..=REFUSABLE.len() {
-            let call = self.call(prompt)?;
+            let call = self.call(prompt, refused)?;
             let left = until.saturating_duration_since(tokio::time::Instant::now());
             let limits = Limits { total: left, answer_bytes: ANSWER_BYTES_MAX, cut: false };
             let answer = self.client.send(call, limits).await?;
             if answer.status.is_success() {
+                self.keep(refused);
                 return self.read(&answer.body);
             }
-            if !self.learns_from(&answer) {
-                return Err(refusal(&answer));
-            }
+            let Some(new) = self.refused_by(&answer, refused) else { return Err(refusal(&answer)) };
+            refused |= new;
         }
         Err(Failure::lasting(Status::BackendError, "the backend refuses every form of the question"))
     }
 
-    /// Notes what is refused; false where that is nothing new.
-    fn learns_from(&self, answer: &Answer) -> bool {
+    /// What is refused beside what is `known` to be.
+    fn refused_by(&self, answer: &Answer, known: u8) -> Option<u8> {
         if !matches!(answer.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
-            return false;
+            return None;
         }
         let said = String::from_utf8_lossy(&answer.body).to_ascii_lowercase();
-        let known = self.refused.load(Ordering::Relaxed);
         // A refusal of `max_tokens` names the other one as well: the first that is new is meant.
         let is_new = |(bit, words): &&(u8, &[&str])| {
             let usable = self.tier != JudgeTier::HostedMessages || !matches!(*bit, NEW_MAX_TOKENS | NO_MAX_TOKENS);
             usable && known & bit == 0 && words.iter().any(|word| said.contains(word))
         };
-        let Some((bit, words)) = REFUSABLE.iter().find(is_new) else { return false };
-        self.refused.fetch_or(*bit, Ordering::Relaxed);
-        let (backend, what) = (self.tier.as_str(), words.first().copied().unwrap_or_default());
-        tracing::info!(backend, model = %self.model.model, parameter = what, "the judge's backend refuses a parameter; it is asked without it from now on");
-        true
+        REFUSABLE.iter().find(is_new).map(|(bit, _)| *bit)
     }
 
-    fn call(&self, prompt: &Prompt) -> Result<Call, Failure> {
+    /// Notes what was left out of a question that was answered.
+    fn keep(&self, refused: u8) {
+        let known = self.refused.fetch_or(refused, Ordering::Relaxed);
+        let new = REFUSABLE.iter().filter(|(bit, _)| refused & !known & bit != 0);
+        for what in new.filter_map(|(_, words)| words.first()) {
+            let backend = self.tier.as_str();
+            tracing::info!(backend, model = %self.model.model, parameter = what, "the judge's backend refuses a parameter; it is asked without it from now on");
+        }
+    }
+
+    fn call(&self, prompt: &Prompt, refused: u8) -> Result<Call, Failure> {
         let key = match (&self.model.key, self.tier) {
             (None, JudgeTier::HostedCompat | JudgeTier::HostedMessages) => {
                 let name = format!("SERVICE_JUDGE_{}_API_KEY", self.tier.as_str().to_ascii_uppercase());
@@ -107,8 +115,8 @@ impl Backend {
             (key, _) => key.as_ref(),
         };
         let (path, body) = match self.tier {
-            JudgeTier::HostedMessages => ("/v1/messages", self.messages(prompt)),
-            _ => ("/v1/chat/completions", self.chat(prompt)),
+            JudgeTier::HostedMessages => ("/v1/messages", self.messages(prompt, refused)),
+            _ => ("/v1/chat/completions", self.chat(prompt, refused)),
         };
         let base = self.model.base_url.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base);
@@ -131,11 +139,8 @@ impl Backend {
         Ok(call)
     }
 
-    fn refuses(&self, bit: u8) -> bool {
-        self.refused.load(Ordering::Relaxed) & bit != 0
-    }
-
-    fn chat(&self, prompt: &Prompt) -> Value {
+    fn chat(&self, prompt: &Prompt, refused: u8) -> Value {
+        let refuses = |bit| refused & bit != 0;
         let mut body = json!({
             "model": self.model.model,
             "messages": [
@@ -143,24 +148,25 @@ impl Backend {
                 {"role": "user", "content": prompt.user},
             ],
         });
-        if !self.refuses(NO_TEMPERATURE) {
+        if !refuses(NO_TEMPERATURE) {
             body["temperature"] = json!(self.model.temperature);
         }
-        if !self.refuses(NO_MAX_TOKENS) {
-            let name = if self.refuses(NEW_MAX_TOKENS) { "max_completion_tokens" } else { "max_tokens" };
+        if !refuses(NO_MAX_TOKENS) {
+            let name = if refuses(NEW_MAX_TOKENS) { "max_completion_tokens" } else { "max_tokens" };
             body[name] = json!(self.model.max_tokens);
         }
-        if !self.refuses(NO_SCHEMA) {
+        if !refuses(NO_SCHEMA) {
             let schema = json!({"name": "verdict", "strict": true, "schema": schema()});
             body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
         }
         body
     }
 
-    fn messages(&self, prompt: &Prompt) -> Value {
+    fn messages(&self, prompt: &Prompt, refused: u8) -> Value {
+        let refuses = |bit: u8| refused & bit != 0;
         let mut system = json!({"type": "text", "text": prompt.system});
         let mut tool = json!({"name": "verdict", "description": "Gives the verdict.", "input_schema": schema()});
-        if !self.refuses(NO_CACHE) {
+        if !refuses(NO_CACHE) {
             // Tools stand before the system prompt: both are cached up to here.
             system["cache_control"] = json!({"type": "ephemeral"});
             tool["cache_control"] = json!({"type": "ephemeral"});
@@ -171,10 +177,10 @@ impl Backend {
             "system": [system],
             "messages": [{"role": "user", "content": prompt.user}],
         });
-        if !self.refuses(NO_TEMPERATURE) {
+        if !refuses(NO_TEMPERATURE) {
             body["temperature"] = json!(self.model.temperature);
         }
-        if !self.refuses(NO_SCHEMA) {
+        if !refuses(NO_SCHEMA) {
             body["tools"] = json!([tool]);
             body["tool_choice"] = json!({"type": "tool", "name": "verdict"});
         }

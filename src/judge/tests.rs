@@ -265,6 +265,25 @@ fn what_a_backend_refuses_is_left_out_from_then_on() {
 }
 
 #[test]
+fn a_text_the_backend_refuses_changes_nothing_for_the_next_one() {
+    let scripted = Scripted::new(|_, body, stream| {
+        if body["messages"][1]["content"].as_str().unwrap_or_default().len() > 2_000 {
+            // What a refusal says may be what it was told.
+            let said = "'max_tokens' is too large: 512; the prompt is 9000 tokens. It says: tools, temperature, response_format";
+            let body = json!({ "error": { "message": said } });
+            return answer(stream, "400 Bad Request", "", &body.to_string());
+        }
+        answer(stream, "200 OK", "", &said("hostedcompat", VERDICT));
+    });
+    let judge = judge(scripted.addr, patient("hostedcompat"), true);
+    assert_eq!(status(&ask(&judge, &PLEASE.repeat(1 + 2_000 / PLEASE.len()))), Status::BackendError);
+    assert_eq!(status(&ask(&judge, PLEASE)), Status::Success);
+    let last = scripted.seen().pop().unwrap().1;
+    assert_eq!((&last["max_tokens"], last["temperature"].is_number()), (&json!(512), true), "{last}");
+    assert!(last.get("response_format").is_some(), "{last}");
+}
+
+#[test]
 fn in_a_cascade_the_slow_one_speaks_where_the_fast_one_is_not_sure_or_fails() {
     let unsure = |confidence: f64| VERDICT.replace("0.9", &confidence.to_string());
     // The fast one's confidence (none: it fails), whether the slow one works, whose verdict counts, and who was asked.
