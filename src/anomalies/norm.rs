@@ -85,7 +85,9 @@ fn searched(values: &[f32], former: Norm, kind: Kind) -> Option<Norm> {
         let least = least_spread(middle, kind);
         let near = (PARTS / SIGMA_OF_MAD) as i16;
         let deviation = ranked(room, rank, near, (least / SIGMA_OF_MAD * parts).min(reach) as i16)?;
-        Some(Norm { middle, spread: least.max(SIGMA_OF_MAD * f32::from(deviation) * part) })
+        // Values that were cut off are at least so far from the middle; how much farther, nobody can tell any more.
+        let told = REACH - off.saturating_abs();
+        (deviation < told).then(|| Norm { middle, spread: least.max(SIGMA_OF_MAD * f32::from(deviation) * part) })
     })
 }
 
@@ -169,6 +171,20 @@ mod tests {
             let part = former.spread / PARTS;
             prop_assert!((found.middle - exact.middle).abs() <= part + 1e-5, "{found:?} and not {exact:?}");
             prop_assert!((found.spread - exact.spread).abs() <= 3.0 * part + 1e-5, "{found:?} and not {exact:?}");
+        }
+    }
+
+    /// Values beyond what a search can tell apart are not taken for near ones.
+    #[test]
+    fn a_middle_at_the_edge_of_the_search_has_its_own_spread() {
+        let values = [0.6, 0.6, 0.6, 0.6, 8.6, 3.9, 5.8, 5.4, 3.3, 11.3];
+        let exact = sorted(&values, Kind::Amount);
+        for parts in [7.0, 7.9, 7.99, 8.1] {
+            for towards in [-1.0, 1.0] {
+                let former = Norm { middle: exact.middle + towards * parts * exact.spread, spread: exact.spread };
+                let found = robust(&values, former, Kind::Amount);
+                assert!((found.spread - exact.spread).abs() < 0.01, "{parts}: {found:?} and not {exact:?}");
+            }
         }
     }
 
