@@ -84,7 +84,10 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
         parts.extend(zones::parts(view));
     }
     let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
-    if let Some(seam) = request.and_then(Seam::of).filter(|_| hits.len() < HITS_MAX) {
+    for seam in request.map(Seam::all).unwrap_or_default() {
+        if hits.len() >= HITS_MAX {
+            break;
+        }
         let mut across = Vec::new();
         let ran_there = survive(|| analyser.analyse_again(scratch, seam.part(), &how.call, &mut across));
         let Some(ran_there) = ran_there else {
