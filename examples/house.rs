@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use graph::Graph;
 
 /// The crates, each with the folder of its source.
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 8] = [
     ("weir", "src"),
     ("weir-config", "config/src"),
     ("weir-inference", "inference/src"),
+    ("weir-models", "models/src"),
     ("weir-storage", "storage/src"),
+    ("weir-proto", "proto/src"),
     ("weir-loadtest", "loadtest/src"),
     ("weir-fake-provider", "loadtest/provider/src"),
 ];

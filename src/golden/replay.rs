@@ -13,7 +13,7 @@ use weir_inference::{Analyser, Call, Job, Later, Part, PartKind, Plan, PoolHandl
 
 use super::load::Fixture;
 use crate::process::plan;
-use crate::settle::inspection::{self, How, Inspection, Rest};
+use crate::settle::inspection::{self, Alone, How, Inspection, Rest};
 
 /// Score from which a text counts as flagged.
 pub const FLAGGED_FROM: u8 = 60;
@@ -117,10 +117,8 @@ impl<'a> Looking<'a> {
         let deadline = Instant::now() + self.limit;
         let call = Call { deadline: Some(deadline), ..Call::of(&self.plan) };
         let how = How { call, text_max: self.text_max };
-        let part = Part { text: &fixture.text, kind };
-        let Some(Inspection { mut findings, rest, .. }) =
-            inspection::run_alone(self.analyser, scratch, part, &how, &fixture.id)
-        else {
+        let text = Alone { part: Part { text: &fixture.text, kind }, location: &fixture.id };
+        let Some(Inspection { mut findings, rest, .. }) = inspection::run(self.analyser, scratch, &text, &how) else {
             return false;
         };
         findings.extend(rest.and_then(|rest| self.ask_models(rest, deadline)).unwrap_or_default());

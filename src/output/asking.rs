@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use weir_config::vocab::{Finding, TenantId};
-use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Call, Job, Lane, Part, PartKind, Plan, Ran, Scratch, Turn, Work};
 
 use super::warning::is_critical;
@@ -16,7 +15,7 @@ use crate::observe::AnswerReader;
 use crate::process::{Core, Process};
 use crate::rt;
 use crate::settle::closing::with_pool_meter;
-use crate::settle::inspection::{self, How, Rest, Texts, survive};
+use crate::settle::inspection::{self, How, Inspection, Place, RequestedCall, Rest, Subject, Texts, survive};
 use crate::settle::journal::Journal;
 use crate::settle::models::ask_models;
 use crate::settle::publish::observe_detectors;
@@ -54,13 +53,6 @@ pub(super) struct Words {
     pub(super) calls: Vec<(String, String, bool)>,
 }
 
-/// What a look brought.
-struct Looked {
-    findings: Vec<Finding>,
-    ran: Ran,
-    rest: Option<Rest>,
-}
-
 /// What was found, or why nobody looked.
 pub(super) type Outcome = Result<Vec<Finding>, Skip>;
 
@@ -68,6 +60,29 @@ impl Words {
     pub(super) fn bytes(&self) -> usize {
         let texts: usize = self.texts.iter().map(|(_, text)| text.len()).sum();
         texts + self.calls.iter().map(|(_, arguments, _)| arguments.len()).sum::<usize>()
+    }
+}
+
+/// What is found in them decides, and nobody is shown where.
+impl Subject for Words {
+    fn parts(&self) -> Vec<Part<'_>> {
+        self.texts.iter().map(|(kind, text)| Part { text, kind: *kind }).collect()
+    }
+
+    fn place(&self, _part: usize) -> Place {
+        Place::default()
+    }
+
+    fn calls(&self) -> Vec<RequestedCall<'_>> {
+        let calls = self.calls.iter();
+        calls
+            .map(|(name, arguments, writes)| RequestedCall {
+                name,
+                arguments,
+                writes: *writes,
+                place: Place::default(),
+            })
+            .collect()
     }
 }
 
@@ -92,7 +107,7 @@ impl Asker {
         });
         let Some(mut looked) = looked else { return (Err(Skip::Error), None) };
         observe_detectors(process, &self.core.meter, &looked.ran);
-        let rest = looked.left();
+        let rest = left(&mut looked);
         (outcome(looked.findings, &looked.ran), rest)
     }
 
@@ -116,8 +131,8 @@ impl Asker {
             Some(Err(_)) if Instant::now() < deadline => return Err(Skip::Error),
             Some(Err(_)) | None => return Err(Skip::Timeout),
         };
-        let rest = looked.left();
-        let Looked { mut findings, mut ran, .. } = looked;
+        let rest = left(&mut looked);
+        let Inspection { mut findings, mut ran, .. } = looked;
         if let Some(rest) = rest {
             let (more, later) = ask_models(process, rest, deadline).await.map_err(|missed| missed.skip)?;
             findings.extend(more);
@@ -132,12 +147,10 @@ impl Asker {
     }
 }
 
-impl Looked {
-    /// What models are to be asked about: nothing where the answer stops already, or its time is over.
-    fn left(&mut self) -> Option<Rest> {
-        let decided = self.ran.cut || self.ran.failed || self.findings.iter().any(is_critical);
-        self.rest.take().filter(|_| !decided)
-    }
+/// What models are to be asked about: nothing where the answer stops already, or its time is over.
+fn left(looked: &mut Inspection) -> Option<Rest> {
+    let decided = looked.ran.cut || looked.ran.failed || looked.findings.iter().any(is_critical);
+    looked.rest.take().filter(|_| !decided)
 }
 
 /// What is found counts, however much of the text was seen.
@@ -152,28 +165,17 @@ fn outcome(findings: Vec<Finding>, ran: &Ran) -> Outcome {
 
 impl Terms {
     /// `None` when a detector panicked.
-    fn look(&self, case: Case, process: &Process, scratch: &mut Scratch, deadline: Instant) -> Option<Looked> {
+    fn look(&self, case: Case, process: &Process, scratch: &mut Scratch, deadline: Instant) -> Option<Inspection> {
         let agent = self.agent.as_deref();
         let call = Call { plan: &self.plan, tenant: self.tenant, agent, deadline: Some(deadline) };
+        let how = How { call, text_max: self.text_max };
         let analyser = &process.parts.analyser;
         match case {
-            Case::Words(words) => {
-                let parts: Vec<Part<'_>> = words.texts.iter().map(|(kind, text)| Part { text, kind: *kind }).collect();
-                let (hits, mut ran) = inspection::look(analyser, scratch, &parts, &call)?;
-                let rest = ran.later.take().map(|later| Rest::without_places(later, parts.len()));
-                let mut findings: Vec<Finding> = hits.into_iter().map(|hit| hit.finding).collect();
-                for (name, arguments, writes) in &words.calls {
-                    let action = Action { kind: ActionKind::Tool, name, arguments: Some(arguments), writes: *writes };
-                    findings.extend(survive(|| action::check(&action, Some(deadline)))?);
-                }
-                Some(Looked { findings, ran, rest })
-            }
+            Case::Words(words) => inspection::run(analyser, scratch, &words, &how),
             Case::Document(mut reader) => {
                 let answer = survive(|| reader.finish())?;
                 let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
-                let how = How { call, text_max: self.text_max };
-                let inspected = inspection::run(analyser, scratch, &texts, &how)?;
-                Some(Looked { findings: inspected.findings, ran: inspected.ran, rest: inspected.rest })
+                inspection::run(analyser, scratch, &texts, &how)
             }
         }
     }
@@ -185,7 +187,7 @@ struct AnswerJob {
     to: Terms,
     process: Arc<Process>,
     deadline: Instant,
-    tell: oneshot::Sender<Looked>,
+    tell: oneshot::Sender<Inspection>,
 }
 
 impl Work for AnswerJob {

@@ -1,6 +1,7 @@
-//! The inspection of texts: one function for a request before it is forwarded, for an answer after it was relayed, and for any
-//! text that comes another way, such as from a file to `weir scan`. It runs what may run on any thread; what is left to models
-//! crosses to the pool ([`Rest`]).
+//! The inspection of texts: one function for all of them. A [`Subject`] is what is inspected: a request before it is forwarded and an
+//! answer after it was relayed ([`Texts`]), words of an answer on its way, a call that was recorded, or any text that comes another
+//! way, such as from a file to `weir scan` ([`Alone`]). What applications report is inspected as a call. [`run`] does what may be
+//! done on any thread; what is left to models crosses to the pool ([`Rest`]).
 //!
 //! Where a text is looked at:
 //!
@@ -17,13 +18,56 @@ use weir_config::vocab::{ByteSpan, Finding, Severity};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind, Ran, Scratch, Seen};
 
-use crate::inspect::{RequestView, ZoneKind};
+use crate::inspect::{RequestView, TextPart, ZoneKind};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
-use crate::observe::{Answer, AnswerPart};
+use crate::observe::{Answer, AnswerPart, ToolCall};
 use crate::settle::seam::Seam;
 use crate::settle::{text, zones};
 
-/// The texts that are inspected.
+/// Texts that can be inspected, whichever way they came.
+pub(crate) trait Subject {
+    /// The texts, in the order of their numbers; zones of them stand behind all others.
+    fn parts(&self) -> Vec<Part<'_>>;
+
+    /// Where the part of this number stands.
+    fn place(&self, part: usize) -> Place;
+
+    /// The number of the first zone.
+    fn zones_from(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Where texts meet that are read as one.
+    fn seams(&self) -> Vec<Seam> {
+        Vec::new()
+    }
+
+    /// What is to be said of texts that are not looked at as they were sent.
+    fn shortfalls(&self, _text_max: usize) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Tool calls that the model asked for.
+    fn calls(&self) -> Vec<RequestedCall<'_>> {
+        Vec::new()
+    }
+
+    /// What its texts are held against, where a detector asks for that.
+    fn context(&self) -> Option<Box<str>> {
+        None
+    }
+}
+
+/// A tool call that the model asked for, and where it stands.
+pub(crate) struct RequestedCall<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) arguments: &'a str,
+    /// Whether it is a tool that changes files.
+    pub(crate) writes: bool,
+    pub(crate) place: Place,
+}
+
+/// The texts of a call.
 pub(crate) struct Texts<'a> {
     pub(crate) request: Option<&'a RequestView>,
     pub(crate) answer: Option<&'a Answer>,
@@ -58,13 +102,14 @@ pub(crate) struct Rest {
 }
 
 /// Where a part stands.
-struct Place {
+#[derive(Default)]
+pub(crate) struct Place {
     location: String,
+    /// Its number among the parts of the record, where it is one of them.
+    part: Option<usize>,
+    is_credential: bool,
     /// The zone it is, and where that begins in its part.
     zone: Option<(ZoneKind, usize)>,
-    /// Its number among the parts of the record.
-    part: usize,
-    is_credential: bool,
 }
 
 /// Whether a core may look at so much text.
@@ -74,17 +119,15 @@ pub(crate) fn fits_core(text_bytes: usize, compressed: bool) -> bool {
 }
 
 /// Inspects texts with all that may run on this thread. `None` when a detector panicked.
-pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>, how: &How<'_>) -> Option<Inspection> {
-    let Texts { request, answer, .. } = *texts;
-    let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
-    parts.extend(request.into_iter().flat_map(text::request_parts));
-    parts.extend(answer.into_iter().flat_map(text::answer_parts));
-    let zones_from = parts.len();
-    if let Some(view) = request {
-        parts.extend(zones::parts(view));
-    }
+pub(crate) fn run<S: Subject>(
+    analyser: &Analyser,
+    scratch: &mut Scratch,
+    subject: &S,
+    how: &How<'_>,
+) -> Option<Inspection> {
+    let parts = subject.parts();
     let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
-    for seam in request.map(Seam::all).unwrap_or_default() {
+    for seam in subject.seams() {
         if hits.len() >= HITS_MAX {
             break;
         }
@@ -97,61 +140,34 @@ pub(crate) fn run(analyser: &Analyser, scratch: &mut Scratch, texts: &Texts<'_>,
         hits.extend(seam.across(across, &hits));
         ran.join(&ran_there);
     }
-    if parts.len() > zones_from {
-        zones::settle(&mut hits, zones_from, |part| texts.place(part).of_zone());
+    if parts.len() > subject.zones_from() {
+        zones::settle(&mut hits, subject.zones_from(), |part| subject.place(part).of_zone());
     }
-    let found = hits.into_iter().filter_map(|hit| texts.place(hit.part).put(hit.finding));
+    let found = hits.into_iter().filter_map(|hit| subject.place(hit.part).put(hit.finding));
     let mut findings: Vec<Finding> = found.collect();
-    // Nearly always there is nothing to say here, and a finding is large to hand about.
-    if let Some(view) =
-        request.filter(|view| view.unreadable.is_some() || view.truncated || view.text.len() > how.text_max)
-    {
-        findings.extend(reading_findings(view, how.text_max));
-    }
-    if let Some(answer) = answer.filter(|answer| answer.text.len() > how.text_max) {
-        findings.extend(long_text("response", &answer.text, how.text_max));
-    }
+    findings.extend(subject.shortfalls(how.text_max));
     if ran.cut || ran.verify_cap_reached || ran.full {
         findings.extend(limit_findings(&ran));
     }
-    if let Some(answer) = answer.filter(|answer| !answer.tool_calls.is_empty()) {
-        findings.extend(survive(|| tool_call_findings(texts, answer, how.call.deadline)).unwrap_or_default());
+    let calls = subject.calls();
+    if !calls.is_empty() {
+        let found = survive(|| tool_call_findings(calls, how.call.deadline));
+        ran.failed |= found.is_none();
+        findings.extend(found.unwrap_or_default());
     }
     let later = ran.later.take().map(|mut later| {
-        if let Some(view) = texts.context.filter(|_| later.wants_context()) {
-            later.give_context(text::context(view));
+        if let Some(context) = later.wants_context().then(|| subject.context()).flatten() {
+            later.give_context(context);
         }
         later
     });
-    let rest = later.map(|later| Rest { later, places: (0..parts.len()).map(|part| texts.place(part)).collect() });
+    let rest = later.map(|later| Rest { later, places: (0..parts.len()).map(|part| subject.place(part)).collect() });
     let text_bytes = parts.iter().map(|part| part.text.len()).sum();
     Some(Inspection { findings, ran, rest, text_bytes })
 }
 
-/// The same for a text that is part of no call; its findings are at `location`.
-pub(crate) fn run_alone(
-    analyser: &Analyser,
-    scratch: &mut Scratch,
-    part: Part<'_>,
-    how: &How<'_>,
-    location: &str,
-) -> Option<Inspection> {
-    let (hits, mut ran) = look(analyser, scratch, &[part], &how.call)?;
-    let place = Place { location: location.to_owned(), zone: None, part: 0, is_credential: false };
-    let mut findings: Vec<Finding> = hits.into_iter().filter_map(|hit| place.put(hit.finding)).collect();
-    findings.extend(long_text(location, part.text, how.text_max));
-    findings.extend(limit_findings(&ran));
-    let rest = ran.later.take().map(|later| Rest { later, places: vec![place] });
-    Some(Inspection { findings, ran, rest, text_bytes: part.text.len() })
-}
-
 /// What the detectors say of `parts`, without a place in a record. `None` when one panicked.
-pub(crate) fn look(
-    analyser: &Analyser,
-    scratch: &mut Scratch,
-    parts: &[Part<'_>],
-    call: &Call<'_>,
-) -> Option<(Vec<Hit>, Ran)> {
+fn look(analyser: &Analyser, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>) -> Option<(Vec<Hit>, Ran)> {
     let mut hits = Vec::new();
     let ran = survive(|| analyser.analyse(scratch, parts, call, &mut hits));
     if ran.is_none() {
@@ -167,42 +183,111 @@ pub(crate) fn survive<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-impl Texts<'_> {
-    /// The parts of the answer and their numbers.
-    fn of_answer<'a>(&self, answer: &'a Answer) -> impl Iterator<Item = (usize, &'a AnswerPart)> {
-        answer.parts.iter().enumerate().map(|(at, part)| (self.request_parts() + at, part))
+/// A text that is part of no call.
+pub(crate) struct Alone<'a> {
+    pub(crate) part: Part<'a>,
+    /// Where its findings are said to stand.
+    pub(crate) location: &'a str,
+}
+
+impl Subject for Alone<'_> {
+    fn parts(&self) -> Vec<Part<'_>> {
+        vec![self.part]
     }
 
-    fn request_parts(&self) -> usize {
-        self.request.map_or(0, |view| view.parts.len())
-    }
-
-    /// Where the part of this number stands, those of the request before those of the answer.
     fn place(&self, part: usize) -> Place {
+        Place::new(self.location.to_owned(), Some(part), false)
+    }
+
+    fn shortfalls(&self, text_max: usize) -> Vec<Finding> {
+        long_text(self.location, self.part.text, text_max).into_iter().collect()
+    }
+}
+
+impl Subject for Texts<'_> {
+    fn parts(&self) -> Vec<Part<'_>> {
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
+        parts.extend(self.request.into_iter().flat_map(text::request_parts));
+        parts.extend(self.answer.into_iter().flat_map(text::answer_parts));
+        parts.extend(self.request.into_iter().flat_map(zones::parts));
+        parts
+    }
+
+    fn zones_from(&self) -> usize {
+        self.request_parts() + self.answer.map_or(0, |answer| answer.parts.len())
+    }
+
+    /// Parts of the request stand before those of the answer, zones behind both.
+    fn place(&self, part: usize) -> Place {
+        if let Some(zone) = part.checked_sub(self.zones_from()) {
+            return self.zone(zone);
+        }
         match part.checked_sub(self.request_parts()) {
             None => {
                 let known = self.request.and_then(|view| view.parts.get(part));
                 let location = known.map(|known| known.location.to_string()).unwrap_or_default();
-                Place { location, zone: None, part, is_credential: known.is_some_and(|known| known.is_credential()) }
+                let is_credential = known.is_some_and(TextPart::is_credential);
+                Place::new(location, Some(part), is_credential)
             }
-            Some(at) => match at.checked_sub(self.answer.map_or(0, |answer| answer.parts.len())) {
-                None => {
-                    let location = self.answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default();
-                    Place { location, zone: None, part: self.before + at, is_credential: false }
-                }
-                Some(at) => self.zone(at),
-            },
+            Some(at) => {
+                let location = self.answer.map(|answer| text::answer_location(answer, at)).unwrap_or_default();
+                Place::new(location, Some(self.before + at), false)
+            }
         }
+    }
+
+    fn seams(&self) -> Vec<Seam> {
+        let Some(view) = self.request else { return Vec::new() };
+        Seam::all(&view.parts, |part| view.text.get(part.range.clone()))
+    }
+
+    fn shortfalls(&self, text_max: usize) -> Vec<Finding> {
+        // Nearly always there is nothing to say here, and a finding is large to hand about.
+        let is_short = |view: &&RequestView| view.unreadable.is_some() || view.truncated || view.text.len() > text_max;
+        let mut found: Vec<Finding> =
+            self.request.filter(is_short).into_iter().flat_map(|view| reading_findings(view, text_max)).collect();
+        if let Some(answer) = self.answer.filter(|answer| answer.text.len() > text_max) {
+            found.extend(long_text("response", &answer.text, text_max));
+        }
+        found
+    }
+
+    /// The agent that runs the tools may not report having done so; the calls are seen here in any case.
+    fn calls(&self) -> Vec<RequestedCall<'_>> {
+        let Some(answer) = self.answer.filter(|answer| !answer.tool_calls.is_empty()) else { return Vec::new() };
+        let is_call = |(_, part): &(usize, &AnswerPart)| part.kind == PartKind::ToolCall;
+        let arguments = answer.parts.iter().enumerate().filter(is_call);
+        let mut places: Vec<Place> = arguments.map(|(at, _)| self.place(self.request_parts() + at)).collect();
+        // Each call has its arguments as a part, unless the answer was cut.
+        if places.len() != answer.tool_calls.len() {
+            let of_call = |at| Place::new(format!("response.tool_calls[{at}]"), None, false);
+            places = (0..answer.tool_calls.len()).map(of_call).collect();
+        }
+        let calls = answer.tool_calls.iter().zip(places);
+        calls
+            .map(|(ToolCall { name, arguments, writes, .. }, place)| RequestedCall {
+                name,
+                arguments,
+                writes: *writes,
+                place,
+            })
+            .collect()
+    }
+
+    fn context(&self) -> Option<Box<str>> {
+        self.context.map(text::context)
     }
 }
 
 impl Texts<'_> {
-    /// Where the zone of this number stands, by itself behind all parts.
+    fn request_parts(&self) -> usize {
+        self.request.map_or(0, |view| view.parts.len())
+    }
+
+    /// Where the zone of this number stands.
     fn zone(&self, at: usize) -> Place {
         let zone = self.request.and_then(|view| Some((view, view.zones.as_ref()?.list.get(at)?)));
-        let Some((view, zone)) = zone else {
-            return Place { location: String::new(), zone: None, part: 0, is_credential: false };
-        };
+        let Some((view, zone)) = zone else { return Place::default() };
         let shift = view.parts.get(zone.part).map_or(0, |part| zone.range.start - part.range.start);
         Place { zone: Some((zone.kind, shift)), ..self.place(zone.part) }
     }
@@ -220,14 +305,18 @@ const ORDERS: [&str; 7] = [
 ];
 
 impl Place {
+    pub(crate) fn new(location: String, part: Option<usize>, is_credential: bool) -> Self {
+        Self { location, part, is_credential, zone: None }
+    }
+
     /// The part it is a zone of, and where it begins there.
     fn of_zone(&self) -> Option<(usize, usize)> {
-        self.zone.map(|(_, shift)| (self.part, shift))
+        self.zone.and_then(|(_, shift)| Some((self.part?, shift)))
     }
 
     /// The finding with its place. In a credential a secret is nothing to report, and its words are never shown.
     fn put(&self, mut finding: Finding) -> Option<Finding> {
-        finding.part = u32::try_from(self.part).ok();
+        finding.part = self.part.and_then(|part| u32::try_from(part).ok());
         finding.location.clone_from(&self.location);
         if let Some((kind, shift)) = self.zone {
             finding.metadata.insert("zone".to_owned(), kind.as_str().to_owned());
@@ -244,12 +333,6 @@ impl Place {
 }
 
 impl Rest {
-    /// What is left of so many parts that stand nowhere: what is found in them decides, and nobody is shown where.
-    pub(crate) fn without_places(later: Box<Later>, parts: usize) -> Self {
-        let nowhere = |part| Place { location: String::new(), zone: None, part, is_credential: false };
-        Self { later, places: (0..parts).map(nowhere).collect() }
-    }
-
     /// The texts.
     pub(crate) fn later(&self) -> &Later {
         &self.later
@@ -274,15 +357,11 @@ impl Rest {
     }
 }
 
-/// Findings about the commands, addresses and files of the tool calls the model asked for. The agent that runs the tools may
-/// not report having done so; the call is seen here in any case.
-fn tool_call_findings(texts: &Texts<'_>, answer: &Answer, deadline: Option<Instant>) -> Vec<Finding> {
-    let arguments = texts.of_answer(answer).filter(|(_, part)| part.kind == PartKind::ToolCall);
-    let places: Vec<Place> = arguments.map(|(at, _)| texts.place(at)).collect();
+/// Findings about the commands, addresses and files of tool calls.
+fn tool_call_findings(calls: Vec<RequestedCall<'_>>, deadline: Option<Instant>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (at, call) in answer.tool_calls.iter().enumerate() {
-        let action =
-            Action { kind: ActionKind::Tool, name: &call.name, arguments: Some(&call.arguments), writes: call.writes };
+    for RequestedCall { name, arguments, writes, place } in calls {
+        let action = Action { kind: ActionKind::Tool, name, arguments: Some(arguments), writes };
         // The last of them says that the time was over, or this one that the rest was left out.
         if found.last().is_some_and(|last: &Finding| last.finding_type == "analysis_timeout") {
             break;
@@ -291,16 +370,7 @@ fn tool_call_findings(texts: &Texts<'_>, answer: &Answer, deadline: Option<Insta
             found.push(calls_left_out());
             break;
         }
-        for mut finding in action::check(&action, deadline) {
-            // Each call has its arguments as a part, unless the answer was cut.
-            match places.get(at).filter(|_| places.len() == answer.tool_calls.len()) {
-                Some(place) => found.extend(place.put(finding)),
-                None => {
-                    finding.location = format!("response.tool_calls[{at}]");
-                    found.push(finding);
-                }
-            }
-        }
+        found.extend(action::check(&action, deadline).into_iter().filter_map(|finding| place.put(finding)));
     }
     found
 }

@@ -1,69 +1,74 @@
-//! A recorded call looked at once more: its texts as they are stored, part by part, by the detectors that looked at them when they
-//! were sent. Models are not asked.
+//! A recorded call as it can be inspected once more: its texts as they are stored, part by part. The record keeps no zones, and of
+//! files a description.
 
-use weir_config::vocab::Finding;
-use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
-use weir_inference::action::{self, Action, ActionKind};
-use weir_inference::{Analyser, Call, Part, Ran, Scratch};
+use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide};
+use weir_inference::Part;
 use weir_storage::record::SpanRecord;
 
-use super::inspection::{self, survive};
+use super::inspection::{Place, RequestedCall, Subject};
+use super::seam::Seam;
 
-/// What another look found.
-pub(crate) struct Again {
-    pub(crate) findings: Vec<(PartSide, Finding)>,
-    pub(crate) ran: Ran,
-    /// Bytes of text there were.
-    pub(crate) text_bytes: usize,
+/// A recorded call. One that says nothing of its parts counts as a user's words and a model's answer.
+pub(crate) struct Recorded<'a>(pub(crate) &'a SpanRecord);
+
+/// The parts of a record that names none.
+const BARE: [(PartSide, PartKind); 2] = [(PartSide::Request, PartKind::User), (PartSide::Response, PartKind::Output)];
+
+impl<'a> Recorded<'a> {
+    fn of_side(&self, side: PartSide) -> &'a str {
+        let text = match side {
+            PartSide::Request => &self.0.prompt,
+            PartSide::Response => &self.0.response,
+        };
+        text.as_deref().unwrap_or_default()
+    }
+
+    /// The text of a part; empty where none is kept, so that the numbers of parts stay.
+    fn text(&self, part: &PartRecord) -> &'a str {
+        let kept = part.text.as_ref().and_then(|range| {
+            let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+            self.of_side(part.side).get(range)
+        });
+        kept.unwrap_or_default()
+    }
+
+    fn is_bare(&self) -> bool {
+        self.0.parts.is_empty()
+    }
 }
 
-/// Looks at the texts of `span`. One that says nothing of its parts counts as a user's words and a model's answer. `None` when a
-/// detector panicked.
-pub(crate) fn look_again(
-    analyser: &Analyser,
-    scratch: &mut Scratch,
-    span: &SpanRecord,
-    call: &Call<'_>,
-) -> Option<Again> {
-    let texts = texts(span);
-    let parts: Vec<Part<'_>> = texts.iter().map(|(_, part, _)| *part).collect();
-    let (hits, ran) = inspection::look(analyser, scratch, &parts, call)?;
-    let mut findings: Vec<(PartSide, Finding)> = Vec::with_capacity(hits.len());
-    for hit in hits {
-        findings.extend(texts.get(hit.part).map(|(side, _, _)| (*side, hit.finding)));
+impl Subject for Recorded<'_> {
+    fn parts(&self) -> Vec<Part<'_>> {
+        if self.is_bare() {
+            return BARE.into_iter().map(|(side, kind)| Part { text: self.of_side(side), kind }).collect();
+        }
+        self.0.parts.iter().map(|part| Part { text: self.text(part), kind: part.kind }).collect()
     }
-    let called = texts.iter().filter(|(side, part, _)| *side == PartSide::Response && part.kind == PartKind::ToolCall);
-    for (_, part, tool) in called {
-        let name = tool.unwrap_or_default();
-        let action = Action { kind: ActionKind::Tool, name, arguments: Some(part.text), writes: false };
-        let found = survive(|| action::check(&action, call.deadline))?;
-        findings.extend(found.into_iter().map(|finding| (PartSide::Response, finding)));
-    }
-    Some(Again { findings, ran, text_bytes: parts.iter().map(|part| part.text.len()).sum() })
-}
 
-/// The texts, each with its side and the tool it is about.
-fn texts(span: &SpanRecord) -> Vec<(PartSide, Part<'_>, Option<&str>)> {
-    let of_side = |side| match side {
-        PartSide::Request => span.prompt.as_deref(),
-        PartSide::Response => span.response.as_deref(),
-    };
-    if span.parts.is_empty() {
-        let bare = [(PartSide::Request, PartKind::User), (PartSide::Response, PartKind::Output)];
-        return bare
-            .into_iter()
-            .filter_map(|(side, kind)| Some((side, Part { text: of_side(side)?, kind }, None)))
-            .collect();
+    /// Which side a part is of: the record does not say where in its body it stood.
+    fn place(&self, part: usize) -> Place {
+        let known = self.0.parts.get(part);
+        let side = known.map(|known| known.side).or_else(|| BARE.get(part).map(|(side, _)| *side));
+        let location = match side {
+            Some(PartSide::Response) => "response",
+            Some(PartSide::Request) | None => "request",
+        };
+        let is_credential = known.is_some_and(|known| known.form == PartForm::Credential);
+        Place::new(location.to_owned(), known.map(|_| part), is_credential)
     }
-    let text = |part: &PartRecord| {
-        let range = part.text.as_ref()?;
-        of_side(part.side)?.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
-    };
-    span.parts
-        .iter()
-        .filter_map(|part| {
-            let tool = part.tool.as_ref().and_then(|tool| tool.name.as_deref());
-            Some((part.side, Part { text: text(part)?, kind: part.kind }, tool))
-        })
-        .collect()
+
+    fn seams(&self) -> Vec<Seam> {
+        Seam::all(&self.0.parts, |part| Some(self.text(part)))
+    }
+
+    fn calls(&self) -> Vec<RequestedCall<'_>> {
+        let parts = self.0.parts.iter().enumerate();
+        parts
+            .filter(|(_, part)| part.side == PartSide::Response && part.kind == PartKind::ToolCall)
+            .map(|(at, part)| {
+                let name = part.tool.as_ref().and_then(|tool| tool.name.as_deref()).unwrap_or_default();
+                RequestedCall { name, arguments: self.text(part), writes: false, place: self.place(at) }
+            })
+            .collect()
+    }
 }

@@ -100,6 +100,28 @@ fn other_settings_and_rules_are_tried_on_what_was_recorded() {
 }
 
 #[test]
+fn what_was_found_where_texts_meet_is_found_again() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).start();
+    let (begin, end) = ORDER.split_at(20);
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let user = |content: Value| json!({"role": "user", "content": content});
+    let over_parts = json!([user(json!([text(begin), text(end)]))]);
+    let over_turns = json!([user(json!(begin)), {"role": "assistant", "content": "Go on."}, user(json!(end))]);
+    for messages in [over_parts, over_turns] {
+        let body = json!({"model": "gpt-4o", "messages": messages}).to_string();
+        let answer = call(gateway.addr, Call::post("/v1/chat/completions", body).bytes());
+        let span = gateway.span_of(&answer);
+        let found = span["security_findings"].as_array().unwrap();
+        assert!(found.iter().any(|found| found["finding_type"] == "prompt_injection"), "{span}");
+    }
+    let said = lines(&replay(&gateway, &["--json"]));
+    let [summary] = &said[..] else { panic!("{said:?}") };
+    let types = &summary["by_type"]["prompt_injection"];
+    assert_eq!((&types["spans_before"], &types["spans_after"]), (&json!(2), &json!(2)), "{summary}");
+}
+
+#[test]
 fn what_a_record_lacks_is_counted_and_said() {
     let provider = provider();
     let mut gateway = Setup::new(Driver::Auto).upstream(provider.url()).with("max_response_size_bytes: 20").start();

@@ -27,7 +27,8 @@ use super::traces::{self, Fault};
 use super::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
 use crate::process::plan;
-use crate::settle::recorded::{Again, look_again};
+use crate::settle::inspection::{self, How, Inspection};
+use crate::settle::recorded::Recorded;
 
 /// Spans, and about how many bytes of them, that are in memory at a time.
 const PIECE_ITEMS: u32 = 256;
@@ -106,8 +107,10 @@ impl<'a> Replay<'a> {
             agent: span.agent_id.as_deref(),
             deadline: Some(Instant::now() + limit),
         };
-        let again = look_again(self.analyser, &mut self.scratch, span, &call);
-        let Some(Again { findings, ran, text_bytes }) = again else {
+        let how = How { call, text_max: self.settings.security_analysis.max_analysis_text_bytes };
+        // Models are not asked: what is left to them stays unsaid.
+        let again = inspection::run(self.analyser, &mut self.scratch, &Recorded(span), &how);
+        let Some(Inspection { findings, ran, rest, text_bytes }) = again else {
             return self.tally.not_looked_at(span, Lack::Failed);
         };
         let mut lacks = tally::lacks(span, text_bytes);
@@ -115,7 +118,7 @@ impl<'a> Replay<'a> {
             (ran.cut, Lack::Timeout),
             (ran.failed, Lack::Failed),
             (ran.full || ran.verify_cap_reached, Lack::Cut),
-            (ran.later.is_some(), Lack::Models),
+            (rest.is_some(), Lack::Models),
         ] {
             if missed {
                 lacks.push(lack);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_config::settings::Enforcement;
-use weir_config::vocab::part::PartSide;
 use weir_config::vocab::{Finding, Severity};
 use weir_storage::record::SpanRecord;
 
@@ -142,7 +141,7 @@ impl Tally {
     pub(super) fn compare(
         &mut self,
         span: &SpanRecord,
-        now: &[(PartSide, Finding)],
+        now: &[Finding],
         lacks: &[Lack],
         rules: &Enforcement,
     ) -> Option<Change> {
@@ -193,7 +192,7 @@ fn is_compared(finding: &Finding) -> bool {
     REPLAYED.contains(&&*finding.detector) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
 }
 
-fn seen(span: &SpanRecord, now: &[(PartSide, Finding)], masked: bool) -> BTreeMap<String, Seen> {
+fn seen(span: &SpanRecord, now: &[Finding], masked: bool) -> BTreeMap<String, Seen> {
     let mut types: BTreeMap<String, Seen> = BTreeMap::new();
     let nothing = Seen { before: None, after: None };
     for finding in span.security_findings.iter().filter(|finding| is_compared(finding)) {
@@ -203,7 +202,7 @@ fn seen(span: &SpanRecord, now: &[(PartSide, Finding)], masked: bool) -> BTreeMa
             seen.after = seen.after.max(Some(finding.severity));
         }
     }
-    for (_, finding) in now.iter().filter(|(_, finding)| is_compared(finding)) {
+    for finding in now.iter().filter(|finding| is_compared(finding)) {
         let seen = types.entry(finding.finding_type.to_string()).or_insert(nothing);
         seen.after = seen.after.max(Some(finding.severity));
     }
@@ -211,13 +210,13 @@ fn seen(span: &SpanRecord, now: &[(PartSide, Finding)], masked: bool) -> BTreeMa
 }
 
 /// What `rules` would make of the request.
-fn decision_after(span: &SpanRecord, now: &[(PartSide, Finding)], rules: &Enforcement, masked: bool) -> &'static str {
-    let found = now.iter().filter(|(side, _)| *side == PartSide::Request).map(|(_, finding)| finding.clone());
-    let of_request = |finding: &&Finding| {
-        finding.location.starts_with("request") && (!is_compared(finding) || (masked && is_maskable(finding)))
-    };
-    let kept = span.security_findings.iter().filter(of_request).cloned();
-    let all: Vec<Finding> = found.chain(kept).collect();
+fn decision_after(span: &SpanRecord, now: &[Finding], rules: &Enforcement, masked: bool) -> &'static str {
+    let is_of_request = |finding: &&Finding| finding.location.starts_with("request");
+    // How this look went says nothing of the request.
+    let found = now.iter().filter(is_of_request).filter(|finding| is_compared(finding));
+    let stays = |finding: &&Finding| !is_compared(finding) || (masked && is_maskable(finding));
+    let kept = span.security_findings.iter().filter(is_of_request).filter(stays);
+    let all: Vec<Finding> = found.chain(kept).cloned().collect();
     let decision: Decision = enforce::decide(&all, rules);
     decision.as_str()
 }

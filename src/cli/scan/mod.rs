@@ -37,7 +37,7 @@ use crate::inspect::{Takes, ZoneAsk, route};
 use crate::limits::kept_bytes_max;
 use crate::process::plan;
 use crate::record::Budget;
-use crate::settle::inspection::{self, How, Inspection, Texts};
+use crate::settle::inspection::{self, Alone, How, Inspection, Texts};
 use crate::settle::text::{RawBody, ReadRaw, read_raw};
 
 /// What standard input is called.
@@ -199,10 +199,10 @@ impl<'a> Scan<'a> {
 
     fn text(&mut self, at: Where<'_>, place: &str, text: &str) {
         self.report.totals.texts += 1;
-        let part = Part { text, kind: self.options.role.kind() };
+        let alone = Alone { part: Part { text, kind: self.options.role.kind() }, location: place };
         let plan = Arc::clone(&self.plan);
         let how = self.how(&plan);
-        let seen = inspection::run_alone(self.analyser, &mut self.scratch, part, &how, place);
+        let seen = inspection::run(self.analyser, &mut self.scratch, &alone, &how);
         let Some(findings) = self.seen(at, seen) else { return };
         let mut lines = Lines { text, at: 0, line: 1 };
         for finding in &findings {
