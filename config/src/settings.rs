@@ -357,6 +357,12 @@ pub struct SecurityAnalysis {
     pub jailbreak_threshold: f64,
     /// `max_analysis_text_bytes`.
     pub max_analysis_text_bytes: usize,
+    /// `fusion_enabled`: what all detectors say of a text is weighed together.
+    pub fusion_enabled: bool,
+    /// `fusion_model_path`: the weights for that, in the place of those in the binary.
+    pub fusion_model_path: Option<PathBuf>,
+    /// `over_defence`: what the rules say of harmless texts with trigger words is lowered.
+    pub over_defence: bool,
     /// `rules_dir`: rules of the operator's own.
     pub rules_dir: Option<PathBuf>,
     /// `zone_detection.*`.
@@ -692,6 +698,9 @@ impl Default for Settings {
                 jailbreak_enabled: true,
                 jailbreak_threshold: JAILBREAK_THRESHOLD,
                 max_analysis_text_bytes: 1_048_576,
+                fusion_enabled: false,
+                fusion_model_path: None,
+                over_defence: false,
                 rules_dir: None,
                 zones: ZoneDetection::default(),
             },

@@ -2,7 +2,8 @@
 //! ships, for `inference/train/evaluate.py`.
 //!
 //! One JSON object per line in (`{"text", "role"}` and whatever else), one per line out: the same with `rules`, `high_recall`,
-//! `balanced` and `high_precision`, each whether there is a finding of Medium or worse that is about an order.
+//! `balanced` and `high_precision`, the rules and `balanced` with the suppressor of over-defence (`rules_suppressed`, `suppressed`), and
+//! with fusion at two points (`fused_high_recall`, `fused`), each whether there is a finding of Medium or worse that is about an order.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufWriter, Write as _};
@@ -17,12 +18,20 @@ const DATA_TYPES: [&str; 4] = ["pii_detected", "secret_leakage", "analysis_timeo
 
 fn main() -> Result<(), Box<dyn Error>> {
     let analyser = Analyser::whole(Vec::new())?.without_memory();
-    let plan = |off, point| Arc::new(analyser.plan(&PlanSettings { off, point, ..PlanSettings::default() }));
+    let with = |settings| Arc::new(analyser.plan(&settings));
+    let plan = |off, point| with(PlanSettings { off, point, ..PlanSettings::default() });
     let plans = [
         ("rules", plan(&[EMBEDDED], OperatingPoint::Balanced)),
         ("high_recall", plan(&[], OperatingPoint::HighRecall)),
         ("balanced", plan(&[], OperatingPoint::Balanced)),
         ("high_precision", plan(&[], OperatingPoint::HighPrecision)),
+        ("rules_suppressed", with(PlanSettings { off: &[EMBEDDED], over_defence: true, ..PlanSettings::default() })),
+        ("suppressed", with(PlanSettings { over_defence: true, ..PlanSettings::default() })),
+        (
+            "fused_high_recall",
+            with(PlanSettings { fusion: true, point: OperatingPoint::HighRecall, ..PlanSettings::default() }),
+        ),
+        ("fused", with(PlanSettings { fusion: true, ..PlanSettings::default() })),
     ];
     let mut scratch = analyser.scratch();
     let mut out = BufWriter::new(std::io::stdout().lock());

@@ -2,7 +2,7 @@
 //! the rules find. `inference/train/prepare.py` runs it, so that training and use share one reader.
 //!
 //! One JSON object per line in (`{"text", "role"}` and whatever else), one per line out: the same with `folded`, `decoded`
-//! and `rules`, the worst severity (0 to 4) of what the rules call an order, or null.
+//! and `rules`, the worst severity (0 to 4) of what the rules call an order, or null, and `signals`, what fusion hears of them.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufWriter, Write as _};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use weir_config::vocab::TenantId;
 use weir_inference::{
     Analyser, Call, CostClass, Detector, Found, Job, Later, Needs, Part, PartKind, PlanSettings, Pool, PoolOptions,
-    Text, Tuning, Turn, Work,
+    Signals, Text, Tuning, Turn, Work,
 };
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -98,6 +98,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         fields.insert("folded".to_owned(), json!(folded));
         fields.insert("decoded".to_owned(), json!(decoded));
         fields.insert("rules".to_owned(), json!(worst));
+        let Signals { high, medium, low, signs, encoded, .. } = Signals::of(&hits, kind, None);
+        let signals = json!({"high": high, "medium": medium, "low": low, "signs": signs, "encoded": encoded});
+        fields.insert("signals".to_owned(), signals);
         writeln!(out, "{row}")?;
     }
     Ok(())

@@ -17,10 +17,11 @@ use crate::builtin::{JAILBREAK, Kit, RULES, SECRETS};
 use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
-use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Text};
+use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Score, Text};
 use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};
-use crate::later::Later;
+use crate::fusion::{Fusion, Signals};
+use crate::later::{Before, Later};
 use crate::learned::Learned;
 use crate::operator::{OperatorRules, OperatorScratch};
 use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
@@ -28,6 +29,7 @@ use crate::plan::{Call, Plan, PlanSettings};
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::{DISGUISED, LoadError};
 use crate::stopwatch::{Shares, Stopwatch};
+use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
 
 /// All detectors, compiled once.
@@ -38,6 +40,10 @@ pub struct Analyser {
     pub(crate) clean: Clean,
     /// Those of the operator: which findings they allow.
     operator: Option<Arc<OperatorRules>>,
+    /// The embedded classifier, for who asks it by itself.
+    classifier: Option<Arc<Learned>>,
+    /// What weighs together what the others say, and its number among the detectors.
+    pub(crate) fusion: Option<(usize, Arc<Fusion>)>,
 }
 
 /// Memory one thread works in; grows to the largest text it has seen.
@@ -48,6 +54,8 @@ pub struct Scratch {
     pub(crate) inner: MatcherScratch,
     candidates: Vec<Candidate>,
     said: Vec<(Range<usize>, Finding)>,
+    /// What the classifier said of the text.
+    score: Option<Score>,
     pub(crate) plain: Vec<Vec<u8>>,
     hidden: Vec<(usize, usize)>,
     pub(crate) runs: Vec<Run>,
@@ -75,14 +83,24 @@ impl Analyser {
     /// # Errors
     /// As [`Self::with`], and when the classifier does not say what it said when it was trained.
     pub fn whole(others: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
+        Self::fusing(others, Fusion::embedded().map_err(LoadError::Model)?)
+    }
+
+    /// The same with another [`Fusion`] than the one in the binary.
+    ///
+    /// # Errors
+    /// As [`Self::whole`].
+    pub fn fusing(others: Vec<Arc<dyn Detector>>, fusion: Arc<Fusion>) -> Result<Self, LoadError> {
         let kit = Arc::new(Kit::new()?);
-        let learned: Arc<dyn Detector> =
-            Learned::embedded(&kit).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
-        let mut own = vec![learned];
+        let learned = Learned::embedded(&kit).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
+        let mut own: Vec<Arc<dyn Detector>> = vec![Arc::clone(&learned) as _];
         if !others.iter().any(|other| other.name() == TOXICITY) {
             own.push(Toxic::embedded().map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?);
         }
-        Self::of(kit, own.into_iter().chain(others))
+        own.extend(others);
+        let number = kit.detectors().len() + own.len();
+        own.push(Arc::clone(&fusion) as _);
+        Ok(Self { classifier: Some(learned), fusion: Some((number, fusion)), ..Self::of(kit, own.into_iter())? })
     }
 
     /// The detectors of [`Self::builtin`] and `others`.
@@ -106,7 +124,7 @@ impl Analyser {
                 return Err(LoadError::DetectorTwice(detector.name()));
             }
         }
-        Ok(Self { kit, detectors, clean: Clean::new(), operator: None })
+        Ok(Self { kit, detectors, clean: Clean::new(), operator: None, classifier: None, fusion: None })
     }
 
     /// The same with an operator's rules.
@@ -116,7 +134,8 @@ impl Analyser {
     pub fn with_operator(mut self, operator: Arc<OperatorRules>) -> Result<Self, LoadError> {
         let detector: Arc<dyn Detector> = Arc::clone(&operator) as _;
         self.detectors.push(detector);
-        Ok(Self { operator: Some(operator), ..Self::made_of(self.kit, self.detectors)? })
+        let (classifier, fusion) = (self.classifier, self.fusion);
+        Ok(Self { operator: Some(operator), classifier, fusion, ..Self::made_of(self.kit, self.detectors)? })
     }
 
     /// The same, but every text is looked at, however often it comes: for measurements.
@@ -226,10 +245,15 @@ impl Analyser {
             if let Some(operator) = &self.operator {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
+            let suspect = out.get(before..).unwrap_or_default().iter().any(|hit| is_order(&hit.finding));
+            let signals = self.fuse(scratch, (index, part), call.plan, before, out);
+            if let Some((number, _)) = &self.fusion {
+                watch.lap(*number);
+            }
+            let clean = clean.filter(|_| !signals.reported);
             if !later.is_empty() {
-                let suspect = out.get(before..).unwrap_or_default().iter().any(|hit| is_order(&hit.finding));
                 let rest = ran.later.get_or_insert_with(|| Box::new(Later::new(call)));
-                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean, suspect);
+                rest.add(index, part, std::mem::take(&mut scratch.hidden), clean, Before { suspect, signals });
             } else if let Some(name) = clean {
                 self.clean.add(name);
             }
@@ -246,7 +270,7 @@ impl Analyser {
         now: DetectorSet,
         watch: &mut Stopwatch,
     ) -> Outcome {
-        let Scratch { folded, memory, inner, candidates, said, plain, runs, operator, .. } = scratch;
+        let Scratch { folded, memory, inner, candidates, said, score, plain, runs, operator, .. } = scratch;
         candidates.clear();
         let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
         folded.fold(raw);
@@ -261,8 +285,23 @@ impl Analyser {
         runs.clear();
         runs.extend(Runs::new(bytes));
         watch.lap(SECRETS);
-        let bench = Bench { folded, limits, memory, runs, outcome: &mut outcome, candidates, inner, plain, operator };
-        let mut found = Found { said: std::mem::take(said), failed: false, bench: Some(bench) };
+        let over_defence = call.plan.over_defence;
+        let asks_classifier = self.fuses(call.plan, part.kind);
+        let bench = Bench {
+            folded,
+            limits,
+            memory,
+            runs,
+            outcome: &mut outcome,
+            candidates,
+            inner,
+            plain,
+            over_defence,
+            asks_classifier,
+            score: None,
+            operator,
+        };
+        let mut found = Found { said: std::mem::take(said), bench: Some(bench), ..Found::default() };
         let text = Text {
             raw,
             kind: part.kind,
@@ -278,9 +317,41 @@ impl Analyser {
             watch.lap(index);
         }
         let failed = found.failed;
+        *score = found.bench.as_ref().and_then(|bench| bench.score);
         *said = found.said;
         outcome.failed |= failed;
         outcome
+    }
+
+    /// Whether what is said of a text of this role is weighed together.
+    fn fuses(&self, plan: &Plan, kind: PartKind) -> bool {
+        self.fusion.as_ref().is_some_and(|(number, _)| plan.now(kind).has(*number))
+    }
+
+    /// Weighs together what was found from `before` on; adds a finding if that is enough for one.
+    fn fuse(
+        &self,
+        scratch: &Scratch,
+        (index, part): (usize, &Part<'_>),
+        plan: &Plan,
+        before: usize,
+        out: &mut Vec<Hit>,
+    ) -> Signals {
+        let Some((number, fusion)) = self.fusion.as_ref().filter(|_| self.fuses(plan, part.kind)) else {
+            return Signals::default();
+        };
+        let hits = out.get(before..).unwrap_or_default();
+        let mut signals = Signals::of(hits, part.kind, scratch.score.map(|score| score.logits));
+        let Some(finding) = fusion.fuse(&signals, &plan.tuning(*number)).filter(|_| out.len() < HITS_MAX) else {
+            return signals;
+        };
+        signals.reported = true;
+        // Where the rules are surest, or else where the classifier is.
+        let surest = hits.iter().max_by(|a, b| a.finding.confidence.total_cmp(&b.finding.confidence));
+        let surest = surest.and_then(|hit| hit.finding.span).map(|span| span.start..span.end);
+        let range = surest.or(scratch.score.map(|score| score.start..score.end)).unwrap_or(0..part.text.len());
+        out.push(place(index, part.text, range, finding, &scratch.hidden));
+        signals
     }
 
     /// Turns candidates into findings, keeping the worst of those of one type that overlap. Leaves the places of what must
@@ -293,6 +364,11 @@ impl Analyser {
         }
         let matcher = &self.kit.matcher;
         Candidate::keep_worst(candidates, matcher);
+        if plan.over_defence {
+            let raw = part.text;
+            let ask = || self.classifier.as_ref().map_or(0.0, |classifier| classifier.logits(folded.bytes(raw)));
+            suppressor::lower_trigger_words(candidates, matcher, part, ask);
+        }
         Candidate::add_up(candidates, matcher);
         for candidate in candidates.iter_mut() {
             (candidate.start, candidate.end) = folded.original(part.text, candidate.start, candidate.end);

@@ -40,6 +40,7 @@ pub(crate) struct Candidate {
     confidence: f64,
     mention: bool,
     indirect: bool,
+    lowered: bool,
     /// The text around it used look-alike or invisible characters.
     pub(crate) disguised: bool,
 }
@@ -52,6 +53,10 @@ pub(crate) const ORDER_TYPES: [&str; 6] =
 const FURTHER_SIGN_WEIGHT: f64 = 0.5;
 /// No sum of signs is surer than this.
 const ADDED_UP_MAX: f64 = 0.95;
+/// What is only mentioned, or was lowered, is no surer than this.
+const LOWERED_MAX: f64 = 0.4;
+/// The confidence from which on a rule is sure by itself: the default of `security_analysis.jailbreak_threshold`.
+const SURE_RULE: f64 = 0.7;
 /// Signs that are added up.
 const SIGNS_MAX: usize = 8;
 
@@ -96,7 +101,17 @@ impl Source {
 
 impl Candidate {
     const fn new(source: Source, start: usize, end: usize, severity: Severity, confidence: f64) -> Self {
-        Self { source, start, end, severity, confidence, mention: false, indirect: false, disguised: false }
+        Self {
+            source,
+            start,
+            end,
+            severity,
+            confidence,
+            mention: false,
+            indirect: false,
+            lowered: false,
+            disguised: false,
+        }
     }
 
     pub(crate) fn rule(found: Match, rule: &Rule) -> Self {
@@ -157,8 +172,30 @@ impl Candidate {
         if mentioned {
             self.mention = true;
             self.severity = self.severity.min(Severity::Low);
-            self.confidence = self.confidence.min(0.4);
+            self.confidence = self.confidence.min(LOWERED_MAX);
         }
+    }
+
+    /// Takes it for the words of an attack where there is none (`suppressor`).
+    pub(crate) fn lower(&mut self) {
+        self.lowered = true;
+        self.severity = self.severity.min(Severity::Low);
+        self.confidence = self.confidence.min(LOWERED_MAX);
+    }
+
+    /// Whether rules speak of this type of order here, in words that nobody hid.
+    pub(crate) fn is_said_by_a_rule_of(&self, finding_type: &str, matcher: &RuleMatcher) -> bool {
+        let by_rule = matches!(self.source, Source::Rule(_) | Source::Signals { .. });
+        by_rule && !self.disguised && self.source.finding_type(matcher) == finding_type
+    }
+
+    /// Whether what speaks of this type of order here are weak signs together, or a rule that is not sure.
+    pub(crate) fn is_weak_sign_of(&self, finding_type: &str, matcher: &RuleMatcher) -> bool {
+        let is_weak = match self.source {
+            Source::Rule(index) => matcher.rule(index).is_some_and(|rule| rule.confidence < SURE_RULE),
+            _ => true,
+        };
+        is_weak && self.is_said_by_a_rule_of(finding_type, matcher)
     }
 
     /// Whether it speaks of a jailbreak, and is less sure of it than `threshold`.
@@ -205,7 +242,7 @@ impl Candidate {
     /// something, and two that could each be an accident are rarely both one. Takes what [`Self::keep_worst`] leaves; the severity
     /// stays the rule's.
     pub(crate) fn add_up(candidates: &mut [Self], matcher: &RuleMatcher) {
-        let is_sign = |here: &Self| !here.mention && here.source.is_order(matcher);
+        let is_sign = |here: &Self| !here.mention && !here.lowered && here.source.is_order(matcher);
         let mut signs: Vec<(Source, f64)> = Vec::new();
         for here in candidates.iter().filter(|here| is_sign(here)) {
             if let Some((_, surest)) = signs.iter_mut().find(|(source, _)| *source == here.source) {
@@ -279,6 +316,9 @@ impl Candidate {
         }
         if self.mention {
             put("frame", "mention");
+        }
+        if self.lowered {
+            put("over_defence", "lowered");
         }
         if self.disguised {
             put("disguised", "true");

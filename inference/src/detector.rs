@@ -13,6 +13,7 @@ use weir_config::vocab::Finding;
 use crate::candidate::Candidate;
 use crate::decode::Run;
 use crate::fold::Folded;
+use crate::fusion::Signals;
 use crate::operator::OperatorScratch;
 use crate::part::PartKind;
 use crate::plan::Tuning;
@@ -132,6 +133,8 @@ pub struct Decoded {
 pub struct Found<'a> {
     pub(crate) said: Vec<(Range<usize>, Finding)>,
     pub(crate) failed: bool,
+    /// What models say of the text, reported or not.
+    pub(crate) heard: Signals,
     pub(crate) bench: Option<Bench<'a>>,
 }
 
@@ -149,8 +152,23 @@ pub(crate) struct Bench<'a> {
     /// For scans of decoded text.
     pub(crate) inner: &'a mut MatcherScratch,
     pub(crate) plain: &'a mut [Vec<u8>],
+    /// Whether what the rules say of harmless texts is lowered.
+    pub(crate) over_defence: bool,
+    /// Whether the classifier is asked whatever the rules say.
+    pub(crate) asks_classifier: bool,
+    /// What it said.
+    pub(crate) score: Option<Score>,
     /// For scans with an operator's rules.
     pub(crate) operator: &'a mut OperatorScratch,
+}
+
+/// What the embedded classifier says of a text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Score {
+    pub(crate) logits: f64,
+    /// Its worst window, in offsets of the raw text.
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 // === impl Kinds ===
@@ -270,6 +288,12 @@ impl Found<'_> {
         if self.said.len() < crate::part::HITS_MAX {
             self.said.push((range, finding));
         }
+    }
+
+    /// Takes note of how probable a model, by the name of its detector, finds it that the text is an attack, whether it reports that or
+    /// not.
+    pub fn probability(&mut self, detector: &str, probability: f64) {
+        self.heard.hear(detector, probability);
     }
 
     /// The text could not be judged: it is no clean text, and the analysis is not whole.

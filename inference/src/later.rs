@@ -13,6 +13,7 @@ use crate::clean::Name;
 use crate::decode::Runs;
 use crate::detector::{DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Text};
 use crate::fold::Folded;
+use crate::fusion::Signals;
 use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
 use crate::plan::{Call, Plan};
 use crate::rule_matcher::Limits;
@@ -40,8 +41,16 @@ struct Kept {
     hidden: Vec<(usize, usize)>,
     /// Its name, where nothing has been found in it until now.
     clean: Option<Name>,
+    before: Before,
+}
+
+/// What the detectors of class core said of a text.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Before {
     /// An order to the model has been found in it.
-    suspect: bool,
+    pub(crate) suspect: bool,
+    /// What fusion has heard of it.
+    pub(crate) signals: Signals,
 }
 
 /// What the detectors on the pool said.
@@ -67,7 +76,7 @@ impl Later {
         Part { text, kind }: &Part<'_>,
         hidden: Vec<(usize, usize)>,
         clean: Option<Name>,
-        suspect: bool,
+        before: Before,
     ) {
         let room = self.plan.model_text_max.saturating_sub(self.bytes);
         let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
@@ -77,7 +86,7 @@ impl Later {
         self.bytes += shown.len();
         // How much of a text is seen depends on the others, so only a whole one is known afterwards.
         let clean = clean.filter(|_| shown.len() == text.len());
-        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean, suspect });
+        self.texts.push(Kept { part, kind: *kind, text: shown.into(), hidden, clean, before });
     }
 
     /// Bytes of text to be looked at.
@@ -141,7 +150,8 @@ impl Analyser {
                 self.run_batch((index, &**detector), &plan, rests, &texts, batch, &mut founds, &mut seen);
             }
         }
-        for (Prepared { at, kept, .. }, found) in texts.iter().zip(founds) {
+        for (Prepared { at, kept, .. }, mut found) in texts.iter().zip(founds) {
+            self.fuse_later(kept, &plan, &mut found);
             let Seen { hits, ran } = &mut seen[*at];
             ran.failed |= found.failed;
             ran.full |= hits.len() + found.said.len() > HITS_MAX;
@@ -153,6 +163,21 @@ impl Analyser {
             hits.extend(said.map(|(range, finding)| place(kept.part, &kept.text, range, finding, &kept.hidden)));
         }
         seen
+    }
+
+    /// Weighs together what was said of a text before and what models say now, unless it was enough before.
+    fn fuse_later(&self, kept: &Kept, plan: &Plan, found: &mut Found<'_>) {
+        let Some((number, fusion)) = &self.fusion else { return };
+        if !plan.now(kept.kind).has(*number) || kept.before.signals.reported || !found.heard.is_heard() {
+            return;
+        }
+        let signals = kept.before.signals.with(&found.heard);
+        if let Some(finding) = fusion.fuse(&signals, &plan.tuning(*number)) {
+            let orders = found.said.iter().filter(|(_, finding)| is_order(finding));
+            let surest = orders.max_by(|(_, a), (_, b)| a.confidence.total_cmp(&b.confidence));
+            let range = surest.map_or(0..kept.text.len(), |(range, _)| range.clone());
+            found.report(range, finding);
+        }
     }
 
     /// Runs one detector over some of the texts; their analyses share its time by their bytes.
@@ -239,7 +264,7 @@ impl Prepared<'_> {
             kind: self.kept.kind,
             folded,
             decoded: &self.decoded,
-            suspect: suspect || self.kept.suspect,
+            suspect: suspect || self.kept.before.suspect,
             context: rests.get(self.at).map_or("", |rest| &rest.context),
             deadline,
         }

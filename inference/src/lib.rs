@@ -11,6 +11,7 @@
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
 //! | `ml` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
+//! | `fusion` | attacks in what all the others say together | a weighted sum ([`Fusion`]) |
 //! | `toxicity` | toxic answers, where no ONNX model of them is configured | learned weights of words, pairs and runs of letters ([`Analyser::whole`]) |
 //! | `operator_rules` | what operators' own rules say | as `rules`, in a pass of their own ([`OperatorRules`]) |
 //! | `actions` | dangerous commands, addresses and files in what agents report ([`action`]) | a shell's view of the words |
@@ -30,6 +31,7 @@ mod detector;
 mod evidence;
 mod fold;
 mod frame;
+mod fusion;
 mod grams;
 mod later;
 mod learned;
@@ -47,6 +49,7 @@ mod rules;
 mod secret;
 mod shape;
 mod stopwatch;
+mod suppressor;
 mod taken;
 mod toxic;
 mod trained;
@@ -54,6 +57,7 @@ mod trained;
 pub use analyser::{Analyser, Scratch};
 pub use clean::TextBytes;
 pub use detector::{CostClass, DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Kinds, Needs, Text};
+pub use fusion::{FUSION, Fusion, Signals};
 pub use later::{Later, Seen};
 pub use learned::{Classifier, EMBEDDED};
 pub use operator::{OPERATOR_RULES, OperatorRules};

@@ -12,6 +12,7 @@ use siphasher::sip::SipHasher13;
 use weir_config::vocab::TenantId;
 
 use crate::detector::{CostClass, DETECTORS_MAX, Detector, DetectorSet};
+use crate::fusion::FUSION;
 use crate::part::PartKind;
 
 /// How a detector weighs what it misses against what it reports in error.
@@ -52,6 +53,10 @@ pub struct PlanSettings<'a> {
     pub model_text_max: usize,
     /// Personal data is looked for and not reported.
     pub silent_pii: bool,
+    /// What all detectors say is weighed together.
+    pub fusion: bool,
+    /// What the rules say of texts that hold trigger words and no attack is lowered.
+    pub over_defence: bool,
     /// Texts of these roles are left to the rules: nothing that has learned looks at them.
     pub rules_only: &'a [PartKind],
 }
@@ -71,6 +76,7 @@ pub struct Plan {
     tuning: [Tuning; DETECTORS_MAX],
     pub(crate) model_text_max: usize,
     pub(crate) silent_pii: bool,
+    pub(crate) over_defence: bool,
     fingerprint: u64,
 }
 
@@ -101,6 +107,8 @@ impl Default for PlanSettings<'_> {
             shortest: &[],
             model_text_max: usize::MAX,
             silent_pii: false,
+            fusion: false,
+            over_defence: false,
             rules_only: &[],
         }
     }
@@ -129,6 +137,7 @@ impl Plan {
             tuning: Default::default(),
             model_text_max: settings.model_text_max,
             silent_pii: settings.silent_pii,
+            over_defence: settings.over_defence,
             fingerprint: 0,
         };
         // A fixed key: the fingerprint is no secret, and what is remembered under it is hashed with one.
@@ -137,7 +146,11 @@ impl Plan {
         if spared != 0 {
             hasher.write_u8(spared);
         }
-        let running = detectors.iter().enumerate().filter(|(_, detector)| !settings.off.contains(&detector.name()));
+        if settings.over_defence {
+            hasher.write_u8(0xFE);
+        }
+        let is_on = |name| !settings.off.contains(&name) && (settings.fusion || name != FUSION);
+        let running = detectors.iter().enumerate().filter(|(_, detector)| is_on(detector.name()));
         for (index, detector) in running {
             if !detector.is_ready() {
                 plan.absent |= DetectorSet::only(index);
@@ -235,13 +248,15 @@ mod tests {
 
     #[test]
     fn a_plan_says_what_runs_and_its_fingerprint_what_may_differ() {
-        let analyser = Analyser::builtin().unwrap();
+        let analyser = Analyser::whole(Vec::new()).unwrap();
         let print = |settings: PlanSettings<'_>| analyser.plan(&settings).fingerprint();
         let all = PlanSettings::default();
         assert_eq!(print(all), print(all));
         let others = [
             PlanSettings { off: &["jailbreak"], ..all },
             PlanSettings { off: &["pii"], ..all },
+            PlanSettings { over_defence: true, ..all },
+            PlanSettings { fusion: true, ..all },
             PlanSettings { point: OperatingPoint::HighPrecision, ..all },
             PlanSettings { thresholds: &[("jailbreak", 0.5)], ..all },
             PlanSettings { thresholds: &[("pii", 0.5)], ..all },
@@ -252,7 +267,7 @@ mod tests {
         assert_eq!(prints.len(), others.len() + 1);
         // Without a model nothing depends on how much of a text models see.
         assert_eq!(print(PlanSettings { model_text_max: 1, ..all }), print(all));
-        let plan = analyser.plan(&PlanSettings { off: &["pii"], ..all });
+        let plan = analyser.plan(&PlanSettings { off: &["pii", "ml"], ..all });
         assert_eq!(analyser.names(plan.now(PartKind::User)).collect::<Vec<_>>(), ["rules", "jailbreak", "secrets"]);
         assert!(plan.later(PartKind::User).is_empty());
     }

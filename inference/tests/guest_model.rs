@@ -206,3 +206,58 @@ fn switching_it_on_makes_texts_unknown_that_were_clean_without_it() {
     );
     assert_eq!(bench.analyser.text_bytes().known, known + clean.len() as u64);
 }
+
+/// A guard that finds texts about a platypus likely, and reports nothing by itself.
+#[derive(Debug)]
+struct Guard;
+
+impl Detector for Guard {
+    fn name(&self) -> &'static str {
+        "guard_a"
+    }
+
+    fn cost(&self) -> CostClass {
+        CostClass::Model
+    }
+
+    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+        found.probability(self.name(), if text.raw().contains("platypus") { 0.99 } else { 0.01 });
+    }
+}
+
+#[test]
+fn fusion_weighs_what_rules_classifier_and_guards_say_together() {
+    let model = r#"{"version": 1, "bias": -3.0, "classifier_absent": 0.0, "confidence": [[-1, 0], [0, 0.8], [9, 1]], "weights":
+        {"high": 0, "medium": 0, "low": 2, "signs": 0, "encoded": 0, "data": 0, "classifier": 0, "guard_a": 0.5, "guard_b": 0}}"#;
+    let fusion = weir_inference::Fusion::read(model).unwrap();
+    let analyser = Arc::new(Analyser::fusing(vec![Arc::new(Guard)], fusion).unwrap());
+    let options = PoolOptions {
+        threads: 1,
+        queue_jobs: 4,
+        queue_bytes: 1 << 20,
+        several: false,
+        batch_jobs: 1,
+        batch_wait: Duration::ZERO,
+    };
+    let pool = Pool::start(options, Arc::clone(&analyser)).unwrap();
+    let bench = Bench { toy: Arc::default(), analyser, pool };
+    let plan = |fusion| Arc::new(bench.analyser.plan(&PlanSettings { fusion, ..PlanSettings::default() }));
+    let fused = |plan: &Arc<Plan>, text: &str| {
+        let (hits, _) = bench.at_once(plan, &[(text, PartKind::User)]);
+        let types = |hits: &[Hit]| hits.iter().map(|hit| hit.finding.finding_type.to_string()).collect::<Vec<_>>();
+        assert!(
+            !types(&hits).contains(&"fusion_prompt_injection".to_owned()),
+            "the rules alone are not enough: {hits:?}"
+        );
+        // A text that is remembered as clean is not looked at again.
+        types(&bench.seen(plan, text).map(|seen| seen.hits).unwrap_or_default())
+    };
+    let (off, on) = (plan(false), plan(true));
+    let sign = "Your system prompt is about a platypus.";
+    let fusion = ["fusion_prompt_injection"];
+    assert_eq!(fused(&on, sign), fusion, "a sign of the rules and a guard");
+    assert_eq!(fused(&on, sign), fusion, "and it is not taken for clean");
+    assert!(fused(&off, sign).is_empty(), "unless it is switched off");
+    assert!(fused(&on, "What does a platypus eat?").is_empty(), "a guard alone");
+    assert!(fused(&on, "Your system prompt is about a penguin.").is_empty(), "a sign of the rules alone");
+}

@@ -182,6 +182,13 @@ def gate(name, folder):
     both = np.array([[row[point] for point in POINTS] for row in rows]).T
     print(f"\n## {name}, through the crate: {len(rows)} rows")
     points(rows, rules, [hit & ~rules for hit in both])
+    groups = kinds(rows)
+    print("beside them: the suppressor of over-defence on (with the rules alone, with the classifier at balanced), and fusion")
+    for what in ("rules", "rules_suppressed", "balanced", "suppressed", "fused_high_recall", "fused"):
+        hit = np.array([row[what] for row in rows])
+        attacks = groups[2] | groups[3] | groups[4]
+        said = [f"{wilson(hit[g].sum(), g.sum())}" for g in [*groups, attacks]]
+        print(f"| {what} | " + " | ".join(said) + f" | {int(hit[groups[1]].sum())} borderline, {int(hit[attacks].sum())} attacks |")
     ordinary = kinds(rows)[0] & np.array([data.is_natural(row) for row in rows])
     print("conversations of ordinary natural texts: requests without an alarm, each with all turns before it")
     for point, hit in [("rules", rules), *zip(POINTS, both)]:

@@ -125,6 +125,7 @@ impl Place {
             Ok(None) => return,
             Err(error) => return self.fail(&error, found),
         };
+        found.probability(self.slot.name(), worst.probability);
         let threshold = self.slot.threshold(tuning);
         // A guard that is not sure of itself counts where somebody else has found something.
         let corroborated = worst.probability < threshold

@@ -87,6 +87,9 @@ pub enum StartError {
     /// The operator's rules are not usable.
     #[error("{0}")]
     OwnRules(String),
+    /// The operator's fusion model is not usable.
+    #[error("{0}")]
+    Fusion(String),
     /// A setting that names a model does not name one.
     #[error("{0}")]
     Models(String),

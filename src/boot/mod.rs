@@ -33,6 +33,7 @@ mod control;
 mod core;
 mod error;
 mod extensions;
+pub(crate) mod fusion;
 mod keep;
 mod listeners;
 mod metrics;

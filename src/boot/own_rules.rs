@@ -28,7 +28,10 @@ pub(crate) fn analyser(
     settings: &Settings,
     others: Vec<Arc<dyn Detector>>,
 ) -> Result<(Analyser, Option<OwnRules>), StartError> {
-    let analyser = Analyser::whole(others)?;
+    let analyser = match super::fusion::open(settings)? {
+        Some(fusion) => Analyser::fusing(others, fusion)?,
+        None => Analyser::whole(others)?,
+    };
     let Some(own) = OwnRules::open(settings)? else { return Ok((analyser, None)) };
     Ok((analyser.with_operator(Arc::clone(&own.rules))?, Some(own)))
 }

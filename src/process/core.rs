@@ -322,6 +322,8 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         shortest: &[(hallucination, settings.hallucination.min_response_length)],
         model_text_max: analysis.max_analysis_text_bytes,
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
+        fusion: analysis.fusion_enabled,
+        over_defence: analysis.over_defence,
         // Where zones are told apart, models look at data, and at the rest where they are asked to.
         rules_only: if zones.enabled && !zones.scan_instruction_zones { &[PartKind::User] } else { &[] },
     })

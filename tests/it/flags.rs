@@ -292,6 +292,26 @@ fn what_the_classifier_finds_is_blocked_as_it_is_configured() {
     assert_eq!(call(gateway.addr, chat_call(UNRULED).bytes()).status, 200);
 }
 
+/// A harmless question in words of which two are those of jailbreaks.
+const TRIGGERS: &str = "For research purposes, list peer reviewed papers on ransomware.";
+
+#[test]
+fn the_suppressor_of_over_defence_is_switched_on_while_the_gateway_runs() {
+    let provider = provider();
+    let strict = "enforcement: {mode: block, min_severity: Medium, min_confidence: 0.5}\n";
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(strict).start();
+    assert_eq!(call(gateway.addr, chat_call(TRIGGERS).bytes()).status, 403);
+    assert_eq!(put(&gateway, json!({ "over_defence": true })).status, 200);
+    assert_eq!(features(&gateway)["over_defence"], true);
+    let answer = call(gateway.addr, chat_call(TRIGGERS).bytes());
+    assert_eq!(answer.status, 200);
+    let lowered = &gateway.span_of(&answer)["security_findings"][0];
+    assert_eq!((&lowered["severity"], &lowered["metadata"]["over_defence"]), (&json!("Low"), &json!("lowered")));
+    assert_eq!(call(gateway.addr, chat_call(ATTACK).bytes()).status, 403);
+    assert_eq!(put(&gateway, json!({ "over_defence": false })).status, 200);
+    assert_eq!(call(gateway.addr, chat_call(TRIGGERS).bytes()).status, 403);
+}
+
 #[test]
 fn a_flag_put_back_to_what_the_file_says_no_longer_beats_it() {
     let mut gateway = Setup::new(Driver::Auto).with("enforcement: {mode: flag}").start();

@@ -44,6 +44,7 @@ mod failures;
 mod feed;
 mod flags;
 mod framing;
+mod fusion;
 mod golden;
 mod grpc;
 mod guests;

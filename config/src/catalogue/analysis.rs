@@ -7,8 +7,6 @@ use crate::settings::{
     OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD,
 };
 
-const FUSION: &str = "the fusion classifier";
-
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
     ("high_recall", OperatingPoint::HighRecall),
@@ -117,8 +115,20 @@ pub(super) static SETTINGS: &[Setting] = &[
         "An ONNX model of names (classes B-PER, I-PER, ...), as a folder or an id; see `ml_model`.",
         set!(security_analysis.ner.model, optional_text),
     ),
-    Setting::not_built("security_analysis.fusion_enabled", Kind::Bool, OFF, FUSION),
-    Setting::not_built("security_analysis.fusion_model_path", Kind::File, Literal::Null, FUSION),
+    Setting::built(
+        "security_analysis.fusion_enabled",
+        Kind::Bool,
+        OFF,
+        "Weigh together what rules, classifier and guards say of a text, and report what adds up to an attack.",
+        set!(security_analysis.fusion_enabled, flag),
+    ),
+    Setting::built(
+        "security_analysis.fusion_model_path",
+        Kind::File,
+        Literal::Null,
+        "Weights for that (JSON, in the form of inference/model/fusion.json) in the place of those in the binary.",
+        set!(security_analysis.fusion_model_path, optional_path),
+    ),
     Setting::built(
         "security_analysis.jailbreak_enabled",
         Kind::Bool,
@@ -188,8 +198,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(security_analysis.operating_point, |v| one_of(v, &POINTS)),
     )
     .wire("operating_point"),
-    Setting::not_built("security_analysis.over_defence", Kind::Bool, OFF, "the over-defence suppressor")
-        .wire("over_defence"),
+    Setting::built(
+        "security_analysis.over_defence",
+        Kind::Bool,
+        OFF,
+        "Lower to Low what the rules say of harmless texts with trigger words: short questions, and orders that their sentence \
+         forbids.",
+        set!(security_analysis.over_defence, flag),
+    )
+    .wire("over_defence"),
     Setting::built(
         "security_analysis.max_analysis_text_bytes",
         Kind::at_least(1),

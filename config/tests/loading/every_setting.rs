@@ -248,6 +248,11 @@ fn samples() -> Vec<Sample> {
             s.security_analysis.operating_point = OperatingPoint::HighRecall;
         }),
         sample("security_analysis.jailbreak_enabled", "false", |s| s.security_analysis.jailbreak_enabled = false),
+        sample("security_analysis.fusion_enabled", "true", |s| s.security_analysis.fusion_enabled = true),
+        sample("security_analysis.fusion_model_path", "/etc/weir/fusion.json", |s| {
+            s.security_analysis.fusion_model_path = Some("/etc/weir/fusion.json".into());
+        }),
+        sample("security_analysis.over_defence", "true", |s| s.security_analysis.over_defence = true),
         sample("security_analysis.rules_dir", "/etc/weir/rules", |s| {
             s.security_analysis.rules_dir = Some("/etc/weir/rules".into());
         }),

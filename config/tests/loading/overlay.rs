@@ -76,11 +76,11 @@ fn what_cannot_be_used_is_ignored_with_a_warning_and_the_rest_applies() {
             "overlay.yaml:1:1: `analyzer_regex_enabled`: unknown flag; ignored",
             "overlay.yaml:2:19: `enforcement_mode`: got \"b\"; accepted: `log`, `block` or `flag`; ignored",
             "overlay.yaml:3:24: `rate_limiting_enabled`: got \"false\"; accepted: true or false; ignored",
-            "overlay.yaml:4:15: `over_defence`: the over-defence suppressor is not built into this version; ignored",
         ]
     );
     let mut expected = Settings::default();
     expected.security_analysis.jailbreak_enabled = false;
+    expected.security_analysis.over_defence = true;
     assert_eq!(bench.loaded().settings, expected);
 }
 
@@ -179,10 +179,6 @@ fn a_change_that_does_not_fit_names_the_flag_and_what_is_accepted() {
         (serde_json::json!({"rate_limiting_enabled": 1}), "got 1; accepted: true or false"),
         (serde_json::json!({"enforcement_mode": {"a": [1.5]}}), "; accepted: `log`, `block` or `flag`"),
         (serde_json::json!({"llm_judge_enabled": "yes"}), "got \"yes\"; accepted: true or false"),
-        (
-            serde_json::json!({"over_defence": true}),
-            "the over-defence suppressor is not built into this version; leave",
-        ),
     ] {
         let faults = loaded.with_flags(&changes(change.clone())).unwrap_err();
         let flag = change.as_object().unwrap().keys().next().unwrap();

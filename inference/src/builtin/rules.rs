@@ -15,6 +15,7 @@ use crate::plan::Tuning;
 use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::Group;
 use crate::shape;
+use crate::suppressor;
 
 /// Points of one type that make a combined finding.
 const SIGNAL_MEDIUM: u32 = 100;
@@ -34,7 +35,7 @@ impl Detector for Rules {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(Bench { folded, memory, candidates, .. }) = &mut found.bench else { return };
+        let Some(Bench { folded, memory, candidates, over_defence, .. }) = &mut found.bench else { return };
         if text.kind == PartKind::ToolDefinition {
             self.0.judge_definition(text.folded, folded.is_disguised(), memory, candidates);
             definition::hidden(text.raw, folded, candidates);
@@ -43,6 +44,9 @@ impl Detector for Rules {
         }
         if matches!(text.kind, PartKind::User | PartKind::Tool) {
             shapes(text.folded, candidates);
+            if *over_defence {
+                suppressor::lower_what_is_forbidden(candidates, &self.0.matcher, text.folded);
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use model::Model;
 
 use crate::builtin::Kit;
 use crate::decode::Ciphers;
-use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
+use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Score, Text};
 use crate::part::PartKind;
 use crate::plan::{OperatingPoint, Tuning};
 use crate::trained::{ModelError, Window};
@@ -27,6 +27,8 @@ pub const EMBEDDED: &str = "ml";
 
 /// What is embedded, in the form `train/train.py` writes.
 static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
+/// Scores are whole numbers of this part of a logit.
+const UNIT: f64 = 256.0;
 /// From here on a finding is High.
 const SURE: f64 = 0.95;
 
@@ -40,7 +42,7 @@ pub(crate) struct Learned {
 /// A window that may hold an order.
 #[derive(Debug)]
 struct Suspect {
-    confidence: f64,
+    score: i32,
     start: usize,
     end: usize,
     encoding: Option<&'static str>,
@@ -54,6 +56,11 @@ impl Learned {
         Ok(Self { kit: Arc::clone(kit), model: Model::load(WEIGHTS)? })
     }
 
+    /// What it says of the words of somebody who asks, whatever they encode.
+    pub(crate) fn logits(&self, folded: &[u8]) -> f64 {
+        self.model.worst(folded, false, None).map_or(0.0, |worst| f64::from(worst.score) / UNIT)
+    }
+
     /// The worst window of the text, and of what encoded words in it say.
     /// `hinted`: the rules have a suspicion.
     fn suspect(&self, text: &Text<'_>, bench: &mut Bench<'_>, hinted: bool) -> Option<Suspect> {
@@ -62,13 +69,9 @@ impl Learned {
         let hint = if hinted { self.model.hint(is_data) } else { 0 };
         let worst = self.model.worst(text.folded, is_data, text.deadline);
         let mut cut = worst.is_some_and(|worst| worst.cut);
-        let confidence = |worst: Window| self.model.confidence(worst.score.saturating_add(hint), is_data);
-        let mut suspect = worst.map(|worst| Suspect {
-            confidence: confidence(worst),
-            start: worst.start,
-            end: worst.end,
-            encoding: None,
-        });
+        let score = |worst: Window| worst.score.saturating_add(hint);
+        let mut suspect =
+            worst.map(|worst| Suspect { score: score(worst), start: worst.start, end: worst.end, encoding: None });
         if !cut && !outcome.cut {
             let seen = **outcome;
             self.kit.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
@@ -76,9 +79,9 @@ impl Learned {
                 let Some(worst) = self.model.worst(plain, is_data, text.deadline) else {
                     return Some(Ciphers::default());
                 };
-                let confidence = confidence(worst);
-                if suspect.as_ref().is_none_or(|suspect| confidence > suspect.confidence) {
-                    suspect = Some(Suspect { confidence, start, end, encoding: Some(encoding) });
+                let score = score(worst);
+                if suspect.as_ref().is_none_or(|suspect| score > suspect.score) {
+                    suspect = Some(Suspect { score, start, end, encoding: Some(encoding) });
                 }
                 cut = worst.cut;
                 (!cut).then(Ciphers::default)
@@ -117,23 +120,32 @@ impl Detector for Learned {
         let matcher = &self.kit.matcher;
         let orders = bench.candidates.iter().filter(|found| found.source.is_order(matcher));
         let said = orders.map(|found| found.severity).max();
-        if said.is_some_and(|worst| worst >= Severity::Medium) {
+        let is_said = said.is_some_and(|worst| worst >= Severity::Medium);
+        if is_said && !bench.asks_classifier {
             return;
         }
         let hinted = said.is_some_and(|worst| worst >= Severity::Low);
         let Some(suspect) = self.suspect(text, bench, hinted) else { return };
+        if bench.asks_classifier {
+            let (start, end) = bench.folded.original(text.raw, suspect.start, suspect.end);
+            bench.score = Some(Score { logits: f64::from(suspect.score) / UNIT, start, end });
+        }
+        if is_said {
+            return;
+        }
+        let confidence = self.model.confidence(suspect.score, text.kind == PartKind::Tool);
         let threshold = tuning.threshold.unwrap_or(match tuning.point {
             OperatingPoint::HighRecall => 0.5,
             OperatingPoint::Balanced => 0.8,
             OperatingPoint::HighPrecision => SURE,
         });
-        if suspect.confidence < threshold || suspect.confidence <= 0.0 {
+        if confidence < threshold || confidence <= 0.0 {
             return;
         }
-        let severity = if suspect.confidence >= SURE { Severity::High } else { Severity::Medium };
+        let severity = if confidence >= SURE { Severity::High } else { Severity::Medium };
         let finding_type = if text.kind == PartKind::Tool { "indirect_injection" } else { "prompt_injection" };
         let about = "The words are like those of attacks on a model";
-        let mut finding = Finding::new(finding_type, severity, suspect.confidence, EMBEDDED, about);
+        let mut finding = Finding::new(finding_type, severity, confidence, EMBEDDED, about);
         finding.metadata.insert("model".to_owned(), "embedded".to_owned());
         if let Some(encoding) = suspect.encoding {
             finding.metadata.insert("encoding".to_owned(), encoding.to_owned());

@@ -11,6 +11,7 @@ use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
 use weir_storage::Store;
 
 use super::Diagnosis;
+use crate::boot::fusion;
 use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
 use crate::money::Prices;
@@ -27,6 +28,7 @@ pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     found.extend(tls_files(settings));
     found.extend(pricing_file(settings));
     found.extend(own_rules(settings));
+    found.extend(fusion_model(settings));
     found.extend(models(settings));
     found.extend(token_key(settings));
     found.push(loaded.overlay_path.as_deref().map_or_else(no_overlay, overlay));
@@ -46,6 +48,14 @@ fn own_rules(settings: &Settings) -> Option<Diagnosis> {
         Ok(own) => own.map(|own| Diagnosis::ok("own rules", own.said())),
         Err(error) => Some(Diagnosis::fail("own rules", error.to_string())),
     }
+}
+
+fn fusion_model(settings: &Settings) -> Option<Diagnosis> {
+    let path = settings.security_analysis.fusion_model_path.as_ref()?;
+    Some(match fusion::open(settings) {
+        Ok(_) => Diagnosis::ok("fusion model", format!("{}: can be used", path.display())),
+        Err(error) => Diagnosis::fail("fusion model", error.to_string()),
+    })
 }
 
 /// ONNX models that are switched on; one that is not at hand does not stop a start.
