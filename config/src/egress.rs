@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::address::{self, Reason, Scheme, Upstream};
-use crate::load::{Place, Violation};
+use crate::error::{Place, Violation};
 use crate::vocab::Secret;
 
 /// Everything the environment says about the way out.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde_json::{Map, Number, Value};
 
-use crate::load::yaml;
+use crate::yaml;
 
 /// Largest pricing file that is read.
 const FILE_BYTES_MAX: u64 = 32 << 20;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weir_config::vocab::TenantId;
 use weir_inference::{
-    Analyser, Call, CostClass, Detector, Found, Job, Later, Needs, Part, PartKind, PlanSettings, Pool, PoolOptions,
-    Signals, Text, Tuning, Turn, Work,
+    Analyser, Call, CostClass, Detector, Found, Job, Later, Needs, Part, PartKind, PlanSettings, PoolOptions, Signals,
+    Text, Tuning, Turn, Work, WorkerPool,
 };
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         batch_jobs: 1,
         batch_wait: Duration::ZERO,
     };
-    let pool = Pool::start(options, Arc::clone(&analyser))?;
+    let pool = WorkerPool::start(options, Arc::clone(&analyser))?;
     let mut scratch = analyser.scratch();
     let mut out = BufWriter::new(std::io::stdout().lock());
     for line in std::io::stdin().lock().lines() {

@@ -1,7 +1,7 @@
 //! Weir's inspection: text in, findings out.
 //!
 //! [`Analyser`] holds every [`Detector`], compiled once; a [`Plan`] says which of them run and how strict they are;
-//! [`Scratch`] is the memory one thread works in; [`Pool`] runs analyses for the gateway's cores. The detectors in the
+//! [`Scratch`] is the memory one thread works in; [`WorkerPool`] runs analyses for the gateway's cores. The detectors in the
 //! binary (`builtin`):
 //!
 //! | name | looks for | how |
@@ -64,7 +64,7 @@ pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
 pub use personal::{Personal, personal_data};
 pub use plan::{Call, OperatingPoint, Plan, PlanSettings, Tuning};
-pub use pool::{Counters, Job, Lane, Pool, PoolHandle, PoolOptions, Turn, Work};
+pub use pool::{Counters, Job, Lane, PoolHandle, PoolOptions, Turn, Work, WorkerPool};
 pub use repeated::{Original, Repeated};
 pub use rule_book::{RuleBook, RuleMatch, RuleView};
 pub use rules::{LoadError, RuleText};

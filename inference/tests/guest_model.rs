@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_config::vocab::{Finding, Severity, TenantId};
 use weir_inference::{
     Analyser, Call, CostClass, Detector, Found, Hit, Job, Kinds, Lane, Later, Needs, Part, PartKind, Plan,
-    PlanSettings, Pool, PoolOptions, Ran, Seen, Text, Tuning, Turn, Work,
+    PlanSettings, PoolOptions, Ran, Seen, Text, Tuning, Turn, Work, WorkerPool,
 };
 
 const LATER: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ impl Work for Ask {
 struct Bench {
     toy: Arc<Toy>,
     analyser: Arc<Analyser>,
-    pool: Pool,
+    pool: WorkerPool,
 }
 
 impl Bench {
@@ -98,7 +98,7 @@ impl Bench {
             batch_jobs: 16,
             batch_wait: Duration::ZERO,
         };
-        let pool = Pool::start(options, Arc::clone(&analyser)).unwrap();
+        let pool = WorkerPool::start(options, Arc::clone(&analyser)).unwrap();
         Self { toy, analyser, pool }
     }
 
@@ -239,7 +239,7 @@ fn fusion_weighs_what_rules_classifier_and_guards_say_together() {
         batch_jobs: 1,
         batch_wait: Duration::ZERO,
     };
-    let pool = Pool::start(options, Arc::clone(&analyser)).unwrap();
+    let pool = WorkerPool::start(options, Arc::clone(&analyser)).unwrap();
     let bench = Bench { toy: Arc::default(), analyser, pool };
     let plan = |fusion| Arc::new(bench.analyser.plan(&PlanSettings { fusion, ..PlanSettings::default() }));
     let fused = |plan: &Arc<Plan>, text: &str| {

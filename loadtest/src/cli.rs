@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::SetupError;
 use super::fast::ProviderSettings;
+use crate::error::SetupError;
 
 /// Weir's load generator and fake LLM provider. Loopback only.
 #[derive(Debug, Parser)]

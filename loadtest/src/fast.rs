@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::runtime::{Listener, Socket};
-use super::{SetupError, runtime};
+use crate::error::SetupError;
+use crate::runtime;
 use weir_fake_provider::http::{Request, RequestReader, Step};
 use weir_fake_provider::provider::{self, Script};
 

@@ -8,6 +8,7 @@ mod arrivals;
 mod bodies;
 mod cli;
 mod connection;
+mod error;
 mod fast;
 mod frames;
 mod process;
@@ -26,21 +27,10 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 pub use cli::{Arrivals, Mode, RequestDialect, Settings};
+pub use error::SetupError;
 pub use fast::{ProviderSettings, serve};
 pub use report::Report;
 pub use run::run;
-
-/// What keeps a command from doing its work. The text says which setting, and what is accepted.
-#[derive(Debug)]
-pub struct SetupError(pub String);
-
-impl std::fmt::Display for SetupError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 /// The command line's work. Exit codes: 0 all answers as expected, 1 some were not, 2 it could not be done.
 pub fn main() -> ExitCode {

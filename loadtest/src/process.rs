@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::{SetupError, runtime};
+use crate::error::SetupError;
+use crate::runtime;
 
 /// Length of a tick in `/proc/PID/stat`: USER_HZ is 100 on every Linux that Rust's tier-one targets run on.
 const TICK_NS: u64 = 10_000_000;

@@ -17,7 +17,8 @@ use super::frames::FrameCutter;
 use super::process::{self, Sample};
 use super::report::{Measured, Report};
 use super::tally::{Failure, Tally};
-use super::{SetupError, runtime};
+use crate::error::SetupError;
+use crate::runtime;
 
 /// How long after the end of an open phase overdue requests are still sent.
 const OVERDUE_SENT_FOR: Duration = Duration::from_secs(1);

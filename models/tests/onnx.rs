@@ -14,8 +14,8 @@ use made::{Made, NAMES, ORDERS, TOXIC};
 use tempfile::TempDir;
 use weir_config::vocab::{Severity, TenantId};
 use weir_inference::{
-    Analyser, Call, Hit, Job, Lane, Later, OperatingPoint, Part, PartKind, Plan, PlanSettings, Pool, PoolOptions, Ran,
-    Seen, Turn, Work,
+    Analyser, Call, Hit, Job, Lane, Later, OperatingPoint, Part, PartKind, Plan, PlanSettings, PoolOptions, Ran, Seen,
+    Turn, Work, WorkerPool,
 };
 use weir_models::{Loader, ModelState, Models, Named, Options, Slot};
 
@@ -26,7 +26,7 @@ struct Bench {
     folder: TempDir,
     models: Arc<Models>,
     analyser: Arc<Analyser>,
-    pool: Pool,
+    pool: WorkerPool,
     loader: Option<Loader>,
 }
 
@@ -65,7 +65,7 @@ impl Bench {
             batch_jobs: 16,
             batch_wait: Duration::ZERO,
         };
-        let pool = Pool::start(pool, Arc::clone(&analyser)).unwrap();
+        let pool = WorkerPool::start(pool, Arc::clone(&analyser)).unwrap();
         Self { folder, models, analyser, pool, loader: None }
     }
 

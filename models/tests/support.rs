@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use made::{Made, ORDERS, OVERLAP, Overlap};
 use weir_config::vocab::{Severity, TenantId};
 use weir_inference::{
-    Analyser, Call, Hit, Job, Lane, Later, OperatingPoint, Part, PartKind, PlanSettings, Pool, PoolOptions, Seen, Turn,
-    Work,
+    Analyser, Call, Hit, Job, Lane, Later, OperatingPoint, Part, PartKind, PlanSettings, PoolOptions, Seen, Turn, Work,
+    WorkerPool,
 };
 use weir_models::{Loader, Models, Named, Options, Slot};
 
@@ -22,7 +22,7 @@ const FACTS: &str = "The shop sells blue bicycles. Opening hours are nine until 
 
 struct Bench {
     analyser: Arc<Analyser>,
-    pool: Pool,
+    pool: WorkerPool,
     models: Arc<Models>,
     _loader: Loader,
     _folder: tempfile::TempDir,
@@ -57,7 +57,7 @@ impl Bench {
             batch_jobs: 16,
             batch_wait: Duration::ZERO,
         };
-        let pool = Pool::start(pool, Arc::clone(&analyser)).unwrap();
+        let pool = WorkerPool::start(pool, Arc::clone(&analyser)).unwrap();
         let (tell, told) = channel();
         let loader = models.start(&[Slot::Hallucination], move || tell.send(()).unwrap(), || {}).unwrap();
         told.recv_timeout(LONG).unwrap();

@@ -85,14 +85,14 @@ pub fn read(batch: &[u8]) -> Result<ExportRequest, Status> {
 pub fn check(batch: &[u8]) -> Result<(), Status> {
     let mut counted = Counted::default();
     count(batch, Kind::Request, 0, &mut counted).map_err(|fault| match fault {
-        Fault::Malformed => Status::invalid_argument("the message is not an ExportRequest: it is truncated or no protobuf"),
-        Fault::Deep => Status::invalid_argument(format!(
+        BatchError::Malformed => Status::invalid_argument("the message is not an ExportRequest: it is truncated or no protobuf"),
+        BatchError::Deep => Status::invalid_argument(format!(
             "spans.attributes: values lie more than {DEPTH_MAX} deep in one another; send flatter ones"
         )),
-        Fault::Spans => {
+        BatchError::Spans => {
             Status::resource_exhausted(format!("spans: a batch holds at most {SPANS_MAX}; send several batches"))
         }
-        Fault::Elements => Status::resource_exhausted(format!(
+        BatchError::Elements => Status::resource_exhausted(format!(
             "spans: a batch holds at most {ELEMENTS_MAX} elements (messages, parts, attributes, events, actions) in all; send \
              several batches"
         )),
@@ -106,7 +106,7 @@ struct Counted {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum BatchError {
     Malformed,
     Deep,
     Spans,
@@ -148,9 +148,9 @@ impl Kind {
     }
 }
 
-fn count(mut bytes: &[u8], kind: Kind, depth: usize, counted: &mut Counted) -> Result<(), Fault> {
+fn count(mut bytes: &[u8], kind: Kind, depth: usize, counted: &mut Counted) -> Result<(), BatchError> {
     if depth > DEPTH_MAX {
-        return Err(Fault::Deep);
+        return Err(BatchError::Deep);
     }
     while !bytes.is_empty() {
         let key = varint(&mut bytes)?;
@@ -158,20 +158,20 @@ fn count(mut bytes: &[u8], kind: Kind, depth: usize, counted: &mut Counted) -> R
             0 => varint(&mut bytes).map(|_| 0)?,
             1 => 8,
             5 => 4,
-            2 => usize::try_from(varint(&mut bytes)?).map_err(|_| Fault::Malformed)?,
+            2 => usize::try_from(varint(&mut bytes)?).map_err(|_| BatchError::Malformed)?,
             // Groups are no part of proto3.
-            _ => return Err(Fault::Malformed),
+            _ => return Err(BatchError::Malformed),
         };
-        let (held, rest) = bytes.split_at_checked(skipped).ok_or(Fault::Malformed)?;
+        let (held, rest) = bytes.split_at_checked(skipped).ok_or(BatchError::Malformed)?;
         bytes = rest;
         let Some(within) = kind.within(key >> 3).filter(|_| key & 7 == 2) else { continue };
         counted.elements += 1;
         counted.spans += usize::from(within == Kind::Span);
         if counted.spans > SPANS_MAX {
-            return Err(Fault::Spans);
+            return Err(BatchError::Spans);
         }
         if counted.elements > ELEMENTS_MAX {
-            return Err(Fault::Elements);
+            return Err(BatchError::Elements);
         }
         if within != Kind::Leaf {
             count(held, within, depth + 1, counted)?;
@@ -181,17 +181,17 @@ fn count(mut bytes: &[u8], kind: Kind, depth: usize, counted: &mut Counted) -> R
 }
 
 /// A number of at most ten bytes, seven bits each.
-fn varint(bytes: &mut &[u8]) -> Result<u64, Fault> {
+fn varint(bytes: &mut &[u8]) -> Result<u64, BatchError> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first().ok_or(Fault::Malformed)?;
+        let (first, rest) = bytes.split_first().ok_or(BatchError::Malformed)?;
         *bytes = rest;
         value |= u64::from(first & 0x7f) << shift;
         if *first < 0x80 {
             return Ok(value);
         }
     }
-    Err(Fault::Malformed)
+    Err(BatchError::Malformed)
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ const CRITICAL: f64 = 10.0 / 3.0;
 
 /// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Watched {
+pub enum Measure {
     /// What a call costs.
     Cost,
     /// The tokens of a call.
@@ -64,7 +64,7 @@ pub enum Watched {
     Latency,
 }
 
-impl Watched {
+impl Measure {
     /// All of them, in the order of the settings.
     pub const ALL: [Self; 4] = [Self::Cost, Self::Tokens, Self::Velocity, Self::Latency];
 
@@ -124,7 +124,7 @@ pub struct Call {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Anomaly {
     /// Which one.
-    pub watched: Watched,
+    pub watched: Measure,
     value: f64,
     above: Above,
     /// Nothing of the kind was told of the calls before.
@@ -198,15 +198,15 @@ struct Place {
 /// What is known of one tenant.
 struct State {
     tenant: TenantId,
-    cost: Watch,
-    tokens: Watch,
-    latency: Watch,
+    cost: Series,
+    tokens: Series,
+    latency: Series,
     velocity: Velocity,
     full_at_us: Option<i64>,
 }
 
 /// One kind of value, and how many ordinary ones there were since the last that was too far.
-struct Watch {
+struct Series {
     window: Window,
     quiet: u32,
 }
@@ -294,7 +294,7 @@ pub struct Figures(pub Arc<Anomalies>);
 impl Source for Figures {
     fn collect(&self, out: &mut Exposition) {
         let Anomalies { found, busy, no_room, .. } = &*self.0;
-        for watched in Watched::ALL {
+        for watched in Measure::ALL {
             let count = found.get(watched as usize).map_or(0, |count| count.load(Ordering::Relaxed));
             out.counter(names::ANOMALIES, &[("anomaly_type", watched.label())], count);
         }
@@ -307,7 +307,7 @@ impl Source for Figures {
 impl State {
     fn new(tenant: TenantId, settings: AnomalyDetection) -> Self {
         let size = |on: bool| if on { settings.window_size as usize } else { 1 };
-        let watch = |on| Watch { window: Window::new(size(on)), quiet: QUIET_CALLS };
+        let watch = |on| Series { window: Window::new(size(on)), quiet: QUIET_CALLS };
         Self {
             tenant,
             cost: watch(settings.check_cost),
@@ -346,12 +346,12 @@ impl State {
         {
             let is_new = self.full_at_us.is_none_or(|full| full.saturating_add(QUIET_US) < call.at_us);
             self.full_at_us = Some(call.at_us);
-            found.push(Anomaly { watched: Watched::Velocity, value, above, is_new });
+            found.push(Anomaly { watched: Measure::Velocity, value, above, is_new });
         }
         let values = [
-            (Watched::Cost, settings.check_cost, call.nano_usd.map(|nano| nano as f64 / 1e3), &mut self.cost),
-            (Watched::Tokens, settings.check_tokens, call.tokens.map(|tokens| tokens as f64), &mut self.tokens),
-            (Watched::Latency, settings.check_latency, call.latency_ms, &mut self.latency),
+            (Measure::Cost, settings.check_cost, call.nano_usd.map(|nano| nano as f64 / 1e3), &mut self.cost),
+            (Measure::Tokens, settings.check_tokens, call.tokens.map(|tokens| tokens as f64), &mut self.tokens),
+            (Measure::Latency, settings.check_latency, call.latency_ms, &mut self.latency),
         ];
         for (watched, on, value, watch) in values {
             let Some(value) = value.filter(|value| on && value.is_finite()) else { continue };

@@ -102,7 +102,7 @@ fn loop_noticed(method: AnomalyMethod, threshold: f64, seed: u64) -> i64 {
     loop {
         last += SECOND_US / 20;
         let found = watching.look(tenant(1), &Call { at_us: last, ..Call::default() });
-        if found.iter().any(|anomaly| anomaly.watched == Watched::Velocity) {
+        if found.iter().any(|anomaly| anomaly.watched == Measure::Velocity) {
             return (last - begin).div_euclid(velocity::SLOT_US) + 1;
         }
         assert!(last < begin + 600 * SECOND_US, "never noticed");
@@ -123,14 +123,14 @@ fn a_day_of_an_agent_raises_few_alarms_and_what_is_wrong_is_noticed() {
             }
             let share = found.map(|count| 100.0 * f64::from(count) / f64::from(calls));
             let slots = 3.0 * 8_640.0;
-            let of_slots = 100.0 * f64::from(found[Watched::Velocity as usize]) / slots;
+            let of_slots = 100.0 * f64::from(found[Measure::Velocity as usize]) / slots;
             let shift = shifts_noticed(method, threshold, 200);
             let slot = loop_noticed(method, threshold, 7);
             println!(
                 "| {name} | {threshold} | {:.3} % | {:.3} % | {of_slots:.3} % | {:.3} % | {:.1} % | slot {slot} |",
-                share[Watched::Cost as usize],
-                share[Watched::Tokens as usize],
-                share[Watched::Latency as usize],
+                share[Measure::Cost as usize],
+                share[Measure::Tokens as usize],
+                share[Measure::Latency as usize],
                 100.0 * shift
             );
             assert!(slot <= 2, "{name} at {threshold}: a loop is noticed in slot {slot}");

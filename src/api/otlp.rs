@@ -14,7 +14,7 @@ use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::route::Answer;
 use super::state::{Api, answer, to_json};
-use crate::codec::DecodeFault;
+use crate::codec::DecodeError;
 use crate::control::ErrorKind;
 use crate::ingest::otlp::{Sorted, read_json, read_protobuf, structure};
 use crate::ingest::{Busy, Door, ReportedSpan, SPANS_MAX, Taken};
@@ -119,7 +119,7 @@ fn decode(
     let decoded = decode_body(coding, body, cap, RATIO_MAX);
     match decoded.fault {
         None => {}
-        Some(DecodeFault::TooLarge | DecodeFault::Ratio) => {
+        Some(DecodeError::TooLarge | DecodeError::Ratio) => {
             return Err(ErrorAnswer::too_large(format!(
                 "the decoded body has more than {BODY_BYTES_MAX} bytes, or more than {RATIO_MAX} times those that were \
                  sent; send fewer spans at once"

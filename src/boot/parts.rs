@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use weir_config::Settings;
 use weir_config::settings::{AccessFormat, StorageProfile, Web};
 use weir_config::vocab::{Role, Severity};
-use weir_inference::{Analyser, Pool as InferencePool, PoolOptions};
+use weir_inference::{Analyser, PoolOptions, WorkerPool};
 use weir_models::{Loader, Models};
 use weir_storage::{Backend, SpanLog, Store, StoreObserver, StoreOptions};
 
@@ -181,7 +181,7 @@ pub(super) fn start_metrics(
 pub(super) fn golden_set(
     live: &LiveSettings,
     analyser: &Arc<Analyser>,
-    inference: &InferencePool,
+    inference: &WorkerPool,
     registry: &Registry,
 ) -> Option<Arc<GoldenSet>> {
     let settings = live.snapshot().load_full();
@@ -274,7 +274,7 @@ pub(super) fn start_inference(
     several: bool,
     analyser: &Arc<Analyser>,
     registry: &Registry,
-) -> Result<InferencePool, StartError> {
+) -> Result<WorkerPool, StartError> {
     let options = PoolOptions {
         threads: cores,
         queue_jobs: INFERENCE_QUEUE_JOBS,
@@ -283,7 +283,7 @@ pub(super) fn start_inference(
         batch_jobs: MODEL_BATCH_JOBS,
         batch_wait: Duration::ZERO,
     };
-    let pool = InferencePool::start(options, Arc::clone(analyser))
+    let pool = WorkerPool::start(options, Arc::clone(analyser))
         .map_err(|source| StartError::Thread { what: "the inference pool", source })?;
     let watched = pool.handle();
     registry.watch_queue(QueueGauge {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use weir_config::settings::{RouterAction, StorageProfile};
 use weir_config::vocab::Timestamp;
 use weir_config::{Loaded, Settings};
-use weir_inference::Pool as InferencePool;
+use weir_inference::WorkerPool;
 use weir_models::Loader;
 use weir_storage::audit::AuditEvent;
 use weir_storage::{AuditLog as _, SpanLog, Store};
@@ -80,7 +80,7 @@ pub struct Gateway {
     scraping: Option<JoinHandle<()>>,
     /// The listener for spans by gRPC.
     grpc: Option<grpc::Serving>,
-    inference: InferencePool,
+    inference: WorkerPool,
     /// The thread that loads models.
     _models: Loader,
     control: ControlThread,

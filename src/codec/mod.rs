@@ -27,7 +27,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Why a body could not be decoded, or not to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeFault {
+pub enum DecodeError {
     /// A coding we have no decoder for.
     #[error("unknown content coding")]
     Unknown,
@@ -48,7 +48,7 @@ pub enum DecodeFault {
     Ratio,
 }
 
-impl DecodeFault {
+impl DecodeError {
     /// A short phrase for a person; the same as `Display`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ enum Coding {
     Zstd,
 }
 
-fn coding(content_encoding: Option<&[u8]>) -> Result<Coding, DecodeFault> {
+fn coding(content_encoding: Option<&[u8]>) -> Result<Coding, DecodeError> {
     let mut found = Coding::Identity;
     for token in content_encoding.unwrap_or_default().split(|&b| b == b',') {
         let token = token.trim_ascii();
@@ -83,10 +83,10 @@ fn coding(content_encoding: Option<&[u8]>) -> Result<Coding, DecodeFault> {
             _ if token.eq_ignore_ascii_case(b"deflate") => Coding::Deflate,
             _ if token.eq_ignore_ascii_case(b"br") => Coding::Brotli,
             _ if token.eq_ignore_ascii_case(b"zstd") => Coding::Zstd,
-            _ => return Err(DecodeFault::Unknown),
+            _ => return Err(DecodeError::Unknown),
         };
         if found != Coding::Identity {
-            return Err(DecodeFault::Stacked);
+            return Err(DecodeError::Stacked);
         }
         found = next;
     }
@@ -137,7 +137,7 @@ enum Stage {
     Deflate(InflateStage),
     Brotli(Box<DecompressorWriter<Sink>>),
     Zstd(ZstdStage),
-    Failed(DecodeFault),
+    Failed(DecodeError),
 }
 
 /// Decodes a body piece by piece.
@@ -160,7 +160,7 @@ impl ContentDecoder {
             Ok(Coding::Gzip) => Stage::Gzip(MultiGzDecoder::new(sink)),
             Ok(Coding::Deflate) => Stage::DeflateStart(None, sink),
             Ok(Coding::Brotli) => Stage::Brotli(Box::new(DecompressorWriter::new(sink, BROTLI_BUFFER_BYTES))),
-            Ok(Coding::Zstd) => ZstdStage::new(sink).map_or(Stage::Failed(DecodeFault::Corrupt), Stage::Zstd),
+            Ok(Coding::Zstd) => ZstdStage::new(sink).map_or(Stage::Failed(DecodeError::Corrupt), Stage::Zstd),
             Err(fault) => Stage::Failed(fault),
         };
         Self { stage, fed_bytes: 0, made_bytes: 0, cap_bytes, ratio_max: u64::from(ratio_max), started: false }
@@ -174,8 +174,8 @@ impl ContentDecoder {
     /// Decodes `bytes` and appends what they give to `out`, also when it then fails.
     ///
     /// # Errors
-    /// A [`DecodeFault`]; every later call fails with the same one.
-    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeFault> {
+    /// A [`DecodeError`]; every later call fails with the same one.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         self.started |= !bytes.is_empty();
         let mut rest = bytes;
         loop {
@@ -194,8 +194,8 @@ impl ContentDecoder {
     /// Says that the body is over; appends the rest to `out`.
     ///
     /// # Errors
-    /// [`DecodeFault::Truncated`] when the coding's end mark is missing, else as [`ContentDecoder::feed`].
-    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), DecodeFault> {
+    /// [`DecodeError::Truncated`] when the coding's end mark is missing, else as [`ContentDecoder::feed`].
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         if let Stage::Failed(fault) = self.stage {
             return Err(fault);
         }
@@ -203,16 +203,16 @@ impl ContentDecoder {
             return Ok(());
         }
         match self.run(out, Stage::end) {
-            Err(DecodeFault::Corrupt) => self.fail(DecodeFault::Truncated),
+            Err(DecodeError::Corrupt) => self.fail(DecodeError::Truncated),
             other => other,
         }
     }
 
-    fn run(&mut self, out: &mut Vec<u8>, work: impl FnOnce(&mut Stage) -> io::Result<()>) -> Result<(), DecodeFault> {
+    fn run(&mut self, out: &mut Vec<u8>, work: impl FnOnce(&mut Stage) -> io::Result<()>) -> Result<(), DecodeError> {
         let judged_bytes = self.fed_bytes.div_ceil(RATIO_STEP_BYTES).saturating_mul(RATIO_STEP_BYTES);
         let by_ratio = judged_bytes.saturating_mul(self.ratio_max).max(RATIO_FREE_BYTES);
         let room = by_ratio.min(self.cap_bytes).saturating_sub(self.made_bytes);
-        let over = if by_ratio < self.cap_bytes { DecodeFault::Ratio } else { DecodeFault::TooLarge };
+        let over = if by_ratio < self.cap_bytes { DecodeError::Ratio } else { DecodeError::TooLarge };
         match self.stage.sink() {
             Ok(sink) => {
                 std::mem::swap(&mut sink.out, out);
@@ -230,11 +230,11 @@ impl ContentDecoder {
         match outcome {
             _ if full => self.fail(over),
             Ok(()) => Ok(()),
-            Err(_) => self.fail(DecodeFault::Corrupt),
+            Err(_) => self.fail(DecodeError::Corrupt),
         }
     }
 
-    fn fail(&mut self, fault: DecodeFault) -> Result<(), DecodeFault> {
+    fn fail(&mut self, fault: DecodeError) -> Result<(), DecodeError> {
         self.stage = Stage::Failed(fault);
         Err(fault)
     }
@@ -253,7 +253,7 @@ impl ContentDecoder {
         if let Some(byte) = kept
             && self.stage.write_all(&[byte]).is_err()
         {
-            self.stage = Stage::Failed(DecodeFault::Corrupt);
+            self.stage = Stage::Failed(DecodeError::Corrupt);
         }
     }
 }
@@ -326,7 +326,7 @@ impl ZstdStage {
 }
 
 impl Stage {
-    fn sink(&mut self) -> Result<&mut Sink, DecodeFault> {
+    fn sink(&mut self) -> Result<&mut Sink, DecodeError> {
         Ok(match self {
             Self::Identity(sink) | Self::DeflateStart(_, sink) => sink,
             Self::Gzip(decoder) => decoder.get_mut(),

@@ -40,7 +40,7 @@ fn header(name: &str) -> &[u8] {
     name.rsplit(' ').next().unwrap_or_default().as_bytes()
 }
 
-fn decode(name: &str, pieces: &[&[u8]], cap_bytes: u64) -> (Vec<u8>, Result<(), DecodeFault>) {
+fn decode(name: &str, pieces: &[&[u8]], cap_bytes: u64) -> (Vec<u8>, Result<(), DecodeError>) {
     let mut decoder = ContentDecoder::new(Some(header(name)), cap_bytes, 100);
     let mut out = Vec::new();
     for piece in pieces {
@@ -84,7 +84,7 @@ fn reads_brotli() {
     let bytes: Vec<&[u8]> = BROTLI_HELLO.chunks(1).collect();
     assert_eq!(decode("br", &bytes, 1000).1, Ok(()));
     let cut = &BROTLI_HELLO[..BROTLI_HELLO.len() - 1];
-    assert_eq!(decode("br", &[cut], 1000).1, Err(DecodeFault::Truncated));
+    assert_eq!(decode("br", &[cut], 1000).1, Err(DecodeError::Truncated));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn an_early_end_is_told_from_a_whole_body() {
     let text = b"some text that is long enough to leave something to cut".repeat(20);
     for name in ["gzip", "deflate", "raw deflate", "zstd"] {
         let encoded = encode(name, &text);
-        assert_eq!(decode(name, &[&encoded[..encoded.len() - 1]], u64::MAX).1, Err(DecodeFault::Truncated), "{name}");
+        assert_eq!(decode(name, &[&encoded[..encoded.len() - 1]], u64::MAX).1, Err(DecodeError::Truncated), "{name}");
         assert!(decode(name, &[&encoded, b"tail"], u64::MAX).1.is_err(), "{name}: trailing bytes");
     }
     assert_eq!(decode("gzip", &[], 10), (Vec::new(), Ok(())), "no body at all is not a broken one");
@@ -104,10 +104,10 @@ fn a_bomb_stops_at_the_ratio_and_at_the_cap() {
     for name in ["gzip", "deflate", "zstd"] {
         let encoded = encode(name, &bomb);
         let (out, end) = decode(name, &[&encoded], u64::MAX);
-        assert_eq!(end, Err(DecodeFault::Ratio), "{name}");
+        assert_eq!(end, Err(DecodeError::Ratio), "{name}");
         assert_eq!(out.len(), 4096 * 100, "{name}: within the first step of input");
         let (out, end) = decode(name, &[&encoded], 5_000);
-        assert_eq!((out.len(), end), (5_000, Err(DecodeFault::TooLarge)), "{name}");
+        assert_eq!((out.len(), end), (5_000, Err(DecodeError::TooLarge)), "{name}");
     }
 }
 
@@ -138,9 +138,9 @@ fn the_ratio_does_not_depend_on_how_the_body_was_cut() {
 fn a_failed_body_stays_failed() {
     let mut decoder = ContentDecoder::new(Some(b"gzip"), 1000, 100);
     let mut out = Vec::new();
-    assert_eq!(decoder.feed(b"this is not gzip", &mut out), Err(DecodeFault::Corrupt));
-    assert_eq!(decoder.feed(&encode("gzip", b"x"), &mut out), Err(DecodeFault::Corrupt));
-    assert_eq!(decoder.finish(&mut out), Err(DecodeFault::Corrupt));
+    assert_eq!(decoder.feed(b"this is not gzip", &mut out), Err(DecodeError::Corrupt));
+    assert_eq!(decoder.feed(&encode("gzip", b"x"), &mut out), Err(DecodeError::Corrupt));
+    assert_eq!(decoder.finish(&mut out), Err(DecodeError::Corrupt));
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn takes_one_known_coding_only() {
         ("x-gzip", Ok(Coding::Gzip)),
         (" identity , br ", Ok(Coding::Brotli)),
         ("", Ok(Coding::Identity)),
-        ("gzip, gzip", Err(DecodeFault::Stacked)),
-        ("br,zstd", Err(DecodeFault::Stacked)),
-        ("compress", Err(DecodeFault::Unknown)),
-        ("gzip;q=1", Err(DecodeFault::Unknown)),
+        ("gzip, gzip", Err(DecodeError::Stacked)),
+        ("br,zstd", Err(DecodeError::Stacked)),
+        ("compress", Err(DecodeError::Unknown)),
+        ("gzip;q=1", Err(DecodeError::Unknown)),
     ] {
         assert_eq!(coding(Some(name.as_bytes())), expected, "{name}");
     }

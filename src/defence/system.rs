@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::json::{Event, Fault, Walker};
+use crate::json::{Event, JsonError, Walker};
 
 /// How a request names its messages and its system prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ fn escaped(text: &str) -> String {
 ///
 /// # Errors
 /// The body is no JSON.
-pub(super) fn places(body: &[u8], shape: Shape) -> Result<Vec<Place>, Fault> {
+pub(super) fn places(body: &[u8], shape: Shape) -> Result<Vec<Place>, JsonError> {
     let mut walker = Walker::new(body)?;
     let mut places = Vec::new();
     let Some(Event::ObjectStart) = walker.next_event()? else { return Ok(places) };
@@ -86,7 +86,7 @@ pub(super) fn places(body: &[u8], shape: Shape) -> Result<Vec<Place>, Fault> {
 
 /// Of a value that is a string its beginning; of an array of blocks that of the first block's text, or a block of its own where
 /// `may_add` allows.
-fn text_at(walker: &mut Walker<'_>, may_add: bool, places: &mut Vec<Place>) -> Result<(), Fault> {
+fn text_at(walker: &mut Walker<'_>, may_add: bool, places: &mut Vec<Place>) -> Result<(), JsonError> {
     match walker.next_event()? {
         Some(Event::Str(text)) => places.push(Place { at: text.start(), form: Form::Words }),
         Some(Event::ArrayStart) => {
@@ -111,7 +111,7 @@ fn text_at(walker: &mut Walker<'_>, may_add: bool, places: &mut Vec<Place>) -> R
 }
 
 /// The beginning of the first message where that is the system prompt, else the place before it.
-fn first_message(walker: &mut Walker<'_>, places: &mut Vec<Place>) -> Result<(), Fault> {
+fn first_message(walker: &mut Walker<'_>, places: &mut Vec<Place>) -> Result<(), JsonError> {
     let Some(Event::ArrayStart) = walker.next_event()? else { return Ok(()) };
     let at = walker.span().end;
     let first = walker.next_event()?;

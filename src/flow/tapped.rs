@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 
 use super::exchange::Exchange;
-use crate::codec::{ContentDecoder, DecodeFault, can_decode, is_identity};
+use crate::codec::{ContentDecoder, DecodeError, can_decode, is_identity};
 use crate::exchange::Refusal;
 use crate::inspect::array_stream;
 use crate::meter::AnswerStop;
@@ -44,7 +44,7 @@ pub(super) struct Piece {
     pub(super) bytes: Bytes,
     pub(super) halt: Option<Halt>,
     /// The content coding is broken: nothing more can be passed on.
-    pub(super) fault: Option<DecodeFault>,
+    pub(super) fault: Option<DecodeError>,
 }
 
 /// The tap for this answer, where there is one: that of the settings, or the first of those tests bring that wants to look at it. Of a

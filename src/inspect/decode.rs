@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::codec::{ContentDecoder, DecodeFault, is_identity};
+use crate::codec::{ContentDecoder, DecodeError, is_identity};
 
 /// A body ready to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Decoded<'a> {
     /// bytes as they came when nothing had.
     pub bytes: Cow<'a, [u8]>,
     /// Why decoding stopped before the end.
-    pub fault: Option<DecodeFault>,
+    pub fault: Option<DecodeError>,
 }
 
 /// Decodes one body. At most `cap_bytes` come out, and at most `ratio_max` times its length (the first 64 KiB are
@@ -49,9 +49,9 @@ mod tests {
         let whole = decode_body(Some(b"gzip"), &gzip, 1000, 100);
         assert_eq!((whole.bytes.as_ref(), whole.fault), (&b"{\"model\":\"m\"}"[..], None));
         let capped = decode_body(Some(b"gzip"), &gzip, 5, 100);
-        assert_eq!((capped.bytes.as_ref(), capped.fault), (&b"{\"mod"[..], Some(DecodeFault::TooLarge)));
+        assert_eq!((capped.bytes.as_ref(), capped.fault), (&b"{\"mod"[..], Some(DecodeError::TooLarge)));
         let unknown = decode_body(Some(b"gzip, br"), b"text", 1000, 100);
-        assert_eq!((unknown.bytes.as_ref(), unknown.fault), (&b"text"[..], Some(DecodeFault::Stacked)));
+        assert_eq!((unknown.bytes.as_ref(), unknown.fault), (&b"text"[..], Some(DecodeError::Stacked)));
         assert!(matches!(decode_body(None, b"x", 0, 0), Decoded { bytes: Cow::Borrowed(b"x"), fault: None }));
     }
 }

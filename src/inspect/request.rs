@@ -12,7 +12,7 @@ use super::part::{FileNote, Labels, TextPart};
 use super::place::Places;
 use super::zone::Zones;
 use super::{form, walk};
-use crate::json::FaultKind;
+use crate::json::JsonErrorKind;
 
 /// What one request asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,7 +108,7 @@ fn read_body(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: us
     }
     if media == Media::Json || starts_like_json {
         let Err(fault) = walk::json(&mut gather, dialect, body) else { return gather.view };
-        if declared.cut && fault.kind == FaultKind::End {
+        if declared.cut && fault.kind == JsonErrorKind::End {
             // It was JSON as far as it goes.
             gather.view.messages_open = None;
             return gather.view;

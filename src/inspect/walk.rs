@@ -24,7 +24,7 @@ use super::gather::{About, Gather, Source};
 use super::keys::{Key, is_credential, is_token, model_name, without_user};
 use super::part::Label;
 use super::sender::{session_id, session_of_cache, session_of_user};
-use crate::json::{Event, Fault, Location, Segment, Text, Walker, integer};
+use crate::json::{Event, JsonError, Location, Segment, Text, Walker, integer};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
@@ -103,8 +103,8 @@ struct Walk<'a, 'g> {
 /// Reads a JSON body into `gather`.
 ///
 /// # Errors
-/// The first [`Fault`]; what was found before it stays in `gather`.
-pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result<(), Fault> {
+/// The first [`JsonError`]; what was found before it stays in `gather`.
+pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(body)?;
     let mut walk = Walk {
         gather,

@@ -6,14 +6,14 @@
 //! dialects, HTTP.
 
 mod elements;
-mod fault;
+mod error;
 mod location;
 mod scan;
 mod text;
 mod walker;
 
 pub use elements::{Elements, element};
-pub use fault::{Fault, FaultKind};
+pub use error::{JsonError, JsonErrorKind};
 pub use location::{Location, Segment};
 pub use text::{Text, spelled, unescaped};
 pub use walker::{DEPTH_MAX, Event, Walker, integer};

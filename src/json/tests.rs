@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use super::*;
 
 /// Everything a document says, in order.
-fn walk(document: &[u8]) -> Result<Vec<String>, Fault> {
+fn walk(document: &[u8]) -> Result<Vec<String>, JsonError> {
     let mut walker = Walker::new(document)?;
     let mut seen = Vec::new();
     while let Some(event) = walker.next_event()? {
@@ -216,25 +216,25 @@ proptest! {
 #[test]
 fn refuses_what_rfc_8259_refuses_and_says_where() {
     for (document, kind, at) in [
-        (&b""[..], FaultKind::End, 0),
-        (b"\xef\xbb\xbf{}", FaultKind::ByteOrderMark, 0),
-        (b"{} {}", FaultKind::Trailing, 3),
-        (b"[1,]", FaultKind::Unexpected, 3),
-        (b"[NaN]", FaultKind::Number, 1),
-        (b"[01]", FaultKind::Number, 1),
-        (b"[1 /* one */]", FaultKind::Unexpected, 3),
-        (b"{\"a\":1,}", FaultKind::Unexpected, 7),
-        (b"{'a':1}", FaultKind::Unexpected, 1),
-        (b"[\"\xff\"]", FaultKind::Utf8, 2),
-        (b"[\"a\nb\"]", FaultKind::Control, 3),
-        (b"[\"\\ud800\"]", FaultKind::Escape, 2),
-        (b"[\"\\udc00\\ud800\"]", FaultKind::Escape, 2),
-        (b"[\"\\ud800\\u0041\"]", FaultKind::Escape, 2),
-        (b"[\"abc", FaultKind::End, 5),
-        (b"{\"a\" 1}", FaultKind::Unexpected, 5),
-        (b"[1}", FaultKind::Unexpected, 2),
+        (&b""[..], JsonErrorKind::End, 0),
+        (b"\xef\xbb\xbf{}", JsonErrorKind::ByteOrderMark, 0),
+        (b"{} {}", JsonErrorKind::Trailing, 3),
+        (b"[1,]", JsonErrorKind::Unexpected, 3),
+        (b"[NaN]", JsonErrorKind::Number, 1),
+        (b"[01]", JsonErrorKind::Number, 1),
+        (b"[1 /* one */]", JsonErrorKind::Unexpected, 3),
+        (b"{\"a\":1,}", JsonErrorKind::Unexpected, 7),
+        (b"{'a':1}", JsonErrorKind::Unexpected, 1),
+        (b"[\"\xff\"]", JsonErrorKind::Utf8, 2),
+        (b"[\"a\nb\"]", JsonErrorKind::Control, 3),
+        (b"[\"\\ud800\"]", JsonErrorKind::Escape, 2),
+        (b"[\"\\udc00\\ud800\"]", JsonErrorKind::Escape, 2),
+        (b"[\"\\ud800\\u0041\"]", JsonErrorKind::Escape, 2),
+        (b"[\"abc", JsonErrorKind::End, 5),
+        (b"{\"a\" 1}", JsonErrorKind::Unexpected, 5),
+        (b"[1}", JsonErrorKind::Unexpected, 2),
     ] {
-        assert_eq!(walk(document), Err(Fault { kind, at }), "{}", String::from_utf8_lossy(document));
+        assert_eq!(walk(document), Err(JsonError { kind, at }), "{}", String::from_utf8_lossy(document));
     }
 }
 
@@ -242,8 +242,8 @@ fn refuses_what_rfc_8259_refuses_and_says_where() {
 fn reads_128_levels_and_not_129() {
     let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();
     assert!(walk(&nested(128)).is_ok());
-    assert_eq!(walk(&nested(129)), Err(Fault { kind: FaultKind::Depth, at: 128 }));
-    assert_eq!(walk(&vec![b'['; 1_000_000]), Err(Fault { kind: FaultKind::Depth, at: 128 }));
+    assert_eq!(walk(&nested(129)), Err(JsonError { kind: JsonErrorKind::Depth, at: 128 }));
+    assert_eq!(walk(&vec![b'['; 1_000_000]), Err(JsonError { kind: JsonErrorKind::Depth, at: 128 }));
 }
 
 #[test]

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::fault::{Fault, FaultKind};
+use super::error::{JsonError, JsonErrorKind};
 use super::scan::plain_len;
 use super::text::{Text, code_point};
 
@@ -55,7 +55,7 @@ enum Token {
     False,
     Null,
     Finished,
-    Fault,
+    Broken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,24 +81,24 @@ pub struct Walker<'a> {
     raw: &'a str,
     raw_start: usize,
     escaped: bool,
-    fault: Fault,
+    fault: JsonError,
 }
 
 impl<'a> Walker<'a> {
     /// Starts at the first byte of a document.
     ///
     /// # Errors
-    /// [`FaultKind::Utf8`] when the bytes are not UTF-8.
-    pub fn new(document: &'a [u8]) -> Result<Self, Fault> {
+    /// [`JsonErrorKind::Utf8`] when the bytes are not UTF-8.
+    pub fn new(document: &'a [u8]) -> Result<Self, JsonError> {
         match std::str::from_utf8(document) {
             Ok(source) => Ok(Self::over(source)),
-            Err(fault) => Err(Fault { kind: FaultKind::Utf8, at: fault.valid_up_to() }),
+            Err(fault) => Err(JsonError { kind: JsonErrorKind::Utf8, at: fault.valid_up_to() }),
         }
     }
 
     /// Starts at the first byte of a document that is known to be UTF-8.
     pub const fn over(source: &'a str) -> Self {
-        let fault = Fault { kind: FaultKind::End, at: 0 };
+        let fault = JsonError { kind: JsonErrorKind::End, at: 0 };
         let (expect, raw) = (Expect::Value, "");
         Self { source, at: 0, start: 0, objects: 0, depth: 0, expect, raw, raw_start: 0, escaped: false, fault }
     }
@@ -116,9 +116,9 @@ impl<'a> Walker<'a> {
     /// The next event; `None` once after a complete document.
     ///
     /// # Errors
-    /// A [`Fault`] when the document is not strict JSON; the walker stays at the fault.
+    /// A [`JsonError`] when the document is not strict JSON; the walker stays at the fault.
     #[inline(always)]
-    pub fn next_event(&mut self) -> Result<Option<Event<'a>>, Fault> {
+    pub fn next_event(&mut self) -> Result<Option<Event<'a>>, JsonError> {
         Ok(Some(match self.advance() {
             Token::ObjectStart => Event::ObjectStart,
             Token::ObjectEnd => Event::ObjectEnd,
@@ -131,7 +131,7 @@ impl<'a> Walker<'a> {
             Token::False => Event::Bool(false),
             Token::Null => Event::Null,
             Token::Finished => return Ok(None),
-            Token::Fault => return Err(self.fault),
+            Token::Broken => return Err(self.fault),
         }))
     }
 
@@ -151,7 +151,7 @@ impl<'a> Walker<'a> {
             Expect::KeyOrEnd if byte == Some(b'}') => self.close(),
             Expect::KeyOrEnd => self.key(byte),
             Expect::Finished if byte.is_none() => Token::Finished,
-            Expect::Finished => self.fail(FaultKind::Trailing),
+            Expect::Finished => self.fail(JsonErrorKind::Trailing),
         }
     }
 
@@ -160,12 +160,12 @@ impl<'a> Walker<'a> {
     ///
     /// # Errors
     /// As [`Walker::next_event`].
-    pub fn next_raw(&mut self) -> Result<Option<&'a str>, Fault> {
+    pub fn next_raw(&mut self) -> Result<Option<&'a str>, JsonError> {
         let opened = self.depth;
         let first = self.advance();
         let start = self.start;
         match first {
-            Token::Fault => return Err(self.fault),
+            Token::Broken => return Err(self.fault),
             Token::Finished | Token::ObjectEnd | Token::ArrayEnd => return Ok(None),
             Token::ObjectStart | Token::ArrayStart => self.leave(opened)?,
             _ => {}
@@ -184,9 +184,9 @@ impl<'a> Walker<'a> {
     ///
     /// # Errors
     /// As [`Walker::next_event`].
-    pub fn leave(&mut self, depth: u32) -> Result<(), Fault> {
+    pub fn leave(&mut self, depth: u32) -> Result<(), JsonError> {
         while self.depth > depth {
-            if self.advance() == Token::Fault {
+            if self.advance() == Token::Broken {
                 return Err(self.fault);
             }
         }
@@ -203,8 +203,8 @@ impl<'a> Walker<'a> {
                 if in_object { self.key(byte) } else { self.value(byte) }
             }
             (Some(b'}'), true) | (Some(b']'), false) => self.close(),
-            (None, _) => self.fail(FaultKind::End),
-            _ => self.fail(FaultKind::Unexpected),
+            (None, _) => self.fail(JsonErrorKind::End),
+            _ => self.fail(JsonErrorKind::Unexpected),
         }
     }
 
@@ -212,8 +212,8 @@ impl<'a> Walker<'a> {
     fn key(&mut self, byte: Option<u8>) -> Token {
         match byte {
             Some(b'"') => {}
-            None => return self.fail(FaultKind::End),
-            Some(_) => return self.fail(FaultKind::Unexpected),
+            None => return self.fail(JsonErrorKind::End),
+            Some(_) => return self.fail(JsonErrorKind::Unexpected),
         }
         if let Err(fault) = self.string() {
             return self.fail_at(fault);
@@ -221,8 +221,8 @@ impl<'a> Walker<'a> {
         self.skip_space();
         match self.source.as_bytes().get(self.at) {
             Some(b':') => self.at += 1,
-            None => return self.fail(FaultKind::End),
-            Some(_) => return self.fail(FaultKind::Unexpected),
+            None => return self.fail(JsonErrorKind::End),
+            Some(_) => return self.fail(JsonErrorKind::Unexpected),
         }
         self.expect = Expect::Value;
         Token::Key
@@ -237,12 +237,12 @@ impl<'a> Walker<'a> {
             Some(b't') => (Token::True, self.word("true")),
             Some(b'f') => (Token::False, self.word("false")),
             Some(b'n') => (Token::Null, self.word("null")),
-            Some(b'+' | b'.' | b'N' | b'I') => return self.fail(FaultKind::Number),
+            Some(b'+' | b'.' | b'N' | b'I') => return self.fail(JsonErrorKind::Number),
             Some(0xef) if self.source.get(self.at..).is_some_and(|rest| rest.starts_with('\u{feff}')) => {
-                return self.fail(FaultKind::ByteOrderMark);
+                return self.fail(JsonErrorKind::ByteOrderMark);
             }
-            None => return self.fail(FaultKind::End),
-            Some(_) => return self.fail(FaultKind::Unexpected),
+            None => return self.fail(JsonErrorKind::End),
+            Some(_) => return self.fail(JsonErrorKind::Unexpected),
         };
         if let Err(fault) = outcome {
             return self.fail_at(fault);
@@ -253,7 +253,7 @@ impl<'a> Walker<'a> {
 
     fn open(&mut self, object: bool) -> Token {
         if self.depth >= DEPTH_MAX {
-            return self.fail(FaultKind::Depth);
+            return self.fail(JsonErrorKind::Depth);
         }
         self.at += 1;
         self.depth += 1;
@@ -275,7 +275,7 @@ impl<'a> Walker<'a> {
         self.objects & 1 == 1
     }
 
-    fn string(&mut self) -> Result<(), Fault> {
+    fn string(&mut self) -> Result<(), JsonError> {
         let bytes = self.source.as_bytes();
         let start = self.at + 1;
         let mut at = start;
@@ -293,11 +293,11 @@ impl<'a> Walker<'a> {
                     };
                     match used {
                         Some(used) => at += used,
-                        None => return Err(Fault { kind: FaultKind::Escape, at }),
+                        None => return Err(JsonError { kind: JsonErrorKind::Escape, at }),
                     }
                 }
-                Some(_) => return Err(Fault { kind: FaultKind::Control, at }),
-                None => return Err(Fault { kind: FaultKind::End, at }),
+                Some(_) => return Err(JsonError { kind: JsonErrorKind::Control, at }),
+                None => return Err(JsonError { kind: JsonErrorKind::End, at }),
             }
         }
         self.at = at + 1;
@@ -312,10 +312,10 @@ impl<'a> Walker<'a> {
         self.raw_start = start;
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    fn number(&mut self) -> Result<(), JsonError> {
         let bytes = self.source.as_bytes();
         let digits = |at: usize| bytes.get(at..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count();
-        let fault = |at| Fault { kind: FaultKind::Number, at };
+        let fault = |at| JsonError { kind: JsonErrorKind::Number, at };
         let start = self.at;
         let mut at = start + usize::from(bytes.get(start) == Some(&b'-'));
         let whole = digits(at);
@@ -343,10 +343,10 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    fn word(&mut self, word: &'static str) -> Result<(), Fault> {
+    fn word(&mut self, word: &'static str) -> Result<(), JsonError> {
         let rest = self.source.as_bytes().get(self.at..).unwrap_or_default();
         if !rest.starts_with(word.as_bytes()) {
-            return Err(Fault { kind: FaultKind::Unexpected, at: self.at });
+            return Err(JsonError { kind: JsonErrorKind::Unexpected, at: self.at });
         }
         self.at += word.len();
         Ok(())
@@ -359,14 +359,14 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn fail(&mut self, kind: FaultKind) -> Token {
-        self.fail_at(Fault { kind, at: self.at })
+    fn fail(&mut self, kind: JsonErrorKind) -> Token {
+        self.fail_at(JsonError { kind, at: self.at })
     }
 
     #[cold]
-    fn fail_at(&mut self, fault: Fault) -> Token {
+    fn fail_at(&mut self, fault: JsonError) -> Token {
         self.fault = fault;
-        Token::Fault
+        Token::Broken
     }
 }
 

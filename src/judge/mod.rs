@@ -10,13 +10,13 @@
 //! requests nor who asks.
 
 mod backend;
+mod cache;
 mod candidate;
 mod case;
 mod classify;
 mod failure;
 mod figures;
 mod gate;
-mod memory;
 mod prompt;
 mod retry;
 #[cfg(test)]

@@ -13,10 +13,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use weir_config::settings::Judge as Settings;
 use weir_config::vocab::{Finding, score};
 
+use super::cache::{self, VerdictCache};
 use super::case::{Case, Ruling};
 use super::figures::{Dropped, Figures};
 use super::gate::{Agreement, Gate, Passage};
-use super::memory::{self, Memory};
 use super::verdict::Verdict;
 use super::{Judge, Outcome, Status};
 use crate::meter::{Exposition, Source, names};
@@ -121,12 +121,12 @@ impl Door {
 }
 
 /// The counters and the depth of the queue, for a registry.
-struct Watched {
+struct QueueSource {
     figures: Arc<Figures>,
     queue: mpsc::WeakSender<Waiting>,
 }
 
-impl Source for Watched {
+impl Source for QueueSource {
     fn collect(&self, out: &mut Exposition) {
         let depth = self.queue.upgrade().map_or(0, |queue| queue.max_capacity() - queue.capacity());
         out.gauge(names::JUDGE_QUEUE_DEPTH, &[], depth as f64);
@@ -139,7 +139,7 @@ struct Bench {
     judge: Judge,
     model: Arc<str>,
     gate: Gate,
-    memory: Memory,
+    memory: VerdictCache,
     figures: Arc<Figures>,
 }
 
@@ -167,7 +167,7 @@ impl Worker {
         let figures = Arc::new(Figures::new(judge.backend(), &model));
         let (queue, waiting) = mpsc::channel(options.queue.max(1));
         let bench =
-            Bench { judge, model, gate: options.gate, memory: Memory::default(), figures: Arc::clone(&figures) };
+            Bench { judge, model, gate: options.gate, memory: VerdictCache::default(), figures: Arc::clone(&figures) };
         Self {
             door: Door { queue, is_open, min_score: options.min_score, figures },
             stop: watch::Sender::new(false),
@@ -193,7 +193,7 @@ impl Worker {
 
     /// Its counters.
     pub fn source(&self) -> Box<dyn Source> {
-        Box::new(Watched { figures: Arc::clone(&self.door.figures), queue: self.door.queue.downgrade() })
+        Box::new(QueueSource { figures: Arc::clone(&self.door.figures), queue: self.door.queue.downgrade() })
     }
 
     /// Ends it: what waits and what is being asked is counted. A ruling that somebody waits for never comes then.
@@ -260,7 +260,7 @@ impl Bench {
 
     /// What is remembered, or what the judge says now.
     async fn verdict(&self, case: &Case, mut stop: watch::Receiver<bool>) -> Option<Given> {
-        let key = memory::key(case.tenant, &case.candidate);
+        let key = cache::key(case.tenant, &case.candidate);
         if let Some(verdict) = self.memory.get(&key, Instant::now()) {
             self.figures.remembered();
             return Some(Given { verdict, took: Duration::ZERO, tokens: (0, 0) });

@@ -8,13 +8,13 @@ use super::answer::{Channel, Collector, bounded, message as cut_message};
 use super::head::{Root, Taken, error, look_ahead, plain};
 use super::value::{Value, next_key, next_value, skip, value};
 use super::{dialect, usage};
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 
 /// Reads one message.
 ///
 /// # Errors
-/// The first [`Fault`].
-pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Fault> {
+/// The first [`JsonError`].
+pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(json)?;
     match value(&mut walker)? {
         Value::Object => root(collector, &mut walker)?,
@@ -34,7 +34,7 @@ pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Faul
 }
 
 /// The object at the top, and the objects that carry the same keys: `message` of `message_start`, `response`.
-fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut root = Root::default();
     while let Some(key) = next_key(walker)? {
         let key_text = key.decode();
@@ -72,7 +72,7 @@ fn shared<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<bool, Fault> {
+) -> Result<bool, JsonError> {
     match (key, value) {
         (b"usage" | b"usageMetadata" | b"usage_metadata", Value::Object) => usage::read(collector, walker)?,
         (b"id" | b"responseId", Value::Str(id)) => {
@@ -114,7 +114,7 @@ fn shared<'a>(
 }
 
 /// A member that no dialect takes: text where its key is one of a text.
-fn anybodys(collector: &mut Collector, walker: &mut Walker<'_>, key: &str, value: Value<'_>) -> Result<(), Fault> {
+fn anybodys(collector: &mut Collector, walker: &mut Walker<'_>, key: &str, value: Value<'_>) -> Result<(), JsonError> {
     match (key.as_bytes(), value) {
         (
             b"content" | b"response" | b"text" | b"generated_text" | b"completion" | b"outputText" | b"generation"

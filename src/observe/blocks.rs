@@ -8,7 +8,7 @@ use super::answer::{Channel, Collector, Piece, Slot};
 use super::items::{self, Follows};
 use super::message::message_object;
 use super::value::{Value, next_key, next_value, position, skip, value};
-use crate::json::{Event, Fault, Location, Text, Walker, integer};
+use crate::json::{Event, JsonError, Location, Text, Walker, integer};
 
 /// What a block or an item says.
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(super) fn list(
     walker: &mut Walker<'_>,
     choice: u32,
     holder: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let mut at = 0;
     while let Some(item) = next_value(walker)? {
         match item {
@@ -60,7 +60,7 @@ pub(super) fn block(
     choice: u32,
     at: u32,
     holder: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let mut draft = Draft::default();
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
@@ -109,7 +109,7 @@ pub(super) fn block(
 }
 
 /// A messages-style `delta` object.
-pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let place = || Location::root("response").key("content").index(at);
     let slot = |channel| Slot { choice: 0, channel, block: at };
     while let Some(key) = next_key(walker)? {
@@ -148,7 +148,7 @@ pub(super) fn calls(
     walker: &mut Walker<'_>,
     choice: u32,
     holder: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let mut at = 0;
     while let Some(item) = next_value(walker)? {
         match item {
@@ -167,7 +167,7 @@ pub(super) fn call(
     choice: u32,
     at: Option<u32>,
     holder: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let mut draft = Draft::default();
     let mut index = None;
     call_fields(walker, &mut draft, &mut index, 0)?;
@@ -195,7 +195,7 @@ fn call_fields<'a>(
     draft: &mut Draft<'a>,
     index: &mut Option<u64>,
     depth: u32,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         if matches!(known.as_bytes(), b"arguments" | b"args" | b"input") {
@@ -214,7 +214,7 @@ fn call_fields<'a>(
 }
 
 /// Arguments as JSON text: a string is decoded, an object is taken as it is spelled.
-pub(super) fn unquoted<'a>(walker: &mut Walker<'a>) -> Result<Option<Piece<'a>>, Fault> {
+pub(super) fn unquoted<'a>(walker: &mut Walker<'a>) -> Result<Option<Piece<'a>>, JsonError> {
     let Some(raw) = walker.next_raw()? else { return Ok(None) };
     Ok(Some(match walker.string_of(raw) {
         Some(text) => Piece::Text(text),
@@ -229,7 +229,7 @@ fn texts<'a>(
     channel: Channel,
     out: &mut SmallVec<[(Channel, Text<'a>); 2]>,
     depth: u32,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let outside = walker.depth().saturating_sub(1);
     while walker.depth() > outside {
         match walker.next_event()? {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::answer::{Channel, Collector, Piece, Slot, bounded, message as cut_message};
 use super::value::{Value, next_key, position, skip, value};
-use crate::json::{Fault, Location, Text, Walker};
+use crate::json::{JsonError, Location, Text, Walker};
 
 /// What a reader has done with a member of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +138,7 @@ pub(super) fn plain(collector: &mut Collector, channel: Channel, text: Text<'_>,
     collector.append(slot, Piece::Text(text), || Location::root("response").key(key));
 }
 
-pub(super) fn error(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+pub(super) fn error(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut names: SmallVec<[(u8, String); 3]> = SmallVec::new();
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::answer::{Asked, Channel, Collector, Piece, Slot};
 use super::blocks::unquoted;
 use super::value::{Value, next_key, next_value, skip, value};
-use crate::json::{Event, Fault, Location, Text, Walker};
+use crate::json::{Event, JsonError, Location, Text, Walker};
 
 /// A string of base64 from this length on is a file, an image or something encrypted.
 const ENCODED_CHARS_MIN: usize = 200;
@@ -43,7 +43,7 @@ struct Draft<'a> {
 }
 
 /// The array `output`.
-pub(super) fn output(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+pub(super) fn output(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut at: u32 = 0;
     while let Some(entry) = next_value(walker)? {
         match entry {
@@ -60,7 +60,7 @@ pub(super) fn output(collector: &mut Collector, walker: &mut Walker<'_>) -> Resu
 }
 
 /// One item that has been entered; it may have come before.
-pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let mut draft = Draft::default();
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
@@ -89,7 +89,7 @@ pub(super) fn item(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) 
 }
 
 /// The array `content` of an item.
-fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), Fault> {
+fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), JsonError> {
     let mut at = 0;
     while let Some(part) = next_value(walker)? {
         match part {
@@ -113,7 +113,7 @@ fn content<'a>(walker: &mut Walker<'a>, draft: &mut Draft<'a>) -> Result<(), Fau
 }
 
 /// Puts what an item says where it belongs.
-fn file(collector: &mut Collector, mut draft: Draft<'_>, at: u32) -> Result<(), Fault> {
+fn file(collector: &mut Collector, mut draft: Draft<'_>, at: u32) -> Result<(), JsonError> {
     let place = || Location::root("response").key("output").index(at);
     let kind = draft.kind.map(|kind| kind.decode()).unwrap_or_default();
     let reasons = kind == "reasoning";
@@ -189,7 +189,7 @@ pub(super) enum Follows {
 /// The strings of a value nobody knows the meaning of, as a result in the answer's block `at`.
 ///
 /// # Errors
-/// The first [`Fault`].
+/// The first [`JsonError`].
 pub(super) fn rest<'a>(
     collector: &mut Collector,
     walker: &mut Walker<'a>,
@@ -197,7 +197,7 @@ pub(super) fn rest<'a>(
     key: &str,
     at: u32,
     follows: Follows,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let lines = lines(walker, value, key)?;
     let slot = Slot { choice: 0, channel: Channel::Result, block: at };
     match follows {
@@ -211,12 +211,12 @@ pub(super) fn rest<'a>(
 /// The strings of a whole message nobody knows the meaning of.
 ///
 /// # Errors
-/// The first [`Fault`].
-pub(super) fn loose<'a>(collector: &mut Collector, walker: &mut Walker<'a>, value: Value<'a>) -> Result<(), Fault> {
+/// The first [`JsonError`].
+pub(super) fn loose<'a>(collector: &mut Collector, walker: &mut Walker<'a>, value: Value<'a>) -> Result<(), JsonError> {
     rest(collector, walker, value, "", 0, Follows::OnItsLine)
 }
 
-fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<String, Fault> {
+fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<String, JsonError> {
     let mut found: SmallVec<[Text<'_>; 4]> = SmallVec::new();
     strings(walker, value, key, &mut found)?;
     Ok(joined(&found))
@@ -225,13 +225,13 @@ fn lines<'a>(walker: &mut Walker<'a>, value: Value<'a>, key: &str) -> Result<Str
 /// Every string of `value`, which has been entered, but ids, labels and encoded bytes. `key` is what it stands under.
 ///
 /// # Errors
-/// The first [`Fault`].
+/// The first [`JsonError`].
 fn strings<'a>(
     walker: &mut Walker<'a>,
     value: Value<'a>,
     key: &str,
     found: &mut impl Extend<Text<'a>>,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     match value {
         Value::Str(text) => {
             found.extend((!is_left_out(key, text)).then_some(text));

@@ -3,7 +3,7 @@
 use super::answer::{Channel, Collector, Piece, Slot, bounded};
 use super::value::{Value, next_key, skip, value};
 use super::{blocks, usage};
-use crate::json::{Fault, Location, Walker};
+use crate::json::{JsonError, Location, Walker};
 
 /// A message or the delta of one. `holder` is the key it stands under: `choices` or `message`.
 pub(super) fn message_object(
@@ -11,7 +11,7 @@ pub(super) fn message_object(
     walker: &mut Walker<'_>,
     choice: u32,
     holder: &'static str,
-) -> Result<(), Fault> {
+) -> Result<(), JsonError> {
     let place = |key: &'static str| {
         let at = Location::root("response").key(holder);
         if holder == "choices" { at.index(choice).key("message").key(key) } else { at.key(key) }

@@ -12,7 +12,7 @@ use super::absorb;
 use super::answer::{Collector, Said};
 use super::dialect;
 use super::items::{is_left_out, is_probability};
-use crate::json::{Event, Fault, Walker};
+use crate::json::{Event, JsonError, Walker};
 
 /// Keys of what a model asks a tool for.
 const ASKED: [&str; 12] = [
@@ -91,8 +91,8 @@ impl Places {
     /// The places of a message; `event` is its name, where its framing names it.
     ///
     /// # Errors
-    /// The first [`Fault`]: what is no JSON has no places.
-    pub fn read(&mut self, event: Option<&str>, message: &[u8]) -> Result<Vec<Place>, Fault> {
+    /// The first [`JsonError`]: what is no JSON has no places.
+    pub fn read(&mut self, event: Option<&str>, message: &[u8]) -> Result<Vec<Place>, JsonError> {
         if message == b"[DONE]" {
             self.over = true;
             return Ok(Vec::new());
@@ -129,7 +129,7 @@ impl Places {
     }
 
     /// The strings that continue nothing.
-    fn others(&mut self, message: &[u8], said: &[Said], all: &mut Vec<Place>) -> Result<(), Fault> {
+    fn others(&mut self, message: &[u8], said: &[Said], all: &mut Vec<Place>) -> Result<(), JsonError> {
         let mut walker = Walker::new(message)?;
         // What the containers around are, and the key they stand under.
         let mut around: Vec<(Role, &str)> = Vec::new();

@@ -12,8 +12,8 @@ use super::frames::{EventStream, JsonArray, JsonLines};
 use super::tail::Tail;
 use super::{absorb, dialect};
 use crate::codec::amazon::{Message, MessageStream};
-use crate::codec::{ContentDecoder, DecodeFault};
-use crate::json::{Event, Fault, FaultKind, Location, Walker};
+use crate::codec::{ContentDecoder, DecodeError};
+use crate::json::{Event, JsonError, JsonErrorKind, Location, Walker};
 
 /// Most output per input byte of a compressed answer.
 const RATIO_MAX: u32 = 100;
@@ -111,7 +111,7 @@ struct Messages {
     collector: Collector,
     read: u32,
     broken: u32,
-    fault: Option<FaultKind>,
+    fault: Option<JsonErrorKind>,
 }
 
 impl Messages {
@@ -127,7 +127,7 @@ impl Messages {
         self.note(outcome);
     }
 
-    fn note(&mut self, outcome: Result<(), Fault>) {
+    fn note(&mut self, outcome: Result<(), JsonError>) {
         match outcome {
             Ok(()) => self.read = self.read.saturating_add(1),
             Err(fault) => {
@@ -346,7 +346,7 @@ impl AnswerReader {
         answer.skipped_events = messages.broken.saturating_add(dropped);
         answer.truncated |= dropped > 0;
         if messages.read == 0 && answer.unreadable.is_none() {
-            answer.unreadable = messages.fault.map(FaultKind::as_str);
+            answer.unreadable = messages.fault.map(JsonErrorKind::as_str);
         }
         if messages.broken > 0 {
             answer.unread.insert(Unread::UnreadableBody);
@@ -391,9 +391,9 @@ impl AnswerReader {
 
 impl Collector {
     /// Notes why the answer's content coding could not be undone. One that only ends early has given all it had.
-    fn undecodable(&mut self, fault: DecodeFault) {
+    fn undecodable(&mut self, fault: DecodeError) {
         self.answer.unreadable = Some(fault.as_str());
-        if fault != DecodeFault::Truncated {
+        if fault != DecodeError::Truncated {
             self.answer.unread.insert(Unread::UnreadableBody);
         }
     }
@@ -421,7 +421,7 @@ fn document(messages: &mut Messages, body: &[u8]) {
     match outcome {
         Ok(()) => {}
         // Some servers send lines under the name of JSON.
-        Err(fault) if fault.kind == FaultKind::Trailing => {
+        Err(fault) if fault.kind == JsonErrorKind::Trailing => {
             messages.read = 1;
             let rest = body.get(fault.at..).unwrap_or_default();
             let mut lines = JsonLines::default();

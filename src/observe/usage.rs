@@ -14,7 +14,7 @@
 
 use super::answer::Collector;
 use super::value::{Value, next_key, next_value, skip, value};
-use crate::json::{Fault, Walker, integer};
+use crate::json::{JsonError, Walker, integer};
 
 /// Takes a counter if it is larger than what is known.
 pub(super) fn raise(counter: &mut Option<u64>, spelled: &str) {
@@ -33,7 +33,7 @@ fn count(spelled: &str) -> Option<u64> {
 }
 
 /// Reads a usage object that has been entered.
-pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
         let counters = &mut collector.counters;
@@ -99,7 +99,7 @@ pub(super) fn read(collector: &mut Collector, walker: &mut Walker<'_>) -> Result
 }
 
 /// `cacheDetails` of Bedrock: `[{ttl, inputTokens}]`, what was written to its cache for how long.
-fn cache_details(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn cache_details(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let (mut hour, mut minutes) = (0_u64, 0_u64);
     while let Some(entry) = next_value(walker)? {
         let Value::Object = entry else {
@@ -125,7 +125,7 @@ fn cache_details(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(
 
 /// `iterations` of the messages interface: what each pass used. Their sum is what is charged; the counters beside it leave
 /// out the passes that compacted the conversation.
-fn iterations(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn iterations(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut sums = [0_u64; 4];
     while let Some(entry) = next_value(walker)? {
         let Value::Object = entry else {

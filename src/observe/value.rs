@@ -1,6 +1,6 @@
 //! Values of a JSON message as its readers meet them: after a key, in an array.
 
-use crate::json::{Event, Fault, Text, Walker, integer};
+use crate::json::{Event, JsonError, Text, Walker, integer};
 
 /// A value; an object or array has been entered and must be read to its end.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ pub(super) enum Value<'a> {
 
 /// The next value (after a key), or `None` at the end of an array.
 #[inline(always)]
-pub(super) fn next_value<'a>(walker: &mut Walker<'a>) -> Result<Option<Value<'a>>, Fault> {
+pub(super) fn next_value<'a>(walker: &mut Walker<'a>) -> Result<Option<Value<'a>>, JsonError> {
     Ok(match walker.next_event()? {
         Some(Event::Str(text)) => Some(Value::Str(text)),
         Some(Event::Number(spelled)) => Some(Value::Number(spelled)),
@@ -29,13 +29,13 @@ pub(super) fn next_value<'a>(walker: &mut Walker<'a>) -> Result<Option<Value<'a>
 
 /// The value of a key.
 #[inline(always)]
-pub(super) fn value<'a>(walker: &mut Walker<'a>) -> Result<Value<'a>, Fault> {
+pub(super) fn value<'a>(walker: &mut Walker<'a>) -> Result<Value<'a>, JsonError> {
     Ok(next_value(walker)?.unwrap_or(Value::Null))
 }
 
 /// The next key of the object that was entered, or `None` at its end.
 #[inline(always)]
-pub(super) fn next_key<'a>(walker: &mut Walker<'a>) -> Result<Option<Text<'a>>, Fault> {
+pub(super) fn next_key<'a>(walker: &mut Walker<'a>) -> Result<Option<Text<'a>>, JsonError> {
     match walker.next_event()? {
         Some(Event::Key(key)) => Ok(Some(key)),
         _ => Ok(None),
@@ -44,7 +44,7 @@ pub(super) fn next_key<'a>(walker: &mut Walker<'a>) -> Result<Option<Text<'a>>, 
 
 /// Reads past a value.
 #[inline(always)]
-pub(super) fn skip(walker: &mut Walker<'_>, value: Value<'_>) -> Result<(), Fault> {
+pub(super) fn skip(walker: &mut Walker<'_>, value: Value<'_>) -> Result<(), JsonError> {
     match value {
         Value::Object | Value::Array => walker.leave(walker.depth().saturating_sub(1)),
         _ => Ok(()),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use weir_config::vocab::Dialect;
 use weir_inference::{Part, PartKind};
 
-use crate::codec::DecodeFault;
+use crate::codec::DecodeError;
 use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, read_request, zones};
 use crate::observe::Answer;
 use crate::record::{Budget, Permit};
@@ -60,15 +60,15 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
     let coding = raw.content_encoding.as_deref();
     let free = bodies.free();
     let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(free), DECODE_RATIO_MAX);
-    let mut out_of_room = decoded.fault == Some(DecodeFault::TooLarge) && free < decoded_bytes_max;
+    let mut out_of_room = decoded.fault == Some(DecodeError::TooLarge) && free < decoded_bytes_max;
     let (cut, fault) = match decoded.fault {
-        Some(DecodeFault::TooLarge) => (true, None),
-        Some(DecodeFault::Truncated) if raw.truncated => (true, None),
+        Some(DecodeError::TooLarge) => (true, None),
+        Some(DecodeError::Truncated) if raw.truncated => (true, None),
         fault => (raw.truncated, fault),
     };
     let declared = Declared { takes: raw.takes, content_type: raw.content_type.as_deref(), cut };
     let mut view = read_request(dialect, declared, &decoded.bytes, usize::MAX);
-    view.unreadable = raw.repeated.or(fault.map(DecodeFault::as_str)).or(view.unreadable);
+    view.unreadable = raw.repeated.or(fault.map(DecodeError::as_str)).or(view.unreadable);
     view.truncated |= cut;
     let mut permit = None;
     if matches!(decoded.bytes, Cow::Owned(_)) {

@@ -230,3 +230,32 @@ pub struct NotTaken {
     /// The span; `None` when it lay in the queue already and was dropped with it at the end of the store.
     pub span: Option<Box<SpanRecord>>,
 }
+
+/// What a failed write is blamed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// A row's: the same row fails again wherever it is written.
+    Row(String),
+    /// The store's: locked, read-only, no file.
+    Store(String),
+    /// The store's: no space is left.
+    Full(String),
+    /// The store's: an I/O error, after which the file is checked before it is trusted again.
+    Damage(String),
+}
+
+impl WriteError {
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Row(reason) | Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => reason,
+        }
+    }
+
+    /// What the store said, when it was the store.
+    pub(crate) fn of_store(&self) -> Option<&str> {
+        match self {
+            Self::Row(_) => None,
+            Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => Some(reason),
+        }
+    }
+}

@@ -15,8 +15,10 @@ pub mod audit;
 mod change;
 mod cursor;
 mod encode;
+mod engine;
 mod error;
 pub mod messages;
+mod observer;
 mod offences;
 mod order;
 mod pause;
@@ -39,6 +41,7 @@ mod writer;
 
 pub use cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
+pub use observer::{BatchOutcome, StoreObserver};
 pub use offences::{BlockedAddress, Offence};
 pub use queue::{SpanSink, weigh};
 pub use reader::RecordReader;
@@ -47,5 +50,5 @@ pub use roles::{AlertBook, AuditLog, OffenceBook, Registry, ReportBook, SpanLog,
 pub use room::{Room, room_beside};
 pub use spend::SpendRow;
 pub use sqlite::MigrationReport;
-pub use store::{Backend, BatchOutcome, CountersSnapshot, Store, StoreObserver, StoreOptions};
+pub use store::{Backend, CountersSnapshot, Store, StoreOptions};
 pub use verdicts::{JudgeVerdict, LateFinding};

@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::change::{Answer, Change};
 use crate::error::NotWritten;
+use crate::error::WriteError;
 use crate::pause;
-use crate::writer::WriteError;
 
 /// How long an order may lie in the queue: shorter than clients of an API wait.
 pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);

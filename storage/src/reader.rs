@@ -9,10 +9,10 @@ use weir_config::vocab::{TenantId, TraceId};
 
 use crate::cursor::{Cursor, SpanBatch};
 use crate::error::{OpenError, ReadError};
+use crate::observer::{BatchOutcome, StoreObserver};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::sqlite::{self, Auditor, Home, Readers, Reads};
-use crate::store::{BatchOutcome, StoreObserver};
 
 /// Reads one database file.
 pub struct RecordReader {

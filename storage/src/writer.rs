@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::cursor::Inserted;
-use crate::error::NotWritten;
+use crate::engine::Engine;
+use crate::error::{NotWritten, WriteError};
+use crate::observer::{BatchOutcome, StoreObserver};
 use crate::order::{ORDER_WAIT, Order};
 use crate::pause;
 use crate::queue::{Queue, Queued};
-use crate::store::{BatchOutcome, StoreObserver};
 
 /// A round gathers for this long.
 const ROUND: Duration = Duration::from_millis(5);
@@ -36,56 +37,6 @@ const REST: Duration = Duration::from_secs(1);
 /// Waits between attempts to write.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
-
-/// What keeps rows: SQLite, memory, or a test's double.
-pub(crate) trait Engine: Send {
-    /// Writes all rows or none; gives how many were left out, because their tenant is gone.
-    fn write(&mut self, rows: &[Queued]) -> Result<usize, WriteError>;
-    /// Makes all changes or none, in one transaction; a change that fails by its own fault is left out alone.
-    /// A transaction whose commit failed may have reached the file all the same: `stamp` tells, when it is called again.
-    fn carry_out(&mut self, orders: &mut [Order], stamp: i32) -> Result<(), WriteError>;
-    /// Whether there is room for records; what is left otherwise is kept for keys, tenants and the audit log.
-    fn has_room(&self) -> bool {
-        true
-    }
-    /// After a failure of the store: gets ready for the next attempt.
-    fn recover(&mut self) -> Result<(), WriteError>;
-    /// After a commit, and once when traffic pauses: the log.
-    fn tend(&mut self, idle: bool);
-    /// Does a piece of housekeeping that takes a few milliseconds at most; true when more is to be done.
-    fn keep(&mut self) -> bool;
-    /// The last call.
-    fn close(&mut self);
-}
-
-/// What a failed write is blamed on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum WriteError {
-    /// A row's: the same row fails again wherever it is written.
-    Row(String),
-    /// The store's: locked, read-only, no file.
-    Store(String),
-    /// The store's: no space is left.
-    Full(String),
-    /// The store's: an I/O error, after which the file is checked before it is trusted again.
-    Damage(String),
-}
-
-impl WriteError {
-    pub(crate) fn reason(self) -> String {
-        match self {
-            Self::Row(reason) | Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => reason,
-        }
-    }
-
-    /// What the store said, when it was the store.
-    fn of_store(&self) -> Option<&str> {
-        match self {
-            Self::Row(_) => None,
-            Self::Store(reason) | Self::Full(reason) | Self::Damage(reason) => Some(reason),
-        }
-    }
-}
 
 /// What became of spans, counted by the writer.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! What the channels of alerts need beside their type: an address, a key, a secret that can be read.
 
-use super::error::Violation;
 use super::layers::Layers;
 use super::secrets::{NO_SIGNING_SECRET, NO_URL, is_signing_secret, is_url};
+use crate::error::Violation;
 use crate::settings::{AlertChannel, AlertKind, Alerts, CHANNELS_MAX, MailUrl, Settings};
 
 /// Refuses channels that could never be told anything; alerts without channels are a warning.

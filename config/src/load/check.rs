@@ -6,10 +6,10 @@
 use serde_json::{Map, Number, Value};
 
 use super::suggest::nearest;
-use super::yaml::Node;
 use crate::address;
 use crate::catalogue::{self, Build, Field, Keys, Kind, Setting};
 use crate::vocab::TenantId;
+use crate::yaml::Node;
 
 /// How a problem begins that shows the value; those of secrets are replaced.
 const GOT: &str = "got ";

@@ -1,8 +1,8 @@
 //! What the settings of the boundary defence must keep between them.
 
 use super::Origin;
-use super::error::{Place, Violation};
 use super::layers::Layers;
+use crate::error::{Place, Violation};
 use crate::settings::{MarkerKind, Settings};
 
 const ENABLED: &str = "boundary_defense.enabled";

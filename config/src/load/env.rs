@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::check::check;
-use super::error::{Place, Violation};
 use super::layers::{Layers, Origin, advise, mend};
 use super::suggest::nearest;
-use super::yaml::Node;
 use crate::catalogue::{self, EnvRule, Kind, Setting};
+use crate::error::{Place, Violation};
+use crate::yaml::Node;
 
 /// Variables that name files instead of setting a value.
 pub(super) const CONFIG: &str = "SERVICE_CONFIG";

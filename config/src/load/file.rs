@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use super::check::{Mismatch, check};
-use super::error::{Place, SHOWN, Violation};
 use super::layers::{Layers, Origin, advise, mend};
 use super::suggest::nearest;
-use super::yaml::{self, Node};
 use crate::catalogue;
+use crate::error::{Place, SHOWN, Violation};
+use crate::yaml::{self, Node};
 
 /// Reads the whole file into `layers`.
 pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {

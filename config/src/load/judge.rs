@@ -1,8 +1,8 @@
 //! What the judge's settings must keep between them.
 
-use super::error::{Place, Violation};
 use super::layers::Layers;
 use crate::address::{self, Scheme};
+use crate::error::{Place, Violation};
 use crate::settings::{JudgeTier, Settings};
 
 /// Refuses a judge that would be asked in the clear or without its key, and a band that is none.

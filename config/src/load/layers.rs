@@ -8,8 +8,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::check::Mismatch;
-use super::error::{Place, Violation};
 use crate::catalogue::{Build, Literal, Setting};
+use crate::error::{Place, Violation};
 
 /// Which layer a value comes from, lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::error::{Place, Violation};
 use super::layers::Layers;
+use crate::error::{Place, Violation};
 use crate::settings::Settings;
 
 /// Refuses an address on which the start could not listen, because another listener of ours has it.

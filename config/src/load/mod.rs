@@ -7,7 +7,6 @@ mod alerts;
 mod check;
 mod defence;
 mod env;
-mod error;
 mod file;
 mod judge;
 mod layers;
@@ -18,7 +17,6 @@ mod router;
 mod secrets;
 mod suggest;
 mod upstreams;
-pub(crate) mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,10 +29,11 @@ use serde_json::Value;
 use crate::address;
 use crate::catalogue::{self, Build};
 use crate::egress;
+use crate::error::{LoadError, Place, Violation};
 use crate::settings::Settings;
 use crate::vocab::worst_in_requests;
+use crate::yaml;
 
-pub use error::{LoadError, Place, Violation};
 pub use layers::Origin;
 pub(crate) use overlay::{check_flag, nearest_flag};
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::check::check;
-use super::error::{Place, Violation};
 use super::file;
 use super::layers::{Layers, Origin};
 use super::suggest::nearest;
-use super::yaml::{self, Node};
 use crate::catalogue::{self, Setting};
+use crate::error::{Place, Violation};
+use crate::yaml::{self, Node};
 
 /// Reads the overlay's text into `layers`.
 pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {

@@ -1,8 +1,8 @@
 //! What the actions of the router need beside their names.
 
-use super::error::{Place, Violation};
 use super::layers::Layers;
 use super::secrets::{NO_SIGNING_SECRET, NO_URL, is_signing_secret, is_url};
+use crate::error::{Place, Violation};
 use crate::settings::{EnforcementMode, IpBlock, RouterAction, Settings};
 
 const TTL: &str = "action_router.ip_block.ttl_seconds";

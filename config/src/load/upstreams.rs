@@ -8,12 +8,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::error::Violation;
 use super::layers::Layers;
 use super::yaml;
 use super::{Place, env};
 use crate::address;
 use crate::egress;
+use crate::error::Violation;
 use crate::settings::{DEFAULT_UPSTREAM, Settings};
 use crate::vocab::SharedSecret;
 

@@ -1,7 +1,7 @@
 //! The inference pool: a few plain threads that do analysis work for the cores. Jobs are data ([`Work`]) and wait in lanes
 //! ([`Lane`]) until a worker has a turn for them; several tenants take turns, and none takes the room of the others.
 //!
-//! Invariants: [`Pool::submit`] never blocks, never locks and never lets more wait than the bounds; the `run` of an
+//! Invariants: [`WorkerPool::submit`] never blocks, never locks and never lets more wait than the bounds; the `run` of an
 //! accepted job is called exactly once, with [`Turn::Expired`] when its deadline has passed or the pool stops; a job that
 //! panics costs only itself, in a batch, too; one worker at least is left to jobs without models where there are several.
 //! Knows nothing of what the jobs are about.
@@ -102,19 +102,19 @@ pub struct Counters {
 
 /// The pool; dropping it runs what waits as expired.
 #[derive(Debug)]
-pub struct Pool {
+pub struct WorkerPool {
     shared: Arc<Shared>,
     /// Disconnects when the last worker has ended. The lock is never taken: only the owner of the pool looks.
     ended: Mutex<Receiver<()>>,
 }
 
-/// A way to give work to a [`Pool`], from any thread.
+/// A way to give work to a [`WorkerPool`], from any thread.
 #[derive(Debug, Clone)]
 pub struct PoolHandle {
     shared: Arc<Shared>,
 }
 
-/// How long [`Pool::stop`] lets waiting jobs have their turn.
+/// How long [`WorkerPool::stop`] lets waiting jobs have their turn.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long a running job is waited for once the drain is over; a stuck one is left behind.
 const LAST_JOB: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ impl fmt::Debug for Job {
 
 // === impl Pool ===
 
-impl Pool {
+impl WorkerPool {
     /// Starts the workers, named `weir-infer-0` and up.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Pool {
         PoolHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// See [`PoolHandle::submit`].
+    /// See [`WorkerPoolHandle::submit`].
     ///
     /// # Errors
     /// As there.
@@ -195,7 +195,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         if !self.shared.stopping.load(Ordering::SeqCst) {
             self.end(Duration::ZERO);

@@ -27,8 +27,8 @@ const OPTIONS: PoolOptions = PoolOptions {
     batch_wait: Duration::ZERO,
 };
 
-fn pool(threads: usize, queue_jobs: usize, queue_bytes: usize) -> Pool {
-    Pool::start(PoolOptions { threads, queue_jobs, queue_bytes, ..OPTIONS }, Arc::clone(&ANALYSER)).unwrap()
+fn pool(threads: usize, queue_jobs: usize, queue_bytes: usize) -> WorkerPool {
+    WorkerPool::start(PoolOptions { threads, queue_jobs, queue_bytes, ..OPTIONS }, Arc::clone(&ANALYSER)).unwrap()
 }
 
 fn job(bytes: usize, run: impl FnOnce(Turn<'_>) + Send + 'static) -> Job {
@@ -41,7 +41,7 @@ fn job_of(tenant: TenantId, bytes: usize, run: impl FnOnce(Turn<'_>) + Send + 's
 }
 
 /// Occupies the only worker until the returned barrier is waited for.
-fn hold(pool: &Pool) -> Arc<Barrier> {
+fn hold(pool: &WorkerPool) -> Arc<Barrier> {
     let (begin, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (begun, ended) = (Arc::clone(&begin), Arc::clone(&end));
     pool.submit(job(0, move |_| {
@@ -202,13 +202,13 @@ fn tenant(number: u8) -> TenantId {
     TenantId::from_bytes([number; 16])
 }
 
-fn shared_pool(queue_jobs: usize, queue_bytes: usize) -> Pool {
+fn shared_pool(queue_jobs: usize, queue_bytes: usize) -> WorkerPool {
     let options = PoolOptions { queue_jobs, queue_bytes, several: true, ..OPTIONS };
-    Pool::start(options, Arc::clone(&ANALYSER)).unwrap()
+    WorkerPool::start(options, Arc::clone(&ANALYSER)).unwrap()
 }
 
 /// Jobs that say whose they are when they have their turn.
-fn crowd(pool: &Pool, jobs: &[(u8, usize, usize)]) -> (Vec<usize>, std::sync::mpsc::Receiver<u8>) {
+fn crowd(pool: &WorkerPool, jobs: &[(u8, usize, usize)]) -> (Vec<usize>, std::sync::mpsc::Receiver<u8>) {
     let (tell, told) = channel();
     let taken = jobs.iter().map(|(who, count, bytes)| {
         let give = || {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) use epoll::{Listener, Socket, spawn};
 use futures_util::future::{Either, select};
 
-use super::SetupError;
+use crate::error::SetupError;
 
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, SetupError> {

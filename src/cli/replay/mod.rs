@@ -23,7 +23,7 @@ pub(super) use options::ReplayOptions;
 use self::report::Report;
 use self::tally::{Lack, Tally};
 use super::scan::{Progress, plain};
-use super::traces::{self, Fault};
+use super::traces::{self, TracesError};
 use super::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
 use crate::process::plan;
@@ -75,7 +75,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn all(&mut self, record: &RecordReader) -> Result<(), Fault> {
+    fn all(&mut self, record: &RecordReader) -> Result<(), TracesError> {
         let (tenant, filter) = (self.options.of.tenant_or_default(), self.options.filter.spans());
         let mut left = self.options.limit.unwrap_or(u64::MAX);
         let mut page = Page { or_fewer: true, enough_bytes: PIECE_BYTES, ..Page::default() };

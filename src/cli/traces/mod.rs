@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum TracesError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the record cannot be read: {0}")]
@@ -67,13 +67,13 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             complain(&plain(&fault.to_string()));
-            if matches!(fault, Fault::NoTrace(..)) { ExitCode::FAILURE } else { ExitCode::from(EXIT_USAGE) }
+            if matches!(fault, TracesError::NoTrace(..)) { ExitCode::FAILURE } else { ExitCode::from(EXIT_USAGE) }
         }
     })
 }
 
 /// Opens the record that was named, or that of the settings.
-pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, Fault>, StartError> {
+pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, TracesError>, StartError> {
     let path = match &of.database {
         Some(path) => Ok(path.clone()),
         None => configured(from)?,
@@ -82,10 +82,10 @@ pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, Fault
 }
 
 /// The file the settings name.
-fn configured(from: &Options) -> Result<Result<PathBuf, Fault>, StartError> {
+fn configured(from: &Options) -> Result<Result<PathBuf, TracesError>, StartError> {
     let storage = weir_config::load(&sources(from))?.settings.storage.clone();
     Ok(match storage.profile {
-        StorageProfile::Memory => Err(Fault::InMemory),
+        StorageProfile::Memory => Err(TracesError::InMemory),
         StorageProfile::Lite => Ok(storage.database_path.clone()),
     })
 }
@@ -97,7 +97,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn answer(&self, command: &TracesCommand) -> Result<(), Fault> {
+    fn answer(&self, command: &TracesCommand) -> Result<(), TracesError> {
         match command {
             TracesCommand::List { filter, limit, json, .. } => self.list(filter, *limit, *json),
             TracesCommand::Show { trace, json, width, .. } => self.show(*trace, *json, *width),
@@ -119,7 +119,7 @@ impl Asked {
         }
     }
 
-    fn list(&self, filter: &Filter, limit: u32, json: bool) -> Result<(), Fault> {
+    fn list(&self, filter: &Filter, limit: u32, json: bool) -> Result<(), TracesError> {
         let mut screen = Screen::new(None);
         let (filter, mut left, mut after) = (filter.traces(), limit, None);
         if !json {
@@ -144,8 +144,8 @@ impl Asked {
         }
     }
 
-    fn show(&self, trace: TraceId, json: bool, width: Option<u16>) -> Result<(), Fault> {
-        let found = self.record.trace(self.tenant, trace)?.ok_or(Fault::NoTrace(trace, self.tenant))?;
+    fn show(&self, trace: TraceId, json: bool, width: Option<u16>) -> Result<(), TracesError> {
+        let found = self.record.trace(self.tenant, trace)?.ok_or(TracesError::NoTrace(trace, self.tenant))?;
         let mut screen = Screen::new(width);
         if json {
             screen.raw(&json_of(&TraceShown::of(&found)));
@@ -156,7 +156,7 @@ impl Asked {
         Ok(())
     }
 
-    fn tail(&self, filter: &Filter, json: bool) -> Result<(), Fault> {
+    fn tail(&self, filter: &Filter, json: bool) -> Result<(), TracesError> {
         let mut screen = Screen::new(None);
         // Whoever has read the head sees every call that is recorded from then on.
         let mut at = self.record.end()?;
@@ -194,7 +194,7 @@ fn export<T>(
     mut page: Page,
     shown: fn(&T) -> String,
     list: impl Fn(Page) -> Result<Paged<T>, ReadError>,
-) -> Result<(), Fault> {
+) -> Result<(), TracesError> {
     let mut out = BufWriter::new(std::io::stdout());
     loop {
         let found = list(page)?;

@@ -1,7 +1,7 @@
 //! Bedrock: the answer and the events of its converse interface. An event has the name of its message, or, where an invoked
 //! model speaks it itself, is the value of a key of that name.
 
-use crate::json::{Fault, Location, Walker};
+use crate::json::{JsonError, Location, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::head::{Root, Taken, plain};
 use crate::observe::items::{self, Follows};
@@ -15,7 +15,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (name, Value::Object) if is_event(name) => {
             event(collector, walker, std::str::from_utf8(name).unwrap_or_default())?;
@@ -38,8 +38,8 @@ fn is_event(name: &[u8]) -> bool {
 /// Reads the payload of one message.
 ///
 /// # Errors
-/// The first [`Fault`].
-pub(in crate::observe) fn message(collector: &mut Collector, name: &str, payload: &[u8]) -> Result<(), Fault> {
+/// The first [`JsonError`].
+pub(in crate::observe) fn message(collector: &mut Collector, name: &str, payload: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(payload)?;
     match value(&mut walker)? {
         Value::Object if is_event(name.as_bytes()) => event(collector, &mut walker, name)?,
@@ -52,8 +52,8 @@ pub(in crate::observe) fn message(collector: &mut Collector, name: &str, payload
 /// Reads an event that has been entered.
 ///
 /// # Errors
-/// The first [`Fault`].
-fn event(collector: &mut Collector, walker: &mut Walker<'_>, name: &str) -> Result<(), Fault> {
+/// The first [`JsonError`].
+fn event(collector: &mut Collector, walker: &mut Walker<'_>, name: &str) -> Result<(), JsonError> {
     let at = match name {
         "contentBlockStart" | "contentBlockDelta" => blocks::number_ahead(walker.clone(), "contentBlockIndex"),
         _ => None,
@@ -78,7 +78,7 @@ fn event(collector: &mut Collector, walker: &mut Walker<'_>, name: &str) -> Resu
 }
 
 /// What begins a block, or continues one.
-fn content(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+fn content(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let place = || Location::root("response").key("output").key("message").key("content").index(at);
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {
@@ -105,7 +105,7 @@ fn content(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Resul
 }
 
 /// `{toolUseId, name}` begins a call, `{input}` brings a piece of its arguments.
-fn tool_use(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+fn tool_use(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let (mut id, mut name, mut input) = (None, None, None);
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {
@@ -121,7 +121,7 @@ fn tool_use(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Resu
 }
 
 /// `output` as an object: `{"message": {...}}`.
-fn output_object(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn output_object(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {
             (b"message", Value::Object) => message_object(collector, walker, 0, "output")?,

@@ -1,6 +1,6 @@
 //! Chat completions and completions: `choices` of messages, of their deltas, or of bare text.
 
-use crate::json::{Fault, Location, Walker};
+use crate::json::{JsonError, Location, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::blocks;
 use crate::observe::head::{Head, Root, Taken, error, look_ahead};
@@ -13,7 +13,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"choices", Value::Array) => choices(collector, walker)?,
         (b"message", Value::Object) => message_object(collector, walker, 0, "message")?,
@@ -23,7 +23,7 @@ pub(super) fn member<'a>(
     Ok(Taken::Yes)
 }
 
-fn choices(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn choices(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut at = 0;
     while let Some(item) = next_value(walker)? {
         match item {
@@ -35,7 +35,7 @@ fn choices(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fau
     Ok(())
 }
 
-fn choice(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+fn choice(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let mut head = Head::default();
     while let Some(key) = next_key(walker)? {
         let known = key.decode();

@@ -1,6 +1,6 @@
 //! Gemini: candidates made of parts, and the steps of an interaction.
 
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 use crate::observe::answer::Collector;
 use crate::observe::blocks::{block, number_ahead};
 use crate::observe::head::{Root, Taken};
@@ -13,7 +13,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"candidates", Value::Array) => candidates(collector, walker)?,
         (b"interaction", Value::Object) => return Ok(Taken::Nested),
@@ -24,7 +24,7 @@ pub(super) fn member<'a>(
 }
 
 /// The array `candidates`: `{content: {parts: [...]}, finishReason, index}`.
-fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut at = 0;
     while let Some(entry) = next_value(walker)? {
         match entry {
@@ -36,7 +36,7 @@ fn candidates(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), 
     Ok(())
 }
 
-fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), Fault> {
+fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Result<(), JsonError> {
     let mut choice = number_ahead(walker.clone(), "index").unwrap_or(at);
     while let Some(key) = next_key(walker)? {
         let known = key.decode();
@@ -61,7 +61,7 @@ fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Res
 }
 
 /// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel.
-fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), Fault> {
+fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), JsonError> {
     while let Some(part) = next_value(walker)? {
         match part {
             Value::Object => block(collector, walker, choice, 0, "candidates")?,
@@ -72,7 +72,7 @@ fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Res
 }
 
 /// `steps` of an interaction: thoughts, calls and `{type: model_output, content: [...]}`.
-fn steps(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn steps(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut at: u32 = 0;
     while let Some(step) = next_value(walker)? {
         match step {

@@ -1,6 +1,6 @@
 //! The local server: its counters, and the end of its streams. Its texts are read like those of anybody.
 
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 use crate::observe::answer::Collector;
 use crate::observe::head::{Root, Taken};
 use crate::observe::usage;
@@ -12,7 +12,7 @@ pub(super) fn member<'a>(
     _: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"done", Value::Bool(true)) => collector.answer.complete = true,
         (b"prompt_eval_count", Value::Number(n)) => usage::raise(&mut collector.counters.prompt, n),

@@ -1,6 +1,6 @@
 //! Embeddings, images, lists of models: `data` whose entries hold text here and there.
 
-use crate::json::{Fault, Location, Walker};
+use crate::json::{JsonError, Location, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::head::{Root, Taken};
 use crate::observe::value::{Value, next_key, next_value, skip, value};
@@ -11,7 +11,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"data", Value::Array) => data(collector, walker)?,
         _ => return Ok(Taken::No),
@@ -20,7 +20,7 @@ pub(super) fn member<'a>(
 }
 
 /// The array `data`: embeddings, images, models. Only sentences in it are text.
-fn data(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn data(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut at: u32 = 0;
     while let Some(entry) = next_value(walker)? {
         match entry {

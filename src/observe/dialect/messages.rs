@@ -1,6 +1,6 @@
 //! Messages: blocks of content, and what their deltas bring.
 
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 use crate::observe::answer::Collector;
 use crate::observe::blocks;
 use crate::observe::head::{Root, Taken};
@@ -12,7 +12,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"content", Value::Array) => blocks::list(collector, walker, 0, "content")?,
         (b"delta", Value::Object) => blocks::delta(collector, walker, root.head.index.unwrap_or(0))?,

@@ -20,10 +20,10 @@ pub(super) use bedrock::message as amazon_message;
 use super::answer::Collector;
 use super::head::{Root, Taken};
 use super::value::Value;
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 
 /// Takes a member of a message, whose value has been entered.
-type Member = for<'a> fn(&mut Root<'a>, &mut Collector, &mut Walker<'a>, &[u8], Value<'a>) -> Result<Taken, Fault>;
+type Member = for<'a> fn(&mut Root<'a>, &mut Collector, &mut Walker<'a>, &[u8], Value<'a>) -> Result<Taken, JsonError>;
 
 /// Responses come before messages, which take every `delta` that is an object.
 const DIALECTS: &[Member] = &[
@@ -42,7 +42,7 @@ const DIALECTS: &[Member] = &[
 /// Takes a member of a message in the dialect it belongs to.
 ///
 /// # Errors
-/// The first [`Fault`].
+/// The first [`JsonError`].
 #[inline]
 pub(super) fn member<'a>(
     root: &mut Root<'a>,
@@ -50,7 +50,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     for take in DIALECTS {
         let taken = take(root, collector, walker, key, value)?;
         if taken != Taken::No {

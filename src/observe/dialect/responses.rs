@@ -1,6 +1,6 @@
 //! Responses: items, their deltas, and the response object around them.
 
-use crate::json::{Fault, Location, Text, Walker};
+use crate::json::{JsonError, Location, Text, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::head::{Head, Kind, Root, Taken, plain};
 use crate::observe::items::{self, Follows};
@@ -12,7 +12,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"delta", Value::Object) if matches!(state.head.kind, Some(Kind::Delta(_))) => {
             items::rest(collector, walker, value, "", state.head.output.unwrap_or(0), Follows::AtOnce)?;
@@ -58,7 +58,7 @@ fn text_delta(collector: &mut Collector, head: Head, text: Text<'_>) {
     }
 }
 
-fn incomplete(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn incomplete(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {
             (b"reason", Value::Str(reason)) => collector.finished(0, reason),

@@ -1,6 +1,6 @@
 //! Servers and models that generate bare text: TGI, Titan, Llama, Mistral, Cohere.
 
-use crate::json::{Fault, Walker};
+use crate::json::{JsonError, Walker};
 use crate::observe::answer::{Channel, Collector};
 use crate::observe::head::{Kind, Root, Taken, plain};
 use crate::observe::value::{Value, next_key, next_value, skip, value};
@@ -12,7 +12,7 @@ pub(super) fn member<'a>(
     walker: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"outputs" | b"generations", Value::Array) => blocks::list(collector, walker, 0, "outputs")?,
         (b"results", Value::Array) => results(collector, walker)?,
@@ -30,7 +30,7 @@ pub(super) fn member<'a>(
 }
 
 /// `token` of a text-generation stream.
-fn token(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn token(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     let mut special = false;
     let mut text = None;
     while let Some(key) = next_key(walker)? {
@@ -47,7 +47,7 @@ fn token(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault
 }
 
 /// `results` of a text model: `[{outputText, tokenCount, completionReason}]`.
-fn results(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), Fault> {
+fn results(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
     while let Some(item) = next_value(walker)? {
         let Value::Object = item else {
             skip(walker, item)?;

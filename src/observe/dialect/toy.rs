@@ -1,6 +1,6 @@
 //! A dialect that nobody speaks: what a new provider takes is this file and its line in the table.
 
-use crate::json::{Fault, Location, Walker};
+use crate::json::{JsonError, Location, Walker};
 use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::head::{Root, Taken};
 use crate::observe::usage;
@@ -12,7 +12,7 @@ pub(super) fn member<'a>(
     _: &mut Walker<'a>,
     key: &[u8],
     value: Value<'a>,
-) -> Result<Taken, Fault> {
+) -> Result<Taken, JsonError> {
     match (key, value) {
         (b"toy_says", Value::Str(text)) => {
             let slot = Slot { choice: 0, channel: Channel::Content, block: 0 };

@@ -18,10 +18,10 @@ use crate::actions::ActionsSummary;
 use crate::change::ReportedAction;
 use crate::encode;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::SpanFilter;
 use crate::queue::{weigh_action, weigh_finding};
 use crate::record::{SpanRecord, remove_quote};
-use crate::writer::WriteError;
 
 /// Actions a span takes: they are shown with it, so their number bounds what reading one span costs.
 const SPAN_ACTIONS_MAX: i64 = 1_000;

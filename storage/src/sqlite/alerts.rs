@@ -17,8 +17,8 @@ use crate::alerts::{
 use crate::audit::AuditEvent;
 use crate::change::{AlertChange, Answer};
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::{Page, Paged};
-use crate::writer::WriteError;
 
 /// Alerts of one tenant that are kept; those that nobody waits for make room, the oldest first.
 const KEPT_MAX: i64 = 1_000;

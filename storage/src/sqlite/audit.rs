@@ -13,9 +13,9 @@ use super::reads::{Reads, Snapshot};
 use super::tx::Tx;
 use crate::audit::{AuditEntry, AuditEvent, Line, Link, hex};
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::{Page, Paged};
 use crate::reports::{EVENTS_MAX, EventsOfPeriod};
-use crate::writer::WriteError;
 
 pub(super) const COLUMNS: &str = "seq, at_us, tenant, actor, action, target, detail, hash";
 const INSERT: &str = "INSERT INTO audit (seq, at_us, tenant, actor, action, target, detail, hash, nth) \

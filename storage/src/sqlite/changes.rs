@@ -3,7 +3,7 @@
 use super::rows;
 use super::tx::Tx;
 use crate::change::{Answer, Change};
-use crate::writer::WriteError;
+use crate::error::WriteError;
 
 impl Tx<'_> {
     /// Makes one change inside this transaction. It may run more than once: the transaction is repeated after a failure.

@@ -16,11 +16,12 @@ use super::texts::Texts;
 use super::tx::Tx;
 use super::{migrate, open, rows};
 use crate::encode::Encoder;
+use crate::engine::Engine;
 use crate::error::OpenError;
+use crate::error::WriteError;
 use crate::order::Order;
 use crate::queue::Queued;
 use crate::retention::Policy;
-use crate::writer::{Engine, WriteError};
 
 /// The log is copied into the file when it holds more than this: the copy holds up the writer, so it is done often and
 /// in small pieces. 64 MiB costs the same CPU per span (`examples/rate`) and stops four times as long.

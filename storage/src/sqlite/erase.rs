@@ -19,7 +19,7 @@ use super::tallies::{Key, Use, Weight, hour_of};
 use super::texts;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
-use crate::writer::WriteError;
+use crate::error::WriteError;
 
 /// Spans taken out in one transaction.
 pub(super) const BATCH_ROWS: i64 = 256;

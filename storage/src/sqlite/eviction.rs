@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension};
 use super::engine::SqliteEngine;
 use super::erase::Erased;
 use super::home::Home;
+use crate::error::WriteError;
 use crate::retention::Bound;
-use crate::writer::WriteError;
 
 /// What a span takes besides its body: its row, five indexes and its part of the sums, in pages that are half full.
 const SPAN_OVERHEAD_BYTES: i64 = 1_024;

@@ -8,9 +8,9 @@ use weir_config::vocab::Timestamp;
 
 use super::intern::{Label, find_name};
 use super::tx::Tx;
+use crate::error::WriteError;
 use crate::query::Facets;
 use crate::record::SpanRecord;
-use crate::writer::WriteError;
 
 /// The bit that finding types share for which there is none of their own.
 pub(super) const SHARED_BIT: u32 = 62;

@@ -15,7 +15,7 @@ use super::reads::{Reads, Snapshot};
 use super::tx::Tx;
 use crate::cursor::{Cursor, SpanBatch};
 use crate::error::ReadError;
-use crate::writer::WriteError;
+use crate::error::WriteError;
 
 /// How long one batch is read; what was read by then is given.
 const BATCH_TIME: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use super::engine::SqliteEngine;
 use super::erase::{self, BATCH_ROWS};
 use super::facets;
 use super::texts;
-use crate::writer::WriteError;
+use crate::error::WriteError;
 
 /// Between looks for rows past their age.
 const AGE_EVERY: Duration = Duration::from_secs(10);

@@ -14,9 +14,9 @@ use super::reads::Reads;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::{Page, Paged};
 use crate::tenants::{ActiveKey, Credentials, KeyRecord};
-use crate::writer::WriteError;
 
 pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     let text: String = row.get(column)?;

@@ -14,10 +14,10 @@ use super::reads::Reads;
 use super::tallies::{Key, Weight};
 use super::tx::Tx;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::queue::weigh_finding;
 use crate::record::{SpanRecord, remove_quote};
 use crate::verdicts::{JudgeVerdict, LateFinding};
-use crate::writer::WriteError;
 
 /// Late findings a span takes: they are shown with it, so their number bounds what reading one span costs.
 const SPAN_FINDINGS_MAX: i64 = 100;

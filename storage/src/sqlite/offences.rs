@@ -5,8 +5,8 @@ use weir_config::vocab::Timestamp;
 use super::reads::Reads;
 use super::tx::Tx;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::offences::{BlockedAddress, Offence};
-use crate::writer::WriteError;
 
 impl Tx<'_> {
     /// Notes an offence; gives the block that it brings about.

@@ -10,8 +10,8 @@ use super::reads::Reads;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::tenants::SealedKey;
-use crate::writer::WriteError;
 
 impl Tx<'_> {
     /// Puts a key in, in the place of the tenant's former one for that upstream; false when there is no such tenant.

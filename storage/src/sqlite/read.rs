@@ -17,12 +17,12 @@ use super::walk::{Walk, Walked};
 use super::{action_sums, actions, facets, late, texts};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
+use crate::error::WriteError;
 pub(crate) use crate::query::ANSWER_BYTES_MAX;
 use crate::query::{Facets, Page, Paged, Place, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{SpanRecord, TraceRecord};
 use crate::reports::SpanPlace;
-use crate::writer::WriteError;
 
 /// Bytes of one record that is read for a report, of which one is built at a time.
 const REPORTED_BYTES_MAX: usize = 4 * ANSWER_BYTES_MAX;

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use super::chain::Auditor;
 use super::readers::{Readers, Stop};
 use crate::error::ReadError;
-use crate::store::StoreObserver;
+use crate::observer::StoreObserver;
 
 /// What answers questions. The other files of this folder add the questions.
 pub(crate) struct Reads<'a> {

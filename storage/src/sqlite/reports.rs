@@ -14,9 +14,9 @@ use super::readers::Stop;
 use super::reads::Reads;
 use super::tx::Tx;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::{Page, Paged};
 use crate::reports::{PENDING_MAX, ReportContent, ReportRecord, ReportStatus};
-use crate::writer::WriteError;
 
 /// Reports of one tenant that are kept; the next one asked for takes the place of the oldest.
 const KEPT_MAX: i64 = 1_000;

@@ -17,9 +17,9 @@ use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
 use crate::encode::divide;
+use crate::error::WriteError;
 use crate::pause;
 use crate::record::SpanRecord;
-use crate::writer::WriteError;
 
 /// Rows that one statement puts in, most first.
 const TOGETHER: [usize; 3] = [32, 8, 1];

@@ -11,8 +11,8 @@ use super::intern::deleted_us;
 use super::reads::Reads;
 use super::tx::Tx;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::spend::SpendRow;
-use crate::writer::WriteError;
 
 /// Periods that began longer ago are over, whatever their window.
 const OVER_S: i64 = 32 * 86_400;

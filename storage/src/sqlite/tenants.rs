@@ -16,9 +16,9 @@ use super::tx::Tx;
 use crate::audit::AuditEvent;
 use crate::change::TokenWanted;
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::query::{Page, Paged};
 use crate::tenants::{NewTenant, TenantChange, TenantRecord};
-use crate::writer::WriteError;
 
 /// Integers that a row of `tenant_blocks` counts.
 const BLOCK_BITS: u32 = 9;

@@ -14,8 +14,8 @@ use super::tallies::{Key, Weight};
 use super::tx::Tx;
 use super::{actions, texts};
 use crate::encode::{self, Columns, Laid};
+use crate::error::WriteError;
 use crate::record::remove_quote;
-use crate::writer::WriteError;
 
 /// Rows walked over in one transaction.
 const BATCH_ROWS: i64 = 128;

@@ -20,8 +20,8 @@ use super::readers::Stop;
 use super::tx::Tx;
 use crate::encode::{self, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Side, Stored};
 use crate::error::ReadError;
+use crate::error::WriteError;
 use crate::record::SpanRecord;
-use crate::writer::WriteError;
 
 /// Shorter runs of pieces stay in their span: naming them would take about as much.
 const LEAF_BYTES_MIN: usize = 1024;

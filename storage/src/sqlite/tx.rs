@@ -9,7 +9,7 @@ use super::intern::Interner;
 use super::tallies::Tallies;
 use super::texts::Texts;
 use crate::encode::Encoder;
-use crate::writer::WriteError;
+use crate::error::WriteError;
 
 /// The writer's connection inside a transaction, with what the writer remembers.
 pub(super) struct Tx<'a> {

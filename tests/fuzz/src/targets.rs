@@ -321,9 +321,9 @@ fn json(data: &[u8]) {
         },
     }
     let other = serde_json::from_slice::<serde::de::IgnoredAny>(data);
-    let is_deep = depth_max > 100 || matches!(result, Err(json::FaultKind::Depth));
+    let is_deep = depth_max > 100 || matches!(result, Err(json::JsonErrorKind::Depth));
     // serde_json skips strings without pairing the surrogates in them.
-    let is_lone_surrogate = result == Err(json::FaultKind::Escape) && memchr::memmem::find(data, b"\\u").is_some();
+    let is_lone_surrogate = result == Err(json::JsonErrorKind::Escape) && memchr::memmem::find(data, b"\\u").is_some();
     let is_text = std::str::from_utf8(data).is_ok();
     if !is_deep && !is_lone_surrogate && is_text {
         assert_eq!(result.is_ok(), other.is_ok(), "{result:?} where serde_json says {:?}", other.err());

@@ -24,7 +24,7 @@ pub(super) type Key = [u8; 32];
 
 /// The remembered verdicts.
 #[derive(Default)]
-pub(super) struct Memory(Mutex<Known>);
+pub(super) struct VerdictCache(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -50,7 +50,7 @@ pub(super) fn key(tenant: TenantId, candidate: &Candidate) -> Key {
     hash.finalize().into()
 }
 
-impl Memory {
+impl VerdictCache {
     /// The verdict under `key`, unless it is too old.
     pub(super) fn get(&self, key: &Key, now: Instant) -> Option<Verdict> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_verdict_is_remembered_per_tenant_for_a_while() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let (memory, now) = (VerdictCache::default(), Instant::now());
         let candidate = |text| Candidate::choose(&[(PartKind::User, text)], &[], 100);
         let other = TenantId::from_bytes([7; 16]);
         let one = key(TenantId::DEFAULT, &candidate("Hello"));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_oldest_gives_way_and_what_was_put_anew_stays() {
-        let (memory, now) = (Memory::default(), Instant::now());
+        let (memory, now) = (VerdictCache::default(), Instant::now());
         let key = |number: usize| {
             let mut key = [0; 32];
             key[..8].copy_from_slice(&number.to_le_bytes());

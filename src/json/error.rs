@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Why a document is not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum JsonErrorKind {
     /// The bytes are not UTF-8.
     Utf8,
     /// The document starts with a byte order mark (RFC 8259 section 8.1 forbids sending one).
@@ -27,7 +27,7 @@ pub enum FaultKind {
     Unexpected,
 }
 
-impl FaultKind {
+impl JsonErrorKind {
     /// A short phrase for a person.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -46,17 +46,17 @@ impl FaultKind {
 
 /// A fault and the offset of the byte that caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct JsonError {
     /// Why.
-    pub kind: FaultKind,
+    pub kind: JsonErrorKind,
     /// Byte offset in the document.
     pub at: usize,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at byte {}", self.kind.as_str(), self.at)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for JsonError {}
