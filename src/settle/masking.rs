@@ -61,7 +61,11 @@ impl Masking {
                 PartSide::Response => &span.response,
             };
             let Some(text) = text else { continue };
-            let mut marks = if self.personal { personal(text, &span.parts, side) } else { Vec::new() };
+            let mut marks = Vec::new();
+            if self.personal {
+                marks = personal(text, &span.parts, side);
+                marks.extend(found_names(text, &span.parts, side, &span.security_findings));
+            }
             if secrets {
                 marks.extend(found_secrets(text, &span.parts, side, &span.security_findings));
             }
@@ -102,6 +106,22 @@ fn personal(text: &str, parts: &[PartRecord], side: PartSide) -> Vec<Mark> {
     marks
 }
 
+/// Types of names a model of the operator has found (`security_analysis.ner_model`): personal data, too.
+const NAMES: [&str; 3] = ["person_name", "organization", "location"];
+
+fn found_names<'a>(
+    text: &'a str,
+    parts: &'a [PartRecord],
+    side: PartSide,
+    findings: &'a [Finding],
+) -> impl Iterator<Item = Mark> + use<'a> {
+    findings.iter().filter(|finding| NAMES.contains(&&*finding.finding_type)).filter_map(move |finding| {
+        let (range, _) = found_at(finding, parts, side)?;
+        text.get(range.clone()).filter(|words| !words.is_empty())?;
+        Some(Mark { range, with: format!("[PII:{}]", finding.finding_type.to_ascii_uppercase()) })
+    })
+}
+
 fn found_secrets<'a>(
     text: &'a str,
     parts: &'a [PartRecord],
@@ -109,16 +129,21 @@ fn found_secrets<'a>(
     findings: &'a [Finding],
 ) -> impl Iterator<Item = Mark> + use<'a> {
     findings.iter().filter(|finding| is_secret(finding)).filter_map(move |finding| {
-        let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
-        let (at, span) = (place(part)?, finding.span?);
-        let start = at.start.checked_add(span.start)?;
+        let (Range { start, end }, most) = found_at(finding, parts, side)?;
         let kind = finding.metadata.get("secret_type")?;
-        let end = at.start.checked_add(span.end)?.min(at.end);
-        let end = if kind == "private_key_pem" { key_end(text, end, at.end).0 } else { end };
+        let end = if kind == "private_key_pem" { key_end(text, end, most).0 } else { end };
         let kind = kind.to_ascii_uppercase();
         (start < end && text.is_char_boundary(start) && text.is_char_boundary(end))
             .then(|| Mark { range: start..end, with: format!("[SECRET:{kind}]") })
     })
+}
+
+/// Where a finding stands in the text of its side, and where its part ends.
+fn found_at(finding: &Finding, parts: &[PartRecord], side: PartSide) -> Option<(Range<usize>, usize)> {
+    let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
+    let (at, span) = (place(part)?, finding.span?);
+    let (start, end) = (at.start.checked_add(span.start)?, at.start.checked_add(span.end)?.min(at.end));
+    Some((start..end, at.end))
 }
 
 /// In order, without overlaps.
