@@ -4,11 +4,66 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Setup, call, chat_call, eventually, on_both_drivers, provider};
+use crate::support::{Client, Gateway, Setup, call, chat_call, eventually, on_both_drivers, provider};
 
 const ANIMAL: &str = "Please write a long and friendly story about the platypus who lived beside the river.";
 
+/// What enforcement may wait for a pool that is stuck, in milliseconds.
+const STUCK_LIMIT: u64 = 400;
+
+/// What may come on top of it: much on a machine that is busy with other tests, `WEIR_STUCK_SLACK_MS` on one that is not.
+fn slack() -> Duration {
+    let named = std::env::var("WEIR_STUCK_SLACK_MS").ok();
+    Duration::from_millis(named.map_or(5_000, |text| text.parse().expect("WEIR_STUCK_SLACK_MS in milliseconds")))
+}
+
+/// Half of them took so long at most, and all but the slowest.
+fn spread(took: &mut [Duration]) -> (Duration, Duration) {
+    took.sort_unstable();
+    (took[took.len() / 2], took[took.len() - 2])
+}
+
 on_both_drivers! {
+    fn a_stuck_pool_holds_enforcement_up_for_its_limit_and_the_data_path_not_at_all(driver) {
+        let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
+        let text = |turn: usize| format!("Tell me what happened in the year {} to those who lived beside the river.", 1400 + turn);
+        let timed = |gateway: &Gateway, turns: std::ops::Range<usize>, status: &str| {
+            let mut all = Vec::new();
+            for turn in turns {
+                let begun = Instant::now();
+                let answer = call(gateway.addr, chat_call(&text(turn)).bytes());
+                all.push(begun.elapsed());
+                let said = answer.header("x-service-analysis").unwrap_or_default();
+                assert_eq!((answer.status, &*said), (200, status));
+            }
+            all
+        };
+        for mode in ["block", "log"] {
+            let settings = format!(
+                "enforcement: {{mode: {mode}, timeout_ms: {STUCK_LIMIT}}}\ncircuit_breaker: {{enabled: false}}\n"
+            );
+            let gateway = Setup::new(driver).upstream(provider.url()).unlimited().with(&settings).guest("toy_faults").start();
+            let mut before = timed(&gateway, 0..20, "");
+            // As many models that do not answer as there can be threads for.
+            let file = |at: usize| folder.path().join(format!("{mode}{at}"));
+            let threads = std::thread::available_parallelism().unwrap().get();
+            let mut stuck: Vec<Client> = Vec::new();
+            for at in 0..threads {
+                let mut client = Client::connect(gateway.addr);
+                client.say(chat_call(&format!("the model waits for {} and for nothing else", file(at).display())).bytes());
+                stuck.push(client);
+            }
+            eventually("a model is stuck", || file(0).with_extension("begun").exists().then_some(()));
+            let waits = mode == "block";
+            let mut during = timed(&gateway, 20..40, if waits { "skipped;reason=analyzer_timeout" } else { "" });
+            let limit = Duration::from_millis(if waits { STUCK_LIMIT } else { 0 });
+            assert!(during.iter().all(|took| *took >= limit && *took < limit + slack()), "{during:?}");
+            println!("{mode}: before {:?}, with a stuck pool {:?} (middle, slowest but one)", spread(&mut before), spread(&mut during));
+            (0..threads).for_each(|at| std::fs::write(file(at), "").unwrap());
+            stuck.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+        }
+    }
+
     fn a_model_is_heard_before_a_request_is_forwarded(driver) {
         let provider = provider();
         let block = "enforcement: {mode: block}";
