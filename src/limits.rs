@@ -1,5 +1,5 @@
-//! The limits of the path a request takes on a core: sizes, times and counts, each with its reason. Limits of what runs beside it
-//! stand in a table of their room: queues in `boot`, bodies in `record`, the pool of inference in `weir_inference`.
+//! The limits that several files of a request's path on a core share: sizes, times and counts, each with its reason. A limit that one
+//! file obeys stands there; `docs/limits.md` lists all of them.
 
 use std::time::Duration;
 

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use graph::Graph;
 
+#[path = "tidy/limits.rs"]
+mod limits;
+
 #[path = "tidy/graph.rs"]
 #[allow(dead_code)] // `examples/house.rs` prints more of it than is checked here.
 mod graph;
@@ -455,11 +458,25 @@ fn inference_and_storage_never_see_each_other() {
 }
 
 #[test]
+fn every_limit_has_a_reason_and_stands_on_one_page() {
+    let page =
+        limits::page(&root()).unwrap_or_else(|missing| panic!("no comment gives a reason:\n{}", missing.join("\n")));
+    let path = root().join("docs/limits.md");
+    if std::env::var_os("UPDATE_LIMITS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let differ: Vec<String> =
+        page.lines().filter(|line| !kept.lines().any(|known| known == *line)).map(str::to_owned).collect();
+    assert_none(differ, "docs/limits.md is not up to date: UPDATE_LIMITS=1 cargo test --test tidy");
+    assert_eq!(kept.lines().count(), page.lines().count(), "docs/limits.md names limits that are gone");
+}
+
+#[test]
 fn every_file_says_what_it_is_for() {
-    for folder in
-        ["src", "config/src", "inference/src", "models/src", "storage/src", "loadtest/provider/src", "loadtest/src"]
-    {
-        for (path, text) in sources(folder) {
+    for folder in ["src"].into_iter().chain(CRATE_FLOORS.iter().map(|(folder, _)| *folder)) {
+        for (path, text) in sources(folder).into_iter().filter(|(path, _)| !path.iter().any(|part| part == "generated"))
+        {
             assert!(text.starts_with("//!"), "{} does not open with its purpose", path.display());
         }
     }

@@ -46,9 +46,12 @@ use crate::process::Process;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
+/// Spans that wait for the storage thread, and about their bytes: some seconds of full load while a disk does not answer.
 const STORAGE_QUEUE_ITEMS: usize = 65_536;
 const STORAGE_QUEUE_BYTES: usize = 64 * 1024 * 1024;
+/// What the `memory` profile keeps at most; its oldest records go first.
 const MEMORY_PROFILE_BYTES: usize = 256 * 1024 * 1024;
+/// Jobs that wait in each lane of the inference pool, and bytes of their texts: a bound on memory, and on how late a job may be.
 const INFERENCE_QUEUE_JOBS: usize = 4_096;
 const INFERENCE_QUEUE_BYTES: usize = 256 * 1024 * 1024;
 /// Jobs for models that are looked at together when they wait together. No job waits for others to come: on a CPU a batch

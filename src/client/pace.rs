@@ -11,6 +11,7 @@ pub(crate) struct Pace {
     left_us: i64,
 }
 
+/// [`CROWDED_GRACE`] in microseconds.
 const GRACE_US: i64 = CROWDED_GRACE.as_micros() as i64;
 
 impl Pace {

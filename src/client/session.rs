@@ -25,6 +25,8 @@ use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, Requ
 const OUT_BYTES_KEPT: usize = 16 * 1024;
 /// How often a connection whose reading we have ended is looked at for the rest of a request.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
+/// Unread input that is taken in while the connection ends: a client that goes on sending after that gets a reset.
+const LINGER_BYTES_MAX: usize = 64 * 1024;
 /// How long an orderly end may take.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -418,7 +420,6 @@ impl Session {
     /// With unread input: says that nothing more comes and reads a little longer, so that the answer is not destroyed by a
     /// reset (RFC 9112 section 9.6).
     pub(crate) async fn linger(&mut self) {
-        const LINGER_BYTES_MAX: usize = 64 * 1024;
         self.lingered = true;
         self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
         self.conn.finish_writing().await;

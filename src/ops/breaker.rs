@@ -89,6 +89,7 @@ enum Word {
 
 const KIND_SHIFT: u32 = 62;
 const SINCE_SHIFT: u32 = 22;
+/// What fits beside the others into one word; counts stop there.
 const FAILURES_MAX: u64 = (1 << KIND_SHIFT) - 1;
 const SINCE_MAX: u64 = (1 << (KIND_SHIFT - SINCE_SHIFT)) - 1;
 const PROBES_MAX: u64 = (1 << SINCE_SHIFT) - 1;
