@@ -53,7 +53,8 @@ on_both_drivers! {
                 client.say(chat_call(&format!("the model waits for {} and for nothing else", file(at).display())).bytes());
                 stuck.push(client);
             }
-            eventually("a model is stuck", || file(0).with_extension("begun").exists().then_some(()));
+            let is_stuck = |at: usize| file(at).with_extension("begun").exists();
+            eventually("a model is stuck", || (0..threads).any(is_stuck).then_some(()));
             let waits = mode == "block";
             let mut during = timed(&gateway, 20..40, if waits { "skipped;reason=analyzer_timeout" } else { "" });
             let limit = Duration::from_millis(if waits { STUCK_LIMIT } else { 0 });
