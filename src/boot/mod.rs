@@ -21,6 +21,9 @@
 //! | reported spans   | control, gRPC → door | 64 batches of 100,000 spans; a tenant has its share | 503 with `Retry-After`, nothing taken |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
 //! | consumers        | core, writer → network runtime | 4,096 spans, 16 MiB each | lost for that consumer, counted |
+//! | judge            | network runtime → judge's worker | `judge.worker.channel_buffer` calls | dropped, counted |
+//! | questions asked  | core → network runtime | 4,096 notes          | the call may be judged once more     |
+//! | fresh series     | core, pool → scrape | one entry a series      | cannot be: series are bounded        |
 //! | log              | any → log writer    | 8,192 lines             | line dropped, counted                |
 //! | access log       | core, pool → writer | 8,192 lines             | line dropped, counted                |
 //! | drain            | control → core      | one message             | cannot be                            |

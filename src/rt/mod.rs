@@ -1,5 +1,5 @@
-//! The runtime seam: the only folder that imports monoio, and (with the inference kernels) the only one that may
-//! contain `unsafe`. Everything above sees a core thread with connections, deadlines and tasks, not a driver.
+//! The runtime seam: the only folder that imports monoio, and the only one of this crate that may contain `unsafe`
+//! (`tests/tidy.rs` checks both). Everything above sees a core thread with connections, deadlines and tasks, not a driver.
 //!
 //! Rules that hold here and are relied on everywhere else:
 //!
