@@ -214,6 +214,8 @@ def run_command(options, base, pids, json_path):
         command.append("--stream")
     if getattr(options, "repeat_bodies", False):
         command.append("--repeat-bodies")
+    if getattr(options, "seen_share", None) is not None:
+        command += ["--seen-share", options.seen_share]
     if getattr(options, "early", None):
         command += ["--head-first", "--expect-status", options.early]
     command += getattr(options, "run_extra", [])
@@ -292,6 +294,7 @@ def shown(value, digits=1):
 def markdown(summaries, options):
     load = f"{options.mode} loop" + (f" at {options.rate}/s ({options.arrivals})" if options.mode == "open" else "")
     title = f"**{load}, {options.connections} connections, {options.dialect} bodies of {options.body_bytes} bytes"
+    title += f", {options.seen_share:g} of the text seen before" if getattr(options, "seen_share", None) is not None else ""
     title += f", answered {options.early} from the head" if getattr(options, "early", None) else ""
     title += f", streams of {options.frames} frames every {options.frame_ms} ms**" if options.stream else "**"
     columns = ["target", "runs", "CPU us/req (min-max)", "x nginx CPU", "req/s (min-max)", "x nginx req/s"]
@@ -384,6 +387,7 @@ def arguments():
     parser.add_argument("--frames", type=int, default=50, help="content frames of a stream")
     parser.add_argument("--frame-ms", type=int, default=10, help="milliseconds between frames")
     parser.add_argument("--repeat-bodies", action="store_true", help="the same 512 bodies again and again, as the history of a conversation comes back")
+    parser.add_argument("--seen-share", type=float, help="share of each body's text that stood in earlier requests; 0: one new message")
     parser.add_argument("--early", type=int, metavar="STATUS",
                         help="the provider answers with this status from the head, and clients write head and body by themselves")
     parser.add_argument("--markdown", help="where the table goes besides standard output")

@@ -11,6 +11,8 @@ use super::prose;
 const WORD_BYTES: usize = 12;
 /// About the length of one turn of a longer conversation.
 const TURN_BYTES: usize = 700;
+/// What a message takes beside its text, more or less.
+const MESSAGE_BYTES: usize = 40;
 /// The least prose in the newest message.
 const PROSE_BYTES_MIN: usize = 40;
 
@@ -70,15 +72,8 @@ fn write_word(word: &mut [u8], number: u64) {
 
 fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
     let instruction = INSTRUCTIONS[random.below(INSTRUCTIONS.len())];
-    let bare = body(settings, instruction, &[""]).len();
-    // Beyond two turns the conversation gets a history: question and answer in turn, the newest question last.
-    let earlier = settings.body_bytes.saturating_sub(bare) / (2 * TURN_BYTES) * 2;
-    let mut turns = Vec::with_capacity(earlier + 1);
-    for _ in 0..earlier {
-        let mut turn = String::with_capacity(TURN_BYTES + 128);
-        prose::append(&mut turn, TURN_BYTES - 100 + random.below(100), random);
-        turns.push(turn);
-    }
+    let room = settings.body_bytes.saturating_sub(body(settings, instruction, &[""]).len());
+    let turns = history(settings, room, random);
     let mut newest = format!("About {}: ", "a".repeat(WORD_BYTES));
     let so_far: Vec<&str> = turns.iter().map(String::as_str).chain([newest.as_str()]).collect();
     let missing = settings.body_bytes.saturating_sub(body(settings, instruction, &so_far).len());
@@ -90,6 +85,25 @@ fn prepare(settings: &Settings, random: &mut Random) -> Prepared {
     let marker = format!("About {}", "a".repeat(WORD_BYTES));
     let word_at = memchr::memmem::rfind(&bytes, marker.as_bytes()).map_or(0, |at| at + "About ".len());
     Prepared { bytes, word_at }
+}
+
+/// The turns before the newest one, question and answer in turn: an even number of them.
+fn history(settings: &Settings, room: usize, random: &mut Random) -> Vec<String> {
+    let (count, length) = match settings.seen_share {
+        None => (room / (2 * TURN_BYTES) * 2, None),
+        Some(share) => {
+            let seen = |count: usize| (room.saturating_sub(count * MESSAGE_BYTES) as f64 * share) as usize;
+            let count = if seen(2) < 2 * PROSE_BYTES_MIN { 0 } else { (seen(0) / (2 * TURN_BYTES) * 2).max(2) };
+            (count, Some(seen(count) / count.max(1)))
+        }
+    };
+    let turn = |_| {
+        let length = length.unwrap_or_else(|| TURN_BYTES - 100 + random.below(100));
+        let mut turn = String::with_capacity(length + 128);
+        prose::append(&mut turn, length, random);
+        turn
+    };
+    (0..count).map(turn).collect()
 }
 
 fn path(dialect: RequestDialect) -> &'static str {
@@ -185,6 +199,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn as_much_of_a_body_is_history_as_was_asked_for() {
+        for (seen_share, body_bytes) in [(0.0, 1_000), (0.0, 8_192), (0.5, 8_192), (0.9, 8_192), (0.9, 1_000)] {
+            let settings = Settings { seen_share: Some(seen_share), body_bytes, bodies: 8, ..settings() };
+            let first = texts(&requests(&settings, 8));
+            let known: HashSet<&str> = first.iter().map(String::as_str).collect();
+            let twice = requests(&settings, 16);
+            assert!(twice.iter().all(|request| request.body.len() == body_bytes));
+            let again = texts(twice.get(8..).unwrap());
+            let bytes = |texts: &mut dyn Iterator<Item = &String>| texts.map(String::len).sum::<usize>() as f64;
+            let seen = bytes(&mut again.iter().filter(|text| known.contains(text.as_str())));
+            let share = seen / bytes(&mut again.iter());
+            // What the envelope takes is the share's uncertainty.
+            assert!(
+                (share - seen_share).abs() < if body_bytes > 1_000 { 0.05 } else { 0.2 },
+                "{share} of {seen_share}"
+            );
+        }
+    }
+
+    /// What the messages but the instructions say.
+    fn texts(requests: &[Request]) -> Vec<String> {
+        let messages = |request: &Request| {
+            let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+            json["messages"].as_array().unwrap().iter().skip(1).cloned().collect::<Vec<_>>()
+        };
+        requests.iter().flat_map(messages).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
     }
 
     #[test]

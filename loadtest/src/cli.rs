@@ -133,6 +133,10 @@ pub(super) struct RunArgs {
     /// Send the prepared bodies as they are; otherwise each request's newest message is unique.
     #[arg(long)]
     repeat_bodies: bool,
+    /// Share of a body's text that stood in earlier requests, as history: 0 is one new message. Without it, as many turns of
+    /// history as the length has room for.
+    #[arg(long, conflicts_with = "repeat_bodies")]
+    seen_share: Option<f64>,
     /// Ask for streamed answers.
     #[arg(long)]
     stream: bool,
@@ -193,6 +197,8 @@ pub struct Settings {
     pub bodies: usize,
     /// Whether every request's newest message is unique.
     pub unique: bool,
+    /// Share of a body's text that is history; as much as makes a usual conversation where it is not given.
+    pub seen_share: Option<f64>,
     /// Whether answers are streamed.
     pub stream: bool,
     /// Whether streams are compressed with gzip.
@@ -244,6 +250,9 @@ impl RunArgs {
                 return Err(SetupError(format!("{name} is {given:?}; accepted are {least:?} to 24 hours")));
             }
         }
+        if let Some(share) = self.seen_share.filter(|share| !(0.0..=0.95).contains(share)) {
+            return Err(SetupError(format!("--seen-share is {share}; accepted are 0 to 0.95")));
+        }
         let mut headers = self.headers.iter().map(|header| split_header(header)).collect::<Result<Vec<_>, _>>()?;
         if self.gzip {
             headers.push(("x-fake-encoding".to_owned(), "gzip".to_owned()));
@@ -263,6 +272,7 @@ impl RunArgs {
             body_bytes: self.body_bytes as usize,
             bodies: self.bodies as usize,
             unique: !self.repeat_bodies,
+            seen_share: self.seen_share,
             stream: self.stream,
             gzip: self.gzip,
             head_first: self.head_first,

@@ -24,6 +24,7 @@ pub(super) fn settings() -> Settings {
         body_bytes: 1000,
         bodies: 16,
         unique: true,
+        seen_share: None,
         stream: false,
         gzip: false,
         head_first: false,

@@ -12,6 +12,7 @@ use weir_storage::audit::AuditEvent;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::List;
 use super::query::{ALERT_STATES, SEVERITIES};
 use super::route::Answer;
 use super::state::{Api, found, to_json};
@@ -29,6 +30,10 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
         severity: severity.and_then(|name| name.parse::<Severity>().ok()),
     };
     let (page, tenant, book) = (ask.query.page()?, ask.tenant()?, book(&api)?);
+    let list = List::new(&ask, "alerts", &filter, &[])?;
+    if list.comes_as_lines() {
+        return list.read_lines(&api, move |_, page| Ok(book.list_alerts(tenant, &filter, page)?)).await;
+    }
     api.read(move |_| to_json(&book.list_alerts(tenant, &filter, page)?)).await
 }
 

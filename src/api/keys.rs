@@ -4,14 +4,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
-use weir_storage::query::Paged;
+use weir_storage::query::{Page, Paged};
 use weir_storage::tenants::KeyRecord;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::List;
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
 use crate::admit::access::Access;
+use crate::identity::Identities;
 
 /// Longest name of a tenant or key.
 pub(super) const NAME_CHARACTERS_MAX: usize = 200;
@@ -115,24 +117,25 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     // A caller that may list keys administers those of all tenants.
     let tenant = ask.query.id("tenant_id")?.map_or_else(|| ask.tenant(), Ok)?;
     let page = ask.query.page()?;
-    api.change(move |identities| {
-        let keys = identities.list_keys(tenant, page)?;
-        let said = identities.key_accesses(tenant)?;
-        let access = |id: KeyId| {
-            let name = id.to_string();
-            said.iter().find(|(key, _)| key.eq_ignore_ascii_case(&name)).map(|(_, access)| access.clone())
-        };
-        let data: Vec<Listed> = keys.data.into_iter().map(|key| Listed { access: access(key.id), key }).collect();
-        ok(&Paged {
-            data,
-            total: keys.total,
-            limit: keys.limit,
-            offset: keys.offset,
-            total_is_exact: keys.total_is_exact,
-            next: keys.next,
-        })
-    })
-    .await
+    let list = List::new(&ask, "keys", &tenant, &[])?;
+    if list.comes_as_lines() {
+        let identities = api.identities()?;
+        return list.read_lines(&api, move |_, page| listed(&identities, tenant, page)).await;
+    }
+    api.change(move |identities| ok(&listed(identities, tenant, page)?)).await
+}
+
+/// A page of a tenant's keys.
+fn listed(identities: &Identities, tenant: TenantId, page: Page) -> Result<Paged<Listed>, ErrorAnswer> {
+    let keys = identities.list_keys(tenant, page)?;
+    let said = identities.key_accesses(tenant)?;
+    let access = |id: KeyId| {
+        let name = id.to_string();
+        said.iter().find(|(key, _)| key.eq_ignore_ascii_case(&name)).map(|(_, access)| access.clone())
+    };
+    let data = keys.data.into_iter().map(|key| Listed { access: access(key.id), key }).collect();
+    let Paged { total, limit, offset, total_is_exact, next, .. } = keys;
+    Ok(Paged { data, total, limit, offset, total_is_exact, next })
 }
 
 pub(super) async fn update(api: Api, ask: Ask) -> Answer {

@@ -6,12 +6,14 @@
 //!
 //! With `format=jsonl` a list comes as lines, piece after piece: each answer but the last says where the next piece begins
 //! ([`Further`]), and whoever sends the pieces asks for one when the one before has been taken (`flow::lines`). Such a piece goes to the
-//! end of the list as it is then: what is recorded meanwhile never ends it early.
+//! end of the list as it is then: what is recorded meanwhile never ends it early. Lists that know no cursors (the ledger's) come as lines
+//! all the same, by the numbers of their rows.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
@@ -115,17 +117,32 @@ impl List {
         T: Shown,
         F: Fn(&Roles, Page) -> Result<Paged<T>, ReadError> + Send + Sync + 'static,
     {
-        let content_type = if self.lines { LINES } else { "application/json" };
-        let read = move |store: &Roles| {
-            let found = find(store, self.page(store)?)?;
-            if self.lines { self.lines(store, &found) } else { Ok((self.answer(store, found)?, None)) }
-        };
-        let (bytes, further) = api.read_piece(read).await?;
-        let mut answer = answer(StatusCode::OK, bytes, content_type);
-        if let Some(further) = further {
-            answer.extensions_mut().insert(Further(further));
+        if self.lines {
+            let read = move |store: &Roles| {
+                let found = find(store, self.page(store)?)?;
+                let cut = |item: &T| if self.fields.is_none() { to_json(item) } else { to_json(&self.item(item)?) };
+                self.lines(store, &found, cut)
+            };
+            let (bytes, further) = api.read_piece(read).await?;
+            return Ok(as_lines(bytes, further));
         }
-        Ok(answer)
+        api.read(move |store| self.answer(store, find(store, self.page(store)?)?)).await
+    }
+
+    /// Whether it was asked for as lines.
+    pub(super) fn comes_as_lines(&self) -> bool {
+        self.lines
+    }
+
+    /// A piece of lines of a list that knows no cursors, of what `find` finds.
+    pub(super) async fn read_lines<T, F>(self, api: &Api, find: F) -> Answer
+    where
+        T: Serialize,
+        F: Fn(&Roles, Page) -> Result<Paged<T>, ErrorAnswer> + Send + Sync + 'static,
+    {
+        let read = move |store: &Roles| self.lines(store, &find(store, self.page(store)?)?, to_json);
+        let (bytes, further) = api.read_piece(read).await?;
+        Ok(as_lines(bytes, further))
     }
 
     /// The page as asked, from where the cursor says.
@@ -152,12 +169,13 @@ impl List {
     }
 
     /// A piece of lines, and the cursor of the next.
-    fn lines<T: Shown>(&self, store: &Roles, paged: &Paged<T>) -> Result<(Vec<u8>, Option<String>), ErrorAnswer> {
-        let mut bytes = Vec::new();
-        for item in &paged.data {
-            bytes.extend(if self.fields.is_none() { to_json(item)? } else { to_json(&self.item(item)?)? });
-            bytes.push(b'\n');
-        }
+    fn lines<T>(
+        &self,
+        store: &Roles,
+        paged: &Paged<T>,
+        line: impl Fn(&T) -> Result<Vec<u8>, ErrorAnswer>,
+    ) -> Result<(Vec<u8>, Option<String>), ErrorAnswer> {
+        let bytes = lines_of(&paged.data, line)?;
         Ok((bytes, paged.next.map(|place| self.seal(store, &place)).transpose()?))
     }
 
@@ -223,6 +241,28 @@ impl List {
             total_is_exact: plain.last() == Some(&1),
         }))
     }
+}
+
+/// One item per line.
+pub(super) fn lines_of<T>(
+    items: &[T],
+    line: impl Fn(&T) -> Result<Vec<u8>, ErrorAnswer>,
+) -> Result<Vec<u8>, ErrorAnswer> {
+    let mut bytes = Vec::new();
+    for item in items {
+        bytes.extend(line(item)?);
+        bytes.push(b'\n');
+    }
+    Ok(bytes)
+}
+
+/// A piece of lines, and where the next one begins.
+pub(super) fn as_lines(bytes: Vec<u8>, further: Option<String>) -> Response {
+    let mut answer = answer(StatusCode::OK, bytes, LINES);
+    if let Some(further) = further {
+        answer.extensions_mut().insert(Further(further));
+    }
+    answer
 }
 
 /// A page of whole items, written as it is.

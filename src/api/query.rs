@@ -96,8 +96,8 @@ pub(super) const FORMATS: &[&str] = &["json", "jsonl"];
 const FORMAT: Parameter = parameter(
     "format",
     Kind::Word(FORMATS),
-    "`jsonl` gives the whole list, one item per line, newest first, read and sent piece by piece; `limit` and `offset` do not go \
-     with it. An answer that breaks off ends without the end its framing announces. Left out, `json`: a page.",
+    "`jsonl` gives the whole list, one item per line in the list's order, read and sent piece by piece; `limit` and `offset` do not \
+     go with it. An answer that breaks off ends without the end its framing announces. Left out, `json`: a page.",
 );
 const STATUS: Parameter =
     parameter("status", Kind::Status, "Status of the answer, e.g. `429`, or a class, e.g. `5xx`.");
@@ -206,6 +206,7 @@ pub(super) const SERIES: &[Parameter] = &[
     AGENT,
     SESSION,
     MODEL,
+    FORMAT,
 ];
 /// Of the summary of actions.
 pub(super) const ACTIONS: &[Parameter] = &[SCORE_MIN, SCORE_MAX, OPERATION, MODEL];
@@ -218,6 +219,7 @@ pub(super) const ALERTS: &[Parameter] = &[
     parameter("state", Kind::Word(ALERT_STATES), "Whether anybody has to do with it."),
     parameter("finding_type", Kind::Text, "Exact type."),
     parameter("severity", Kind::Word(SEVERITIES), "Exact severity."),
+    FORMAT,
     LIMIT,
     OFFSET,
 ];
@@ -230,17 +232,19 @@ pub(super) const AUDIT: &[Parameter] = &[
         "`true` checks every line of the log for changes, `false` none; left out, what is on the page and what is younger \
          than the last check of every line, which is repeated after ten minutes.",
     ),
+    FORMAT,
     LIMIT,
     OFFSET,
 ];
 /// Of the list of keys.
 pub(super) const KEYS: &[Parameter] = &[
     parameter("tenant_id", Kind::Id, "Whose keys; without it those of the tenant the caller acts for."),
+    FORMAT,
     LIMIT,
     OFFSET,
 ];
 /// Of a list without filters.
-pub(super) const PAGE: &[Parameter] = &[LIMIT, OFFSET];
+pub(super) const PAGE: &[Parameter] = &[FORMAT, LIMIT, OFFSET];
 
 /// Of the spend snapshot.
 pub(super) const COSTS: &[Parameter] = &[

@@ -9,6 +9,7 @@ use weir_storage::reports::{ReportStatus, ReportType};
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::List;
 use super::route::Answer;
 use super::state::{Api, found, to_json};
 use crate::exchange::Proof;
@@ -58,6 +59,10 @@ pub(super) async fn generate(api: Api, ask: Ask) -> Answer {
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let page = ask.query.page()?;
     let tenant = ask.tenant()?;
+    let list = List::new(&ask, "reports", &(), &[])?;
+    if list.comes_as_lines() {
+        return list.read_lines(&api, move |store, page| Ok(store.reports.list_reports(tenant, page)?)).await;
+    }
     api.read(move |store| to_json(&store.reports.list_reports(tenant, page)?)).await
 }
 

@@ -127,7 +127,8 @@ fn records() -> Vec<Route> {
         Route::get("/api/v1/alerts", VIEWER, alerts::list)
             .says("Records", "list_alerts", "What channels of alerts were told, newest first")
             .query(query::ALERTS)
-            .answers::<Paged<AlertRecord>>(200, "One page of alerts"),
+            .answers::<Paged<AlertRecord>>(200, "One page of alerts")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::post("/api/v1/alerts/{alert_id}/ack", OPERATOR, alerts::acknowledge)
             .says(
                 "Records",
@@ -177,14 +178,16 @@ fn compliance() -> Vec<Route> {
         Route::get("/api/v1/reports", VIEWER, reports::list)
             .says("Compliance", "list_reports", "Reports, newest first")
             .query(query::PAGE)
-            .answers::<Paged<ReportRecord>>(200, "One page of reports"),
+            .answers::<Paged<ReportRecord>>(200, "One page of reports")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/reports/{report_id}", VIEWER, reports::one)
             .says("Compliance", "get_report", "One report")
             .answers::<ReportRecord>(200, "The report"),
         Route::get("/api/v1/audit", ADMIN, audit::list)
             .says("Compliance", "list_audit", "Administrative events, newest first, and whether the log is whole")
             .query(query::AUDIT)
-            .answers::<audit::AuditPage>(200, "One page of events"),
+            .answers::<audit::AuditPage>(200, "One page of events")
+            .content(200, "", Some((LINES, operations::text_schema))),
     ]
 }
 
@@ -202,7 +205,8 @@ fn money() -> Vec<Route> {
         Route::get("/api/v1/costs/series", VIEWER, series::costs)
             .says("Costs", "cost_series", "Calls, tokens and cost, hour by hour or day by day")
             .query(query::SERIES)
-            .answers::<series::CostSeries>(200, "The buckets in which something was used"),
+            .answers::<series::CostSeries>(200, "The buckets in which something was used")
+            .content(200, "", Some((LINES, operations::text_schema))),
     ]
 }
 
@@ -239,7 +243,8 @@ fn identities() -> Vec<Route> {
         Route::get("/api/v1/tenants", ADMIN, tenants::list)
             .says("Tenants", "list_tenants", "All tenants, newest first")
             .query(query::PAGE)
-            .answers::<Paged<TenantRecord>>(200, "One page of tenants"),
+            .answers::<Paged<TenantRecord>>(200, "One page of tenants")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/tenants/{id}", ADMIN, tenants::one)
             .says("Tenants", "get_tenant", "One tenant")
             .answers::<TenantRecord>(200, "The tenant"),
@@ -281,7 +286,8 @@ fn identities() -> Vec<Route> {
         Route::get("/api/v1/auth/keys", ADMIN, keys::list)
             .says("API keys", "list_keys", "The tenant's keys, newest first, revoked ones among them")
             .query(query::KEYS)
-            .answers::<Paged<keys::Listed>>(200, "One page of keys"),
+            .answers::<Paged<keys::Listed>>(200, "One page of keys")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::put("/api/v1/auth/keys/{id}", ADMIN, keys::update)
             .says("API keys", "update_key", "Set what a key may use, in force at once")
             .takes::<keys::Update>()

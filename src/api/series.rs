@@ -3,10 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_config::vocab::{TenantId, Timestamp};
-use weir_storage::usage::{SeriesPoint, SeriesQuery, Split};
+use weir_storage::usage::{Series, SeriesPoint, SeriesQuery, Split};
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::{as_lines, lines_of};
 use super::query::{BUCKETS, SPLITS};
 use super::route::Answer;
 use super::state::{Api, to_json};
@@ -71,10 +72,23 @@ pub(super) async fn costs(api: Api, ask: Ask) -> Answer {
         model: query.text("model")?,
         points_max: POINTS_MAX,
     };
+    if query.lines()? {
+        let points = api.read_piece(move |store| lines(&store.spans.series(tenant_id, &asked)?)).await?;
+        return Ok(as_lines(points, None));
+    }
     api.read(move |store| {
         let series = store.spans.series(tenant_id, &asked)?;
         let (data, truncated) = (series.points, series.truncated);
         to_json(&CostSeries { tenant_id, bucket, group_by, start_time: start, end_time: end, data, truncated })
     })
     .await
+}
+
+/// A point per line. Lines cannot say that they are not all.
+fn lines(series: &Series) -> Result<Vec<u8>, ErrorAnswer> {
+    if series.truncated {
+        let message = format!("the series has more than {POINTS_MAX} points; ask for a shorter window");
+        return Err(ErrorAnswer::invalid(message));
+    }
+    lines_of(&series.points, to_json)
 }

@@ -253,11 +253,16 @@ impl Api {
         self.on_identities(&self.endings, end).await
     }
 
+    /// Tenants, keys and tokens.
+    pub(super) fn identities(&self) -> Result<Arc<Identities>, ErrorAnswer> {
+        self.identities.clone().ok_or_else(ErrorAnswer::storage_unavailable)
+    }
+
     async fn on_identities<F>(&self, lane: &Lane, work: F) -> Result<Response, ErrorAnswer>
     where
         F: FnOnce(&Identities) -> Result<Response, ErrorAnswer> + Send + 'static,
     {
-        let identities = self.identities.clone().ok_or_else(ErrorAnswer::storage_unavailable)?;
+        let identities = self.identities()?;
         let permit = lane.enter(self.asker).await?;
         let working = spawn_blocking(move || {
             let _permit = permit;

@@ -9,6 +9,7 @@ use weir_storage::tenants::{NewTenant, TenantChange};
 use super::ask::Ask;
 use super::error::ErrorAnswer;
 use super::keys::{NAME_CHARACTERS_MAX, NAME_PATTERN, usable_name};
+use super::listed::List;
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
 use crate::admit::access::Access;
@@ -80,6 +81,11 @@ pub(super) async fn create(api: Api, ask: Ask) -> Answer {
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let page = ask.query.page()?;
+    let list = List::new(&ask, "tenants", &(), &[])?;
+    if list.comes_as_lines() {
+        let identities = api.identities()?;
+        return list.read_lines(&api, move |_, page| Ok(identities.list_tenants(page)?)).await;
+    }
     api.change(move |identities| ok(&identities.list_tenants(page)?)).await
 }
 

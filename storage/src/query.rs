@@ -69,6 +69,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Behind a row, in a list that is ordered by its rows' numbers.
+    pub(crate) const fn of_row(row: i64) -> Self {
+        Self { start_us: 0, row, passed: 0, skip: 0, total: 0, total_is_exact: false }
+    }
+
     /// The same place in a list that is followed to its end, whatever was known of its length: what is recorded meanwhile must not end
     /// it early.
     #[must_use]
@@ -92,7 +97,7 @@ pub struct Paged<T> {
     /// Whether `total` is all of them, or as many as were counted.
     #[serde(skip)]
     pub total_is_exact: bool,
-    /// Where the next page begins; `None` at the end, and in lists that know offsets only.
+    /// Where the next page begins; `None` at the end.
     #[serde(skip)]
     pub next: Option<Place>,
 }

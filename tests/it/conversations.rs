@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use crate::support::{AUTH, BOOTSTRAP, Call, Driver, Setup, Upstream, call, on_both_drivers};
 
 /// The cases: a request, the provider's answer, and the conversation in one line per message.
-fn cases() -> Vec<Value> {
+pub(crate) fn cases() -> Vec<Value> {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/conversations.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
 /// `side role index: type(name, call id) text | ...`, a file by its type, a finding as `!`.
-fn told(span: &Value) -> Vec<String> {
+pub(crate) fn told(span: &Value) -> Vec<String> {
     let part = |part: &Value| {
         let word = |name: &str| part[name].as_str().map(str::to_owned);
         let about: Vec<String> = [word("name"), word("call_id")].into_iter().flatten().collect();

@@ -77,6 +77,7 @@ mod output;
 mod own_rules;
 mod pressure;
 mod provider_keys;
+mod rebuilt;
 mod records;
 mod redaction;
 mod replay;

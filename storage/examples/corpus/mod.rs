@@ -5,6 +5,7 @@ use weir_storage::record::SpanRecord;
 use weir_storage::{BatchOutcome, StoreObserver};
 
 /// Watches nothing.
+#[allow(dead_code, reason = "those of the examples that share this file need it that open a store")]
 pub(crate) struct Unobserved;
 
 impl StoreObserver for Unobserved {

@@ -18,7 +18,7 @@ use crate::audit::AuditEvent;
 use crate::change::{AlertChange, Answer};
 use crate::error::ReadError;
 use crate::error::WriteError;
-use crate::query::{Page, Paged};
+use crate::query::{Page, Paged, Place};
 
 /// Alerts of one tenant that are kept; those that nobody waits for make room, the oldest first.
 const KEPT_MAX: i64 = 1_000;
@@ -456,18 +456,25 @@ impl Reads<'_> {
             // A tenant has few enough of them to look at all.
             let matching = "FROM alerts a WHERE a.tenant = ?1 AND (?2 IS NULL OR a.state = ?2) \
                 AND (?3 IS NULL OR a.finding_type = ?3) AND (?4 IS NULL OR a.severity = ?4)";
+            let after = page.after.map(|after| after.row);
             let values = (tenant, state, &filter.finding_type, severity);
             let count = format!("SELECT count(*) {matching}");
             let total: i64 = conn.prepare_cached(&count)?.query_row(values, |row| row.get(0))?;
             answer.total = total.unsigned_abs();
-            let sql = format!("SELECT {COLUMNS} {matching} ORDER BY a.id DESC LIMIT ?5 OFFSET ?6");
-            let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
+            let sql = format!(
+                "SELECT {COLUMNS}, a.id {matching} AND (?7 IS NULL OR a.id < ?7) ORDER BY a.id DESC LIMIT ?5 OFFSET ?6"
+            );
+            let offset = if after.is_some() { 0 } else { i64::try_from(page.offset).unwrap_or(i64::MAX) };
             let mut statement = conn.prepare_cached(&sql)?;
-            let mut rows = statement.query((tenant, state, &filter.finding_type, severity, page.limit, offset))?;
+            let mut rows =
+                statement.query((tenant, state, &filter.finding_type, severity, page.limit, offset, after))?;
+            let mut last = None;
             while let Some(row) = rows.next()? {
                 conn.pause();
+                last = Some(row.get::<_, i64>("id")?);
                 answer.data.push(record(tenant_id, row).map_err(Stop::Sql)?);
             }
+            answer.next = last.filter(|_| answer.data.len() == page.limit as usize).map(Place::of_row);
             Ok(answer)
         })
     }

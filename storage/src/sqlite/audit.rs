@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension, Row};
 use weir_config::vocab::{TenantId, Timestamp};
 
-use super::paging::first_place;
+use super::paging::{first_place, next_place};
 use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
 use super::tx::Tx;
@@ -132,7 +132,7 @@ impl Reads<'_> {
     /// Lines of the log, newest first: those of one tenant, or all.
     pub(crate) fn list_audit(&self, tenant: Option<TenantId>, page: Page) -> Result<Paged<AuditEntry>, ReadError> {
         self.ask("read_audit", |conn| {
-            let (total, data): (i64, Vec<AuditEntry>) = if let Some(tenant) = tenant {
+            let (total, first, data): (i64, i64, Vec<AuditEntry>) = if let Some(tenant) = tenant {
                 let id = tenant.as_bytes().as_slice();
                 let total = conn
                     .prepare_cached("SELECT ifnull(max(nth), 0) FROM audit WHERE tenant = ?1")?
@@ -140,17 +140,18 @@ impl Reads<'_> {
                 let sql =
                     format!("SELECT {COLUMNS} FROM audit WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3");
                 let mut statement = conn.prepare_cached(&sql)?;
-                let rows = statement.query_map((id, first_place(total, page), page.limit), entry)?;
-                (total, rows.collect::<Result<_, _>>()?)
+                let first = first_place(total, page);
+                (total, first, statement.query_map((id, first, page.limit), entry)?.collect::<Result<_, _>>()?)
             } else {
                 // Positions have no gaps, so a page is a range of them.
                 let (total, _) = head(conn)?;
                 let sql = format!("SELECT {COLUMNS} FROM audit WHERE seq <= ?1 ORDER BY seq DESC LIMIT ?2");
                 let mut statement = conn.prepare_cached(&sql)?;
-                let rows = statement.query_map((first_place(total, page), page.limit), entry)?;
-                (total, rows.collect::<Result<_, _>>()?)
+                let first = first_place(total, page);
+                (total, first, statement.query_map((first, page.limit), entry)?.collect::<Result<_, _>>()?)
             };
-            Ok(Paged::new(data, total.unsigned_abs(), page))
+            let next = next_place(first, data.len(), 1);
+            Ok(Paged { next, ..Paged::new(data, total.unsigned_abs(), page) })
         })
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, Row};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
 use super::intern::find_tenant;
-use super::paging::first_place;
+use super::paging::{first_place, next_place};
 use super::readers::Stop;
 use super::reads::Reads;
 use super::tx::Tx;
@@ -92,7 +92,8 @@ impl Reads<'_> {
             let sql = "SELECT key_id, name, key_prefix, role, created_us, revoked_us, last_used_us FROM api_keys \
                 WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3";
             let mut statement = conn.prepare_cached(sql)?;
-            let rows = statement.query_map((tenant, first_place(total, page), page.limit), |row| {
+            let first = first_place(total, page);
+            let rows = statement.query_map((tenant, first, page.limit), |row| {
                 Ok(KeyRecord {
                     id: KeyId::from_bytes(row.get(0)?),
                     tenant_id,
@@ -105,6 +106,7 @@ impl Reads<'_> {
                 })
             })?;
             answer.data = rows.collect::<Result<_, _>>()?;
+            answer.next = next_place(first, answer.data.len(), 1);
             Ok(answer)
         })
     }

@@ -8,11 +8,20 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::read::Filter;
 use super::tallies::LEVEL_BITS;
-use crate::query::Page;
+use crate::query::{Page, Place};
 
 /// The place a page begins at, in a list whose rows are numbered from 1, newest first.
 pub(super) fn first_place(total: i64, page: Page) -> i64 {
-    total.saturating_sub(i64::try_from(page.offset).unwrap_or(i64::MAX))
+    match page.after {
+        Some(after) => after.row.saturating_sub(1),
+        None => total.saturating_sub(i64::try_from(page.offset).unwrap_or(i64::MAX)),
+    }
+}
+
+/// Where such a list goes on behind a page of so many rows; `oldest` is the number it ends with.
+pub(super) fn next_place(first: i64, rows: usize, oldest: i64) -> Option<Place> {
+    let last = first.saturating_add(1).saturating_sub(i64::try_from(rows).unwrap_or(i64::MAX));
+    (rows > 0 && last > oldest).then(|| Place::of_row(last))
 }
 
 /// A list: the rows that match a filter, within a range of time.

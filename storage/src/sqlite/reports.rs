@@ -8,7 +8,7 @@ use uuid::Uuid;
 use weir_config::vocab::{TenantId, Timestamp};
 
 use super::intern::find_tenant;
-use super::paging::first_place;
+use super::paging::{first_place, next_place};
 use super::read::{ANSWER_BYTES_MAX, unless_full};
 use super::readers::Stop;
 use super::reads::Reads;
@@ -150,7 +150,8 @@ impl Reads<'_> {
             let sql =
                 format!("SELECT {COLUMNS} FROM reports WHERE tenant = ?1 AND nth <= ?2 ORDER BY nth DESC LIMIT ?3");
             let mut statement = conn.prepare_cached(&sql)?;
-            let mut rows = statement.query((tenant_int, first_place(last, page), page.limit))?;
+            let begins = first_place(last, page);
+            let mut rows = statement.query((tenant_int, begins, page.limit))?;
             let mut bytes = 0;
             while let Some(row) = rows.next()? {
                 conn.pause();
@@ -163,7 +164,11 @@ impl Reads<'_> {
                 };
                 let Some(report) = unless_full(read, answer.data.len(), &mut page)? else { break };
                 answer.data.push(report);
+                if bytes >= page.enough_bytes {
+                    break;
+                }
             }
+            answer.next = next_place(begins, answer.data.len(), first);
             answer.limit = page.limit;
             Ok(answer)
         })

@@ -17,7 +17,7 @@ use crate::audit::AuditEvent;
 use crate::change::TokenWanted;
 use crate::error::ReadError;
 use crate::error::WriteError;
-use crate::query::{Page, Paged};
+use crate::query::{Page, Paged, Place};
 use crate::tenants::{NewTenant, TenantChange, TenantRecord};
 
 /// Integers that a row of `tenant_blocks` counts.
@@ -157,10 +157,11 @@ impl Reads<'_> {
     pub(crate) fn list_tenants(&self, mut page: Page) -> Result<Paged<TenantRecord>, ReadError> {
         self.ask("read_tenants", |conn| {
             let (total, place) = place(conn, page.offset)?;
-            let mut data = Vec::new();
+            let place = page.after.map_or(place, |after| Some((after.row, 0)));
+            let (mut data, mut last) = (Vec::new(), None);
             if let Some((below, skip)) = place {
                 let sql = format!(
-                    "SELECT {COLUMNS} FROM tenants INDEXED BY tenants_there WHERE length(uuid) = 16 AND id < ?1 \
+                    "SELECT {COLUMNS}, id FROM tenants INDEXED BY tenants_there WHERE length(uuid) = 16 AND id < ?1 \
                      ORDER BY id DESC LIMIT ?2 OFFSET ?3"
                 );
                 let mut statement = conn.prepare_cached(&sql)?;
@@ -175,9 +176,14 @@ impl Reads<'_> {
                     };
                     let Some(tenant) = unless_full(read, data.len(), &mut page)? else { break };
                     data.push(tenant);
+                    last = Some(row.get::<_, i64>("id")?);
+                    if bytes >= page.enough_bytes {
+                        break;
+                    }
                 }
             }
-            Ok(Paged::new(data, total, page))
+            // Behind the last tenant comes an empty page.
+            Ok(Paged { next: last.map(Place::of_row), ..Paged::new(data, total, page) })
         })
     }
 

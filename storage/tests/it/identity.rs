@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use weir_config::settings::Window;
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 use weir_storage::audit::AuditEvent;
-use weir_storage::query::{Page, SpanFilter, TraceFilter};
+use weir_storage::query::{Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::reports::ReportType;
 use weir_storage::tenants::{ActiveKey, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange};
@@ -115,6 +115,68 @@ fn paged(store: &Store, limit: u32) -> Vec<TenantId> {
         }
         listed.extend(next.data.iter().map(|tenant| tenant.id));
     }
+}
+
+/// A whole list in pages that go on behind one another, something happening between each two.
+fn walked<T>(list: impl Fn(Page) -> Paged<T>, mut between: impl FnMut()) -> Vec<T> {
+    let (mut items, mut at) = (Vec::new(), page(7, 0));
+    loop {
+        let Paged { data, next, .. } = list(at);
+        items.extend(data);
+        let Some(next) = next else { return items };
+        at = Page { after: Some(next), ..at };
+        between();
+    }
+}
+
+#[test]
+fn the_ledger_s_lists_go_on_behind_a_page_whatever_comes_and_goes() {
+    on_both(|store| {
+        let whose = tenant(1);
+        (0..20).for_each(|at| create(store, tenant(100 + at), &format!("tenant {at}")));
+        create(store, whose, "the newest");
+        assert!((0..20).all(|at| add(store, key(whose, &format!("key {at}")))));
+        let report = || {
+            let (start, end) = (Timestamp::from_micros(0), Timestamp::from_micros(1));
+            let id = store.ask_report(true, whose, ReportType::Soc2, start, end).unwrap().unwrap().id;
+            store.complete_report(whose, id, Ok("{}".to_owned())).unwrap();
+            id
+        };
+        let mut reports: Vec<_> = (0..20).map(|_| report()).collect();
+        reports.reverse();
+        let listed = walked(|page| store.list_reports(whose, page).unwrap(), || assert!(!report().is_nil()));
+        assert_eq!(listed.iter().map(|report| report.id).collect::<Vec<_>>(), reports);
+
+        let keys = walked(|page| store.list_keys(whose, page).unwrap(), || assert!(add(store, key(whose, "late"))));
+        let names: Vec<String> = (0..20).rev().map(|at| format!("key {at}")).collect();
+        assert_eq!(keys.into_iter().map(|key| key.name).collect::<Vec<_>>(), names);
+
+        for of in [None, Some(whose)] {
+            let all = store.list_audit(of, page(1_000, 0)).unwrap().data;
+            let late = || assert!(store.audit(event("late", of)).unwrap() > 0);
+            let lines = walked(|page| store.list_audit(of, page).unwrap(), late);
+            assert!(all.len() > 20 && lines == all, "{} of {} lines", lines.len(), all.len());
+        }
+
+        // One that was listed goes, one that was not, and one comes.
+        let mut round = 0;
+        let listed = walked(
+            |page| store.list_tenants(page).unwrap(),
+            || {
+                for gone in [119 - round, 100 + round] {
+                    assert!(store.delete_tenant(tenant(gone), event("tenant.delete", None)).unwrap());
+                }
+                create(store, tenant(200 + round), "late");
+                round += 1;
+            },
+        );
+        let names: Vec<String> = (0..20).rev().map(|at| format!("tenant {at}")).collect();
+        let listed: Vec<String> = listed.into_iter().map(|tenant| tenant.name).collect();
+        let gone = |name: &String| ["tenant 0", "tenant 1"].contains(&name.as_str());
+        let expected: Vec<String> =
+            std::iter::once("the newest".to_owned()).chain(names.into_iter().filter(|name| !gone(name))).collect();
+        assert_eq!(listed, expected);
+    });
 }
 
 #[test]

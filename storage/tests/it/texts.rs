@@ -1,6 +1,6 @@
 //! Texts that spans share: stored once, read as they were, and taken out when nobody names them any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -253,8 +253,46 @@ pub(crate) fn stands(folder: &Path, text: &[u8]) -> bool {
 pub(crate) fn how_many_stand(folder: &Path, texts: &[impl AsRef<[u8]>]) -> usize {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<Vec<u8>> = files.map(|file| std::fs::read(file).unwrap()).collect();
-    let stands = |text: &[u8]| files.iter().any(|bytes| memchr::memmem::find(bytes, text).is_some());
-    texts.iter().filter(|text| stands(text.as_ref())).count()
+    let beginnings = Beginnings::of(texts);
+    let mut found: HashSet<&[u8]> = HashSet::new();
+    for bytes in &files {
+        for (at, eight) in bytes.windows(8).enumerate() {
+            for text in beginnings.at(eight).iter().filter(|text| bytes[at..].starts_with(text)) {
+                found.insert(text);
+            }
+        }
+    }
+    texts.iter().filter(|text| found.contains(text.as_ref())).count()
+}
+
+/// Texts by their first eight bytes, so that one pass over a file finds any number of them.
+struct Beginnings<'a> {
+    /// Whether there is one that begins like this, by the low bits of a product.
+    maybe: Vec<bool>,
+    texts: HashMap<&'a [u8], Vec<&'a [u8]>>,
+}
+
+impl<'a> Beginnings<'a> {
+    fn of(texts: &'a [impl AsRef<[u8]>]) -> Self {
+        let mut all = Self { maybe: vec![false; 1 << 16], texts: HashMap::new() };
+        for text in texts.iter().map(AsRef::as_ref) {
+            all.maybe[Self::place(&text[..8])] = true;
+            all.texts.entry(&text[..8]).or_default().push(text);
+        }
+        all
+    }
+
+    fn place(eight: &[u8]) -> usize {
+        let number = u64::from_le_bytes(eight.try_into().unwrap());
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
+    }
+
+    fn at(&self, eight: &[u8]) -> &[&'a [u8]] {
+        if !self.maybe[Self::place(eight)] {
+            return &[];
+        }
+        self.texts.get(eight).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A text that no code makes shorter, so that it can be looked for in the file.
