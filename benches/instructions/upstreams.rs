@@ -16,17 +16,17 @@ pub(crate) fn all() -> Outcome {
         ("find where a call goes, one upstream", 1),
         ("find where a call goes, twenty upstreams", 20),
     ] {
-        let roster = Fleet::open(&settings(count), 1)?.roster();
+        let table = Fleet::open(&settings(count), 1)?.table();
         let last = format!("provider-{}", count.max(1) - 1);
         let expected = if count == 0 { "default" } else { last.as_str() };
         let asked =
             Asked { path: "/v1/chat/completions", provider: None, dialect: Some("openai"), model: Model::Unread };
         scenario(name, 1_000, &mut |number| {
-            let target = roster.target(roster.choose(black_box(&asked)).target);
+            let target = table.target(table.choose(black_box(&asked)).target);
             let call = Call { session: None, chance: number as u64, now_ms: 1, is_safe: false };
-            let order = roster.order(target, &call);
-            let member = roster.member(*order.first().ok_or("nobody is tried")?);
-            member.health.ended(Ended::Answered, 1, &roster.health);
+            let order = table.order(target, &call);
+            let member = table.member(*order.first().ok_or("nobody is tried")?);
+            member.health.ended(Ended::Answered, 1, &table.health);
             if *member.name == *expected { Ok(()) } else { Err("another upstream") }
         })?;
     }

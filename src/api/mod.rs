@@ -9,7 +9,7 @@
 //! Invariants: nothing here blocks the control thread (reads, serialisation, checks of what agents report and the exposition
 //! run on blocking threads); what tenants share is shared out (`control::Shares`), and what ends credentials waits for none of it;
 //! every read names its tenant first; a panic costs one request. The shapes are those of the contract; nothing else in the
-//! gateway shapes REST JSON. Knows neither sockets nor the proxy's stages.
+//! gateway shapes REST JSON. Knows neither sockets nor the journey of a proxied request.
 
 mod access;
 mod actions;

@@ -2,7 +2,7 @@
 //!
 //! A misspelt filter that is silently ignored shows data the caller did not ask for, so an unknown or repeated parameter
 //! is 400 and the message lists the accepted ones. Invariant: every value is checked here; handlers see typed filters.
-//! Knows no routes and no store.
+//! Knows no routes, and of the store its filters only.
 
 use std::str::FromStr;
 

@@ -168,7 +168,7 @@ impl Control {
             let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
             tokio::spawn(probe::watch(schedule, health, question));
         }
-        for member in &fleet.roster().members {
+        for member in &fleet.table().members {
             tokio::spawn(keep_resolved(Arc::downgrade(&member.link.peer)));
         }
         // A dropped sender is an order to stop, too: a start that failed half way.

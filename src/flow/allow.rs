@@ -27,9 +27,9 @@ pub(super) fn allow(inspected: Inspected) -> Result<Inspected, Stopped> {
 fn judge(exchange: &Exchange) -> Result<(), Refusal> {
     let Some(allowed) = &exchange.allowed else { return Ok(()) };
     let settings = Rc::clone(&exchange.journal.settings);
-    let roster = &settings.fleet;
-    let target = roster.target(exchange.chosen.target);
-    let mut members = target.members.iter().map(|at| &roster.member(*at).name);
+    let table = &settings.fleet;
+    let target = table.target(exchange.chosen.target);
+    let mut members = target.members.iter().map(|at| &table.member(*at).name);
     // A group goes by its name, or by the names of its members where all of them may be used.
     if !allowed.allows_upstream(&target.name) && !members.all(|name| allowed.allows_upstream(name)) {
         return Err(refusal("upstream_not_allowed", &format!("the upstream `{}`", target.name), &allowed.upstreams()));

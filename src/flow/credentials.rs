@@ -108,7 +108,7 @@ pub(super) fn refuse_unusable(exchange: &Exchange, redaction: &Redaction) -> Res
     let upstream = exchange.journal.settings.fleet.member(exchange.member).name.to_string();
     let message = format!(
         "this tenant's own provider key for the upstream `{upstream}` cannot be decrypted, because the gateway's key file \
-         (`auth.token_key_file`) is missing or another one; restore the file and restart the gateway, or set the key anew"
+         (`auth.token_key_file`) is missing or another one; restore the file and restart the gateway, or set the key again"
     );
     Err(Refusal::new(503, "provider_key_unavailable", message)
         .header("x-should-retry", false)

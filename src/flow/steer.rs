@@ -10,7 +10,7 @@ use crate::inspect::{self, Route};
 use crate::money::list_name_of_host;
 use crate::process::InEffect;
 use crate::settle::text::RequestText;
-use crate::upstreams::{Asked, Chosen, Model, Roster, addressed};
+use crate::upstreams::{Asked, Chosen, Model, UpstreamTable, addressed};
 use crate::wire::{RequestBody, RequestHead};
 
 /// What a request's provider is called, and whose prices hold where those are not its own.
@@ -20,25 +20,25 @@ pub(super) struct Named {
 }
 
 /// Where a request goes as far as its head says. Takes the address of an upstream out of its path.
-pub(super) fn at_first(roster: &Roster, head: &mut RequestHead) -> Chosen {
-    if roster.is_alone {
+pub(super) fn at_first(table: &UpstreamTable, head: &mut RequestHead) -> Chosen {
+    if table.is_alone {
         return Chosen::default();
     }
     if let Some((name, rest)) = addressed(head.path()) {
         let nobody = Chosen { is_nobody: true, ..Chosen::default() };
-        let chosen = if rest.is_empty() { nobody } else { roster.named(name) };
+        let chosen = if rest.is_empty() { nobody } else { table.named(name) };
         if !chosen.is_nobody {
             head.strip_path(head.path().len() - rest.len());
         }
         return chosen;
     }
-    let named = if roster.asks_models() { path_model(head) } else { None };
+    let named = if table.asks_models() { path_model(head) } else { None };
     let model = match &named {
         Some(model) => Model::Named(model),
         None if head.body == RequestBody::Empty => Model::None,
         None => Model::Unread,
     };
-    roster.choose(&asked(head, model))
+    table.choose(&asked(head, model))
 }
 
 /// The model that the address names.
@@ -64,10 +64,10 @@ pub(super) fn with_model(exchange: &mut Exchange) {
 /// Whom a call pays that another member of its group has answered than the one it was meant for.
 pub(super) fn answered_by_member(exchange: &mut Exchange) {
     let settings = std::rc::Rc::clone(&exchange.journal.settings);
-    let roster = &settings.fleet;
-    let target = roster.target(exchange.chosen.target);
+    let table = &settings.fleet;
+    let target = table.target(exchange.chosen.target);
     if target.is_of_its_members && target.members.first() != Some(&exchange.member) {
-        let member = Chosen { target: roster.alone(exchange.member), ..exchange.chosen };
+        let member = Chosen { target: table.alone(exchange.member), ..exchange.chosen };
         let Named { route, priced_as } = named(&settings, &exchange.head, &member);
         exchange.journal.goes_to(route.provider, priced_as);
     }
@@ -105,14 +105,14 @@ pub(super) fn refuse_unknown(settings: &InEffect, exchange: &Exchange) -> Result
 /// The provider and the operation of a request that goes to `chosen`. What the operator says an upstream serves counts more
 /// than what a client or a path says.
 pub(super) fn named(settings: &InEffect, head: &RequestHead, chosen: &Chosen) -> Named {
-    let roster = &settings.fleet;
-    let mut target = roster.target(chosen.target);
+    let table = &settings.fleet;
+    let mut target = table.target(chosen.target);
     if target.is_of_its_members {
-        target = roster.target(roster.alone(target.members.first().copied().unwrap_or_default()));
+        target = table.target(table.alone(target.members.first().copied().unwrap_or_default()));
     }
     let Some(first) = target.providers.first() else {
-        let member = roster.member(target.members.first().copied().unwrap_or_default());
-        return by_head(settings, head, (&member.endpoint.host, !roster.is_alone));
+        let member = table.member(target.members.first().copied().unwrap_or_default());
+        return by_head(settings, head, (&member.endpoint.host, !table.is_alone));
     };
     let served = |said: Provider| if target.providers.contains(&said) { said } else { first.clone() };
     let (by_path, forced) = (inspect::route(None, head.path(), ""), forced(head));

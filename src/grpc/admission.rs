@@ -2,7 +2,7 @@
 //! log and the metrics what became of it.
 //!
 //! Health and reflection are for everybody, as `/health` and the API's description are; what this listener does not know needs a
-//! caller before it is even called unknown. Invariant: nobody gets past without a [`Guest`]; strangers hold no place.
+//! caller before it is even called unknown. Invariant: nobody gets past without a [`Sender`]; strangers hold no place.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -43,13 +43,13 @@ pub(super) struct Admission {
 
 /// A sender that has been let in.
 #[derive(Clone)]
-pub(super) struct Guest {
+pub(super) struct Sender {
     pub(super) caller: Caller,
     /// What it was let in by.
     memory: Arc<CallerCache>,
 }
 
-impl Guest {
+impl Sender {
     /// Whether its credential has been taken away meanwhile.
     pub(super) fn is_over(&self) -> bool {
         self.memory.is_over()
@@ -70,7 +70,7 @@ impl Admission {
         &self,
         metadata: &http::HeaderMap,
         client: Option<ClientKey>,
-    ) -> Result<(Guest, Place<TenantId>), Refused> {
+    ) -> Result<(Sender, Place<TenantId>), Refused> {
         let parts = &self.process.parts;
         let fields = metadata.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
         let (presented, mut memory) = (Presented::read(fields), CallerCache::default());
@@ -91,7 +91,7 @@ impl Admission {
             parts.registry.shared().dropped("grpc_calls", "full", 1);
             refused(crowded())
         })?;
-        Ok((Guest { caller, memory: Arc::new(memory) }, place))
+        Ok((Sender { caller, memory: Arc::new(memory) }, place))
     }
 
     /// Who has guessed the admin key wrong often waits before the next try is looked at; how many tries then count.
@@ -260,9 +260,9 @@ where
     let (response, tenant, reason) = match admitted {
         None => (status::stopping().into_http(), None, Some("shutting_down")),
         Some(Err(Refused { tenant, refusal })) => (status::of(&refusal).into_http(), tenant, Some(refusal.error_type)),
-        Some(Ok((guest, _place))) => {
-            let tenant = guest.caller.tenant_id;
-            request.extensions_mut().insert(guest);
+        Some(Ok((sender, _place))) => {
+            let tenant = sender.caller.tenant_id;
+            request.extensions_mut().insert(sender);
             (within(&path, inner, request).await, Some(tenant), None)
         }
     };

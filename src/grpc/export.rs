@@ -13,7 +13,7 @@ use weir_proto::size;
 use weir_proto::v1::trace_service_server::TraceService;
 use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Rejection, Span};
 
-use super::admission::Guest;
+use super::admission::Sender;
 use super::bounds::{BATCH_LIMIT, REJECTIONS_MAX, ROOM_LIMIT};
 use super::{convert, status};
 use crate::ingest::{Busy, Door, ReportedSpan, Taken};
@@ -55,9 +55,9 @@ enum End {
 #[tonic::async_trait]
 impl TraceService for Exporter {
     async fn export(&self, request: Request<ExportRequest>) -> Result<Response<ExportResponse>, Status> {
-        let guest = guest(&request)?;
+        let sender = sender(&request)?;
         let mut tally = Tally::default();
-        self.take(&guest, request.into_inner(), &mut tally).await.map_err(|busy| full(&self.door, &busy))?;
+        self.take(&sender, request.into_inner(), &mut tally).await.map_err(|busy| full(&self.door, &busy))?;
         let Tally { accepted, duplicates, rejected, rejections } = tally;
         Ok(Response::new(ExportResponse {
             accepted_spans: accepted,
@@ -71,16 +71,16 @@ impl TraceService for Exporter {
         &self,
         request: Request<Streaming<ExportRequest>>,
     ) -> Result<Response<ExportStreamResponse>, Status> {
-        let guest = guest(&request)?;
+        let sender = sender(&request)?;
         let mut stream = request.into_inner();
         let (mut tally, mut batches) = (Tally::default(), 0);
         let end = loop {
-            let batch = match self.next(&guest, &mut stream).await {
+            let batch = match self.next(&sender, &mut stream).await {
                 Ok(Some(batch)) => batch,
                 Ok(None) => break End::Complete,
                 Err(status) => break End::Early(status),
             };
-            if let Err(busy) = self.take_patiently(&guest, batches, batch, &mut tally).await {
+            if let Err(busy) = self.take_patiently(&sender, batches, batch, &mut tally).await {
                 break End::Early(full(&self.door, &busy));
             }
             batches += 1;
@@ -108,7 +108,7 @@ impl Exporter {
     /// The next batch of a stream, unless something ends it.
     async fn next(
         &self,
-        guest: &Guest,
+        sender: &Sender,
         stream: &mut Streaming<ExportRequest>,
     ) -> Result<Option<ExportRequest>, Status> {
         let mut stopping = self.stopping.clone();
@@ -123,7 +123,7 @@ impl Exporter {
                 "no batch was complete within {seconds} s; open a new stream"
             )));
         };
-        if guest.is_over() {
+        if sender.is_over() {
             return Err(Status::unauthenticated("the credential has been taken away"));
         }
         message.map_err(|status| match status.code() {
@@ -135,21 +135,21 @@ impl Exporter {
     /// Takes a batch, and waits for a while where there is no room: meanwhile the stream holds its sender up.
     async fn take_patiently(
         &self,
-        guest: &Guest,
+        sender: &Sender,
         number: u64,
         batch: ExportRequest,
         tally: &mut Tally,
     ) -> Result<(), Busy> {
         let given_up = Instant::now() + ROOM_LIMIT;
         let _room = loop {
-            match self.room(guest, &batch) {
+            match self.room(sender, &batch) {
                 Err(_) if Instant::now() < given_up => tokio::time::sleep(AGAIN).await,
                 room => break room?,
             }
         };
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         loop {
-            match self.door.take(&guest.caller, batch.good.clone()).await {
+            match self.door.take(&sender.caller, batch.good.clone()).await {
                 Ok(taken) => {
                     tally.add(self, number, &mut batch, taken);
                     return Ok(());
@@ -161,16 +161,16 @@ impl Exporter {
     }
 
     /// Room in memory for a batch until it is kept, as one that comes by HTTP has it.
-    fn room(&self, guest: &Guest, batch: &ExportRequest) -> Result<Permit, Busy> {
-        self.door.room(guest.caller.tenant_id, size(batch))
+    fn room(&self, sender: &Sender, batch: &ExportRequest) -> Result<Permit, Busy> {
+        self.door.room(sender.caller.tenant_id, size(batch))
     }
 
     /// Takes a batch. Where there is no room for it, nothing of it is counted.
-    async fn take(&self, guest: &Guest, batch: ExportRequest, tally: &mut Tally) -> Result<(), Busy> {
-        let _room = self.room(guest, &batch)?;
+    async fn take(&self, sender: &Sender, batch: ExportRequest, tally: &mut Tally) -> Result<(), Busy> {
+        let _room = self.room(sender, &batch)?;
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         let good = std::mem::take(&mut batch.good);
-        let taken = self.door.take(&guest.caller, good).await?;
+        let taken = self.door.take(&sender.caller, good).await?;
         tally.add(self, 0, &mut batch, taken);
         Ok(())
     }
@@ -237,7 +237,7 @@ pub(super) fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
 }
 
 /// Whoever the admission has let in.
-pub(super) fn guest<T>(request: &Request<T>) -> Result<Guest, Status> {
+pub(super) fn sender<T>(request: &Request<T>) -> Result<Sender, Status> {
     // Nobody comes here past the admission.
     request.extensions().get().cloned().ok_or_else(|| Status::internal("the call has no sender"))
 }

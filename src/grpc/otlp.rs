@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tonic::{Request, Status};
 use weir_proto::otlp::{Exported, PartialSuccess, Take};
 
-use super::export::{Exporter, aside, full, guest};
+use super::export::{Exporter, aside, full, sender};
 use crate::ingest::SPANS_MAX;
 use crate::ingest::otlp::{Sorted, Spans, Unreadable, read_protobuf};
 
@@ -18,17 +18,17 @@ pub(super) struct OtlpExporter(pub(super) Arc<Exporter>);
 
 impl Take for OtlpExporter {
     async fn take(&self, request: Request<Bytes>) -> Result<Exported, Status> {
-        let guest = guest(&request)?;
+        let sender = sender(&request)?;
         let body = request.get_ref();
         let door = &self.0.door;
-        let _room = door.room(guest.caller.tenant_id, body.len()).map_err(|busy| full(door, &busy))?;
+        let _room = door.room(sender.caller.tenant_id, body.len()).map_err(|busy| full(door, &busy))?;
         let read = aside(body.len(), || read_protobuf(body).map(Spans::sorted));
         let mut sorted: Sorted = read.map_err(|fault| match fault {
             Unreadable::TooMany => Status::resource_exhausted(fault.to_string()),
             _ => Status::invalid_argument(fault.to_string()),
         })?;
         let spans = std::mem::take(&mut sorted.spans);
-        let taken = door.take(&guest.caller, spans).await.map_err(|busy| full(door, &busy))?;
+        let taken = door.take(&sender.caller, spans).await.map_err(|busy| full(door, &busy))?;
         let (rejected, beyond) = sorted.rejected(taken.rejected);
         Ok(Exported { partial_success: self.rejected(&rejected, beyond) })
     }

@@ -137,7 +137,7 @@ impl Identities {
                 file = path,
                 keys = lost,
                 "tenants' own provider keys cannot be decrypted: the key file (`auth.token_key_file`) {what}. Calls that need them \
-                 are refused (503 `provider_key_unavailable`); restore the file and restart, or set the keys anew (PUT \
+                 are refused (503 `provider_key_unavailable`); restore the file and restart, or set the keys again (PUT \
                  /api/v1/tenants/{{id}}/provider-keys/{{upstream}})"
             );
         }

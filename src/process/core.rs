@@ -48,7 +48,7 @@ use crate::record::Budget;
 use crate::redaction::Redaction;
 use crate::rewrite::MakeTap;
 use crate::rt::{self, DriverMode};
-use crate::upstreams::{Fleet, LocalRoster};
+use crate::upstreams::{Fleet, LocalUpstreams};
 
 /// Parts every core shares. Nothing in here takes a lock on a core thread.
 pub struct ProcessParts {
@@ -220,7 +220,7 @@ pub struct InEffect {
     /// What looks at an answer before its client has it.
     pub answer_plan: Arc<Plan>,
     /// The providers, and this core's connections to them.
-    pub fleet: Rc<LocalRoster>,
+    pub fleet: Rc<LocalUpstreams>,
 }
 
 /// One core.
@@ -249,7 +249,7 @@ impl InEffect {
         let (plan, answer_plan) =
             (Arc::new(plan(&parts.analyser, settings)), Arc::new(answer_plan(&parts.analyser, settings)));
         let former = former.map(|former| &*former.fleet);
-        let fleet = Rc::new(LocalRoster::new(parts.fleet.roster(), former, |pool| lend(pool, meter)));
+        let fleet = Rc::new(LocalUpstreams::new(parts.fleet.table(), former, |pool| lend(pool, meter)));
         Rc::new(Self { settings: settings.clone(), plan, answer_plan, fleet })
     }
 }

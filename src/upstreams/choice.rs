@@ -4,7 +4,7 @@
 use weir_config::settings::DEFAULT_UPSTREAM;
 use weir_config::vocab::Provider;
 
-use super::roster::Roster;
+use super::table::UpstreamTable;
 
 /// Where addresses of upstreams begin.
 const ADDRESS: &str = "/upstream/";
@@ -39,7 +39,7 @@ pub enum Model<'a> {
 /// Where a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chosen {
-    /// The place of the target in [`Roster::targets`].
+    /// The place of the target in [`UpstreamTable::targets`].
     pub target: u16,
     /// The request named it, by its address.
     pub by_address: bool,
@@ -56,7 +56,7 @@ pub fn addressed(path: &str) -> Option<(&str, &str)> {
     rest.split_at_checked(end)
 }
 
-impl Roster {
+impl UpstreamTable {
     /// Where a request goes that asks an upstream's address.
     pub fn named(&self, name: &str) -> Chosen {
         match self.by_name.get(name) {

@@ -10,11 +10,11 @@ pub struct Figures(pub Arc<Fleet>);
 
 impl Source for Figures {
     fn collect(&self, out: &mut Exposition) {
-        let roster = self.0.roster();
-        if roster.is_alone {
+        let table = self.0.table();
+        if table.is_alone {
             return;
         }
-        for member in &roster.members {
+        for member in &table.members {
             for (outcome, count) in member.health.counts() {
                 out.counter(names::UPSTREAM_CALLS, &[("upstream", &member.name), ("outcome", outcome)], count);
             }

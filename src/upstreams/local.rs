@@ -1,4 +1,4 @@
-//! One core's connections to the upstreams of one roster.
+//! One core's connections to the upstreams of one table.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -6,21 +6,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::order::mixed;
-use super::roster::{Link, Roster};
+use super::table::{Link, UpstreamTable};
 use crate::forward::{ConnPool, Dialer};
 
-/// The roster as a core uses it.
-pub struct LocalRoster {
-    roster: Arc<Roster>,
+/// The table as a core uses it.
+pub struct LocalUpstreams {
+    table: Arc<UpstreamTable>,
     /// In the order of the members.
     pools: Vec<(Arc<Link>, Rc<ConnPool>)>,
     chance: Cell<u64>,
 }
 
-impl LocalRoster {
-    /// This core's pools for `roster`; those for the same links are taken over from `former`, and each new one goes to `begin`
+impl LocalUpstreams {
+    /// This core's pools for `table`; those for the same links are taken over from `former`, and each new one goes to `begin`
     /// once.
-    pub fn new(roster: Arc<Roster>, former: Option<&Self>, begin: impl Fn(&Rc<ConnPool>)) -> Self {
+    pub fn new(table: Arc<UpstreamTable>, former: Option<&Self>, begin: impl Fn(&Rc<ConnPool>)) -> Self {
         let pool_of = |link: &Arc<Link>| {
             let known = former.and_then(|former| former.pools.iter().find(|(known, _)| Arc::ptr_eq(known, link)));
             if let Some((_, pool)) = known {
@@ -31,8 +31,8 @@ impl LocalRoster {
             begin(&pool);
             (Arc::clone(link), pool)
         };
-        let pools = roster.members.iter().map(|member| pool_of(&member.link)).collect();
-        Self { roster, pools, chance: Cell::new(0) }
+        let pools = table.members.iter().map(|member| pool_of(&member.link)).collect();
+        Self { table, pools, chance: Cell::new(0) }
     }
 
     /// The connections to the upstream at a place.
@@ -54,10 +54,10 @@ impl LocalRoster {
     }
 }
 
-impl Deref for LocalRoster {
-    type Target = Roster;
+impl Deref for LocalUpstreams {
+    type Target = UpstreamTable;
 
-    fn deref(&self) -> &Roster {
-        &self.roster
+    fn deref(&self) -> &UpstreamTable {
+        &self.table
     }
 }

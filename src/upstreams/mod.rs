@@ -2,12 +2,12 @@
 //! sent, and when it is sent again, is `flow`'s business.
 //!
 //! ```text
-//! roster    what the settings say of upstreams, groups and routes, published whole and never changed
+//! table     what the settings say of upstreams, groups and routes, published whole and never changed
 //! choice    from a request's head (and its model) to an upstream or a group
 //! order     in which order the members of a group are tried
 //! health    what has become of the calls to an upstream, and whether it is passed by
 //! local     one core's pools
-//! fleet     the roster as it is now, and how another takes its place
+//! fleet     the table as it is now, and how another takes its place
 //! figures   what `/metrics` says of them
 //! ```
 
@@ -17,12 +17,12 @@ mod fleet;
 mod health;
 mod local;
 mod order;
-mod roster;
+mod table;
 
 pub use choice::{Asked, Chosen, Model, addressed};
 pub use figures::Figures;
 pub use fleet::Fleet;
 pub use health::Ended;
-pub use local::LocalRoster;
+pub use local::LocalUpstreams;
 pub use order::{Call, Tried};
-pub use roster::{Link, Member, Roster, Target};
+pub use table::{Link, Member, Target, UpstreamTable};

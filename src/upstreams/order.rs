@@ -12,7 +12,7 @@
 use smallvec::SmallVec;
 use weir_config::settings::Balance;
 
-use super::roster::{Roster, Target};
+use super::table::{Target, UpstreamTable};
 
 /// Places of upstreams, in the order in which they are tried.
 pub type Tried = SmallVec<[u16; 4]>;
@@ -41,7 +41,7 @@ enum Standing {
     PassedBy,
 }
 
-impl Roster {
+impl UpstreamTable {
     /// The order for a call.
     pub fn order(&self, target: &Target, call: &Call) -> Tried {
         if target.members.len() == 1 {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::upstreams::Ended;
 
-    fn roster(balance: Balance, weights: &[u32]) -> Roster {
+    fn table(balance: Balance, weights: &[u32]) -> UpstreamTable {
         let mut settings = Settings::default();
         let member = |(at, weight): (usize, &u32)| NamedUpstream {
             name: format!("m{at}"),
@@ -144,12 +144,12 @@ mod tests {
             retry_refused: false,
         }];
         settings.upstreams.members = members;
-        Roster::build(&settings, 1, None).unwrap()
+        UpstreamTable::build(&settings, 1, None).unwrap()
     }
 
-    fn fail(roster: &Roster, at: u16, now_ms: u64) {
-        for _ in 0..roster.health.eject_after {
-            roster.member(at).health.ended(Ended::NotConnected, now_ms, &roster.health);
+    fn fail(table: &UpstreamTable, at: u16, now_ms: u64) {
+        for _ in 0..table.health.eject_after {
+            table.member(at).health.ended(Ended::NotConnected, now_ms, &table.health);
         }
     }
 
@@ -159,61 +159,61 @@ mod tests {
 
     #[test]
     fn weights_are_kept_and_a_session_stays() {
-        let roster = roster(Balance::Weights, &[1, 3]);
-        let group = roster.target(roster.named("g").target);
-        let firsts = (0..8_000).filter(|chance| roster.order(group, &call(mixed(*chance), 0))[0] == 2).count();
+        let table = table(Balance::Weights, &[1, 3]);
+        let group = table.target(table.named("g").target);
+        let firsts = (0..8_000).filter(|chance| table.order(group, &call(mixed(*chance), 0))[0] == 2).count();
         assert!((5_800..6_200).contains(&firsts), "{firsts} of 8000 at weight 3 of 4");
         for session in 0..50 {
             let of = |chance| Call { session: Some(mixed(session)), ..call(chance, 0) };
-            let first = roster.order(group, &of(1));
-            assert!((2..10).all(|chance| roster.order(group, &of(chance)) == first));
+            let first = table.order(group, &of(1));
+            assert!((2..10).all(|chance| table.order(group, &of(chance)) == first));
         }
     }
 
     #[test]
     fn what_is_passed_by_comes_last_and_is_tried_by_one_call_when_its_time_is_up() {
-        let roster = roster(Balance::Order, &[1, 1, 1]);
-        let group = roster.target(roster.named("g").target);
-        let order = |now_ms| roster.order(group, &call(0, now_ms)).into_vec();
+        let table = table(Balance::Order, &[1, 1, 1]);
+        let group = table.target(table.named("g").target);
+        let order = |now_ms| table.order(group, &call(0, now_ms)).into_vec();
         assert_eq!(order(0), [1, 2, 3]);
-        fail(&roster, 1, 1);
+        fail(&table, 1, 1);
         assert_eq!(order(2), [2, 3, 1]);
-        let due = 1 + roster.health.eject_ms;
+        let due = 1 + table.health.eject_ms;
         assert_eq!(order(due), [1, 2, 3], "one call tries it");
         assert_eq!(order(due), [2, 3, 1], "and no other");
-        fail(&roster, 2, due);
+        fail(&table, 2, due);
         assert_eq!(order(due), [3, 1, 2], "the healthy one, the one that is being tried, the one that has just failed");
-        fail(&roster, 3, due);
+        fail(&table, 3, due);
         assert_eq!(order(due), [1, 2, 3], "nobody is healthy: every call goes to the one whose time is up");
-        fail(&roster, 1, due);
+        fail(&table, 1, due);
         assert_eq!(order(due), [1, 2, 3], "all are passed by: the order of the settings");
     }
 
     #[test]
     fn a_spare_whose_time_is_up_is_tried_by_a_call_that_may_be_sent_on_and_comes_before_one_that_fails() {
-        let roster = roster(Balance::Order, &[1, 1]);
-        let group = roster.target(roster.named("g").target);
-        let order = |is_safe, now_ms| roster.order(group, &Call { is_safe, ..call(0, now_ms) }).into_vec();
-        fail(&roster, 2, 1);
-        let due = 1 + roster.health.eject_ms;
+        let table = table(Balance::Order, &[1, 1]);
+        let group = table.target(table.named("g").target);
+        let order = |is_safe, now_ms| table.order(group, &Call { is_safe, ..call(0, now_ms) }).into_vec();
+        fail(&table, 2, 1);
+        let due = 1 + table.health.eject_ms;
         assert_eq!(order(true, due - 1), [1, 2], "not yet");
         assert_eq!(order(false, due), [1, 2], "no call is risked for a spare");
         assert_eq!(order(true, due), [2, 1], "one that may be sent on tries it");
         assert_eq!(order(true, due), [1, 2], "and no other");
-        fail(&roster, 1, due);
+        fail(&table, 1, due);
         assert_eq!(order(false, due), [2, 1], "though another call is trying it, and none is healthy");
     }
 
     #[test]
     fn with_too_few_healthy_those_whose_time_is_up_get_their_share_at_once() {
-        let roster = roster(Balance::Weights, &[1, 1, 1]);
-        let group = roster.target(roster.named("g").target);
-        fail(&roster, 1, 1);
-        fail(&roster, 2, 5_000);
-        let due = 1 + roster.health.eject_ms;
+        let table = table(Balance::Weights, &[1, 1, 1]);
+        let group = table.target(table.named("g").target);
+        fail(&table, 1, 1);
+        fail(&table, 2, 5_000);
+        let due = 1 + table.health.eject_ms;
         let mut firsts = [0; 4];
         for chance in 0..3_000 {
-            let order = roster.order(group, &call(mixed(chance), due));
+            let order = table.order(group, &call(mixed(chance), due));
             firsts[usize::from(order[0])] += 1;
             assert_eq!(order[2], 2, "who has failed comes last");
         }
@@ -224,12 +224,12 @@ mod tests {
     fn too_few_are_told_by_members_whatever_they_weigh() {
         // One of three fails, first the one with nearly all of the weight, then two of three, but for that one.
         let dues = |failing: &[u16]| {
-            let roster = roster(Balance::Weights, &[98, 1, 1]);
-            let group = roster.target(roster.named("g").target);
-            failing.iter().for_each(|at| fail(&roster, *at, 1));
-            let due = 1 + roster.health.eject_ms;
+            let table = table(Balance::Weights, &[98, 1, 1]);
+            let group = table.target(table.named("g").target);
+            failing.iter().for_each(|at| fail(&table, *at, 1));
+            let due = 1 + table.health.eject_ms;
             // The calls that one tries while the others are well, or all that its share gives it.
-            let orders = (0..2_000).map(|chance| roster.order(group, &call(mixed(chance), due)));
+            let orders = (0..2_000).map(|chance| table.order(group, &call(mixed(chance), due)));
             orders.filter(|order| failing.contains(&order[0])).count()
         };
         assert_eq!(dues(&[1]), 1, "two of three are healthy: one call tries the heavy one");

@@ -1,4 +1,4 @@
-//! What the storage thread writes with. It carries out what the writer hands it, and knows neither queues nor retries.
+//! What the storage thread writes with: it carries out what the writer hands it. When to try again is the writer's matter.
 
 use crate::error::WriteError;
 use crate::order::Order;

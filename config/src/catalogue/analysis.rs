@@ -368,7 +368,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         Kind::Bool,
         OFF,
         "Hold each call against the latest ones of its tenant, and report what is far above them as a finding `anomaly_cost`, \
-         `anomaly_tokens`, `anomaly_velocity` or `anomaly_latency`. What is known begins anew after a restart.",
+         `anomaly_tokens`, `anomaly_velocity` or `anomaly_latency`. After a restart it begins from nothing.",
         set!(anomaly_detection.enabled, flag),
     ),
     Setting::built(

@@ -48,7 +48,7 @@ pub struct Member {
 pub struct Target {
     /// Its name.
     pub name: Arc<str>,
-    /// Places of its members in [`Roster::members`]; at least one.
+    /// Places of its members in [`UpstreamTable::members`]; at least one.
     pub members: SmallVec<[u16; 4]>,
     /// Whose calls it serves, as the settings say; where they say nothing, what its host tells.
     pub providers: Vec<Provider>,
@@ -67,7 +67,7 @@ pub(super) struct Rule {
 }
 
 /// All of them.
-pub struct Roster {
+pub struct UpstreamTable {
     /// The upstreams; the first is `upstream_url`.
     pub members: Vec<Arc<Member>>,
     /// Upstreams and groups; the first is `upstream_url`.
@@ -84,8 +84,8 @@ pub struct Roster {
     pub lends: bool,
 }
 
-impl Roster {
-    /// Builds the roster; what is the same as in `former` is taken over from there.
+impl UpstreamTable {
+    /// Builds the table; what is the same as in `former` is taken over from there.
     ///
     /// # Errors
     /// An upstream whose certificates or host TLS cannot use.
@@ -95,7 +95,7 @@ impl Roster {
         for member in std::iter::once(&default_member(settings)).chain(&given.members) {
             members.push(Arc::new(build_member(settings, member, cores, former)?));
         }
-        let mut roster = Self {
+        let mut table = Self {
             targets: Vec::new(),
             by_name: HashMap::new(),
             by_provider: Vec::new(),
@@ -105,17 +105,17 @@ impl Roster {
             lends: members.iter().any(|member| member.api_key.is_some()),
             members,
         };
-        roster.add_single_targets(settings);
-        roster.add_groups(settings);
-        roster.rules = given
+        table.add_single_targets(settings);
+        table.add_groups(settings);
+        table.rules = given
             .routes
             .iter()
             .filter_map(|route| {
-                let target = *roster.by_name.get(route.upstream.as_str())?;
+                let target = *table.by_name.get(route.upstream.as_str())?;
                 Some(Rule { model: route.model.clone(), path: route.path.clone(), target })
             })
             .collect();
-        Ok(roster)
+        Ok(table)
     }
 
     fn add_single_targets(&mut self, settings: &Settings) {
@@ -231,7 +231,7 @@ fn build_member(
     settings: &Settings,
     given: &NamedUpstream,
     cores: usize,
-    former: Option<&Roster>,
+    former: Option<&UpstreamTable>,
 ) -> Result<Member, PeerError> {
     let known = former.and_then(|former| former.members.iter().find(|member| *member.name == *given.name));
     let link = match known.filter(|known| connects_alike(&known.link.made_of, given)) {
