@@ -17,8 +17,9 @@ use weir_storage::{AuditLog as _, ReportBook as _, SpanLog as _};
 use weir_storage::{Store, StoreOptions};
 
 use crate::ledger::{action, event};
-use crate::support::{PATIENCE, file, open, options, page, put, span, tenant, total};
-use crate::texts::{assert_whole, marked};
+use crate::support::{PATIENCE, file, open, options, page, put, span, tenant, total, wait_for};
+use crate::texts::{assert_whole, how_many_stand, marked};
+use crate::texts_crash::{HOUR_US, pieces_of, retention};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -91,8 +92,11 @@ fn child_under_the_shim() {
     let whose = TenantId::DEFAULT;
     let mut spans: Vec<SpanId> = Vec::new();
     let mut events = 0;
+    let expired = put_old(&store, path);
+    store.set_retention(retention());
+    let now = Timestamp::now().micros();
     for at in 0..SPANS {
-        let one = span(at);
+        let one = span(now + at);
         spans.push(one.span_id);
         put(&store, [one.clone()]);
         store.audit(event(&format!("key.create{at}"), None)).unwrap();
@@ -103,6 +107,10 @@ fn child_under_the_shim() {
     let report =
         store.ask_report(true, whose, ReportType::Soc2, span(0).start_time, span(9).start_time).unwrap().unwrap();
     assert_sound(&store, &spans, events);
+    wait_for("what is too old to go", || {
+        let left = store.list_spans(tenant(2), &SpanFilter::default(), page(10, 0)).unwrap().data;
+        left.len() == 1 && left[0].prompt.is_none()
+    });
     // The last copy of the log into the file may meet the fault; nothing may be lost by that.
     store.close(PATIENCE);
     drop(store);
@@ -112,9 +120,22 @@ fn child_under_the_shim() {
     store.close(PATIENCE);
     drop(store);
     assert_whole(path);
+    assert_eq!(how_many_stand(path.parent().unwrap(), &expired), 0, "of {}", expired.len());
     let conn = Connection::open(path).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
+}
+
+/// Two conversations of a third tenant, of which the one is to lose its texts, the other to go; pieces of their bodies.
+fn put_old(store: &Store, path: &Path) -> Vec<Vec<u8>> {
+    let conn = Connection::open(path).unwrap();
+    let now = Timestamp::now().micros();
+    let old = [5_i64, 7].map(|halves| marked(2, 8, 2_000 + halves.unsigned_abs(), now - halves * HOUR_US / 2));
+    let pieces = old.iter().flat_map(|one| {
+        put(store, [one.clone()]);
+        pieces_of(&conn, one)
+    });
+    pieces.collect()
 }
 
 /// Another tenant's conversations: shared texts come, are named once more, and go with a trace that is deleted.

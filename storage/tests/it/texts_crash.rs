@@ -21,10 +21,10 @@ use crate::support::{PATIENCE, open, page, put, tenant, wait_for};
 use crate::texts::{assert_whole, held, how_many_stand, marked};
 
 const CYCLES: u64 = 20;
-const HOUR_US: i64 = 3_600_000_000;
+pub(crate) const HOUR_US: i64 = 3_600_000_000;
 
 /// Spans go after three hours, their texts after two.
-fn retention() -> Retention {
+pub(crate) fn retention() -> Retention {
     let hours = |hours: u64| Some(Duration::from_secs(hours * 3_600));
     Retention { max_age: hours(3), text_max_age: hours(2), ..Retention::default() }
 }
