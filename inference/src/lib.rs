@@ -62,7 +62,7 @@ pub use later::{Later, Seen};
 pub use learned::{Classifier, EMBEDDED};
 pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind, Ran};
-pub use personal::{Personal, personal_data};
+pub use personal::{Personal, personal_data, personal_data_by};
 pub use plan::{Call, OperatingPoint, Plan, PlanSettings, Tuning};
 pub use pool::{Counters, Job, Lane, PoolHandle, PoolOptions, Turn, Work, WorkerPool};
 pub use repeated::{Original, Repeated};

@@ -5,6 +5,7 @@
 //! nothing; tags already in a text are left alone; the work is linear in the text.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use memchr::memmem;
 
@@ -39,42 +40,55 @@ const TAG_TYPE_MAX: usize = 24;
 /// the number to count.
 const LOOKS_MAX: usize = 4;
 
+/// Bytes between two looks at the clock.
+const STEP_BYTES: usize = 64 << 10;
+
 /// The personal data in a text that plays this role.
 pub fn personal_data(text: &str, kind: PartKind) -> Vec<Personal> {
-    let mut all = look(text, kind);
+    personal_data_by(text, kind, None).unwrap_or_default()
+}
+
+/// The same; `None` where the deadline passed before all of the text had been looked at.
+pub fn personal_data_by(text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Personal>> {
+    let mut all = look(text, kind, deadline)?;
     if all.is_empty() {
-        return all;
+        return Some(all);
     }
     for _ in 1..LOOKS_MAX {
         let (without, places) = tagged(text, &all);
-        let more = look(&without, kind);
+        let more = look(&without, kind, deadline)?;
         if more.is_empty() {
             break;
         }
         all.extend(more.into_iter().map(|found| places.original(found)));
         all.sort_unstable_by_key(|found| found.start);
     }
-    all
+    Some(all)
 }
 
-fn look(text: &str, kind: PartKind) -> Vec<Personal> {
+fn look(text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Personal>> {
     let mut folded = Folded::default();
     folded.fold(text);
     let bytes = folded.bytes(text);
     let hidden = without_tags(bytes);
     let mut scanner = Scanner::new(hidden.as_deref().unwrap_or(bytes));
     let mut found: Vec<Personal> = Vec::new();
-    while let Some(pii) = scanner.next_before(usize::MAX) {
-        if kind == PartKind::ToolDefinition && pii.kind.is_contact() {
-            continue;
+    for limit in (0..=bytes.len() / STEP_BYTES).map(|step| (step + 1) * STEP_BYTES) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return None;
         }
-        let (start, end) = folded.original(text, pii.start, pii.end);
-        // Two that touch inside of one character of the original are taken out with the first.
-        if found.last().is_none_or(|last| last.end <= start) {
-            found.push(Personal { start, end, kind: pii.kind });
+        while let Some(pii) = scanner.next_before(limit) {
+            if kind == PartKind::ToolDefinition && pii.kind.is_contact() {
+                continue;
+            }
+            let (start, end) = folded.original(text, pii.start, pii.end);
+            // Two that touch inside of one character of the original are taken out with the first.
+            if found.last().is_none_or(|last| last.end <= start) {
+                found.push(Personal { start, end, kind: pii.kind });
+            }
         }
     }
-    found
+    Some(found)
 }
 
 /// The text with its tags struck out, byte for byte: their words say nothing about the numbers beside them. `None` where there
@@ -160,6 +174,15 @@ mod tests {
     fn more_than_a_finding_list_holds_is_taken_out() {
         let text = "x@example.com ".repeat(5000);
         assert_eq!(redacted(&text), "[PII:EMAIL] ".repeat(5000));
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_ends_the_look() {
+        let text = "x@example.com ".repeat(50_000);
+        assert_eq!(personal_data_by(&text, PartKind::User, Some(Instant::now())), None);
+        let later = Instant::now() + std::time::Duration::from_secs(600);
+        let found = personal_data_by(&text, PartKind::User, Some(later));
+        assert_eq!(found.map(|found| found.len()), Some(50_000), "in whatever steps it is looked at");
     }
 
     proptest! {

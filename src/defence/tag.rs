@@ -4,9 +4,6 @@ use std::ops::Range;
 
 /// What stands in the place of the `<` of a forged tag.
 pub(super) const NEUTRAL: &[u8] = b"&lt;";
-/// Characters between `<` and the name that are passed over.
-const GAP_MAX: usize = 16;
-
 /// The tag of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tag {
@@ -41,7 +38,8 @@ impl Tag {
 
     /// Where in `text` something begins that a reader could take for this tag, opening or closing: the character that has to go.
     /// Case, blanks, invisible characters and the operator's markers (which are taken out) do not hide it, nor does a `<` of
-    /// another script.
+    /// another script. The work is linear: what is passed over behind one `<` ends at the next, unless that begins a marker, and
+    /// behind that nothing is passed over.
     pub(super) fn forged(&self, text: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         for (at, mark) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '\u{ff1c}' | '\u{fe64}' | '\u{2039}')) {
@@ -55,13 +53,11 @@ impl Tag {
 
     /// Whether a text begins with the name, slashes and what nobody sees passed over.
     fn names(&self, text: &str) -> bool {
-        let mut rest = text;
-        for _ in 0..GAP_MAX {
-            let seen = visible(rest);
-            match seen.strip_prefix(|c: char| c.is_whitespace() || matches!(c, '/' | '\u{ff0f}' | '\u{2215}' | '\\')) {
-                Some(next) => rest = next,
-                None => break,
-            }
+        let mut rest = visible(text);
+        while let Some(next) =
+            rest.strip_prefix(|c: char| c.is_whitespace() || matches!(c, '/' | '\u{ff0f}' | '\u{2215}' | '\\'))
+        {
+            rest = visible(next);
         }
         for (at, expected) in self.base.chars().enumerate() {
             let mut seen = if at == 0 { visible(rest) } else { past_blanks(rest) }.chars();
@@ -76,21 +72,17 @@ impl Tag {
 }
 
 /// A text from its first character on that is neither blank nor invisible.
-fn past_blanks(mut text: &str) -> &str {
-    for _ in 0..GAP_MAX {
-        let seen = visible(text);
-        let next = seen.trim_start_matches(char::is_whitespace);
-        if next.len() == seen.len() {
-            return seen;
-        }
-        text = next;
+fn past_blanks(text: &str) -> &str {
+    let mut seen = visible(text);
+    while let Some(next) = seen.strip_prefix(char::is_whitespace) {
+        seen = visible(next);
     }
-    text
+    seen
 }
 
 /// A text from its first character on that is shown: without the first invisible ones and markers.
 fn visible(mut text: &str) -> &str {
-    for _ in 0..GAP_MAX {
+    loop {
         let next = ["<service-data>", "</service-data>"].iter().find_map(|marker| text.strip_prefix(marker));
         let next = next.or_else(|| {
             text.strip_prefix(|c: char| {
@@ -99,15 +91,15 @@ fn visible(mut text: &str) -> &str {
         });
         match next {
             Some(next) => text = next,
-            None => break,
+            None => return text,
         }
     }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effort::superlinear;
 
     #[test]
     fn what_looks_like_the_tag_is_found() {
@@ -125,6 +117,12 @@ mod tests {
         ] {
             assert_eq!(tag.forged(&format!("a {forged} b")).len(), 1, "{forged}");
         }
+        for gap in [" ", "\u{200b}", "<service-data>", "</service-data> "] {
+            let gap = gap.repeat(1_000);
+            for forged in [format!("<{gap}/{gap}service-boundary>"), format!("<service-{gap}boundary>")] {
+                assert_eq!(tag.forged(&forged).len(), 1, "{:.20} and so on", forged);
+            }
+        }
         for harmless in [
             "service-boundary",
             "<service>",
@@ -136,5 +134,26 @@ mod tests {
             assert!(tag.forged(harmless).is_empty(), "{harmless}");
         }
         assert_eq!(Tag::new("data", Some(0xab)).closing(), "\\n</data-000000ab>");
+    }
+
+    #[test]
+    fn what_hides_a_tag_costs_in_proportion_to_its_length() {
+        let tag = Tag::new("service-boundary", None);
+        for piece in [
+            "<",
+            "< ",
+            "<service-data>",
+            "<</service-data>",
+            "<service-",
+            "<\u{200b}",
+            "<s ",
+            "</service-<service-data>",
+        ] {
+            for head in ["", "<service-"] {
+                let text = |length: usize| [head, &piece.repeat(length / piece.len())].concat();
+                let found = superlinear(text, |text| drop(tag.forged(text)));
+                assert_eq!(found, None, "{head}{piece}");
+            }
+        }
     }
 }

@@ -191,6 +191,17 @@ pub fn refuse_unread(seen: &Unseen<'_>, rules: &Enforcement) -> Result<(), Refus
     Err(Refusal::new(400, "invalid_request", message))
 }
 
+/// The refusal of a request whose personal data was to be taken out, and not all of it was looked for in time: because of what it
+/// is, or of what else there is to do.
+pub fn refuse_unredacted(by_content: bool) -> Refusal {
+    let why = "personal data could not be taken out of the request body (`pii.action`) within `enforcement.timeout_ms`, and \
+               `enforcement` blocks requests (`enforcement.mode`, `enforcement.categories`)";
+    if by_content {
+        return Refusal::new(400, "invalid_request", format!("{why}; send less at a time"));
+    }
+    Refusal::new(503, "redaction_saturated", format!("{why}; retry after a second")).header("Retry-After", 1)
+}
+
 /// The refusal of a request for a stream where streaming is switched off.
 pub fn streaming_refusal() -> Refusal {
     let message = "streaming is switched off by `enable_streaming: false`; send `\"stream\": false`";

@@ -7,6 +7,7 @@ use super::exchange::{Exchange, Stopped};
 use super::look::Inspected;
 use super::steer::path_model;
 use crate::exchange::Refusal;
+use crate::inspect::endpoint_in_path;
 use crate::settle::text::RequestText;
 use crate::wire::RequestBody;
 
@@ -37,14 +38,15 @@ fn judge(exchange: &Exchange) -> Result<(), Refusal> {
     if !allowed.limits_models() {
         return Ok(());
     }
-    let named = path_model(&exchange.head);
-    let (model, is_ambiguous) = match &exchange.journal.inspection.text {
-        RequestText::Read(view) => (view.model.as_deref(), view.models_differ),
-        RequestText::None | RequestText::Raw(_) => (None, false),
+    let named = path_model(&exchange.head).or_else(|| endpoint_in_path(exchange.head.path()));
+    let (model, others, is_ambiguous) = match &exchange.journal.inspection.text {
+        RequestText::Read(view) => (view.model.as_deref(), view.other_models.as_slice(), view.models_differ),
+        RequestText::None | RequestText::Raw(_) => (None, &[][..], false),
     };
     let asks_nothing = exchange.head.body == RequestBody::Empty && !exchange.head.upgrade_websocket;
     // A path and a body that name different models: nobody here can say which one the provider takes.
-    let names: Vec<&str> = named.as_deref().into_iter().chain(model).collect();
+    let others = others.iter().map(String::as_str);
+    let names: Vec<&str> = named.as_deref().into_iter().chain(model).chain(others).collect();
     match names.iter().find(|model| !allowed.allows_model(model)) {
         Some(model) => Err(refusal("model_not_allowed", &format!("the model `{model}`"), &allowed.models())),
         None if is_ambiguous => Err(refusal("model_not_allowed", "one of the models it names", &allowed.models())),

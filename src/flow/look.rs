@@ -148,6 +148,10 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
     } else {
         look_on_pool(core, look).await
     };
+    let unredacted = match &looked {
+        Ok(looked) => looked.changes.as_ref().is_some_and(|changes| changes.is_late).then_some(true),
+        Err(missed) => Some(missed.by_content),
+    };
     let missed = match looked {
         // The body may be read whole a second later: it is not its sender who has to change something.
         Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
@@ -214,7 +218,11 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         }
         exchange.journal.inspection.analysis = Analysis::Skipped(skip);
     }
-    Ok(())
+    let redacts = exchange.redacts() && !settings.pii_shadow_mode;
+    match unredacted.filter(|_| redacts && enforce::can_block(&settings.enforcement)) {
+        Some(by_content) => Err(enforce::refuse_unredacted(by_content)),
+        None => Ok(()),
+    }
 }
 
 /// Whether what models say is waited for: only where it may decide something.
@@ -280,7 +288,7 @@ impl Look {
         let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
         // A compressed body that has to be changed goes on without its coding.
         let body = as_sent.then_some(&self.raw.body[..]).or(decoded.as_deref());
-        let mut changes = if self.redact { redaction(view, body) } else { Changes::default() };
+        let mut changes = if self.redact { redaction(view, body, Some(self.deadline)) } else { Changes::default() };
         if self.redact_shadow {
             changes.list.clear();
         }

@@ -102,6 +102,7 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
         exchange.journal.event("advisory_injected", said);
     }
     match left {
+        Some(_) if changes.is_some_and(|changes| changes.is_late) => missed(core, exchange, asked, "not_in_time"),
         Some(left) => missed(core, exchange, asked && left > 0, "not_in_place"),
         None => missed(core, exchange, asked, "not_read"),
     }

@@ -6,6 +6,7 @@
 //! Invariants: what is acknowledged is committed; a span is kept once, whoever repeats it; nothing is charged to a budget, because
 //! what it reports was not held back by one; everything works on threads of its own, never on a core. Must not know: routes, listeners.
 
+mod beside;
 mod body;
 mod calls;
 mod check;

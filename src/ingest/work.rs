@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use arc_swap::Cache;
 use serde_json::json;
 use weir_config::Settings;
-use weir_config::vocab::{Dialect, TenantId, Timestamp, TraceId, UnreadSet};
+use weir_config::vocab::{Dialect, Finding, TenantId, Timestamp, TraceId, UnreadSet, score};
 use weir_inference::{Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
 use weir_storage::record::SpanRecord;
 use weir_storage::{NotWritten, SpanLog};
 
+use super::beside::Beside;
 use super::calls::{Brief, Counter, Standing};
 use super::door::{Busy, Job, SPANS_MAX, Taken};
 use super::known::{Decided, Traces};
@@ -44,6 +45,7 @@ pub(super) struct Worker {
     traces: Arc<Traces>,
     settings: Cache<Arc<arc_swap::ArcSwap<Settings>>, Arc<Settings>>,
     plan: Option<(Arc<Settings>, Arc<Plan>)>,
+    beside: Option<(Arc<Settings>, Beside)>,
     scratch: Scratch,
     meter: CoreMeter,
 }
@@ -53,7 +55,7 @@ impl Worker {
         let parts = &process.parts;
         let settings = Cache::new(Arc::clone(&parts.settings));
         let (scratch, meter) = (parts.analyser.scratch(), parts.registry.core());
-        Self { process, log, traces, settings, plan: None, scratch, meter }
+        Self { process, log, traces, settings, plan: None, beside: None, scratch, meter }
     }
 
     pub(super) fn answer(&mut self, mut job: Job) {
@@ -203,8 +205,9 @@ struct Numbers {
 
 impl Worker {
     /// The record of a span: read, inspected and priced as that of a proxied call.
-    fn complete(&mut self, tenant: TenantId, span: ReportedSpan, counted_by: Option<Counter>) -> Kept {
+    fn complete(&mut self, tenant: TenantId, mut span: ReportedSpan, counted_by: Option<Counter>) -> Kept {
         let settings = Arc::clone(self.settings.load());
+        let beside = self.clean(&settings, &mut span);
         let (_, is_call) = check::operation(&span);
         let analysed = settings.enable_security_analysis;
         let (request, answer) = (body::request(&span), body::answer(&span));
@@ -239,8 +242,18 @@ impl Worker {
         if let Some(rest) = finished.rest.take() {
             self.ask_models(&mut finished, rest, limit);
         }
+        add_findings(&mut finished.span, beside, analysed);
         Masking::of(&settings).apply(&mut finished.span);
         self.finish(span, finished, is_call, counted_by)
+    }
+
+    /// Takes out of what stands beside the messages what is not kept, and says which credentials stood there.
+    fn clean(&mut self, settings: &Arc<Settings>, span: &mut ReportedSpan) -> Vec<Finding> {
+        if self.beside.as_ref().is_none_or(|(of, _)| !Arc::ptr_eq(of, settings)) {
+            self.beside = None;
+        }
+        let (_, beside) = self.beside.get_or_insert_with(|| (Arc::clone(settings), Beside::of(settings)));
+        beside.clean(span)
     }
 
     /// What the settings say about analyses.
@@ -328,6 +341,18 @@ impl Work for AskModels {
     fn rest(&self) -> Option<&weir_inference::Later> {
         Some(self.rest.later())
     }
+}
+
+/// Findings beside the messages count like those in them.
+fn add_findings(span: &mut SpanRecord, found: Vec<Finding>, analysed: bool) {
+    if !analysed {
+        return;
+    }
+    if !span.detectors.iter().any(|name| name == "secrets") {
+        span.detectors.push(Cow::Borrowed("secrets"));
+    }
+    span.security_findings.extend(found);
+    span.security_score = span.security_score.map(|_| score(&span.security_findings));
 }
 
 /// The record before anything has been read.

@@ -61,6 +61,9 @@ impl About {
     pub(super) const USER: Self = Self { kind: PartKind::User, settled: true, message: None };
 }
 
+/// Models listed beside the one that is asked for; no provider takes as many.
+const OTHER_MODELS_MAX: usize = 32;
+
 /// Collects texts and their places.
 pub(super) struct Gather {
     pub(super) view: RequestView,
@@ -72,6 +75,7 @@ impl Gather {
         let view = RequestView {
             model: None,
             models_differ: false,
+            other_models: Vec::new(),
             session_id: None,
             stream: None,
             max_tokens: None,
@@ -99,6 +103,15 @@ impl Gather {
         view.models_differ |= view.model.as_ref().is_some_and(|former| *former != name);
         if exact || view.model.is_none() {
             view.model = Some(name);
+        }
+    }
+
+    /// Takes the name of a model that may answer instead.
+    pub(super) fn other_model(&mut self, name: String) {
+        if self.view.other_models.len() < OTHER_MODELS_MAX {
+            self.view.other_models.push(name);
+        } else {
+            self.view.models_differ = true;
         }
     }
 

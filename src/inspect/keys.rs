@@ -57,6 +57,7 @@ keys! {
     Documents "documents" b"documents";
     Effort "effort" b"effort";
     EncodingFormat "encoding_format" b"encodingformat";
+    Fallbacks "fallbacks" b"fallbacks";
     File "file" b"file";
     FileData "file_data" b"filedata";
     FileId "file_id" b"fileid";
@@ -88,6 +89,7 @@ keys! {
     Messages "messages" b"messages";
     MimeType "mime_type" b"mimetype";
     Model "model" b"model";
+    Models "models" b"models";
     Name "name" b"name";
     NumPredict "num_predict" b"numpredict";
     NPredict "n_predict" b"npredict";

@@ -192,6 +192,17 @@ impl Before {
     }
 }
 
+/// The deployed model that a path of Vertex AI addresses by its number (`/endpoints/{id}:method`, `/endpoints/{id}/chat/completions`):
+/// what a body calls it is no matter there. `openapi` is no endpoint of that kind; the body names the model.
+pub fn endpoint_in_path(path: &str) -> Option<String> {
+    let path = percent_decoded(without_query(path));
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty()).map(|segment| segment.split(';').next());
+    segments.find(|segment| segment.is_some_and(|segment| segment.eq_ignore_ascii_case("endpoints")))?;
+    let segment = segments.next()??;
+    let id = segment.split(':').next().unwrap_or_default();
+    (is_name(id) && !id.eq_ignore_ascii_case("openapi")).then(|| id.to_owned())
+}
+
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 256
 }

@@ -21,6 +21,8 @@ pub struct RequestView {
     pub model: Option<String>,
     /// Whether it names several that are not the same.
     pub models_differ: bool,
+    /// The models it lists for when that one does not answer (`models`, `fallbacks`); of too many, `models_differ`.
+    pub other_models: Vec<String>,
     /// The session the body names.
     pub session_id: Option<String>,
     /// Whether a stream is asked for; `None` when the body does not say. See [`RequestView::streams`].

@@ -244,6 +244,19 @@ impl<'a> Walk<'a, '_> {
         matches!(self.frames.as_slice(), [.., around, top] if around.shape == Shape::Tools && around.array && !top.array)
     }
 
+    /// Whether what is read now names a model that may answer instead of the one that is asked for: a word of `models` or
+    /// `fallbacks`, or the `model` of an object there.
+    fn lists_model(&self) -> bool {
+        let is_list = |key| matches!(key, Key::Models | Key::Fallbacks);
+        match self.frames.as_slice() {
+            [root] => root.shape == Shape::Root && is_list(root.key),
+            [root, list, ..] if root.shape == Shape::Root && is_list(list.held) => {
+                self.frames.last().is_some_and(|top| top.array || top.key == Key::Model)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether what is read now stands inside the arguments of a tool call, or in another object of a message that no
     /// shape explains: words of the conversation, whatever their key.
     fn in_arguments(&self) -> bool {
@@ -283,6 +296,9 @@ impl<'a> Walk<'a, '_> {
     fn string(&mut self, text: Text<'a>) {
         self.label(&text);
         self.session(&text);
+        if self.lists_model() {
+            self.gather.other_model(model_name(&text.decode()));
+        }
         let in_tool = self.describes_tool();
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };

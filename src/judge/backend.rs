@@ -20,8 +20,6 @@ use crate::outbound::{Answer, Call, Client, Limits, retry_after};
 
 /// The largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// Of a refusal as much is shown.
-const SHOWN_MAX: usize = 300;
 /// The version of the messages API.
 const MESSAGES_VERSION: &str = "2023-06-01";
 
@@ -235,7 +233,7 @@ fn refusal(answer: &Answer) -> Failure {
     let retried = answer.status.is_server_error()
         || matches!(answer.status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
     let again = if retried { Again::After(retry_after(&answer.fields, SystemTime::now())) } else { Again::No };
-    let said: String =
-        String::from_utf8_lossy(&answer.body).chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
-    Failure { status: Status::BackendError, reason: format!("the backend answered {}: {said}", answer.status), again }
+    // Its words may be those of the candidate, and this is logged.
+    let reason = format!("the backend answered {} with {} bytes", answer.status, answer.body.len());
+    Failure { status: Status::BackendError, reason, again }
 }

@@ -15,6 +15,8 @@ pub struct Changes {
     pub personal: usize,
     /// Those of them that are not spelled in the body as they are (inside of base64, a compressed body): they stay.
     pub unplaced: usize,
+    /// The time was over before all of the body had been looked at for personal data: what comes behind stays.
+    pub is_late: bool,
     /// The body that is to be changed, where that is not the one that came but what is in its content coding.
     pub decoded: Option<Bytes>,
     /// What was done to fence in strangers' words; `None` where nothing was asked for.

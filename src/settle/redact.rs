@@ -1,25 +1,30 @@
 //! Personal data in a request's body, and what is put in its place before the body is forwarded (`pii.action`).
 //!
 //! Invariants: the texts are those that are scanned and stored; a credential for the provider stays; the body stays valid JSON,
-//! and so does JSON that is a string of it; the work is linear in the body.
+//! and so does JSON that is a string of it; the work is linear in the body, and ends with its deadline.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::Bytes;
-use weir_inference::{PartKind, personal_data};
+use weir_inference::{PartKind, personal_data_by};
 
 use crate::inspect::{RequestView, Spelling, TextPart};
 use crate::rewrite::Changes;
 
 /// What to put in the place of the personal data in `body`, which `view` was read from; `None` for `body` where the view was
 /// read from something else than the bytes that are forwarded.
-pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>) -> Changes {
+pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>, deadline: Option<Instant>) -> Changes {
     let mut changes = Changes::default();
     let mut spotter = body.map(|body| view.spotter(body));
     for part in view.parts.iter().filter(|part| !part.is_credential()) {
         let text = view.text.get(part.range.clone()).unwrap_or_default();
         let is_json = is_json(part, text);
-        for found in personal_data(text, part.kind) {
+        let Some(all) = personal_data_by(text, part.kind, deadline) else {
+            changes.is_late = true;
+            break;
+        };
+        for found in all {
             changes.personal += 1;
             let range = found.range();
             let whole = part.range.start + range.start..part.range.start + range.end;
@@ -61,6 +66,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use weir_config::vocab::Dialect;
+    use weir_inference::personal_data;
 
     use super::*;
     use crate::effort::superlinear;
@@ -71,7 +77,7 @@ mod tests {
         let body = Bytes::from(body.to_owned());
         let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
         let mut edits = Edits::of(&body);
-        let left = redaction(&view, Some(&body)).put(&mut edits);
+        let left = redaction(&view, Some(&body), None).put(&mut edits);
         (String::from_utf8(edits.apply().to_vec()).unwrap(), left)
     }
 
@@ -108,7 +114,15 @@ mod tests {
     #[test]
     fn what_has_no_place_in_the_body_is_counted() {
         let view = read_request(Dialect::ChatCompletions, Declared::default(), b"{\"prompt\":\"a@example.com\"}", 99);
-        assert_eq!(redaction(&view, None), Changes { personal: 1, unplaced: 1, ..Changes::default() });
+        assert_eq!(redaction(&view, None, None), Changes { personal: 1, unplaced: 1, ..Changes::default() });
+    }
+
+    #[test]
+    fn it_ends_with_its_deadline_and_says_so() {
+        let body = Bytes::from(json!({"messages": [{"role": "user", "content": "a@example.com"}]}).to_string());
+        let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
+        let changes = redaction(&view, Some(&body), Some(Instant::now()));
+        assert_eq!(changes, Changes { is_late: true, ..Changes::default() });
     }
 
     /// Whoever has it held up switches analysis off for everybody else.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::support::{Setup, on_both_drivers, provider};
+use crate::support::{Driver, Setup, on_both_drivers, provider};
 
 /// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
 pub(crate) fn python() -> PathBuf {
@@ -87,4 +87,14 @@ on_both_drivers! {
     fn fifty_streams_at_once_of_every_official_client_are_those_of_direct_calls(driver) {
         run_cases(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
     }
+}
+
+#[test]
+#[ignore = "its hundred and thirty packages take long to install; .ci/full runs it"]
+fn frameworks_over_the_clients_leave_whole_records() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with("llm_advisory_injection_enabled: false");
+    let gateway = gateway.unlimited().start();
+    let mut command = cases(&python_with("frameworks_pins.txt"), "test_frameworks.py");
+    run_client(command.env("WEIR_URL", gateway.url()));
 }

@@ -441,6 +441,28 @@ fn the_readme_shows_what_doctor_and_check_really_say() {
 }
 
 #[test]
+fn every_configuration_in_the_readme_is_accepted() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let patient = Patient::new();
+    std::fs::write(patient.path("key"), "sk-of-anthropic").unwrap();
+    let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
+    // Rules are read by `weir rules`, and what is left out stands for what each operator has of his own.
+    let blocks = blocks.filter(|block| !block.starts_with("rules:")).map(|block| {
+        let block = block.replace("/run/secrets/anthropic", &patient.path("key"));
+        block.replace("whsec_…", "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=").replace('…', "x")
+    });
+    let mut count = 0;
+    for block in blocks {
+        std::fs::write(patient.path("service.yaml"), &block).unwrap();
+        let mut command = weir(&["config", "print", "--config", "service.yaml"]);
+        let output = command.current_dir(patient.folder.path()).env("OPENAI_API_KEY", "sk-of-openai").output().unwrap();
+        assert!(output.status.success(), "{block}\n{}", String::from_utf8_lossy(&output.stderr));
+        count += 1;
+    }
+    assert!(count >= 7, "{count} blocks");
+}
+
+#[test]
 fn behind_a_load_balancer_addresses_are_not_to_be_blocked() {
     let patient = Patient::new();
     let rules = |more: &str| format!("action_router: {{enabled: true, rules: [{{actions: [block_ip]}}]{more}}}\n");

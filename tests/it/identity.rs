@@ -399,3 +399,43 @@ on_both_drivers! {
         assert!(!audit.text().contains(&admin) && !audit.text().contains(BOOTSTRAP));
     }
 }
+
+/// What stands in the README beside its calls is what they bring, as far as it is shown: ids, keys and tokens are others each time.
+#[test]
+fn the_readme_shows_what_making_a_tenant_and_a_key_brings() {
+    let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let masked = |text: &str| {
+        let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
+        for at in 3..parts.len() {
+            if ["id", "key", "key_prefix", "token", "tenant_id"].contains(&parts[at - 2].as_str())
+                && parts[at - 1] == ":"
+            {
+                parts[at] = String::from("-");
+            }
+        }
+        parts.join("\"")
+    };
+    let shown = |call: &str| {
+        let (_, behind) = readme.split_once(call).unwrap_or_else(|| panic!("the README does not show {call}"));
+        let (_, line) = behind.split_once("#   ").unwrap();
+        let line = line.split(['\n']).next().unwrap();
+        masked(&line[..=line.rfind('}').unwrap()])
+    };
+    let gateway = Setup::new(crate::support::Driver::Auto).with(AUTH).start();
+    let tenant = gateway.admin(Call::post("/api/v1/tenants", r#"{"name":"Acme"}"#));
+    let id = text(&tenant, "id");
+    let asked = json!({"tenant_id": id, "name": "ci", "role": "operator"}).to_string();
+    let key = gateway.admin(Call::post("/api/v1/auth/keys", asked));
+    let token = gateway.admin(Call::get(&format!("/api/v1/tenants/{id}/token")));
+    for (call, answer) in [
+        ("/api/v1/tenants -d '{\"name\":\"Acme\"}'", tenant),
+        ("/api/v1/auth/keys -d '{\"tenant_id\":\"3e0c…\",\"name\":\"ci\",\"role\":\"operator\"}'", key),
+        ("/api/v1/tenants/3e0c…/token\n", token),
+    ] {
+        let (shown, said) = (shown(call), masked(answer.text().trim()));
+        match shown.strip_suffix(",…}") {
+            Some(beginning) => assert!(said.starts_with(beginning), "{shown} in the README, and {said}"),
+            None => assert_eq!(shown, said),
+        }
+    }
+}

@@ -195,6 +195,27 @@ fn every_fault_of_both_tiers_of_a_cascade_has_its_status() {
 }
 
 #[test]
+fn what_a_backend_says_when_it_refuses_is_in_no_log() {
+    const ECHO: &str = "cinnamon-lighthouse";
+    let provider = provider();
+    let echoing = Upstream::play(move |peer| {
+        while let Some(request) = peer.request() {
+            assert!(String::from_utf8_lossy(&request.body).contains(ECHO), "it is asked about the text");
+            peer.say(answer("400 Bad Request", "", &json!({"error": {"message": ECHO}}).to_string()));
+        }
+    });
+    let judge = json!({"enabled": true, "backend": "selfhosted", "selfhosted": {"base_url": echoing.url()}});
+    let router = json!({"enabled": true, "default_actions": ["judge_route"], "judge_route": {"inline_await": true}});
+    let settings = format!("judge: {judge}\naction_router: {router}\nenforcement: {{mode: flag}}");
+    let setup = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().log_level("trace").with(&settings);
+    let gateway = setup.start();
+    assert_eq!(say(&gateway, &format!("{ATTACK} {ECHO}")).status, 200);
+    gateway
+        .logged("why there is no verdict", |line| line.contains("the judge gave no verdict") && line.contains("400"));
+    assert!(!gateway.log().iter().any(|line| line.contains(ECHO)), "{:?}", gateway.log());
+}
+
+#[test]
 fn every_call_a_dead_judge_does_not_answer_is_counted_once_with_its_reason() {
     const CALLS: u32 = 150;
     let (provider, dead) = (provider(), Upstream::play(|peer| while peer.request().is_some() {}));

@@ -111,6 +111,55 @@ on_both_drivers! {
         }
     }
 
+    fn models_that_may_answer_instead_are_held_to_the_limits_of_a_key(driver) {
+        let provider = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();
+        let tenant = gateway.tenant("acme");
+        let key = text(&make(&gateway, &tenant, &json!({"allowed_models": ["mini", "77"]})).json()["key"]);
+        let free = text(&make(&gateway, &tenant, &json!(null)).json()["key"]);
+        let many = vec!["mini"; 33];
+        for (more, expected) in [
+            (json!({"models": ["mini"]}), 200),
+            (json!({"models": ["mini", "large"]}), 403),
+            (json!({"Models": ["large"]}), 403),
+            (json!({"fallbacks": ["large"]}), 403),
+            (json!({"fallbacks": [{"model": "large"}]}), 403),
+            (json!({"fallbacks": [{"mini": ["large"]}]}), 403),
+            (json!({"fallbacks": "large"}), 403),
+            (json!({"models": many}), 403),
+            (json!({"metadata": {"models": ["large"]}}), 200),
+        ] {
+            for (key, expected) in [(&key, expected), (&free, 200)] {
+                let mut body = json!({"model": "mini", "messages": []});
+                body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                let request = Call::post("/v1/chat/completions", body.to_string()).key(key);
+                assert_eq!(call(gateway.addr, request.bytes()).status, expected, "{more}");
+            }
+        }
+        let only = json!({"models": ["mini", "large"], "messages": []}).to_string();
+        assert_eq!(call(gateway.addr, Call::post("/v1/chat/completions", only).key(&key).bytes()).status, 403);
+    }
+
+    fn a_deployed_model_is_held_to_them_by_its_number(driver) {
+        let provider = Upstream::always(OK);
+        let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();
+        let tenant = gateway.tenant("acme");
+        let key = text(&make(&gateway, &tenant, &json!({"allowed_models": ["mini", "77"]})).json()["key"]);
+        let body = json!({"model": "mini", "messages": []}).to_string();
+        for (path, expected) in [
+            ("endpoints/77:rawPredict", 200),
+            ("endpoints/78:rawPredict", 403),
+            ("Endpoints/78%3AstreamRawPredict", 403),
+            ("endpoints%2f78/chat/completions", 403),
+            ("endpoints/78/chat/completions", 403),
+            ("endpoints/openapi/chat/completions", 200),
+        ] {
+            let path = format!("/v1/projects/p/locations/l/{path}");
+            let status = call(gateway.addr, Call::post(&path, body.clone()).key(&key).bytes()).status;
+            assert_eq!(status, expected, "{path}");
+        }
+    }
+
     fn limits_of_a_key_that_is_not_there_are_refused(driver) {
         let provider = Upstream::always(OK);
         let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).start();

@@ -211,4 +211,9 @@ fn levels_are_per_module() {
     let lines = objects(&gateway.log());
     let told: Vec<_> = lines.iter().filter(|line| line["level"] == "INFO").map(|line| &line["target"]).collect();
     assert!(!told.is_empty() && told.iter().all(|target| **target == "weir::cli::serve"), "{lines:?}");
+    // Without the directive others speak, too.
+    let all = Setup::new(Driver::Auto).start();
+    let lines = objects(&all.log());
+    let is_of_others = |line: &&Value| line["level"] == "INFO" && line["target"] != "weir::cli::serve";
+    assert!(lines.iter().any(|line| is_of_others(&line)), "{lines:?}");
 }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::ingest::{INGEST, post, request, shown, span};
 use crate::support::{
     Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream,
 };
@@ -200,6 +201,72 @@ on_both_drivers! {
         let span = gateway.span_of(&answer);
         assert_eq!(span["tags"]["pii_unredacted"], "not_in_place");
         assert!(span["prompt"].as_str().unwrap().contains(WITHOUT), "{span}");
+    }
+
+    fn where_requests_are_blocked_nothing_goes_on_that_was_not_redacted_in_time(driver) {
+        let provider = provider();
+        let setup = Setup::new(driver).upstream(provider.url()).with("pii: {action: redact_silent}");
+        let text = format!("{}{TEXT}", "The quick brown fox jumps over the lazy dog. ".repeat(200_000));
+        let late = || Call::post("/v1/messages", messages_body(&text).to_string()).bytes();
+        // By its length, or because the pool had no turn for it on a busy machine.
+        for (mode, statuses) in [("block", &[400, 503][..]), ("log", &[200])] {
+            let gateway = setup.clone().with(&format!("enforcement: {{mode: {mode}, timeout_ms: 1}}")).start();
+            let answer = call(gateway.addr, late());
+            assert!(statuses.contains(&answer.status), "{mode}: {} {}", answer.status, answer.text());
+            let received = provider.take_received();
+            let span = gateway.span_of(&answer);
+            assert!(!span.to_string().contains("anna.berg"), "{mode}: the record is redacted");
+            if mode == "block" {
+                assert!(received.is_empty(), "nothing has gone on");
+                assert!(answer.text().contains("personal data could not be taken out"), "{}", answer.text());
+            } else {
+                assert_eq!(answer.header("x-service-redaction").as_deref(), Some("incomplete"));
+                assert_eq!(span["tags"]["pii_unredacted"], "not_read");
+            }
+            // What is read in time is redacted and goes on, in either mode.
+            assert_eq!(call(gateway.addr, chat_call(TEXT).bytes()).status, 200, "{mode}");
+            let seen = provider.take_received().remove(0).request.body;
+            assert!(String::from_utf8(seen).unwrap().contains(WITHOUT), "{mode}");
+        }
+    }
+
+    fn what_reported_spans_say_beside_their_messages_is_masked(driver) {
+        let token = TOKEN.concat();
+        let said = |word: &str| format!("{word} {token} for anna.berg@example.com");
+        let mut reported = span("00f067aa0ba902b7", &json!({"custom.note": said("note"), "user.id": "anna.berg@example.com"}));
+        reported["name"] = json!(said("name"));
+        reported["status"] = json!({"code": 2, "message": said("status")});
+        let pair = |key: &str, value: &str| json!({"key": key, "value": {"stringValue": value}});
+        let time = reported["startTimeUnixNano"].clone();
+        reported["events"] = json!([{"name": "retried", "timeUnixNano": time, "attributes": [pair("why", &said("event"))]}]);
+        let nested = json!({"kvlistValue": {"values": [pair("deep", &said("nested"))]}});
+        reported["attributes"].as_array_mut().unwrap().push(json!({"key": "custom.list", "value": nested}));
+        let mut sent = request(&json!([reported]));
+        sent["resourceSpans"][0]["resource"]["attributes"].as_array_mut().unwrap().push(pair("deploy", &said("resource")));
+        for (settings, masked) in [("pii: {action: redact_silent}\n", true), ("", false)] {
+            let setup = Setup::new(driver).unlimited().with(INGEST).with(settings);
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("weir.db");
+            let storage = format!("{{database_path: '{}', mask_secrets: {masked}}}", database.display());
+            let gateway = setup.storage(&storage).start();
+            let answer = call(gateway.addr, post(sent.to_string()).bytes());
+            assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
+            let span = shown(&gateway, "00f067aa0ba902b7").to_string();
+            for word in ["note", "name", "status", "event", "nested", "resource"] {
+                let kept = format!("{word} [SECRET:GITHUB_PAT] for [PII:EMAIL]");
+                assert_eq!((span.contains(&kept), span.contains(&said(word))), (masked, !masked), "{word}: {span}");
+            }
+            let found = gateway.json("/api/v1/security/findings");
+            let found = found["data"][0]["security_findings"].as_array().unwrap();
+            let is_secret = |found: &&Value| found["finding_type"] == "secret_leakage" && found["evidence"] == "";
+            assert_eq!(found.iter().filter(is_secret).count(), 6, "{found:?}");
+            assert_eq!(gateway.json("/api/v1/traces")["data"][0]["security_score"], 80);
+            let paths = ["/api/v1/traces", "/api/v1/spans", "/api/v1/security/findings", "/api/v1/stats"];
+            for path in paths.into_iter().filter(|_| masked) {
+                let answer = gateway.json(path).to_string();
+                assert!(!answer.contains(TOKEN[1]) && !answer.contains("anna.berg"), "{path}: {answer}");
+            }
+        }
     }
 
     fn a_compressed_body_is_redacted_and_goes_on_without_its_coding(driver) {

@@ -181,7 +181,11 @@ fn kinds(span: &SpanRecord) -> Vec<Kind> {
     let unreached = matches!(error, "upstream_connect_error" | "upstream_protocol_error" | "upstream_timeout");
     let failed = unreached || (!own && span.status_code.is_some_and(|status| status >= 500));
     let denied = own && matches!(error, "authentication_error" | "permission_denied" | "ip_blocked");
-    let overloaded = own && matches!(error, "rate_limit_exceeded" | "ml_pipeline_saturated" | "bodies_saturated");
+    let overloaded = own
+        && matches!(
+            error,
+            "rate_limit_exceeded" | "ml_pipeline_saturated" | "bodies_saturated" | "redaction_saturated"
+        );
     let severe = span.security_findings.iter().any(|finding| finding.severity >= Severity::High);
     let skipped = span.tags.contains_key("pipeline_dropped") || found(&["analysis_truncated", "analysis_timeout"]);
     let table = [
