@@ -6,6 +6,7 @@
 //! `measure kinds FILE`: the same for each text alone, the dearest last: for texts made to be dear.
 //! `measure hostile FILE [--count N] [--seed N] [--recipe NAME]`: the same for texts made up from the rules' own words, from the
 //! texts of FILE and from every encoding; the dearest of them, and which recipe made it.
+//! `measure learned FILE`: what the embedded classifier takes for 32, 128 and 512 tokens of those texts.
 //! `measure findings FILE`: every finding of every text, looked at in each role, one to a line, to compare two builds by.
 //! `--missed LABEL` prints missed texts of that label, `--false` prints false alarms, `--tool` treats texts as tool
 //! results, `--source NAME` keeps one source.
@@ -23,6 +24,7 @@ use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Sc
 #[path = "../../tests/encodings/mod.rs"]
 mod encodings;
 mod hostile;
+mod learned;
 
 /// Every role a text may have.
 const ROLES: [PartKind; 7] = [
@@ -42,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (Some(mode), Some(path)) = (args.first(), args.get(1)) else {
         return Err(
-            "usage: measure prompts|pii|secrets|speed|kinds|hostile|findings FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
+            "usage: measure prompts|pii|secrets|speed|kinds|hostile|learned|findings FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
                 .into(),
         );
     };
@@ -57,6 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bench.kind = PartKind::Tool;
     }
     match mode.as_str() {
+        "learned" => learned::learned(&rows)?,
         "prompts" => prompts(&mut bench, &rows, &args),
         "pii" => spans(&mut bench, &rows, "pii_detected", "pii_type", &args),
         "secrets" => spans(&mut bench, &rows, "secret_leakage", "secret_type", &args),
