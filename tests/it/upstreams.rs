@@ -602,8 +602,9 @@ on_both_drivers! {
             let since = broken_since.lock().unwrap().unwrap();
             let switched = last_asked.lock().unwrap().map(|last| last.saturating_duration_since(since));
             println!("{fault:?}: {failed} of 160 calls failed, the member was last asked {switched:?} after it broke");
-            // Two failures put it aside, and each of four clients may have been on its way there.
-            assert!(fault == Fault::IsSlow || failed <= 6, "{fault:?}: {failed}");
+            // Two failures in a row put it aside. Each of four clients may have been on its way there, and what was answered
+            // before it broke may be counted after a failure and begin the row anew. Were it not put aside, 60 would fail.
+            assert!(fault == Fault::IsSlow || failed <= 16, "{fault:?}: {failed}");
         }
     }
 
