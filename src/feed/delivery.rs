@@ -19,8 +19,9 @@ const BATCH_BYTES: usize = 4 * 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often the store is read without word of a commit: another process may write to the same file during a takeover.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long the cursor of a consumer may lag behind calls that do not concern it: a restart passes them once more.
-const KEEP_EVERY: Duration = Duration::from_secs(5);
+/// How long the cursor of a consumer may lag behind calls that do not concern it: a restart passes them once more, which costs next to
+/// nothing, while each cursor that is written is a commit.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// Waits between attempts.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -182,7 +183,10 @@ impl<C: Consumer> Delivery<C> {
         self.lags = true;
         let concerns = self.waiting.heeds_clean_calls || spans.iter().any(|span| !span.security_findings.is_empty());
         self.catch_up(if concerns { Duration::ZERO } else { KEEP_EVERY }).await;
-        Some(Fate::Done.of(spans.len().saturating_add(clean)))
+        // Calls that do not concern the consumer are no reason to look for more of them in a moment: that would go on for as long as
+        // such calls come.
+        let is_idle = spans.is_empty() && batch.lost == 0 && clean < BATCH_SPANS;
+        (!is_idle).then(|| Fate::Done.of(spans.len().saturating_add(clean)))
     }
 
     async fn read(&mut self) -> Result<SpanBatch, String> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
-use weir_config::vocab::SpanId;
+use weir_config::vocab::{Finding, Severity, SpanId};
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::*;
@@ -29,12 +29,14 @@ struct Toy {
     attempts: Arc<AtomicUsize>,
     taken: Arc<Mutex<Vec<SpanId>>>,
     limits: Limits,
+    heeds_clean_calls: bool,
 }
 
 impl Toy {
     fn new(name: &'static str, mood: u8) -> Self {
         let mood = Arc::new(AtomicU8::new(mood));
-        Self { name, mood, attempts: Arc::default(), taken: Arc::default(), limits: Limits::default() }
+        let (attempts, taken, limits) = (Arc::default(), Arc::default(), Limits::default());
+        Self { name, mood, attempts, taken, limits, heeds_clean_calls: true }
     }
 
     fn becomes(&self, mood: u8) {
@@ -53,6 +55,10 @@ impl Consumer for Toy {
 
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn heeds_clean_calls(&self) -> bool {
+        self.heeds_clean_calls
     }
 
     async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
@@ -76,14 +82,19 @@ struct World {
     registry: Registry,
     inlet: Arc<Inlet>,
     running: Option<Running>,
+    looks: Looks,
 }
 
-struct Unobserved;
+/// How often the store was read for consumers.
+#[derive(Clone, Default)]
+struct Looks(Arc<AtomicUsize>);
 
-impl StoreObserver for Unobserved {
+impl StoreObserver for Looks {
     fn batch(&self, _: usize, _: Duration, _: BatchOutcome) {}
 
-    fn read(&self, _: &'static str, _: Duration, _: bool) {}
+    fn read(&self, operation: &'static str, _: Duration, _: bool) {
+        self.0.fetch_add(usize::from(operation == "read_feed"), Ordering::SeqCst);
+    }
 }
 
 fn log(store: &Store) -> Arc<dyn SpanLog> {
@@ -100,13 +111,13 @@ fn feed(toys: &[&Toy]) -> Feed {
 impl World {
     fn new(toys: &[&Toy]) -> Self {
         let feed = feed(toys);
-        let inlet = feed.inlet();
+        let (inlet, looks) = (feed.inlet(), Looks::default());
         let store = Store::open(StoreOptions {
             backend: Backend::Memory { max_bytes: 1 << 28 },
             batch_timeout: Duration::from_secs(10),
             queue_items: 65_536,
             queue_bytes: 1 << 26,
-            observer: Arc::new(Told { inlet: Arc::clone(&inlet), also: Unobserved }),
+            observer: Arc::new(Told { inlet: Arc::clone(&inlet), also: looks.clone() }),
             on_writer_start: || {},
             pause: || {},
         })
@@ -116,7 +127,7 @@ impl World {
         let running = feed.start(&log(&store), runtime.handle().clone(), &registry);
         running.go();
         let running = Some(running);
-        Self { runtime, store, registry, inlet, running }
+        Self { runtime, store, registry, inlet, running, looks }
     }
 
     fn store(&self, count: usize) -> Vec<SpanId> {
@@ -300,4 +311,29 @@ fn one_process_at_a_time_brings_what_is_stored() {
     successor.stop(PATIENCE);
     let twice = former.taken().into_iter().filter(|id| latter.taken().contains(id)).count();
     assert!(twice <= 2 * delivery::BATCH_SPANS, "{twice}");
+}
+
+#[test]
+fn calls_that_do_not_concern_a_consumer_bring_no_further_looks() {
+    let toy = Toy { heeds_clean_calls: false, ..Toy::new("toy", TAKE) };
+    let mut world = World::new(&[&toy]);
+    world.store(1);
+    // A look in the middle of such calls, of which there are more whenever it looks again.
+    world.inlet.reported();
+    let (begun, mut stored) = (Instant::now(), 1);
+    while begun.elapsed() < Duration::from_millis(600) {
+        stored += world.store(1).len() as u64;
+    }
+    let looks = world.looks.0.load(Ordering::SeqCst);
+    // Those of the start and the one that was asked for; every 50 ms would make twelve.
+    assert!(looks <= 4, "{looks} looks while {stored} calls were stored");
+    let mut found = span();
+    found.security_findings = vec![Finding::new("jailbreak", Severity::High, 0.9, "rules", "")];
+    let id = found.span_id;
+    world.inlet.found();
+    world.store.sink().push(found).unwrap();
+    eventually(|| toy.taken() == [id]);
+    world.stop(PATIENCE);
+    assert_eq!(world.counted("service_consumer_spans_total{consumer=\"toy\"}"), stored + 1, "the others are counted");
+    assert_eq!(world.lost("toy", "removed"), 0);
 }

@@ -20,7 +20,7 @@ use crate::error::WriteError;
 /// How long one batch is read; what was read by then is given.
 const BATCH_TIME: Duration = Duration::from_millis(500);
 
-/// Rows that one batch passes at most where only those with findings are read.
+/// Rows that one batch passes at most where only those with findings are read and the others have to be counted.
 const PASSED_MAX: i64 = 8_192;
 
 /// The integers of the file's rows.
@@ -28,12 +28,15 @@ struct Order {
     file: i64,
     /// The highest one that was ever given.
     last: i64,
+    /// The highest one whose row has gone.
+    gone: i64,
 }
 
 impl Order {
     fn of(conn: &Connection) -> rusqlite::Result<Self> {
-        let sql = "SELECT file, max(gone, ifnull((SELECT max(id) FROM spans), 0)) FROM span_order WHERE id = 1";
-        conn.prepare_cached(sql)?.query_row([], |row| Ok(Self { file: row.get(0)?, last: row.get(1)? }))
+        let sql = "SELECT file, max(gone, ifnull((SELECT max(id) FROM spans), 0)), gone FROM span_order WHERE id = 1";
+        let one = |row: &rusqlite::Row<'_>| Ok(Self { file: row.get(0)?, last: row.get(1)?, gone: row.get(2)? });
+        conn.prepare_cached(sql)?.query_row([], one)
     }
 
     /// Before the first row there is.
@@ -84,19 +87,20 @@ impl Reads<'_> {
         })
     }
 
-    /// See [`SpanLog::read_found_after`](crate::SpanLog::read_found_after). A row's column says whether anything was found, so that
-    /// the others are not decoded; of rows of a version before, which are not filled in yet, nothing is known.
+    /// See [`SpanLog::read_found_after`](crate::SpanLog::read_found_after). An index holds the rows in which something was found, so
+    /// that the others cost nothing; it holds those of a version before, too, of which nothing is known until they are filled in.
     pub(crate) fn read_found_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
         self.ask("read_feed", |snapshot| {
             let order = Order::of(snapshot)?;
             let known = after.file == order.file;
             let from = if known { after.place.min(order.last) } else { order.before_first(snapshot)? };
-            let to = order.last.min(from + PASSED_MAX);
+            // No integer is left out: behind the highest row that has gone they tell how many rows there are.
+            let counts = order.gone > from;
+            let to = if counts { order.last.min(from + PASSED_MAX) } else { order.last };
             let mut reader = Reader { spans: Vec::new(), place: from, lost: 0, gaps: 0, counting: false };
             let whole = reader.fill_found(snapshot, to, limit, bytes_max)?;
             let place = if whole { to } else { reader.place };
-            let sql = "SELECT count(*) FROM spans WHERE id > ?1 AND id <= ?2";
-            let there: i64 = snapshot.prepare_cached(sql)?.query_row((from, place), |row| row.get(0))?;
+            let there = if counts { count_rows(snapshot, from, place)? } else { place - from };
             let seen = reader.spans.len() as u64 + reader.lost;
             let (gone, clean) =
                 ((place - from - there).max(0).unsigned_abs(), there.unsigned_abs().saturating_sub(seen));
@@ -108,7 +112,7 @@ impl Reads<'_> {
     /// Behind everything that is committed now.
     pub(crate) fn end(&self) -> Result<Cursor, ReadError> {
         self.ask("read_feed", |conn| {
-            let Order { file, last } = Order::of(conn)?;
+            let Order { file, last, .. } = Order::of(conn)?;
             Ok(Cursor { file, place: last })
         })
     }
@@ -122,27 +126,34 @@ impl Reads<'_> {
     }
 }
 
+/// Rows behind `from`, up to `to`.
+fn count_rows(conn: &Connection, from: i64, to: i64) -> rusqlite::Result<i64> {
+    let sql = "SELECT count(*) FROM spans WHERE id > ?1 AND id <= ?2";
+    conn.prepare_cached(sql)?.query_row((from, to), |row| row.get(0))
+}
+
 impl Reader {
     /// Reads rows behind `place`; true when there are no further ones.
     fn fill(&mut self, conn: &Snapshot<'_>, limit: u32, bytes_max: usize) -> Result<bool, Stop> {
-        self.take_rows(conn, "", i64::MAX, limit, bytes_max)
+        self.take_rows(conn, ("", ""), i64::MAX, limit, bytes_max)
     }
 
     /// Reads those with findings up to the row `to`; true when there are no further ones up to there.
     fn fill_found(&mut self, conn: &Snapshot<'_>, to: i64, limit: u32, bytes_max: usize) -> Result<bool, Stop> {
-        self.take_rows(conn, " AND (s.found <> 0 OR s.client IS NULL)", to, limit, bytes_max)
+        let found = (" INDEXED BY spans_found", " AND (s.found <> 0 OR s.client IS NULL)");
+        self.take_rows(conn, found, to, limit, bytes_max)
     }
 
     fn take_rows(
         &mut self,
         conn: &Snapshot<'_>,
-        also: &str,
+        (index, also): (&str, &str),
         to: i64,
         limit: u32,
         bytes_max: usize,
     ) -> Result<bool, Stop> {
         let sql = format!(
-            "SELECT {SPAN}, s.tenant, t.uuid FROM spans s JOIN tenants t ON t.id = s.tenant {NAMES} \
+            "SELECT {SPAN}, s.tenant, t.uuid FROM spans s{index} JOIN tenants t ON t.id = s.tenant {NAMES} \
              WHERE s.id > ?1 AND s.id <= ?3{also} ORDER BY s.id LIMIT ?2"
         );
         let until = Instant::now() + BATCH_TIME;
