@@ -114,15 +114,21 @@ impl Models {
     }
 
     /// How probable the model in `slot` finds it that the worst of these texts is an attack, 0.0 to 1.0. Linear in the texts; not
-    /// for a thread that must not wait. A model that nobody has asked for yet is loaded from now on.
+    /// for a thread that must not wait. It begins with no window of a text after `until`. A model that nobody has asked for yet is
+    /// loaded from now on.
     ///
     /// # Errors
     /// [`NotAsked`].
-    pub fn probability<'a>(&self, slot: Slot, texts: impl IntoIterator<Item = &'a str>) -> Result<f64, NotAsked> {
+    pub fn probability<'a>(
+        &self,
+        slot: Slot,
+        texts: impl IntoIterator<Item = &'a str>,
+        until: Option<Instant>,
+    ) -> Result<f64, NotAsked> {
         let Some(place) = self.places.iter().find(|place| place.slot == slot) else {
             return Err(NotAsked::Absent("no model is named".to_owned()));
         };
-        place.probability(texts).unwrap_or_else(|| {
+        place.probability(texts, until).unwrap_or_else(|| {
             place.missed();
             Err(match &*place.status.lock() {
                 Status::Missing(why) | Status::Failed(why) => NotAsked::Absent(why.clone()),

@@ -52,6 +52,9 @@ pub enum NotAsked {
     /// It could not judge a text.
     #[error("{0}")]
     Failed(String),
+    /// It was not through with the texts in time.
+    #[error("the model took too long")]
+    Late,
 }
 
 /// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more.
@@ -88,10 +91,18 @@ impl Place {
     }
 
     /// How probable it is that the worst of these texts is an attack; `None` without a model.
-    pub(crate) fn probability<'a>(&self, texts: impl IntoIterator<Item = &'a str>) -> Option<Result<f64, NotAsked>> {
+    pub(crate) fn probability<'a>(
+        &self,
+        texts: impl IntoIterator<Item = &'a str>,
+        until: Option<Instant>,
+    ) -> Option<Result<f64, NotAsked>> {
         let model = self.model.get()?;
         let worst = texts.into_iter().try_fold(0.0_f64, |worst, text| {
-            let said = model.worst(text, None).map_err(NotAsked::Failed)?;
+            let said = model.worst(text, until).map_err(NotAsked::Failed)?;
+            // Windows may have been left out then, and any of them may be the worst.
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Err(NotAsked::Late);
+            }
             Ok(worst.max(said.map_or(0.0, |said| said.probability)))
         });
         Some(worst)

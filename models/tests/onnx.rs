@@ -17,7 +17,7 @@ use weir_inference::{
     Analyser, Call, Hit, Job, Lane, Later, OperatingPoint, Part, PartKind, Plan, PlanSettings, PoolOptions, Ran, Seen,
     Turn, Work, WorkerPool,
 };
-use weir_models::{Loader, ModelState, Models, Named, Options, Slot};
+use weir_models::{Loader, ModelState, Models, Named, NotAsked, Options, Slot};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -139,6 +139,17 @@ fn encoded_words_are_read_too() {
     let hits = bench.hits("What does this say: dGVsbCBtZSBhYm91dCB0aGUgcGxhdHlwdXM= please", PartKind::User);
     let found = &hits[0].finding;
     assert_eq!((&*found.metadata["encoding"], &*found.evidence), ("base64", "dGVsbCBtZSBhYm91dCB0aGUgcGxhdHlwdXM="));
+}
+
+#[test]
+fn a_judge_that_was_not_through_with_a_text_in_time_says_so() {
+    let bench = Bench::new(&[(Slot::Judge, &ORDERS)]);
+    let ask = |text: &str, until| bench.models.probability(Slot::Judge, [text], until);
+    let said = ask("Ignore this.", None).unwrap();
+    assert!((0.97..0.99).contains(&said), "{said}");
+    assert_eq!(ask("Ignore this.", Some(Instant::now() + LONG)), Ok(said));
+    // What it has seen of them may be the harmless part.
+    assert_eq!(ask("Ignore this.", Some(Instant::now())), Err(NotAsked::Late));
 }
 
 #[test]

@@ -135,10 +135,14 @@ impl Classify for Judging {
         &self.name
     }
 
-    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure> {
+    fn probability(&self, candidate: &Candidate, until: Option<Instant>) -> Result<f64, Failure> {
         let texts = candidate.pieces.iter().map(|piece| piece.text.as_str());
-        self.models.probability(Slot::Judge, texts).map_err(|why| {
-            let status = if matches!(why, NotAsked::Absent(_)) { Status::Misconfigured } else { Status::BackendError };
+        self.models.probability(Slot::Judge, texts, until).map_err(|why| {
+            let status = match &why {
+                NotAsked::Absent(_) => Status::Misconfigured,
+                NotAsked::Late => Status::Timeout,
+                NotAsked::Loading | NotAsked::Failed(_) => Status::BackendError,
+            };
             Failure::lasting(status, format!("judge.classifier.model_id `{}`: {why}", self.name))
         })
     }

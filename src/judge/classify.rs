@@ -1,25 +1,33 @@
 //! A classifier as a judge: the embedded one, or a model of the operator's. It gives a probability and nothing else; category and
 //! reasoning come from a template.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
 use weir_inference::{Classifier, Part};
 
 use super::candidate::Candidate;
-use super::failure::Failure;
+use super::failure::{Failure, Status};
 use super::verdict::{Category, Recommended, Verdict};
 
 /// From here on a threat is to be blocked, below it to be flagged.
 const BLOCK_FROM: f64 = 0.8;
+/// Threads that a classifier may occupy at a time. One that hangs keeps them; the other blocking threads of the network runtime
+/// are left to those who read the store.
+const THREADS_MAX: usize = 4;
 
 /// What gives the probability that a candidate is an attack.
 pub trait Classify: Send + Sync + 'static {
     /// Its name, which is the label `model`.
     fn name(&self) -> &str;
 
-    /// From 0.0 to 1.0. Takes milliseconds or more for a long candidate.
+    /// From 0.0 to 1.0. Takes milliseconds or more for a long candidate. Nobody waits for it after `until`, so it should stop
+    /// there.
     ///
     /// # Errors
     /// Why it says nothing.
-    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure>;
+    fn probability(&self, candidate: &Candidate, until: Option<Instant>) -> Result<f64, Failure>;
 }
 
 impl Classify for Classifier {
@@ -27,15 +35,59 @@ impl Classify for Classifier {
         "embedded"
     }
 
-    fn probability(&self, candidate: &Candidate) -> Result<f64, Failure> {
+    fn probability(&self, candidate: &Candidate, until: Option<Instant>) -> Result<f64, Failure> {
         let parts = candidate.pieces.iter().map(|piece| Part { text: &piece.text, kind: piece.kind });
-        Ok(Self::probability(self, &parts.collect::<Vec<_>>()))
+        Self::probability(self, &parts.collect::<Vec<_>>(), until).ok_or_else(late)
     }
 }
 
-/// A classifier's verdict.
-pub(super) fn verdict(classifier: &dyn Classify, candidate: &Candidate, threshold: f64) -> Result<Verdict, Failure> {
-    classifier.probability(candidate).map(|probability| template(probability, threshold))
+/// A classifier that is asked for verdicts.
+pub(super) struct Classifying {
+    classifier: Arc<dyn Classify>,
+    threshold: f64,
+    /// One for each thread it may occupy.
+    places: Arc<Semaphore>,
+}
+
+impl Classifying {
+    pub(super) fn new(classifier: Arc<dyn Classify>, threshold: f64) -> Self {
+        Self { classifier, threshold, places: Arc::new(Semaphore::new(THREADS_MAX)) }
+    }
+
+    /// See [`Classify::name`].
+    pub(super) fn name(&self) -> &str {
+        self.classifier.name()
+    }
+
+    /// Its verdict, from a thread of its own and within `limit`; `None` is a time that is over already. A failure is never worth
+    /// another try: the classifier would say the same, and take as long.
+    pub(super) async fn ask(&self, candidate: &Candidate, limit: Option<Duration>) -> Result<Verdict, Failure> {
+        let limit = limit.ok_or_else(late)?;
+        let until = Instant::now().checked_add(limit);
+        let failed = |error: String| Failure::lasting(Status::BackendError, format!("the classifier failed: {error}"));
+        let asked = async {
+            let place = Arc::clone(&self.places).acquire_owned().await.map_err(|error| failed(error.to_string()))?;
+            let (classifier, candidate, threshold) = (Arc::clone(&self.classifier), candidate.clone(), self.threshold);
+            let work = tokio::task::spawn_blocking(move || {
+                // Held to the end of the work, which may come long after the last one who waited has gone.
+                let _place = place;
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return Err(late());
+                }
+                classifier.probability(&candidate, until).map(|probability| template(probability, threshold))
+            });
+            work.await.map_err(|error| failed(error.to_string()))?
+        };
+        tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// What a classifier comes to that has had its time.
+fn late() -> Failure {
+    Failure::lasting(
+        Status::Timeout,
+        "the classifier took longer than it may (`judge.worker.timeout_ms`, `total_deadline_ms`)",
+    )
 }
 
 fn template(probability: f64, threshold: f64) -> Verdict {

@@ -5,9 +5,9 @@
 //!                      (chosen)     (framed)  (retried)   (bounded) (exactly one, or none)
 //! ```
 //!
-//! Invariants: a question ends within its deadline, the answer's last byte included; the candidate never speaks as the
-//! judge (`prompt`, `verdict`); what a judge costs is its own and no tenant's. Works on the network runtime; knows neither
-//! requests nor who asks.
+//! Invariants: a question ends within its deadline, whichever kind of backend is asked: the last byte of an answer is within it,
+//! and a classifier that is still at work then is not waited for (`classify`). The candidate never speaks as the judge (`prompt`,
+//! `verdict`); what a judge costs is its own and no tenant's. Works on the network runtime; knows neither requests nor who asks.
 
 mod backend;
 mod cache;
@@ -36,6 +36,7 @@ use backend::{Backend, Said};
 pub use candidate::{Candidate, Piece};
 pub use case::{Case, Mode, Ruling};
 pub use classify::Classify;
+use classify::Classifying;
 pub use failure::{Again, Failure, Status};
 pub use figures::Dropped;
 pub use gate::{Agreement, Gate, Held, Passage};
@@ -55,7 +56,7 @@ pub struct Judge {
 /// One backend of a judge.
 enum Tier {
     Model { backend: Box<Backend>, name: &'static str, model: String },
-    Classifier { classifier: Arc<dyn Classify>, threshold: f64 },
+    Classifier(Classifying),
 }
 
 /// What one backend said.
@@ -104,13 +105,13 @@ impl Judge {
                     name: tier.as_str(),
                     model: model.model.clone(),
                 },
-                None => Tier::Classifier {
-                    classifier: match &classifier {
+                None => {
+                    let classifier = match &classifier {
                         Some(classifier) => Arc::clone(classifier),
                         None => Arc::new(Classifier::embedded()?),
-                    },
-                    threshold: settings.classifier.threshold,
-                },
+                    };
+                    Tier::Classifier(Classifying::new(classifier, settings.classifier.threshold))
+                }
             })
         };
         let mut tiers = settings.tiers().map(tier);
@@ -175,9 +176,7 @@ impl Judge {
                 }
                 Err(failure) => (Said::default(), Err(failure)),
             },
-            Tier::Classifier { classifier, threshold } => {
-                (Said::default(), classified(Arc::clone(classifier), candidate.clone(), *threshold).await)
-            }
+            Tier::Classifier(classifier) => (Said::default(), classifier.ask(candidate, patience.left()).await),
         };
         let price = tier.provider().and_then(|provider| self.prices.find(provider, &model));
         let cost_nano_usd = price.map(|price| cost_nano_usd(&price, &said.tokens));
@@ -185,25 +184,18 @@ impl Judge {
     }
 }
 
-/// Runs the classifier where it holds nobody up.
-async fn classified(classifier: Arc<dyn Classify>, candidate: Candidate, threshold: f64) -> Result<Verdict, Failure> {
-    let work = tokio::task::spawn_blocking(move || classify::verdict(&*classifier, &candidate, threshold));
-    let failed = |error| Failure::lasting(Status::BackendError, format!("the classifier failed: {error}"));
-    work.await.map_err(failed)?
-}
-
 impl Tier {
     fn name(&self) -> &'static str {
         match self {
             Self::Model { name, .. } => name,
-            Self::Classifier { .. } => JudgeTier::Classifier.as_str(),
+            Self::Classifier(_) => JudgeTier::Classifier.as_str(),
         }
     }
 
     fn model(&self) -> &str {
         match self {
             Self::Model { model, .. } => model,
-            Self::Classifier { classifier, .. } => classifier.name(),
+            Self::Classifier(classifier) => classifier.name(),
         }
     }
 
@@ -214,7 +206,7 @@ impl Tier {
             Self::Model { name: "hostedcompat", .. } => Some("openai"),
             // Whose own machine it is knows what it costs.
             Self::Model { .. } => Some("vllm"),
-            Self::Classifier { .. } => None,
+            Self::Classifier(_) => None,
         }
     }
 }

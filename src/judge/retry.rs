@@ -23,7 +23,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// What is left for a try; `None` when the time is over.
-    fn left(&self) -> Option<Duration> {
+    pub(super) fn left(&self) -> Option<Duration> {
         let left = self.until.map_or(self.each, |until| until.saturating_duration_since(Instant::now()).min(self.each));
         (!left.is_zero()).then_some(left)
     }

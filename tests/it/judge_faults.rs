@@ -2,9 +2,9 @@
 //! after its end, and no request waits for longer than `inline_timeout_ms`; a dead judge loses no call without a count; a verdict
 //! that is not kept is a finding all the same.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -89,12 +89,27 @@ fn fail(peer: &mut Peer, target: &str, fault: &str, is_first: bool) -> bool {
     true
 }
 
-/// A backend of any kind that fails as it is asked to.
+/// What the fast tier of a cascade says where only the slow one is to fail: so unsure that the slow one is asked.
+fn unsure() -> String {
+    VERDICT.replace("0.9", "0.5")
+}
+
+/// What the slow one says where only the fast one is to fail.
+fn sure() -> String {
+    VERDICT.replace("85", "95")
+}
+
+/// A backend of any kind that fails as it is asked to, where the tier it stands for is to fail.
 fn failing() -> Upstream {
     let seen = Mutex::new(HashSet::new());
     Upstream::play(move |peer| {
         while let Some(request) = peer.request() {
             let body = String::from_utf8_lossy(&request.body).into_owned();
+            let is_slow_tier = request.path.contains("/messages");
+            if body.contains(if is_slow_tier { "only-fast." } else { "only-slow." }) {
+                peer.say(said(&request.path, &if is_slow_tier { sure() } else { unsure() }));
+                continue;
+            }
             let named = FAST.iter().chain(&SLOW).find(|(fault, _)| body.contains(&format!("{fault}.")));
             let fault = named.map_or("fault-none", |(fault, _)| fault);
             let is_first = seen.lock().unwrap().insert(fault);
@@ -137,9 +152,8 @@ fn counted(gateway: &Gateway, backend: &str, mode: &str, status: &str) -> (f64, 
     (of(&format!("status=\"{status}\"")), of(""))
 }
 
-/// Has a backend of this kind fail in each of these ways, asked in this mode.
-fn fails(backend: &str, mode: &str, faults: &[(&str, &str)], timeout_ms: u64) {
-    let (provider, models) = (provider(), failing());
+/// A gateway whose judge, asked in this mode, stands at `models`, and how long a request may wait for it.
+fn asking(backend: &str, mode: &str, timeout_ms: u64, provider: &str, models: &Upstream) -> (Gateway, u64) {
     let judge = json!({
         "backend": backend,
         "cascade": {"fast_backend": "selfhosted", "slow_backend": "hostedmessages"},
@@ -148,7 +162,13 @@ fn fails(backend: &str, mode: &str, faults: &[(&str, &str)], timeout_ms: u64) {
     });
     let limit = if timeout_ms < 1_000 { INLINE } else { 20_000 };
     let route = json!({"inline_await": mode == "inline", "inline_timeout_ms": limit});
-    let gateway = judged(&provider.url(), &models.url(), judge, &route, "flag");
+    (judged(provider, &models.url(), judge, &route, "flag"), limit)
+}
+
+/// Has a backend of this kind fail in each of these ways, asked in this mode.
+fn fails(backend: &str, mode: &str, faults: &[(&str, &str)], timeout_ms: u64) {
+    let (provider, models) = (provider(), failing());
+    let (gateway, limit) = asking(backend, mode, timeout_ms, &provider.url(), &models);
     for (fault, status) in faults {
         let before = counted(&gateway, backend, mode, status);
         let begun = Instant::now();
@@ -192,6 +212,101 @@ fn every_fault_of_a_hosted_messages_api_has_its_status() {
 #[test]
 fn every_fault_of_both_tiers_of_a_cascade_has_its_status() {
     fails_in_every_way("cascade");
+}
+
+/// Has one tier of a cascade, `only-fast` or `only-slow`, fail in each of these ways: there is a verdict all the same, and it is the
+/// other tier's.
+fn one_tier_fails(only: &str, mode: &str, faults: &[(&str, &str)], timeout_ms: u64) {
+    let (provider, models) = (provider(), failing());
+    let (gateway, limit) = asking("cascade", mode, timeout_ms, &provider.url(), &models);
+    for (fault, alone) in faults {
+        let what = format!("{only}, {mode}, {fault}");
+        let before = counted(&gateway, "cascade", mode, "success");
+        let begun = Instant::now();
+        let answer = say(&gateway, &format!("{ATTACK} {only}. {fault}."));
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_millis(limit) + slack(), "{what}: {waited:?}");
+        let span = eventually(&format!("{what}: the verdict joins the record"), || {
+            let span = gateway.trace_of(&answer)["spans"][0].clone();
+            span["security_findings"].to_string().contains("llm_judge_verdict").then_some(span)
+        });
+        let findings = span["security_findings"].as_array().unwrap();
+        let verdict = findings.iter().find(|finding| finding["finding_type"] == "llm_judge_verdict").unwrap();
+        // A busy slow tier is asked again and speaks then; a fast one is not, as the slow one can be asked instead.
+        let slow_speaks = only == "only-fast" || *alone == "success";
+        let expected = match (only, slow_speaks) {
+            ("only-fast", _) => sure(),
+            (_, true) => VERDICT.to_owned(),
+            (_, false) => unsure(),
+        };
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        assert_eq!(verdict["confidence"], expected["confidence"], "{what}: {verdict}");
+        assert_eq!(verdict["metadata"]["security_score"], expected["security_score"].to_string(), "{what}: {verdict}");
+        // Who waits for a tier that is slow has gone before the other one speaks.
+        let blocks = mode == "inline" && slow_speaks && timeout_ms >= 1_000;
+        assert_eq!(answer.status, if blocks { 403 } else { 200 }, "{what}: {}", answer.text());
+        let after = counted(&gateway, "cascade", mode, "success");
+        assert_eq!(after, (before.0 + 1.0, before.1 + 1.0), "{what} is counted as a success, once");
+        println!("cascade {what}: the client had its answer after {waited:?}");
+    }
+}
+
+fn one_tier_fails_in_every_way(only: &str) {
+    std::thread::scope(|scope| {
+        for mode in ["inline", "async"] {
+            // The first of them is none.
+            scope.spawn(move || one_tier_fails(only, mode, &FAST[1..], 20_000));
+            scope.spawn(move || one_tier_fails(only, mode, &SLOW, 600));
+        }
+    });
+}
+
+#[test]
+fn whatever_the_fast_tier_of_a_cascade_does_the_slow_one_speaks() {
+    one_tier_fails_in_every_way("only-fast");
+}
+
+#[test]
+fn whatever_the_slow_tier_of_a_cascade_does_the_fast_one_has_spoken() {
+    one_tier_fails_in_every_way("only-slow");
+}
+
+#[test]
+fn a_backend_that_names_a_time_is_not_asked_before_in_either_form() {
+    // When each candidate may be asked about again; whoever asks before is refused for good.
+    let until: Mutex<HashMap<&str, SystemTime>> = Mutex::default();
+    let models = Upstream::play(move |peer| {
+        while let Some(request) = peer.request() {
+            let body = String::from_utf8_lossy(&request.body).into_owned();
+            let form = if body.contains("by-date.") { "by-date" } else { "by-seconds" };
+            let (now, known) = (SystemTime::now(), until.lock().unwrap().get(form).copied());
+            let told = match known {
+                None => {
+                    // A date has no fractions of a second, so that this one is more than a second away.
+                    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+                    let date = SystemTime::UNIX_EPOCH + Duration::from_secs(since + 2);
+                    let (at, field) = match form {
+                        "by-date" => (date, httpdate::fmt_http_date(date)),
+                        _ => (now + Duration::from_secs(1), "1".to_owned()),
+                    };
+                    until.lock().unwrap().insert(form, at);
+                    answer("429 Too Many Requests", &format!("Retry-After: {field}\r\n"), "{}")
+                }
+                // The two sides read different clocks.
+                Some(at) if now + Duration::from_millis(20) < at => answer("403 Forbidden", "", "{}"),
+                Some(_) => said(&request.path, VERDICT),
+            };
+            peer.say(told);
+        }
+    });
+    let provider = provider();
+    let (gateway, _) = asking("hostedcompat", "async", 20_000, &provider.url(), &models);
+    for form in ["by-date", "by-seconds"] {
+        assert_eq!(say(&gateway, &format!("{ATTACK} {form}.")).status, 200);
+    }
+    eventually("both are counted", || (counted(&gateway, "hostedcompat", "async", "").1 >= 2.0).then_some(()));
+    assert_eq!(counted(&gateway, "hostedcompat", "async", "success"), (2.0, 2.0));
+    assert_eq!(models.requests().len(), 4, "each is asked about twice");
 }
 
 #[test]

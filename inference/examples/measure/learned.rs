@@ -77,7 +77,7 @@ pub(super) fn learned(rows: &[Value]) -> Result<(), Box<dyn Error>> {
     for tokens in [32, 128, 512] {
         let pieces = pieces(rows, tokens);
         let alone = timed(&pieces, |text| {
-            black_box(classifier.probability(&[Part { text, kind: PartKind::User }]));
+            black_box(classifier.probability(&[Part { text, kind: PartKind::User }], None));
         });
         let mut analysis = |plan| {
             timed(&pieces, |text| {

@@ -65,9 +65,25 @@ pub(crate) const TOXIC: Made<'static> = Made {
     positions: 512,
 };
 
+/// A word that the tokenizer of [`Made::write_slow`] knows and its graph does not: what holds it cannot be judged.
+pub(crate) const BREAKING: &str = "breaking";
+/// Numbers that its graph has for each word, and how often it multiplies them by a square of that size: tens of milliseconds for a
+/// window of a few words on a fast machine.
+const WIDE: usize = 1_024;
+const TIMES: usize = 24;
+
 impl Made<'_> {
     /// Writes it into `folder` as exports lie there.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
+        self.write_with(folder, &[], self.graph(&[], "logits"))
+    }
+
+    /// The same with a graph that takes its time over each window, and fails over [`BREAKING`].
+    pub(crate) fn write_slow(&self, folder: &Path) -> PathBuf {
+        self.write_with(folder, &[BREAKING], self.graph(&self.effort(), "said"))
+    }
+
+    fn write_with(&self, folder: &Path, unknown: &[&str], graph: Vec<u8>) -> PathBuf {
         fs::create_dir_all(folder.join("onnx")).unwrap();
         let pairs = self.labels.iter().enumerate().map(|(at, label)| format!("\"{at}\":\"{label}\""));
         let problem = self.problem.map(|problem| format!("\"problem_type\":\"{problem}\",")).unwrap_or_default();
@@ -77,13 +93,37 @@ impl Made<'_> {
             pairs.collect::<Vec<_>>().join(",")
         );
         fs::write(folder.join("config.json"), config).unwrap();
-        fs::write(folder.join("tokenizer.json"), tokenizer(self.words.iter().map(|(word, _)| *word))).unwrap();
-        fs::write(folder.join("onnx/model.onnx"), self.graph()).unwrap();
+        let words = self.words.iter().map(|(word, _)| *word).chain(unknown.iter().copied());
+        fs::write(folder.join("tokenizer.json"), tokenizer(words)).unwrap();
+        fs::write(folder.join("onnx/model.onnx"), graph).unwrap();
         folder.to_owned()
     }
 
-    /// `ModelProto` of onnx.proto, opset 17.
-    fn graph(&self) -> Vec<u8> {
+    /// Parts of a graph that work hard and then add nothing to what it has `said`.
+    fn effort(&self) -> Vec<Vec<u8>> {
+        let zeros = |rows: usize, name| {
+            let bytes = vec![0; rows * WIDE * size_of::<f32>()];
+            let dims = [number(1, rows as u64), number(1, WIDE as u64)];
+            field(5, &message(&[&dims[..], &[number(2, FLOAT), text(8, name), field(9, &bytes)]].concat()))
+        };
+        let node = |kind: &str, from: &[&str], to: &str, attributes: &[Vec<u8>]| {
+            let mut node: Vec<Vec<u8>> = from.iter().map(|name| text(1, name)).collect();
+            node.extend([text(2, to), text(4, kind)]);
+            node.extend(attributes.iter().map(|attribute| field(5, attribute)));
+            field(1, &message(&node))
+        };
+        let name = |at: usize| format!("wide{at}");
+        let mut parts = vec![node("Gather", &["rows", "input_ids"], &name(0), &[int("axis", 0)])];
+        parts.extend((0..TIMES).map(|at| node("MatMul", &[&name(at), "square"], &name(at + 1), &[])));
+        let axes = message(&[text(1, "axes"), number(8, 1), number(8, 2), number(20, 7)]);
+        parts.push(node("ReduceMax", &[&name(TIMES)], "nothing", &[axes, int("keepdims", 0)]));
+        parts.push(node("Add", &["said", "nothing"], "logits", &[]));
+        parts.extend([zeros(4 + self.words.len(), "rows"), zeros(WIDE, "square")]);
+        parts
+    }
+
+    /// `ModelProto` of onnx.proto, opset 17: what the table says is called `said`, and `parts` go on from there.
+    fn graph(&self, parts: &[Vec<u8>], said: &str) -> Vec<u8> {
         let classes = self.labels.len();
         let mut rows: Vec<f32> = self.others.repeat(4);
         self.words.iter().for_each(|(_, row)| rows.extend(*row));
@@ -95,7 +135,7 @@ impl Made<'_> {
             text(8, "table"),
             field(9, &bytes),
         ]);
-        let by_word = if self.by_word { "logits" } else { "each" };
+        let by_word = if self.by_word { said } else { "each" };
         let gather = message(&[
             text(1, "table"),
             text(1, "input_ids"),
@@ -106,7 +146,7 @@ impl Made<'_> {
         let axes = message(&[text(1, "axes"), number(8, 1), number(20, 7)]);
         let most = message(&[
             text(1, "each"),
-            text(2, "logits"),
+            text(2, said),
             text(4, "ReduceMax"),
             field(5, &axes),
             field(5, &int("keepdims", 0)),
@@ -115,6 +155,7 @@ impl Made<'_> {
         if !self.by_word {
             graph.push(field(1, &most));
         }
+        graph.extend(parts.iter().cloned());
         let shape: &[&str] = if self.by_word { &["batch", "sequence", "classes"] } else { &["batch", "classes"] };
         graph.extend([
             text(2, "words"),
