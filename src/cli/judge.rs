@@ -1,5 +1,6 @@
 //! `weir judge try`: what the configured judge says of a text, and why: the question, the answer as it came, the verdict and
-//! what it cost. The question goes out as the gateway's would, under the same settings.
+//! what it cost. The findings in the question are those of the detectors, rules and models that the settings name, by the
+//! inspection of the proxy; a model that is not at hand is not fetched.
 
 use std::fs::File;
 use std::io;
@@ -12,16 +13,21 @@ use std::time::Duration;
 use clap::Subcommand;
 use weir_config::settings::Settings;
 use weir_config::vocab::Finding;
-use weir_inference::{Analyser, Call, Part, PlanSettings};
+use weir_inference::{Analyser, Part, PoolOptions, WorkerPool};
 use weir_models::{Loader, Models, Slot};
 
 use super::scan::{TextRole, plain};
 use super::{EXIT_USAGE, Options, complain, say, sources};
-use crate::boot::{StartError, models};
+use crate::boot::{Extensions, StartError, models, own_rules};
 use crate::judge::{Candidate, Judge, Outcome, Prompt, Reply};
 use crate::limits::KEPT_BYTES_MAX;
 use crate::money::{Prices, dollars};
 use crate::outbound::Client;
+use crate::settle::inspection::Alone;
+use crate::settle::whole::WholeLook;
+
+/// Where findings are said to stand; no record has them.
+const LOCATION: &str = "text";
 
 /// What can be asked of the judge.
 #[derive(Debug, Clone, Subcommand)]
@@ -42,9 +48,9 @@ pub(super) enum JudgeCommand {
 }
 
 /// Asks.
-pub(super) fn run(options: &Options, command: &JudgeCommand) -> Result<ExitCode, StartError> {
+pub(super) fn run(from: &Options, command: &JudgeCommand, extensions: Extensions) -> Result<ExitCode, StartError> {
     let JudgeCommand::Try { text, file, role } = command;
-    let loaded = weir_config::load(&sources(options))?;
+    let loaded = weir_config::load(&sources(from))?;
     let text = match (text, file) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => match read(path) {
@@ -57,30 +63,38 @@ pub(super) fn run(options: &Options, command: &JudgeCommand) -> Result<ExitCode,
         (None, None) => return Ok(ExitCode::from(EXIT_USAGE)),
     };
     let settings = &loaded.settings;
-    let findings = find(Part { text: &text, kind: role.kind() })?;
+    let models = models::present(settings)?;
+    let detectors = models.detectors().into_iter().chain(extensions.detectors).collect();
+    let analyser = own_rules::analyser(settings, detectors)?.0;
+    // Held until the judge has spoken: what it loads is in use until then.
+    let loader = load(settings, &models)?;
+    let findings = find(settings, analyser, Part { text: &text, kind: role.kind() })?;
     let candidate = Candidate::choose(&[(role.kind(), &text)], &findings, settings.judge.worker.max_text_bytes);
-    let (models, loader) = classifier(settings)?;
     let judge = open(settings, &models)?;
     let prompt = judge.prompt(&candidate);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| StartError::Thread { what: "the network runtime", source })?;
     let outcome = runtime.block_on(judge.ask(&candidate, &prompt));
+    // A classifier that had its time may still be at work.
+    runtime.shutdown_background();
     drop(loader);
     Ok(show(&judge, &prompt, &outcome))
 }
 
-/// The model that judges in the place of the embedded classifier, loaded where there is one.
-fn classifier(settings: &Settings) -> Result<(Arc<Models>, Loader), StartError> {
-    let models = models::present(settings)?;
+/// Loads the models that the settings switch on, and the one that judges in the place of the embedded classifier, as far as they
+/// are at hand.
+fn load(settings: &Settings, models: &Arc<Models>) -> Result<Loader, StartError> {
+    let on = models::named(settings)?.into_iter().filter(|(slot, is_on, _)| *is_on || *slot == Slot::Judge);
+    let wanted: Vec<Slot> = on.map(|(slot, ..)| slot).collect();
     let (ready, is_ready) = channel();
     let tell = move || {
         let _nobody_waits = ready.send(());
     };
-    let loader = models.start(&[Slot::Judge], tell, || {});
+    let loader = models.start(&wanted, tell, || {});
     let loader = loader.map_err(|source| StartError::Thread { what: "the thread that loads models", source })?;
-    // The thread says so when it has tried it, and when it ends.
+    // The thread says so when it has tried them, and when it ends.
     let _ended = is_ready.recv();
-    Ok((models, loader))
+    Ok(loader)
 }
 
 fn open(settings: &Settings, models: &Arc<Models>) -> Result<Judge, StartError> {
@@ -90,14 +104,24 @@ fn open(settings: &Settings, models: &Arc<Models>) -> Result<Judge, StartError> 
     Ok(Judge::new(&settings.judge, &client, prices, models::judging(settings, models))?)
 }
 
-/// What the detectors find in the text, as the judge is told.
-fn find(part: Part<'_>) -> Result<Vec<Finding>, StartError> {
-    let analyser = Analyser::builtin()?;
-    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
-    let mut hits = Vec::new();
-    analyser.analyse(&mut analyser.scratch(), &[part], &Call::of(&plan), &mut hits);
-    let found = hits.into_iter().map(|hit| Finding { part: Some(0), ..hit.finding });
-    Ok(found.collect())
+/// What is found in the text, as the judge is told. Where a detector failed, what is known of it: nothing.
+fn find(settings: &Settings, analyser: Analyser, part: Part<'_>) -> Result<Vec<Finding>, StartError> {
+    let analyser = Arc::new(analyser);
+    let options = PoolOptions {
+        threads: 1,
+        queue_jobs: 1,
+        queue_bytes: KEPT_BYTES_MAX,
+        several: false,
+        batch_jobs: 1,
+        batch_wait: Duration::ZERO,
+    };
+    let pool = WorkerPool::start(options, Arc::clone(&analyser))
+        .map_err(|source| StartError::Thread { what: "the inference pool", source })?;
+    let handle = pool.handle();
+    let look = WholeLook::new(&analyser, &handle, settings);
+    let found = look.findings(&mut look.scratch(), &Alone { part, location: LOCATION });
+    pool.stop();
+    Ok(found.unwrap_or_default())
 }
 
 fn read(path: &std::path::Path) -> io::Result<String> {

@@ -186,7 +186,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Traces(command) => traces::run(&cli.options, &command),
         Command::Replay(options) => replay::run(&cli.options, &options, extensions),
         Command::Alerts(command) => alerts::run(&cli.options, &command),
-        Command::Judge(command) => judge::run(&cli.options, &command),
+        Command::Judge(command) => judge::run(&cli.options, &command, extensions),
         Command::Models(command) => models::run(&cli.options, &command),
         Command::Version => {
             say(&format!("weir {}", env!("CARGO_PKG_VERSION")));

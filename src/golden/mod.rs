@@ -17,6 +17,7 @@ use weir_config::vocab::Timestamp;
 use weir_inference::{Analyser, PoolHandle};
 
 use crate::meter::{Exposition, Source, names};
+use crate::settle::whole::WholeLook;
 
 pub use load::BadFixture;
 pub use replay::{CategoryReport, FLAGGED_FROM, Report};
@@ -56,8 +57,8 @@ impl GoldenSet {
     pub fn replay(&self) -> Result<Report, BadFixture> {
         let _one_at_a_time = self.replaying.lock();
         let fixtures = load::load(&self.root)?;
-        let looking = replay::Looking::new(&self.analyser, &self.pool, &self.settings.load());
-        let report = looking.replay(&self.root, &fixtures);
+        let look = WholeLook::new(&self.analyser, &self.pool, &self.settings.load());
+        let report = replay::replay(&look, &self.root, &fixtures);
         self.last.store(Some(Arc::new(Replayed { report: report.clone(), at: Timestamp::now() })));
         Ok(report)
     }

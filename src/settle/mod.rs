@@ -14,4 +14,5 @@ pub(crate) mod recorded;
 pub(crate) mod redact;
 mod seam;
 pub(crate) mod text;
+pub(crate) mod whole;
 mod zones;
