@@ -73,8 +73,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     let retrieval = inspect::retrieves_response(head.method(), head.path());
     let billable = bills(&head, route.operation) && !retrieval;
     let (dialect, line) = (route.dialect, head.line());
-    let source = settings.action_router.enabled.then_some(address);
-    let opening = Opening { ids, source, dialect, moments, line, billable, retrieval, skip, storable };
+    let opening = Opening { ids, source: address, dialect, moments, line, billable, retrieval, skip, storable };
     let mut journal = Journal::open(core, settings, opening);
     for (name, value) in sender.tags {
         journal.tag(name, value);

@@ -34,8 +34,8 @@ use crate::wire::RequestLine;
 pub(crate) struct Opening {
     /// Whose it is, and under which ids.
     pub(crate) ids: CallIds,
-    /// From which address it came, where the action router wants to know.
-    pub(crate) source: Option<IpAddr>,
+    /// From which address it came.
+    pub(crate) source: IpAddr,
     pub(crate) dialect: Dialect,
     pub(crate) moments: Moments,
     pub(crate) line: RequestLine,
@@ -88,7 +88,7 @@ pub(crate) struct Journal {
     reservation: Option<Box<Reservation>>,
     token_cap: Option<TokenCap>,
     status: Option<u16>,
-    source: Option<IpAddr>,
+    source: IpAddr,
     /// For the log.
     log_entry: LogEntry,
 }

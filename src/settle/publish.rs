@@ -39,8 +39,8 @@ pub(crate) struct Publish {
     pub(crate) reservation: Option<Box<Reservation>>,
     /// The cap its usage is held to.
     pub(crate) token_cap: Option<TokenCap>,
-    /// From which address the call came, where the action router wants to know.
-    pub(crate) source: Option<IpAddr>,
+    /// From which address the call came.
+    pub(crate) source: IpAddr,
     /// What the access log is owed.
     pub(crate) access: Option<Box<Ended>>,
     /// The request fetches an answer that another one began: what it used is that one's.
@@ -73,8 +73,11 @@ impl Publish {
         if let Some(anomalies) = &process.parts.anomalies {
             compare(anomalies, &mut finished);
         }
-        if let Some(source) = self.source.filter(|_| !finished.span.security_findings.is_empty()) {
-            say_what_follows(process, &mut finished.span, source);
+        if self.store || process.parts.feed.is_some() {
+            self.say_whence(&mut finished.span);
+        }
+        if !finished.span.security_findings.is_empty() {
+            say_what_follows(process, &mut finished.span);
         }
         self.count(process, meter, &finished);
         self.observe(process, &finished.span);
@@ -99,6 +102,11 @@ impl Publish {
             span.estimated_cost_usd = None;
             span.tags.remove(UNPRICED);
         }
+    }
+
+    /// Says in the record of a call where it came from: the address of the connection, never what a header says.
+    fn say_whence(&self, span: &mut SpanRecord) {
+        span.tags.insert(Cow::Borrowed(SOURCE), self.source.to_canonical().to_string());
     }
 
     /// Its numbers.
@@ -203,11 +211,9 @@ fn compare(anomalies: &Anomalies, finished: &mut Finished) {
     span.security_findings.extend(anomalies.look(span.tenant_id, &call).iter().map(Anomaly::finding));
 }
 
-/// Says in the record of a call with findings where it came from, what the action router's rules ask for, and what of that came
-/// too late.
-fn say_what_follows(process: &Process, span: &mut SpanRecord, source: IpAddr) {
+/// Says in the record of a call with findings what the action router's rules ask for, and what of that came too late.
+fn say_what_follows(process: &Process, span: &mut SpanRecord) {
     let Follow { asked, not_applied } = follow(span, &process.parts.settings.load().action_router);
-    span.tags.insert(Cow::Borrowed(SOURCE), source.to_canonical().to_string());
     for (tag, actions) in [(ACTIONS, asked), (NOT_APPLIED, not_applied)] {
         if !actions.is_empty() {
             span.tags.insert(Cow::Borrowed(tag), actions.to_string());
