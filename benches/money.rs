@@ -118,13 +118,33 @@ fn prices(bench: &mut Criterion) {
     group.finish();
 }
 
+/// Calls with log-normal tokens, costs and times, as an agent's are (`anomalies::tests::day`); more of them than a window holds, so
+/// that no two windows are alike. The same in every run.
+fn agent_calls() -> Vec<Call> {
+    let mut chance = shuffled(1 << 30);
+    let mut share = move || f64::from(chance().max(1)) / f64::from(1 << 30);
+    let mut log_normal = move |middle: f64, spread: f64| {
+        let normal = (-2.0 * share().ln()).sqrt() * (std::f64::consts::TAU * share()).cos();
+        middle * (spread * normal).exp()
+    };
+    let mut one = || {
+        let tokens = log_normal(1_500.0, 0.6);
+        Call {
+            at_us: 0,
+            nano_usd: Some(log_normal(tokens * 1_500.0, 0.2) as u64),
+            tokens: Some(tokens as u64),
+            latency_ms: Some(log_normal(800.0, 0.4)),
+        }
+    };
+    (0..8_192).map(|_| one()).collect()
+}
+
 fn anomalies(bench: &mut Criterion) {
     let tenants: Vec<TenantId> = (0..TENANTS).map(tenant).collect();
-    let call = |number: u64| Call {
+    let (calls, mut any) = (agent_calls(), shuffled(8_192));
+    let mut call = |number: u64| Call {
         at_us: NOON * 1_000_000 + number as i64 * 900_000,
-        nano_usd: Some(210_000 + 1_000 * (number % 9)),
-        tokens: Some(1_400 + 10 * (number % 7)),
-        latency_ms: Some(700.0 + (number % 5) as f64),
+        ..calls.get(any() as usize).copied().unwrap_or_default()
     };
     let mut group = bench.benchmark_group("anomalies");
     for (name, method) in [("sigma", AnomalyMethod::Sigma), ("robust", AnomalyMethod::Robust)] {
