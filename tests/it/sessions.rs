@@ -68,7 +68,10 @@ on_both_drivers! {
             .field("Helicone-Property-App", "billing")
             .field("Helicone-Session-Path", "/home/ada");
         let (session, _, tags) = seen(migrated);
-        assert_eq!((session, tags), (json!("s-7"), json!({ "user_id": "ada", "property.app": "billing", "unpriced_model": "true" })));
+        let kept = json!({
+            "user_id": "ada", "property.app": "billing", "unpriced_model": "true", "source_ip": "127.0.0.1",
+        });
+        assert_eq!((session, tags), (json!("s-7"), kept));
     }
 }
 

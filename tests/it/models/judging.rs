@@ -108,7 +108,7 @@ fn judge_try_tells_the_judge_what_the_model_of_a_detector_finds() {
         assert_eq!(status.code(), Some(0));
         String::from_utf8(stdout).unwrap()
     };
-    let found = "\"prior_findings\":[{\"severity\":\"High\",\"type\":\"prompt_injection\"}]";
+    let found = "\"prior_findings\":[{\"severity\":\"High\",\"type\":\"ml_prompt_injection\"}]";
     let out = ask("ml_enabled: true, ml_model: tests/orders");
     assert!(out.contains(found), "{out}");
     let out = ask("ml_enabled: false, ml_model: tests/orders");
