@@ -33,8 +33,13 @@ impl Book {
 
     /// This process, about to send something.
     pub(super) fn claimant(&self) -> Claimant {
+        self.claimant_for(LEASE)
+    }
+
+    /// This process, with something to say that holds for so long.
+    pub(super) fn claimant_for(&self, time: Duration) -> Claimant {
         let now = Timestamp::now();
-        Claimant { owner: self.owner, now, until: later(now, LEASE) }
+        Claimant { owner: self.owner, now, until: later(now, time) }
     }
 
     /// Asks the store on a thread that may block.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_config::vocab::Timestamp;
-use weir_storage::alerts::{AlertKey, AlertRecord, Step, StepDone};
+use weir_storage::alerts::{AlertKey, AlertRecord, Escalated, Step, StepDone};
 
 use super::book::{later, until};
 use super::channel::Channel;
@@ -20,8 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// Keeps one channel told. `higher` hears of what nobody has acknowledged.
-pub(super) async fn keep(teller: Teller, higher: Option<Arc<Channel>>) {
+/// Keeps one channel told. `higher` hear of what nobody has acknowledged, one after the other.
+pub(super) async fn keep(teller: Teller, higher: Vec<Arc<Channel>>) {
     let mut backoff = BACKOFF_MIN;
     loop {
         let label = teller.channel.label.clone();
@@ -42,8 +42,11 @@ pub(super) async fn keep(teller: Teller, higher: Option<Arc<Channel>>) {
             continue;
         };
         let outcome = match step {
-            Step::Escalation => escalate(&teller, higher.as_ref(), alert).await,
-            Step::Summary | Step::Resolution => take(&teller, &teller.channel, alert, step).await,
+            Step::Escalation => escalate(&teller, &higher, alert).await,
+            Step::Summary | Step::Resolution => {
+                let to = Arc::clone(&teller.channel);
+                Due { teller: teller.clone(), to, alert, step, further: None }.take().await
+            }
         };
         match outcome {
             Ok(()) => backoff = BACKOFF_MIN,
@@ -56,93 +59,121 @@ pub(super) async fn keep(teller: Teller, higher: Option<Arc<Channel>>) {
 }
 
 /// Another channel may hang: it is told beside this one's own messages, and not by more than it has room for.
-async fn escalate(teller: &Teller, higher: Option<&Arc<Channel>>, alert: AlertRecord) -> Result<(), Duration> {
-    let Some(higher) = higher.cloned() else {
+async fn escalate(teller: &Teller, higher: &[Arc<Channel>], alert: AlertRecord) -> Result<(), Duration> {
+    let told = alert.escalated_to.as_ref();
+    let told = told.and_then(|told| higher.iter().position(|channel| channel.label == *told));
+    let mut left = higher.iter().skip(told.map_or(0, |told| told + 1));
+    let (to, after_it) = (left.next(), left.next());
+    let further = teller.escalate_after.filter(|_| after_it.is_some());
+    let step = Step::Escalation;
+    let due = Due { teller: teller.clone(), to: Arc::clone(to.unwrap_or(&teller.channel)), alert, step, further };
+    let Some(to) = to else {
         // The settings have changed since.
-        finish(teller, alert, Step::Escalation, 0).await;
+        due.finish(0).await;
         return Ok(());
     };
-    match Arc::clone(&higher.escalations).try_acquire_owned() {
+    match Arc::clone(&to.escalations).try_acquire_owned() {
         Ok(place) => {
-            let teller = teller.clone();
             tokio::spawn(async move {
                 let _place = place;
                 // Where it fails it is due again when its claim ends.
-                let _again = take(&teller, &higher, alert, Step::Escalation).await.is_err();
+                let _again = due.take().await.is_err();
             });
         }
         Err(_) => {
-            higher.tally.no_room.add(1);
-            hold(teller, &alert, later(Timestamp::now(), BACKOFF_MAX)).await;
+            to.tally.no_room.add(1);
+            due.hold(BACKOFF_MAX).await;
         }
     }
     Ok(())
 }
 
-/// Sends the message; for how long the channel wants to be left alone, where it did not take it.
-async fn take(teller: &Teller, to: &Channel, alert: AlertRecord, step: Step) -> Result<(), Duration> {
-    if is_too_old(&alert, step) {
-        to.tally.expired.add(1);
-        finish(teller, alert, step, u64::MAX).await;
-        return Ok(());
-    }
-    let (channel, suppressed) = (&to.label, alert.suppressed);
-    match to.send(&Notice::about(&alert, step)).await {
-        Ok(()) => {
-            match step {
-                Step::Summary => to.tally.summary.add(1),
-                Step::Escalation => to.tally.escalated.add(1),
-                Step::Resolution => to.tally.resolved.add(1),
+/// A message that is due.
+struct Due {
+    teller: Teller,
+    /// Who hears it.
+    to: Arc<Channel>,
+    alert: AlertRecord,
+    step: Step,
+    /// For an escalation: after which time it goes further, where there is another channel.
+    further: Option<Duration>,
+}
+
+impl Due {
+    /// Sends the message; for how long the channel wants to be left alone, where it did not take it.
+    async fn take(self) -> Result<(), Duration> {
+        let Self { to, alert, step, .. } = &self;
+        if self.is_too_old() {
+            to.tally.expired.add(1);
+            self.finish(u64::MAX).await;
+            return Ok(());
+        }
+        let (channel, suppressed) = (&to.label, alert.suppressed);
+        match to.send(&Notice::about(alert, *step)).await {
+            Ok(()) => {
+                match step {
+                    Step::Summary => to.tally.summary.add(1),
+                    Step::Escalation => to.tally.escalated.add(1),
+                    Step::Resolution => to.tally.resolved.add(1),
+                }
+                self.finish(suppressed).await;
+                Ok(())
             }
-            finish(teller, alert, step, suppressed).await;
-            Ok(())
-        }
-        Err(Failure::Never { reason }) => {
-            to.tally.refused.add(1);
-            tracing::warn!(channel, reason, ?step, "a message about an alert was refused and is not sent again");
-            finish(teller, alert, step, suppressed).await;
-            Ok(())
-        }
-        Err(Failure::Later { reason, after }) => {
-            to.tally.failed.add(1);
-            tracing::warn!(channel, reason, ?step, "a message about an alert could not be sent; will retry");
-            let wait = after.unwrap_or_default();
-            let held = if step == Step::Escalation { wait.max(jittered(BACKOFF_MAX)) } else { wait };
-            hold(teller, &alert, later(Timestamp::now(), held)).await;
-            Err(wait)
+            Err(Failure::Never { reason }) => {
+                to.tally.refused.add(1);
+                tracing::warn!(channel, reason, ?step, "a message about an alert was refused and is not sent again");
+                self.finish(suppressed).await;
+                Ok(())
+            }
+            Err(Failure::Later { reason, after }) => {
+                to.tally.failed.add(1);
+                tracing::warn!(channel, reason, ?step, "a message about an alert could not be sent; will retry");
+                let wait = after.unwrap_or_default();
+                self.hold(if *step == Step::Escalation { wait.max(jittered(BACKOFF_MAX)) } else { wait }).await;
+                Err(wait)
+            }
         }
     }
-}
 
-/// That something is over is told however late it is.
-fn is_too_old(alert: &AlertRecord, step: Step) -> bool {
-    let due = match step {
-        Step::Summary => alert.quiet_until,
-        Step::Escalation => alert.escalates_at.unwrap_or(alert.notified_at),
-        Step::Resolution => return false,
-    };
-    later(due, TOO_OLD).micros() < Timestamp::now().micros()
-}
-
-async fn finish(teller: &Teller, alert: AlertRecord, step: Step, told: u64) {
-    let at = Timestamp::now();
-    let told = told.min(alert.suppressed);
-    let done = StepDone { step, told, at, quiet_until: later(at, teller.cooldown) };
-    let channel = &teller.channel.label;
-    if let Err(error) = teller.book.ask(move |book| book.finish_step(alert, done)).await {
-        tracing::warn!(
-            channel,
-            error,
-            ?step,
-            "a message about an alert could not be written down; it may be sent again"
-        );
+    /// That something is over is told however late it is. An escalation goes past a channel that does not answer.
+    fn is_too_old(&self) -> bool {
+        let (due, limit) = match self.step {
+            Step::Summary => (self.alert.quiet_until, TOO_OLD),
+            Step::Escalation => {
+                let limit = self.further.map_or(TOO_OLD, |further| further.clamp(BACKOFF_MAX, TOO_OLD));
+                (self.alert.escalates_at.unwrap_or(self.alert.notified_at), limit)
+            }
+            Step::Resolution => return false,
+        };
+        later(due, limit).micros() < Timestamp::now().micros()
     }
-}
 
-async fn hold(teller: &Teller, alert: &AlertRecord, end: Timestamp) {
-    let (channel, finding_type) = (alert.channel.clone(), alert.finding_type.clone());
-    let key = AlertKey { tenant: alert.tenant_id, channel, finding_type };
-    let owner = teller.book.owner();
-    // Where that fails, the claim ends with its time.
-    drop(teller.book.ask(move |book| book.hold_alert(key, owner, end)).await);
+    async fn finish(&self, told: u64) {
+        let Self { teller, to, alert, step, further } = self;
+        let (at, step) = (Timestamp::now(), *step);
+        let escalated = (step == Step::Escalation && !Arc::ptr_eq(to, &teller.channel))
+            .then(|| Escalated { to: to.label.clone(), next_at: further.map(|further| later(at, further)) });
+        let told = told.min(alert.suppressed);
+        let done = StepDone { step, told, at, quiet_until: later(at, teller.cooldown), escalated };
+        let (channel, alert) = (&teller.channel.label, alert.clone());
+        if let Err(error) = teller.book.ask(move |book| book.finish_step(alert, done)).await {
+            tracing::warn!(
+                channel,
+                error,
+                ?step,
+                "a message about an alert could not be written down; it may be sent again"
+            );
+        }
+        // What is due next may be due sooner than the keeper knows.
+        teller.channel.news.notify_one();
+    }
+
+    /// Nobody sends it before so much time has passed.
+    async fn hold(&self, time: Duration) {
+        let AlertRecord { tenant_id, channel, finding_type, .. } = &self.alert;
+        let key = AlertKey { tenant: *tenant_id, channel: channel.clone(), finding_type: finding_type.clone() };
+        let (owner, end) = (self.teller.book.owner(), later(Timestamp::now(), time));
+        // Where that fails, the claim ends with its time.
+        drop(self.teller.book.ask(move |book| book.hold_alert(key, owner, end)).await);
+    }
 }

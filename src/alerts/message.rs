@@ -87,12 +87,17 @@ impl Notice {
     pub(super) fn about(alert: &AlertRecord, step: Step) -> Self {
         let (kind, named, count) = match step {
             Step::Summary => (Kind::Summary(alert.notified_at), "summary", alert.suppressed),
-            Step::Escalation => (Kind::Escalated(alert.channel.clone()), "escalation", alert.count),
+            Step::Escalation => {
+                let from = alert.escalated_to.as_ref().unwrap_or(&alert.channel);
+                (Kind::Escalated(from.clone()), "escalation", alert.count)
+            }
             Step::Resolution => (Kind::Resolved, "resolution", alert.count),
         };
+        // A channel that was told before it may have the same receiver as the next one.
+        let since = alert.escalated_at.filter(|_| step == Step::Escalation).unwrap_or(alert.notified_at);
         Self {
             kind,
-            id: format!("msg_{}_{named}_{}", alert.id.simple(), alert.notified_at.micros()),
+            id: format!("msg_{}_{named}_{}", alert.id.simple(), since.micros()),
             alert: Some(alert.id),
             count,
             score: alert.security_score,

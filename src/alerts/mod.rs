@@ -35,9 +35,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_config::settings::{ActionRouter, Alerts as AlertSettings, RouterAction};
 use weir_storage::AlertBook;
-use weir_storage::record::SpanRecord;
 
-use crate::feed::{Consumer, Failure, Feed};
+use crate::feed::{Batch, Consumer, Failure, Feed};
 use crate::meter::Registry;
 use book::Book;
 use channel::{Channel, Tallies};
@@ -67,8 +66,8 @@ const NAMES: [&str; weir_config::settings::CHANNELS_MAX] = [
 
 /// The channels, before the store is open.
 pub struct Channels {
-    /// Each with who hears of what nobody has acknowledged there.
-    tellers: Vec<(Teller, Option<Arc<Channel>>)>,
+    /// Each with who hears of what nobody has acknowledged there, one after the other.
+    tellers: Vec<(Teller, Vec<Arc<Channel>>)>,
     book: Arc<Book>,
 }
 
@@ -82,15 +81,17 @@ pub fn add(feed: &mut Feed, settings: &AlertSettings, router: &ActionRouter, reg
     let book = Arc::new(Book::new());
     let mut tellers = Vec::new();
     for (place, channel) in channels.iter().enumerate() {
-        let higher = AlertSettings::next_higher(&effective, place).and_then(|higher| channels.get(higher));
-        let escalate_after = settings.escalate_after_seconds.filter(|_| higher.is_some());
+        let next = |place: &usize| AlertSettings::next_higher(&effective, *place);
+        let higher: Vec<Arc<Channel>> =
+            std::iter::successors(next(&place), next).filter_map(|higher| channels.get(higher)).cloned().collect();
+        let escalate_after = settings.escalate_after_seconds.filter(|_| !higher.is_empty());
         let teller = Teller {
             channel: Arc::clone(channel),
             book: Arc::clone(&book),
             cooldown: Duration::from_secs(settings.cooldown_seconds),
             escalate_after: escalate_after.map(Duration::from_secs),
         };
-        tellers.push((teller, higher.cloned()));
+        tellers.push((teller, higher));
     }
     for (name, (teller, _)) in NAMES.into_iter().zip(&tellers) {
         feed.add(Alerts { name, teller: teller.clone() });
@@ -130,7 +131,7 @@ impl Consumer for Alerts {
         false
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
         let channel = &self.teller.channel;
         let (seen, expired) = seen::look(&channel.label, |span, finding| channel.wants(span, finding), batch);
         if !seen.is_empty() {

@@ -12,6 +12,7 @@ use super::book::later;
 use super::message::Notice;
 use super::text::cut;
 use crate::anomalies::{self, CONTINUES};
+use crate::feed::Batch;
 use crate::money::Period;
 
 /// Nobody is told of what is older: it waited for a channel that did not answer, or for alerts to be switched on again.
@@ -31,14 +32,10 @@ pub(super) struct Seen {
 }
 
 /// What the channel called `label`, which wants some of the findings, is to hear of, and how many are too old for that.
-pub(super) fn look(
-    label: &str,
-    wants: impl Fn(&SpanRecord, &Finding) -> bool,
-    batch: &[&SpanRecord],
-) -> (Vec<Seen>, u64) {
+pub(super) fn look(label: &str, wants: impl Fn(&SpanRecord, &Finding) -> bool, batch: Batch<'_>) -> (Vec<Seen>, u64) {
     let oldest = Timestamp::now().micros() - i64::try_from(TOO_OLD.as_micros()).unwrap_or(i64::MAX);
     let (mut seen, mut expired) = (BTreeMap::new(), 0);
-    for &span in batch {
+    for &span in batch.spans {
         for finding in span.security_findings.iter().filter(|finding| wants(span, finding)) {
             if span.end_time.micros() < oldest {
                 expired += 1;
@@ -47,6 +44,7 @@ pub(super) fn look(
             }
         }
     }
+    seen.values_mut().for_each(|seen| seen.sighting.read_to = batch.end);
     (seen.into_values().collect(), expired)
 }
 
@@ -63,6 +61,7 @@ fn take_in(seen: &mut BTreeMap<AlertKey, Seen>, label: &str, span: &SpanRecord, 
             first_at: span.end_time,
             last_at: span.end_time,
             resolves_at: None,
+            read_to: None,
         },
         notice: None,
     });

@@ -3,6 +3,7 @@
 mod burst;
 mod schema;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -13,13 +14,17 @@ use uuid::Uuid;
 use weir_config::settings::MailUrl;
 use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::alerts::{AlertKey, AlertRecord, AlertState, Sighting, Step};
+use weir_storage::record::SpanRecord;
 
 use super::cooldown::{Cooldowns, Missed, Quiet};
 use super::message::Notice;
 use super::{mail, seen};
 use crate::anomalies::{CONTINUES, DETECTOR};
+use crate::feed::Batch;
 use crate::outbound::signature;
 use crate::record::blank_call as span;
+
+const SEVERITIES: [Severity; 5] = [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 
 fn sighting(at: usize, findings: &[u128]) -> Sighting {
     let key =
@@ -33,6 +38,7 @@ fn sighting(at: usize, findings: &[u128]) -> Sighting {
         first_at: Timestamp::now(),
         last_at: Timestamp::now(),
         resolves_at: None,
+        read_to: None,
     }
 }
 
@@ -110,6 +116,7 @@ fn alert(finding_type: String) -> AlertRecord {
         quiet_until: Timestamp::from_micros(0),
         escalates_at: None,
         escalated_at: None,
+        escalated_to: None,
         resolves_at: None,
         resolved_at: None,
         acknowledged_at: None,
@@ -138,6 +145,10 @@ fn what_is_told_later_says_what_it_is_about() {
     assert_eq!(test.pagerduty("k")["dedup_key"], test.closes("k")["dedup_key"], "a test leaves nothing open");
 }
 
+fn unstored<'a>(spans: &'a [&'a SpanRecord]) -> Batch<'a> {
+    Batch { spans, end: None }
+}
+
 #[test]
 fn what_ends_by_itself_says_when_and_what_goes_on_is_no_news() {
     let call = *span();
@@ -145,15 +156,15 @@ fn what_ends_by_itself_says_when_and_what_goes_on_is_no_news() {
     let mut soft = Finding::new("cost_cap_warning", Severity::Info, 1.0, "cost_caps", "The soft limit");
     soft.metadata.insert("window".to_owned(), "daily".to_owned());
     let look = |findings: Vec<Finding>| {
-        let span = weir_storage::record::SpanRecord { security_findings: findings, ..call.clone() };
+        let span = SpanRecord { security_findings: findings, ..call.clone() };
         let mut recent = span.clone();
         recent.end_time = Timestamp::now();
-        let (seen, expired) = seen::look("webhook_1", |_, _| true, &[&recent]);
+        let (seen, expired) = seen::look("webhook_1", |_, _| true, unstored(&[&recent]));
         assert_eq!(expired, 0);
         let old = seen::look(
             "webhook_1",
             |_, _| true,
-            &[&weir_storage::record::SpanRecord { end_time: Timestamp::from_micros(0), ..span }],
+            unstored(&[&SpanRecord { end_time: Timestamp::from_micros(0), ..span }]),
         );
         assert_eq!((old.0.len(), old.1), (0, 1), "nobody is told of what is that old");
         let seen = seen.into_iter().next().unwrap();
@@ -186,23 +197,57 @@ fn hostile_evidence_stays_within_the_limits_of_each_receiver_and_holds_no_marks(
         "*b*",
     ];
     let (schemas, mut state) = ([schema::slack(), schema::pagerduty()], 1_u64);
-    for round in 0..10_000_usize {
+    let mut chance = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut seen, mut told, mut largest) = (BTreeMap::new(), 0, 0);
+    while told < 10_000 {
+        // Many are short, and some as long as a body.
+        let bytes = if chance(50) == 0 { 100_000 } else { [0, 40, 40, 400, 400, 4_000][chance(6)] };
+        let most = if bytes > 4_000 { 100_000 } else { chance(bytes + 1) };
         let mut text = String::new();
-        let bytes = if round % 500 == 0 { 100_000 } else { round % 900 };
-        while text.len() < bytes {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+        while text.len() < most {
+            text.push_str(pieces[chance(pieces.len())]);
         }
-        let mut finding = Finding::new(text.clone(), Severity::High, 0.9, "rules", text.clone());
-        finding.evidence.clone_from(&text);
         let mut span = span();
         (span.model, span.agent_id) = (Some(text.clone()), Some(text.clone()));
-        let later = [Step::Summary, Step::Escalation, Step::Resolution][round % 3];
-        for notice in [Notice::about(&alert(text), later), Notice::of(&span, &finding)] {
-            check(&notice, &schemas);
-            check_mail(&to, &notice);
+        span.security_score = Some(chance(101) as u8);
+        span.end_time = Timestamp::now();
+        // Some share a type, as those of one call often do.
+        let many = 1 + chance(if bytes > 4_000 { 2 } else { 12 });
+        span.security_findings = (0..many)
+            .map(|at| {
+                let severity = SEVERITIES[chance(SEVERITIES.len())];
+                let kind = format!("{}{text}", at % 3);
+                let mut finding = Finding::new(kind, severity, 0.9, "rules", text.clone());
+                finding.evidence.clone_from(&text);
+                finding
+            })
+            .collect();
+        (told, largest) = (told + many, largest.max(text.len()));
+        for finding in &span.security_findings {
+            *seen.entry(finding.severity).or_insert(0) += 1;
+            check_all(&to, &Notice::of(&span, finding), &schemas);
+        }
+        let (heard, _) = seen::look("webhook_1", |_, _| true, unstored(&[&span]));
+        assert_eq!(heard.len(), many.min(3), "one message for each type");
+        for seen::Seen { sighting, notice } in heard {
+            let mut notice = notice.unwrap();
+            notice.count = sighting.findings.len() as u64;
+            check_all(&to, &notice, &schemas);
+            let step = [Step::Summary, Step::Escalation, Step::Resolution][chance(3)];
+            let record = AlertRecord { severity: sighting.severity, ..alert(sighting.key.finding_type) };
+            check_all(&to, &Notice::about(&record, step), &schemas);
         }
     }
+    assert!(seen.len() == SEVERITIES.len() && seen.values().all(|count| *count > 1_000), "{seen:?}");
+    assert!(largest >= 100_000);
+}
+
+fn check_all(to: &MailUrl, notice: &Notice, schemas: &[Value; 2]) {
+    check(notice, schemas);
+    check_mail(to, notice);
 }
 
 fn check(notice: &Notice, [of_slack, of_pagerduty]: &[Value; 2]) {

@@ -1,4 +1,4 @@
-//! The norm of the robust method: median, and median absolute deviation, of logarithms.
+//! The norm of the robust method: median, and median absolute deviation, of logarithms or roots.
 //!
 //! A tenant's values are in no order that a processor could foresee, which makes sorting them, even in part, expensive. What is asked
 //! for lies close to where it lay ten values ago, so it is looked for from there on: all values are compared with one, eight at a
@@ -23,7 +23,7 @@ const LANES: usize = 8;
 pub(super) enum Kind {
     /// Amounts, in units below which nothing counts.
     Amount,
-    /// How many there were: by chance alone as many more or fewer as the root of them.
+    /// How many there were: by chance alone as many more or fewer as the root of them, which is one on the scale of roots.
     Count,
 }
 
@@ -46,8 +46,11 @@ pub(super) fn robust(values: &[f32], former: Norm, kind: Kind) -> Norm {
 
 /// The least spread around this middle.
 fn least_spread(middle: f32, kind: Kind) -> f32 {
-    let by_chance = if kind == Kind::Count { (-middle / 2.0).exp() } else { 0.0 };
-    SPREAD_MIN.ln_1p().max(by_chance)
+    match kind {
+        Kind::Amount => SPREAD_MIN.ln_1p(),
+        // A share of what is expected is half that share of its root.
+        Kind::Count => (middle * SPREAD_MIN / 2.0).max(1.0),
+    }
 }
 
 /// The norm from values that are sorted in part, twice.
@@ -58,7 +61,7 @@ fn sorted(values: &[f32], kind: Kind) -> Norm {
     };
     EXACT.with_borrow_mut(|room| {
         room.clear();
-        // Logarithms of one and more are not below 0, and such numbers are in the order of their bits.
+        // Neither logarithms of one and more nor roots are below 0, and such numbers are in the order of their bits.
         room.extend(values.iter().map(|value| value.to_bits()));
         let middle = median(room);
         room.iter_mut().for_each(|value| *value = (f32::from_bits(*value) - middle).abs().to_bits());

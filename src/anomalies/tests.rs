@@ -109,10 +109,118 @@ fn loop_noticed(method: AnomalyMethod, threshold: f64, seed: u64) -> i64 {
     }
 }
 
-/// The table of docs/anomalies.md: `cargo test -p weir --lib anomalies -- --nocapture`.
+/// A day of somebody at work with an assistant now and then: some fifteen sessions of a few calls, a few seconds apart, sometimes several
+/// at once, and nothing between them.
+fn thin_day(chance: &mut Chance, mut each: impl FnMut(i64)) {
+    let mut at_us = BEGIN_US;
+    let mut after = |chance: &mut Chance, seconds: f64| {
+        at_us += (-chance.next().max(f64::MIN_POSITIVE).ln() * seconds * 1e6) as i64;
+        (at_us < BEGIN_US + 86_400 * SECOND_US).then_some(at_us)
+    };
+    while after(chance, 5_400.0).is_some() {
+        for _ in 0..5 + (36.0 * chance.next()) as u32 {
+            let Some(at_us) = after(chance, 3.0) else { return };
+            let at_once = if chance.next() < 0.1 { 3 + (4.0 * chance.next()) as u32 } else { 1 };
+            (0..at_once).for_each(|_| each(at_us));
+        }
+    }
+}
+
+/// Who has a loop.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Whose {
+    /// An agent with a call every other second, and with one in twenty.
+    Busy,
+    Nightly,
+    /// Somebody with few sessions.
+    Thin,
+}
+
+/// The calls of a tenant before its loop begins.
+fn before_a_loop(whose: Whose, seed: u64) -> Vec<i64> {
+    let mut all = Vec::new();
+    let end = match whose {
+        Whose::Busy | Whose::Nightly => {
+            day(&mut Chance(seed), |call| all.push(call.at_us));
+            if whose == Whose::Busy { 12 } else { 2 }
+        }
+        Whose::Thin => {
+            thin_day(&mut Chance(seed), |at_us| all.push(at_us));
+            20
+        }
+    };
+    all.retain(|at_us| *at_us < BEGIN_US + end * 3_600 * SECOND_US);
+    all
+}
+
+/// The slot in which a loop of so many calls a second has been noticed in all of ten runs; `None` where it is not within ten minutes.
+fn slower_loop_noticed(method: AnomalyMethod, threshold: f64, whose: Whose, per_second: f64) -> Option<i64> {
+    let slots = (1..=10).map(|seed| {
+        let (watching, mut chance) = (watching(method, threshold), Chance(50 + seed));
+        let look = |at_us| {
+            let found = watching.look(tenant(1), &Call { at_us, ..Call::default() });
+            found.iter().any(|anomaly| anomaly.watched == Measure::Velocity)
+        };
+        let before = before_a_loop(whose, seed);
+        for at_us in &before {
+            look(*at_us);
+        }
+        let begin = before.last().unwrap() + (chance.next() * 10.0 * SECOND_US as f64) as i64;
+        let mut at_us = begin;
+        while at_us < begin + 600 * SECOND_US {
+            // A call takes its time, and not always the same.
+            at_us += ((0.3 * chance.normal()).exp() / per_second * SECOND_US as f64) as i64;
+            if look(at_us) {
+                return Some((at_us - begin).div_euclid(velocity::SLOT_US) + 1);
+            }
+        }
+        None
+    });
+    slots.collect::<Option<Vec<i64>>>()?.into_iter().max()
+}
+
+/// The document says what is counted here.
+fn is_shown(table: &str) {
+    println!("{table}");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/anomalies.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    assert!(document.contains(table), "docs/anomalies.md does not say what was counted:\n{table}");
+}
+
+/// The second table of docs/anomalies.md.
+#[test]
+fn slower_loops_are_noticed_from_two_calls_a_second_on() {
+    const RATES: [f64; 5] = [0.5, 1.0, 2.0, 5.0, 20.0];
+    let mut table = String::new();
+    for (method, name, threshold) in [(AnomalyMethod::Sigma, "sigma", 3.0), (AnomalyMethod::Robust, "robust", 4.0)] {
+        for (whose, called) in
+            [(Whose::Busy, "30 calls a minute"), (Whose::Nightly, "3 calls a minute"), (Whose::Thin, "few sessions")]
+        {
+            let noticed = RATES.map(|rate| slower_loop_noticed(method, threshold, whose, rate));
+            assert!(
+                noticed[3..].iter().all(|slot| slot.is_some_and(|slot| slot <= 2)),
+                "{name}, {called}: {noticed:?}"
+            );
+            let cells = noticed.map(|slot| slot.map_or("never".to_owned(), |slot| format!("slot {slot}")));
+            table.push_str(&format!("| {name} | {threshold} | {called} | {} |\n", cells.join(" | ")));
+        }
+        let mut wrong = 0;
+        for seed in 1..=10 {
+            let watching = watching(method, threshold);
+            thin_day(&mut Chance(seed), |at_us| {
+                wrong += watching.look(tenant(1), &Call { at_us, ..Call::default() }).len();
+            });
+        }
+        println!("{name}: {wrong} slots of ten thin days are called too full");
+        assert!(wrong as f64 <= 0.001 * 86_400.0, "{name}: {wrong}");
+    }
+    is_shown(&table);
+}
+
+/// The first table of docs/anomalies.md: `cargo test -p weir --lib anomalies -- --nocapture`.
 #[test]
 fn a_day_of_an_agent_raises_few_alarms_and_what_is_wrong_is_noticed() {
-    println!("| method | threshold | cost | tokens | calls in 10 s | latency | shift ×3 | loop |");
+    let mut table = String::new();
     for (method, name) in [(AnomalyMethod::Sigma, "sigma"), (AnomalyMethod::Robust, "robust")] {
         for threshold in [3.0, 4.0, 6.0] {
             let (mut found, mut calls) = ([0; 4], 0);
@@ -126,13 +234,13 @@ fn a_day_of_an_agent_raises_few_alarms_and_what_is_wrong_is_noticed() {
             let of_slots = 100.0 * f64::from(found[Measure::Velocity as usize]) / slots;
             let shift = shifts_noticed(method, threshold, 200);
             let slot = loop_noticed(method, threshold, 7);
-            println!(
-                "| {name} | {threshold} | {:.3} % | {:.3} % | {of_slots:.3} % | {:.3} % | {:.1} % | slot {slot} |",
+            table.push_str(&format!(
+                "| {name} | {threshold} | {:.3} % | {:.3} % | {of_slots:.3} % | {:.3} % | {:.1} % | slot {slot} |\n",
                 share[Measure::Cost as usize],
                 share[Measure::Tokens as usize],
                 share[Measure::Latency as usize],
                 100.0 * shift
-            );
+            ));
             assert!(slot <= 2, "{name} at {threshold}: a loop is noticed in slot {slot}");
             if (method, threshold) == (AnomalyMethod::Robust, 4.0) {
                 assert!(share.iter().all(|share| *share <= 0.1), "{share:?}");
@@ -142,6 +250,7 @@ fn a_day_of_an_agent_raises_few_alarms_and_what_is_wrong_is_noticed() {
             }
         }
     }
+    is_shown(&table);
 }
 
 #[test]

@@ -14,6 +14,9 @@ const LEAST: usize = 10;
 /// Latest values whose mean is judged, too.
 const RECENT: usize = 10;
 
+/// What is added to a count before its root is taken.
+const ANSCOMBE: f64 = 0.375;
+
 /// How values are judged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rule {
@@ -220,18 +223,21 @@ fn judges_latest(rule: Rule) -> bool {
     rule.method == AnomalyMethod::Robust && rule.kind == Kind::Amount
 }
 
-/// A value on the scale it is judged on: as it is, or the logarithm of one unit more.
+/// A value on the scale it is judged on: as it is; the logarithm of one unit more; or, for how many there were, twice the root, on
+/// which counting by chance spreads by one whatever is to be expected (Anscombe 1948).
 fn scaled(value: f64, rule: Rule) -> f64 {
-    match rule.method {
-        AnomalyMethod::Sigma => value,
-        AnomalyMethod::Robust => (1.0 + value.max(0.0)).ln(),
+    match (rule.method, rule.kind) {
+        (AnomalyMethod::Sigma, _) => value,
+        (AnomalyMethod::Robust, Kind::Amount) => (1.0 + value.max(0.0)).ln(),
+        (AnomalyMethod::Robust, Kind::Count) => 2.0 * (value.max(0.0) + ANSCOMBE).sqrt(),
     }
 }
 
 fn unscaled(value: f64, rule: Rule) -> f64 {
-    match rule.method {
-        AnomalyMethod::Sigma => value,
-        AnomalyMethod::Robust => value.exp_m1(),
+    match (rule.method, rule.kind) {
+        (AnomalyMethod::Sigma, _) => value,
+        (AnomalyMethod::Robust, Kind::Amount) => value.exp_m1(),
+        (AnomalyMethod::Robust, Kind::Count) => (value / 2.0).powi(2) - ANSCOMBE,
     }
 }
 

@@ -2,18 +2,28 @@
 
 use std::time::{Duration, SystemTime};
 
+use weir_storage::Cursor;
 use weir_storage::record::SpanRecord;
 
 use crate::outbound::{Answer, OutboundError, retry_after};
+
+/// Finished spans that are brought together.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// The oldest first, of all tenants.
+    pub spans: &'a [&'a SpanRecord],
+    /// Where the batch ends in the order of the store, from which it was read; nothing where it comes from memory.
+    pub end: Option<Cursor>,
+}
 
 /// Reads finished spans.
 pub trait Consumer: Send + 'static {
     /// Its name: the key of its cursor and a label in `/metrics`, so never to be changed.
     fn name(&self) -> &'static str;
 
-    /// Deals with spans, the oldest first, of all tenants. A batch comes again when it fails and after a crash, so taking a
+    /// Deals with spans. A batch comes again when it fails and after a crash, so taking a
     /// span twice must do no harm. The gateway waits for it no longer than [`Limits::attempt`].
-    fn take(&mut self, batch: &[&SpanRecord]) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn take(&mut self, batch: Batch<'_>) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// Whether calls in which nothing was found concern it. One that they do not concern is not woken by them, nor brought them;
     /// they are counted as delivered all the same.

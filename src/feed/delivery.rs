@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Cursor, SpanBatch, SpanLog};
 
-use super::consumer::{Consumer, Failure, Limits};
+use super::consumer::{Batch, Consumer, Failure, Limits};
 use super::queue::Waiting;
 
 /// Spans of one batch, and about their bytes.
@@ -145,7 +145,7 @@ impl<C: Consumer> Delivery<C> {
         }
         let batch: Vec<&SpanRecord> = spans.iter().map(|span| &**span).collect();
         self.in_hand = batch.len();
-        let fate = self.bring(&batch).await;
+        let fate = self.bring(Batch { spans: &batch, end: None }).await;
         if fate == Fate::Done {
             self.in_hand = 0;
         }
@@ -174,7 +174,8 @@ impl<C: Consumer> Delivery<C> {
         }
         self.waiting.tally.removed.add(usize::try_from(batch.lost).unwrap_or(usize::MAX));
         let spans: Vec<&SpanRecord> = batch.spans.iter().collect();
-        if !spans.is_empty() && self.bring(&spans).await == Fate::Stopped {
+        let end = Some(batch.next);
+        if !spans.is_empty() && self.bring(Batch { spans: &spans, end }).await == Fate::Stopped {
             return Some(Fate::Stopped);
         }
         let clean = usize::try_from(batch.clean).unwrap_or(usize::MAX);
@@ -240,7 +241,7 @@ impl<C: Consumer> Delivery<C> {
     }
 
     /// Has the consumer take `batch`, as often as it needs.
-    async fn bring(&mut self, batch: &[&SpanRecord]) -> Fate {
+    async fn bring(&mut self, batch: Batch<'_>) -> Fate {
         let (waiting, end) = (Arc::clone(&self.waiting), Instant::now() + self.limits.batch);
         let mut backoff = BACKOFF_MIN;
         loop {
@@ -252,13 +253,13 @@ impl<C: Consumer> Delivery<C> {
             };
             let failure = match outcome {
                 Ok(()) => {
-                    waiting.tally.delivered.add(batch.len());
+                    waiting.tally.delivered.add(batch.spans.len());
                     return Fate::Done;
                 }
                 Err(failure) => failure,
             };
             waiting.tally.failures.add(1);
-            let (consumer, spans) = (waiting.name, batch.len());
+            let (consumer, spans) = (waiting.name, batch.spans.len());
             let after = match &failure {
                 Failure::Never { .. } => {
                     waiting.tally.refused.add(spans);

@@ -61,7 +61,7 @@ impl Consumer for Toy {
         self.heeds_clean_calls
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
         self.attempts.fetch_add(1, Ordering::SeqCst);
         match self.mood.load(Ordering::SeqCst) {
             FAIL => return Err(Failure::Later { reason: "not now".to_owned(), after: None }),
@@ -70,7 +70,7 @@ impl Consumer for Toy {
             HANG => std::future::pending().await,
             _ => {}
         }
-        self.taken.lock().extend(batch.iter().map(|span| span.span_id));
+        self.taken.lock().extend(batch.spans.iter().map(|span| span.span_id));
         Ok(())
     }
 }

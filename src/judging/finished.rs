@@ -12,7 +12,7 @@ use weir_storage::{JudgeVerdict, LateFinding, VerdictBook};
 
 use super::inline::finding_of;
 use super::late::Asked;
-use crate::feed::{Consumer, Failure};
+use crate::feed::{Batch, Consumer, Failure};
 use crate::judge::{Candidate, Case, Door, Mode, Told};
 use crate::router::{Tally, follow};
 
@@ -84,8 +84,8 @@ impl Consumer for Finished {
         false
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
-        for span in batch {
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
+        for span in batch.spans {
             let said = span.security_findings.iter().find(|finding| finding.finding_type == JUDGE_VERDICT);
             let is_asked = follow(span, &self.router).asked.has(RouterAction::JudgeRoute);
             if is_asked {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_config::settings::{ActionRouter, RouterAction};
 use weir_storage::record::SpanRecord;
 
-use crate::feed::{Consumer, Failure, Feed};
+use crate::feed::{Batch, Consumer, Failure, Feed};
 use crate::meter::Registry;
 pub use follow::{Follow, follow};
 use lines::Lines;
@@ -65,8 +65,9 @@ impl Consumer for Router {
         false
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
         let asked: Vec<(&SpanRecord, Follow)> = batch
+            .spans
             .iter()
             .map(|span| (*span, follow(span, &self.settings)))
             .filter(|(_, to)| !to.asked.is_empty())

@@ -12,7 +12,7 @@ use weir_storage::record::SpanRecord;
 use super::SOURCE;
 use super::follow::{Follow, follow};
 use super::tally::{Tally, Unable};
-use crate::feed::{Consumer, Failure};
+use crate::feed::{Batch, Consumer, Failure};
 use crate::outbound::{Call, Client, Limits, signature};
 
 /// Findings in one message, and characters of the words one was found by.
@@ -47,8 +47,8 @@ impl Consumer for Webhook {
         false
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
-        for span in batch {
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
+        for span in batch.spans {
             let to = follow(span, &self.settings);
             if to.asked.has(RouterAction::Webhook) && !self.accepted.contains(&span.span_id) {
                 self.tell(span, to).await?;

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use weir_config::vocab::{Severity, SpanId, TenantId, Timestamp, TraceId};
 
+use crate::cursor::Cursor;
+
 /// Whether anybody has to do with an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -66,8 +68,10 @@ pub struct AlertRecord {
     pub quiet_until: Timestamp,
     /// When it goes to the next channel, unless it is acknowledged.
     pub escalates_at: Option<Timestamp>,
-    /// When it did.
+    /// When it last did.
     pub escalated_at: Option<Timestamp>,
+    /// To which channel it then went.
+    pub escalated_to: Option<String>,
     /// When what it is about is over, as far as that is known.
     pub resolves_at: Option<Timestamp>,
     /// When the channel was told that.
@@ -108,6 +112,9 @@ pub struct Sighting {
     pub last_at: Timestamp,
     /// When what they are about is over, where it ends by itself.
     pub resolves_at: Option<Timestamp>,
+    /// How far the spans of the store had been read when they were found there, and all that lies before was counted, too; `None`
+    /// where they were not.
+    pub read_to: Option<Cursor>,
 }
 
 /// What becomes of a sighting.
@@ -136,14 +143,14 @@ pub enum Claim {
     Unknown,
 }
 
-/// Who sends, and for how long nobody else may.
+/// Who says something, and for how long that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claimant {
     /// A number of the process's own.
     pub owner: Uuid,
     /// This moment.
     pub now: Timestamp,
-    /// The end of the claim.
+    /// The end of what is said.
     pub until: Timestamp,
 }
 
@@ -176,7 +183,7 @@ pub enum Step {
 }
 
 /// A message about an alert that was accepted, or never will be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepDone {
     /// Which one.
     pub step: Step,
@@ -186,6 +193,18 @@ pub struct StepDone {
     pub at: Timestamp,
     /// For a summary: until then the channel is told nothing further.
     pub quiet_until: Timestamp,
+    /// For an escalation.
+    pub escalated: Option<Escalated>,
+}
+
+/// Where an alert went that nobody had acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Escalated {
+    /// The channel.
+    pub to: String,
+    /// When it goes further, unless it is acknowledged, or the channel has an open alert of its own about the same, which goes its
+    /// own way.
+    pub next_at: Option<Timestamp>,
 }
 
 /// Filters of the list of alerts. Unset means any.

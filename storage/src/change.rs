@@ -107,7 +107,8 @@ pub(crate) enum AlertChange {
     Hold { key: AlertKey, owner: uuid::Uuid, until: Timestamp },
     ClaimDue { channel: String, by: Claimant, limit: u32 },
     Finish { alert: AlertRecord, done: StepDone },
-    Resolve { tenant: TenantId, finding_type: String, at: Timestamp },
+    Sustain { key: AlertKey, by: Claimant },
+    Release { key: AlertKey, owner: uuid::Uuid, at: Timestamp },
     Acknowledge { tenant: TenantId, id: uuid::Uuid, by: AuditEvent },
 }
 

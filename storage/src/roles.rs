@@ -509,11 +509,19 @@ pub trait AlertBook: Send + Sync + 'static {
     /// [`NotWritten`].
     fn finish_step(&self, alert: AlertRecord, done: StepDone) -> Result<(), NotWritten>;
 
-    /// What all alerts of this type in the tenant are about is over at `at`: their channels are to be told then.
+    /// Notes that what the channel was told of goes on as far as `by` knows, and does so until `by.until` unless they say more. It
+    /// is over when nobody says any longer that it goes on. False where the channel has no alert about it that is not resolved.
     ///
     /// # Errors
     /// [`NotWritten`].
-    fn resolve_alerts(&self, tenant: TenantId, finding_type: String, at: Timestamp) -> Result<(), NotWritten>;
+    fn sustain_alert(&self, key: AlertKey, by: Claimant) -> Result<bool, NotWritten>;
+
+    /// Notes that it is over at `at` as far as `owner` knows: the channel is to be told when that is so for all. True where somebody
+    /// else says that it goes on.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn release_alert(&self, key: AlertKey, owner: Uuid, at: Timestamp) -> Result<bool, NotWritten>;
 
     /// Notes that somebody knows of an alert, and with it of all open ones of its type in the tenant: none of them escalates. `by` is
     /// in the audit log by the same commit, where that changed anything. `None` when the tenant has no such alert.

@@ -9,6 +9,7 @@ mod advisory;
 mod agents_acted_on;
 mod alert_channels;
 mod alert_ends;
+mod alert_gateways;
 mod alerts;
 mod analysis;
 mod anomalies;

@@ -28,7 +28,7 @@ const OVERDUE_US: i64 = 2 * 3_600_000_000;
 const BATCH_ALERTS: i64 = 16;
 const COLUMNS: &str = "a.alert_id, a.finding_type, a.severity, a.score, a.channel, a.state, a.trace_id, a.span_id, a.first_us, \
     a.last_us, a.count, a.suppressed, a.told_us, a.quiet_us, a.escalate_us, a.escalated_us, a.resolve_us, a.resolved_us, \
-    a.acked_us, a.acked_by";
+    a.acked_us, a.acked_by, a.escalated_to";
 const SEVERITIES: [Severity; 5] = [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 
 fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<AlertRecord> {
@@ -64,6 +64,7 @@ fn record(tenant_id: TenantId, row: &Row<'_>) -> rusqlite::Result<AlertRecord> {
         quiet_until: Timestamp::from_micros(row.get(13)?),
         escalates_at: time(14)?,
         escalated_at: time(15)?,
+        escalated_to: row.get(20)?,
         resolves_at: time(16)?,
         resolved_at: time(17)?,
         acknowledged_at: time(18)?,
@@ -79,6 +80,7 @@ struct Latest {
     suppressed: i64,
     quiet_us: i64,
     counted: Uuid,
+    counted_to: i64,
 }
 
 impl Latest {
@@ -87,8 +89,12 @@ impl Latest {
         self.state != AlertState::Resolved && (self.quiet_us > now.micros() || self.suppressed > 0)
     }
 
-    /// The findings that are not counted yet.
-    fn fresh<'a>(&self, findings: &'a [Uuid]) -> &'a [Uuid] {
+    /// The findings that are not counted yet. `read_to` says where in the file they were found.
+    fn fresh<'a>(&self, findings: &'a [Uuid], read_to: Option<i64>) -> &'a [Uuid] {
+        if read_to.is_some_and(|place| place <= self.counted_to) {
+            return &[];
+        }
+        // Where the last one that is counted is not among them, none of them is: all up to it are read in one order.
         let known = findings.iter().rposition(|id| *id == self.counted).map_or(0, |at| at + 1);
         findings.get(known..).unwrap_or_default()
     }
@@ -107,9 +113,8 @@ impl Tx<'_> {
             AlertChange::Hold { key, owner, until } => self.hold_alert(key, *owner, *until)?.into(),
             AlertChange::ClaimDue { channel, by, limit } => self.claim_due(channel, by, *limit)?.into(),
             AlertChange::Finish { alert, done } => self.finish_step(alert, done)?.into(),
-            AlertChange::Resolve { tenant, finding_type, at } => {
-                self.resolve_alerts(*tenant, finding_type, *at)?.into()
-            }
+            AlertChange::Sustain { key, by } => self.sustain_alert(key, by)?.into(),
+            AlertChange::Release { key, owner, at } => self.release_alert(key, *owner, *at)?.into(),
             AlertChange::Acknowledge { tenant, id, by } => {
                 self.acknowledge_alert(*tenant, *id, by)?.map(Box::new).into()
             }
@@ -117,7 +122,7 @@ impl Tx<'_> {
     }
 
     /// What concerns the gateway itself is the default tenant's, which may not have begun.
-    fn tenant_of_alert(&mut self, tenant: TenantId) -> rusqlite::Result<Option<i64>> {
+    pub(super) fn tenant_of_alert(&mut self, tenant: TenantId) -> rusqlite::Result<Option<i64>> {
         if tenant == TenantId::DEFAULT {
             self.interner.tenant(self.conn, tenant).map(Some)
         } else {
@@ -126,7 +131,7 @@ impl Tx<'_> {
     }
 
     fn latest_alert(&self, tenant: i64, key: &AlertKey) -> rusqlite::Result<Option<Latest>> {
-        let sql = "SELECT id, alert_id, state, suppressed, quiet_us, counted FROM alerts INDEXED BY alerts_by_subject \
+        let sql = "SELECT id, alert_id, state, suppressed, quiet_us, counted, counted_to FROM alerts INDEXED BY alerts_by_subject \
             WHERE tenant = ?1 AND channel = ?2 AND finding_type = ?3 ORDER BY id DESC LIMIT 1";
         let latest = |row: &Row<'_>| {
             let state: String = row.get(2)?;
@@ -140,6 +145,7 @@ impl Tx<'_> {
                 suppressed: row.get(3)?,
                 quiet_us: row.get(4)?,
                 counted: Uuid::from_bytes(row.get(5)?),
+                counted_to: row.get(6)?,
             })
         };
         self.conn.prepare_cached(sql)?.query_row((tenant, &key.channel, &key.finding_type), latest).optional()
@@ -155,7 +161,7 @@ impl Tx<'_> {
     fn counted(&self, latest: Option<Latest>, sighting: &Sighting, now: Timestamp) -> Result<Option<u64>, WriteError> {
         let goes_on = sighting.findings.is_empty();
         let Some(latest) = latest else { return Ok(goes_on.then_some(0)) };
-        let fresh = latest.fresh(&sighting.findings);
+        let fresh = latest.fresh(&sighting.findings, self.place_of(sighting)?);
         if goes_on && latest.state != AlertState::Resolved {
             let sql = "UPDATE alerts SET last_us = max(last_us, ?2), resolve_us = max(ifnull(resolve_us, ?3), ?3) WHERE id = ?1";
             let resolve_us = sighting.resolves_at.map(Timestamp::micros);
@@ -170,6 +176,13 @@ impl Tx<'_> {
         Ok(Some(fresh.len() as u64))
     }
 
+    /// How far this file had been read for it; nothing where the findings were in none, or in one that another has replaced.
+    fn place_of(&self, sighting: &Sighting) -> rusqlite::Result<Option<i64>> {
+        let Some(read_to) = sighting.read_to else { return Ok(None) };
+        let sql = "SELECT ?2 FROM span_order WHERE id = 1 AND file = ?1";
+        self.conn.prepare_cached(sql)?.query_row((read_to.file(), read_to.place()), |row| row.get(0)).optional()
+    }
+
     /// Takes findings into an alert that is there.
     fn add_to_alert(
         &self,
@@ -180,13 +193,14 @@ impl Tx<'_> {
         last: &Uuid,
     ) -> rusqlite::Result<()> {
         let sql = "UPDATE alerts SET count = count + :many, suppressed = suppressed + :suppressed, counted = :counted, \
-            last_us = max(last_us, :last_us), severity = max(severity, :severity), score = max(score, :score), \
+            counted_to = max(counted_to, ifnull(:read_to, 0)), last_us = max(last_us, :last_us), severity = max(severity, :severity), score = max(score, :score), \
             resolve_us = CASE WHEN :resolve_us IS NULL THEN resolve_us ELSE max(ifnull(resolve_us, 0), :resolve_us) END \
             WHERE id = :row";
         let values = named_params! {
             ":many": many,
             ":suppressed": suppressed,
             ":counted": last.as_bytes().as_slice(),
+            ":read_to": self.place_of(sighting)?,
             ":last_us": sighting.last_at.micros(),
             ":severity": sighting.severity as i64,
             ":score": sighting.security_score,
@@ -246,14 +260,15 @@ impl Tx<'_> {
         let Some(tenant) = self.tenant_of_alert(sighting.key.tenant)? else { return Ok(None) };
         self.end_claim(tenant, &sighting.key.channel, &sighting.key.finding_type)?;
         let latest = self.latest_alert(tenant, &sighting.key)?;
-        let fresh = latest.as_ref().map_or(&sighting.findings[..], |latest| latest.fresh(&sighting.findings));
+        let read_to = self.place_of(sighting)?;
+        let fresh = latest.as_ref().map_or(&sighting.findings[..], |latest| latest.fresh(&sighting.findings, read_to));
         let (many, last) = (fresh.len() as i64, sighting.findings.last().copied().unwrap_or_default());
         let suppressed = (many - told.cast_signed()).max(0);
         let id = match latest.filter(|latest| latest.state == AlertState::Open) {
             Some(latest) => {
                 self.add_to_alert(latest.row, sighting, many, suppressed, &last)?;
                 let sql = "UPDATE alerts SET told_us = ?2, quiet_us = ?3, escalate_us = \
-                    CASE WHEN escalated_us IS NULL THEN ifnull(escalate_us, ?4) ELSE NULL END WHERE id = ?1";
+                    CASE WHEN escalated_us IS NULL THEN ifnull(escalate_us, ?4) ELSE escalate_us END WHERE id = ?1";
                 let escalate_us = escalates_at.map(Timestamp::micros);
                 let values = (latest.row, at.micros(), quiet_until.micros(), escalate_us);
                 self.conn.prepare_cached(sql)?.execute(values)?;
@@ -277,9 +292,9 @@ impl Tx<'_> {
     ) -> rusqlite::Result<()> {
         let Accepted { sighting, id, at, quiet_until, escalates_at, .. } = accepted;
         let sql = "INSERT INTO alerts (tenant, alert_id, channel, finding_type, severity, score, state, trace_id, span_id, \
-            first_us, last_us, count, suppressed, counted, told_us, quiet_us, escalate_us, resolve_us) VALUES (:tenant, :id, \
+            first_us, last_us, count, suppressed, counted, counted_to, told_us, quiet_us, escalate_us, resolve_us) VALUES (:tenant, :id, \
             :channel, :finding_type, :severity, :score, 'open', :trace, :span, :first_us, :last_us, :many, :suppressed, \
-            :counted, :told_us, :quiet_us, :escalate_us, :resolve_us)";
+            :counted, ifnull(:read_to, 0), :told_us, :quiet_us, :escalate_us, :resolve_us)";
         let (trace, span) = sighting.place.unzip();
         let values = named_params! {
             ":tenant": tenant,
@@ -295,6 +310,7 @@ impl Tx<'_> {
             ":many": many,
             ":suppressed": suppressed,
             ":counted": last.as_bytes().as_slice(),
+            ":read_to": self.place_of(sighting)?,
             ":told_us": at.micros(),
             ":quiet_us": quiet_until.micros(),
             ":escalate_us": escalates_at.map(Timestamp::micros),
@@ -319,7 +335,7 @@ impl Tx<'_> {
              WHERE c.tenant = a.tenant AND c.channel = a.channel AND c.finding_type = a.finding_type) \
              ORDER BY a.next_us LIMIT ?2"
         );
-        let due = |row: &Row<'_>| Ok((row.get::<_, i64>(20)?, record(TenantId::from_bytes(row.get(21)?), row)?));
+        let due = |row: &Row<'_>| Ok((row.get::<_, i64>(21)?, record(TenantId::from_bytes(row.get(22)?), row)?));
         let mut statement = self.conn.prepare_cached(&sql)?;
         let rows = statement.query_map((by.now.micros(), limit, channel), due)?.collect::<Result<Vec<_>, _>>()?;
         let mut steps = Vec::with_capacity(rows.len());
@@ -339,7 +355,7 @@ impl Tx<'_> {
         let Some(tenant) = find_tenant(self.conn, alert.tenant_id)? else { return Ok(()) };
         self.end_claim(tenant, &alert.channel, &alert.finding_type)?;
         let id = alert.id.as_bytes().as_slice();
-        let StepDone { step, told, at, quiet_until } = done;
+        let StepDone { step, told, at, quiet_until, escalated } = done;
         let whose = "WHERE tenant = ?1 AND alert_id = ?2";
         match step {
             Step::Summary => {
@@ -350,8 +366,15 @@ impl Tx<'_> {
                 self.conn.prepare_cached(&sql)?.execute(values)?;
             }
             Step::Escalation => {
-                let sql = format!("UPDATE alerts SET escalate_us = NULL, escalated_us = ?3 {whose}");
-                self.conn.prepare_cached(&sql)?.execute((tenant, id, at.micros()))?;
+                // Where that channel has an alert of its own, that one goes further.
+                let sql = format!(
+                    "UPDATE alerts SET escalated_us = ?3, escalated_to = ifnull(?4, escalated_to), escalate_us = CASE WHEN state = 'open' AND NOT EXISTS \
+                     (SELECT 1 FROM alerts o WHERE o.tenant = ?1 AND o.channel = ?4 AND o.finding_type = alerts.finding_type \
+                     AND o.state = 'open') THEN ?5 END {whose}"
+                );
+                let (to, next_at) = escalated.as_ref().map(|to| (&to.to, to.next_at)).unzip();
+                let next_us = next_at.flatten().map(Timestamp::micros);
+                self.conn.prepare_cached(&sql)?.execute((tenant, id, at.micros(), to, next_us))?;
             }
             Step::Resolution => {
                 let sql = format!(
@@ -360,13 +383,6 @@ impl Tx<'_> {
                 self.conn.prepare_cached(&sql)?.execute((tenant, id, at.micros()))?;
             }
         }
-        Ok(())
-    }
-
-    fn resolve_alerts(&self, tenant: TenantId, finding_type: &str, at: Timestamp) -> Result<(), WriteError> {
-        let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(()) };
-        let sql = "UPDATE alerts SET resolve_us = ?3 WHERE tenant = ?1 AND finding_type = ?2 AND state <> 'resolved'";
-        self.conn.prepare_cached(sql)?.execute((tenant, finding_type, at.micros()))?;
         Ok(())
     }
 

@@ -323,7 +323,16 @@ impl Tx<'_> {
             return Ok(true);
         }
         // Its actions went with the spans they belong to.
-        for table in ["reports", "judge_verdicts", "alert_claims", "tallies", "text_sums", "text_ages", "erasures"] {
+        for table in [
+            "reports",
+            "judge_verdicts",
+            "alert_claims",
+            "alert_holders",
+            "tallies",
+            "text_sums",
+            "text_ages",
+            "erasures",
+        ] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
         }
         Ok(true)

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 21] = [
+const MIGRATIONS: [Migration; 22] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -43,6 +43,7 @@ const MIGRATIONS: [Migration; 21] = [
     Migration { name: "upstream", sql: include_str!("../schema/0019_upstream.sql") },
     Migration { name: "alerts", sql: include_str!("../schema/0020_alerts.sql") },
     Migration { name: "found", sql: include_str!("../schema/0021_found.sql") },
+    Migration { name: "alert_holders", sql: include_str!("../schema/0022_alert_holders.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

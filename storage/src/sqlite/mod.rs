@@ -6,6 +6,7 @@
 
 mod action_sums;
 mod actions;
+mod alert_holders;
 mod alerts;
 mod audit;
 mod chain;

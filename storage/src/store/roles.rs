@@ -382,8 +382,12 @@ impl AlertBook for Store {
         self.alert(AlertChange::Finish { alert, done })
     }
 
-    fn resolve_alerts(&self, tenant: TenantId, finding_type: String, at: Timestamp) -> Result<(), NotWritten> {
-        self.alert(AlertChange::Resolve { tenant, finding_type, at })
+    fn sustain_alert(&self, key: AlertKey, by: Claimant) -> Result<bool, NotWritten> {
+        self.alert(AlertChange::Sustain { key, by })
+    }
+
+    fn release_alert(&self, key: AlertKey, owner: Uuid, at: Timestamp) -> Result<bool, NotWritten> {
+        self.alert(AlertChange::Release { key, owner, at })
     }
 
     fn acknowledge_alert(&self, tenant: TenantId, id: Uuid, by: AuditEvent) -> Result<Option<AlertRecord>, NotWritten> {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use weir::feed::{Consumer, Failure, Feed};
+use weir::feed::{Batch, Consumer, Failure, Feed};
 use weir::outbound::{Call, Client, Limits};
-use weir_storage::record::SpanRecord;
 
 /// The variable that names the receiver.
 pub(crate) const RECEIVER: &str = "WEIR_TEST_RECEIVER";
@@ -24,8 +23,8 @@ impl Consumer for Webhook {
         "webhook"
     }
 
-    async fn take(&mut self, batch: &[&SpanRecord]) -> Result<(), Failure> {
-        let ids: Vec<String> = batch.iter().map(|span| span.trace_id.to_string()).collect();
+    async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
+        let ids: Vec<String> = batch.spans.iter().map(|span| span.trace_id.to_string()).collect();
         let limits = Limits { total: Duration::from_secs(20), cut: true, ..Limits::default() };
         let answer = self.client.send(Call::post(&self.url, "text/plain", ids.join("\n"))?, limits).await?;
         let reason = format!("the receiver answered {}", answer.status);

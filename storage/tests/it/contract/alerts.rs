@@ -5,11 +5,12 @@ use std::time::Duration;
 use uuid::Uuid;
 use weir_config::vocab::{Severity, TenantId, Timestamp};
 use weir_storage::alerts::{
-    Accepted, AlertFilter, AlertKey, AlertRecord, AlertState, Claim, Claimant, Heard, Sighting, Step, StepDone,
+    Accepted, AlertFilter, AlertKey, AlertRecord, AlertState, Claim, Claimant, Escalated, Heard, Sighting, Step,
+    StepDone,
 };
 use weir_storage::audit::AuditEvent;
 use weir_storage::record::SpanRecord;
-use weir_storage::{AlertBook, AuditLog, Retention, SpanLog, Store};
+use weir_storage::{AlertBook, AuditLog, Cursor, Retention, SpanLog, Store};
 
 use super::checks;
 use crate::support::{PATIENCE, page, span, tenant, wait_for};
@@ -17,10 +18,14 @@ use crate::support::{PATIENCE, page, span, tenant, wait_for};
 checks! { Store:
     a_cooldown_begins_when_a_message_is_accepted_and_counts_what_comes_within,
     a_batch_that_comes_again_is_counted_once,
+    what_two_processes_read_is_counted_once_whoever_is_behind,
     only_one_of_several_processes_sends,
     the_end_of_a_cooldown_is_told_once,
-    an_alert_escalates_once_unless_somebody_knows_of_it,
+    an_alert_escalates_unless_somebody_knows_of_it,
+    an_alert_goes_from_channel_to_channel_until_one_has_its_own,
     what_is_over_is_resolved_and_begins_afresh,
+    what_several_processes_hold_is_over_with_the_last_of_them,
+    what_a_process_held_that_is_gone_is_over_when_its_time_is,
     what_goes_on_puts_its_end_off,
     lists_are_a_tenant_s_filtered_and_paged,
     alerts_forget_a_trace_that_is_deleted_and_go_with_their_tenant,
@@ -53,6 +58,7 @@ fn sighting(key: &AlertKey, ids: std::ops::Range<u128>, now: i64) -> Sighting {
         first_at: at(now),
         last_at: at(now),
         resolves_at: None,
+        read_to: None,
     }
 }
 
@@ -89,7 +95,7 @@ fn all(store: &Store) -> Vec<AlertRecord> {
 }
 
 fn done(step: Step, told: u64, now: i64) -> StepDone {
-    StepDone { step, told, at: at(now), quiet_until: at(now + COOLDOWN) }
+    StepDone { step, told, at: at(now), quiet_until: at(now + COOLDOWN), escalated: None }
 }
 
 fn event(target: &AlertRecord) -> AuditEvent {
@@ -136,6 +142,29 @@ fn a_batch_that_comes_again_is_counted_once(store: &Store) {
     assert_eq!(all(store)[0].count, 6);
 }
 
+fn what_two_processes_read_is_counted_once_whoever_is_behind(store: &Store) {
+    begin(store);
+    let (key, end) = (key("webhook_1", "jailbreak"), store.end().unwrap());
+    let read = |ids: std::ops::Range<u128>, place: i64| Sighting {
+        read_to: Some(Cursor::new(end.file(), place)),
+        ..sighting(&key, ids, 0)
+    };
+    tell(store, &read(1..4, 3), 0);
+    assert_eq!(count(store, &read(4..9, 8), 5), Heard::Counted(5));
+    assert_eq!(count(store, &read(1..3, 2), 5), Heard::Counted(0), "the other one is behind");
+    assert_eq!(count(store, &read(3..6, 5), 5), Heard::Counted(0));
+    assert_eq!(count(store, &read(6..11, 10), 5), Heard::Counted(2), "it goes past the first one");
+    assert_eq!(count(store, &read(9..10, 9), 5), Heard::Counted(0));
+    // Long after the cooldown it is no news either.
+    assert_eq!(count(store, &read(3..6, 5), 9 * COOLDOWN), Heard::Counted(0));
+    assert_eq!(all(store)[0].count, 10);
+    // What was found elsewhere has no place in this order, nor has what another file held.
+    assert_eq!(count(store, &sighting(&key, 20..22, 0), 6), Heard::Counted(2));
+    let other = Sighting { read_to: Some(Cursor::new(end.file() ^ 1, 1_000)), ..sighting(&key, 30..31, 0) };
+    assert_eq!(count(store, &other, 6), Heard::Counted(1));
+    assert_eq!(count(store, &read(11..12, 11), 6), Heard::Counted(1));
+}
+
 fn only_one_of_several_processes_sends(store: &Store) {
     begin(store);
     let sighting = sighting(&key("webhook_1", "jailbreak"), 1..2, 0);
@@ -178,7 +207,7 @@ fn the_end_of_a_cooldown_is_told_once(store: &Store) {
     assert_eq!(tell(store, &sighting(&key, 14..15, 0), 9 * COOLDOWN).id, told.id, "the alert is still open");
 }
 
-fn an_alert_escalates_once_unless_somebody_knows_of_it(store: &Store) {
+fn an_alert_escalates_unless_somebody_knows_of_it(store: &Store) {
     begin(store);
     let (first, second) = (key("webhook_1", "jailbreak"), key("webhook_1", "pii_detected"));
     let third = key("webhook_2", "pii_detected");
@@ -220,20 +249,119 @@ fn an_alert_escalates_once_unless_somebody_knows_of_it(store: &Store) {
     assert!(next.id != acked.id && next.state == AlertState::Open && next.count == 1);
 }
 
+/// The one escalation that is due for a channel then.
+fn escalating(store: &Store, channel: &str, now: i64) -> AlertRecord {
+    let mut due = store.claim_due(channel, by(1, now), 9).unwrap();
+    let (alert, step) = due.pop().unwrap();
+    assert_eq!((step, due), (Step::Escalation, vec![]));
+    alert
+}
+
+fn went(to: &str, now: i64, next: Option<i64>) -> StepDone {
+    let escalated = Escalated { to: to.to_owned(), next_at: next.map(at) };
+    StepDone { escalated: Some(escalated), ..done(Step::Escalation, 0, now) }
+}
+
+fn an_alert_goes_from_channel_to_channel_until_one_has_its_own(store: &Store) {
+    begin(store);
+    let first = key("webhook_1", "jailbreak");
+    let told = |key: &AlertKey, now, escalates| {
+        let sighting = sighting(key, 1..2, now);
+        store.claim_alert(sighting.clone(), by(1, now)).unwrap();
+        store.accept_alert(Accepted { escalates_at: Some(at(escalates)), ..accepted(&sighting, now) }).unwrap().unwrap()
+    };
+    told(&first, 0, 600);
+    let alert = escalating(store, "webhook_1", 600);
+    assert_eq!((&alert.escalated_to, alert.escalated_at), (&None, None));
+    store.finish_step(alert, went("webhook_2", 610, Some(1_210))).unwrap();
+    assert_eq!(store.next_due("webhook_1").unwrap(), Some(at(1_210)));
+    // Another finding neither puts it off nor begins it anew.
+    let again = Sighting { findings: vec![Uuid::from_u128(2)], ..sighting(&first, 1..2, 1_100) };
+    store.claim_alert(again.clone(), by(1, 1_100)).unwrap();
+    store.accept_alert(Accepted { escalates_at: Some(at(1_700)), ..accepted(&again, 1_100) }).unwrap().unwrap();
+    let alert = escalating(store, "webhook_1", 1_210);
+    assert_eq!((alert.escalated_to.as_deref(), alert.escalated_at), (Some("webhook_2"), Some(at(610))));
+    // The third channel has heard of it itself meanwhile: what it was told goes further, and not this.
+    let own = told(&key("webhook_3", "jailbreak"), 1_215, 1_815);
+    store.finish_step(alert, went("webhook_3", 1_220, Some(1_820))).unwrap();
+    assert_eq!(store.claim_due("webhook_1", by(1, 1_900), 9).unwrap(), []);
+    assert_eq!(escalating(store, "webhook_3", 1_815).id, own.id);
+    let shown = all(store).into_iter().find(|alert| alert.channel == "webhook_1").unwrap();
+    assert_eq!((shown.escalated_to.as_deref(), shown.escalates_at), (Some("webhook_3"), None));
+    // Acknowledged while the message is on its way: it goes no further.
+    let other = key("webhook_1", "pii_detected");
+    told(&other, 2_000, 2_600);
+    let alert = escalating(store, "webhook_1", 2_600);
+    store.acknowledge_alert(tenant(1), alert.id, event(&alert)).unwrap().unwrap();
+    store.finish_step(alert, went("webhook_2", 2_610, Some(3_210))).unwrap();
+    assert_eq!((all(store)[0].state, all(store)[0].escalates_at), (AlertState::Acknowledged, None));
+}
+
 fn what_is_over_is_resolved_and_begins_afresh(store: &Store) {
     begin(store);
     let key = key("webhook_1", "breaker_open");
+    assert!(!store.sustain_alert(key.clone(), by(1, 0)).unwrap(), "nobody was told of it yet");
     let alert = tell(store, &sighting(&key, 1..3, 0), 0);
-    store.resolve_alerts(tenant(1), "breaker_open".to_owned(), at(50)).unwrap();
+    assert!(store.sustain_alert(key.clone(), by(1, 10)).unwrap());
+    let owner = Uuid::from_u128(1);
+    assert!(!store.release_alert(key.clone(), owner, at(50)).unwrap(), "nobody else holds it");
     let due = store.claim_due("webhook_1", by(1, 50), 9).unwrap();
     assert_eq!((due.len(), due[0].0.id, due[0].1), (1, alert.id, Step::Resolution));
     store.finish_step(due[0].0.clone(), done(Step::Resolution, 0, 51)).unwrap();
     assert_eq!(store.next_due("webhook_1").unwrap(), None, "what was kept back is told with it");
     assert_eq!((all(store)[0].state, all(store)[0].resolved_at), (AlertState::Resolved, Some(at(51))));
-    store.resolve_alerts(tenant(1), "breaker_open".to_owned(), at(60)).unwrap();
+    assert!(!store.release_alert(key.clone(), owner, at(60)).unwrap());
+    assert!(!store.sustain_alert(key.clone(), by(1, 60)).unwrap(), "what was told as over is told anew");
     assert_eq!(store.next_due("webhook_1").unwrap(), None);
     assert_eq!(count(store, &sighting(&key, 3..4, 61), 61), Heard::Due, "within the cooldown of what is over");
     assert_ne!(tell(store, &sighting(&key, 3..4, 61), 61).id, alert.id);
+}
+
+fn what_several_processes_hold_is_over_with_the_last_of_them(store: &Store) {
+    begin(store);
+    let held = key("webhook_1", "breaker_open");
+    // Of another channel, and of another type: neither has to do with it.
+    let others = [key("webhook_2", "breaker_open"), key("webhook_1", "storage_degraded")];
+    for key in others.iter().chain([&held]) {
+        store.sustain_alert(key.clone(), by(1, 0)).unwrap();
+        tell(store, &Sighting { resolves_at: Some(at(100)), ..sighting(key, 1..2, 0) }, 0);
+    }
+    let ends = |channel| store.next_due(channel).unwrap();
+    assert_eq!((ends("webhook_1"), ends("webhook_2")), (Some(at(100)), Some(at(100))));
+    // Who never held it ends nothing.
+    assert!(store.release_alert(held.clone(), Uuid::from_u128(3), at(10)).unwrap());
+    assert!(store.sustain_alert(held.clone(), by(2, 20)).unwrap());
+    assert!(store.release_alert(held.clone(), Uuid::from_u128(1), at(30)).unwrap(), "another one holds it");
+    assert_eq!(store.claim_due("webhook_1", by(1, 99), 9).unwrap(), []);
+    let resolves = |key: &AlertKey| {
+        let mut alerts = all(store).into_iter();
+        alerts.find(|alert| alert.channel == key.channel && alert.finding_type == key.finding_type).unwrap().resolves_at
+    };
+    assert_eq!(resolves(&held), Some(at(120)), "as long as the other one said");
+    assert!(store.sustain_alert(held.clone(), by(2, 90)).unwrap());
+    assert!(!store.release_alert(held.clone(), Uuid::from_u128(2), at(95)).unwrap());
+    assert_eq!(
+        [resolves(&held), resolves(&others[0]), resolves(&others[1])],
+        [Some(at(95)), Some(at(100)), Some(at(100))]
+    );
+    assert_eq!(all(store)[0].last_at, at(95), "until then it went on");
+}
+
+fn what_a_process_held_that_is_gone_is_over_when_its_time_is(store: &Store) {
+    begin(store);
+    let held = key("webhook_1", "breaker_open");
+    for owner in [1, 2] {
+        store.sustain_alert(held.clone(), by(owner, 0)).unwrap();
+    }
+    let alert = tell(store, &Sighting { resolves_at: Some(at(100)), ..sighting(&held, 1..2, 0) }, 0);
+    store.sustain_alert(held.clone(), by(2, 60)).unwrap();
+    // One that says it again, and one that does not.
+    assert_eq!(store.claim_due("webhook_1", by(3, 159), 9).unwrap(), []);
+    let due = store.claim_due("webhook_1", by(3, 160), 9).unwrap();
+    assert_eq!((due.len(), due[0].0.id, due[0].1), (1, alert.id, Step::Resolution));
+    store.finish_step(due[0].0.clone(), done(Step::Resolution, 0, 161)).unwrap();
+    // It was only stopped for a while: it learns that the channel has heard the end.
+    assert!(!store.sustain_alert(held, by(2, 170)).unwrap());
 }
 
 fn what_goes_on_puts_its_end_off(store: &Store) {
