@@ -21,11 +21,11 @@ use crate::feed::{Failure, jittered};
 /// Between looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// How long something counts as going on after a process has said so: a few times what a busy store may take.
+/// How long something counts as going on after a process has said so: a store that is busy for less ends nothing.
 const HELD_FOR: Duration = Duration::from_secs(60);
-/// How often a process says so.
+/// How often a process says that something goes on.
 const SUSTAIN_EVERY: Duration = Duration::from_secs(20);
-/// The same where the store did not take it.
+/// How soon it says so again where the store did not take it.
 const SUSTAIN_AGAIN: Duration = Duration::from_secs(5);
 
 /// Something that may be the matter.
