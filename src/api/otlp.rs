@@ -119,10 +119,15 @@ fn decode(
     let decoded = decode_body(coding, body, cap, RATIO_MAX);
     match decoded.fault {
         None => {}
-        Some(DecodeError::TooLarge | DecodeError::Ratio) => {
+        Some(DecodeError::TooLarge) => {
+            let message = format!("the decoded body has more than {BODY_BYTES_MAX} bytes; send fewer spans at once");
+            return Err(ErrorAnswer::too_large(message));
+        }
+        Some(DecodeError::Ratio) => {
             return Err(ErrorAnswer::too_large(format!(
-                "the decoded body has more than {BODY_BYTES_MAX} bytes, or more than {RATIO_MAX} times those that were \
-                 sent; send fewer spans at once"
+                "the decoded body has more than {RATIO_MAX} times the {} bytes that were sent; send it with another \
+                 compression or with none",
+                body.len()
             )));
         }
         Some(fault) => {

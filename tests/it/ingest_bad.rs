@@ -146,6 +146,27 @@ fn a_request_that_cannot_be_read_is_refused_whole() {
     assert_eq!(total(&gateway), 0);
 }
 
+/// A gzip of so many bytes, each 64 KiB of which are zeros with something written over them.
+fn gzip(bytes: usize, over: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    let mut piece = vec![0; 64 * 1024];
+    over(&mut piece);
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(piece.len());
+        out.write_all(&piece[..part]).unwrap();
+        left -= part;
+    }
+    out.finish().unwrap()
+}
+
+fn assert_too_large(answer: &Answer, because: &str) {
+    // `google.rpc.Status`: RESOURCE_EXHAUSTED.
+    assert_eq!((answer.status, answer.body.first_chunk()), (413, Some(&[8, 8])));
+    let said = String::from_utf8_lossy(&answer.body);
+    assert!(said.contains(because), "{said}");
+}
+
 #[test]
 fn what_is_too_large_is_refused_before_it_is_read() {
     let gateway = gateway();
@@ -153,10 +174,26 @@ fn what_is_too_large_is_refused_before_it_is_read() {
     client.say("POST /v1/traces HTTP/1.1\r\nHost: weir\r\nContent-Type: application/x-protobuf\r\nContent-Length: 67108865\r\n\r\n");
     // The body never comes.
     assert_eq!(client.answer().status, 413);
-    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    bomb.write_all(&vec![0; 80 * 1024 * 1024]).unwrap();
-    let answer = send(&gateway, "application/x-protobuf", Some("gzip"), &bomb.finish().unwrap());
-    assert_eq!((answer.status, answer.body.first_chunk()), (413, Some(&[8, 8])), "RESOURCE_EXHAUSTED");
+    // Nothing but zeros, of which a thousand become one byte.
+    let bomb = gzip(80 * 1024 * 1024, |_| {});
+    assert!(bomb.len() * 400 < 80 * 1024 * 1024);
+    let answer = send(&gateway, "application/x-protobuf", Some("gzip"), &bomb);
+    assert_too_large(&answer, &format!("more than 200 times the {} bytes that were sent", bomb.len()));
+    // The same length from a hundredth of it, of a kind that no ratio gives away.
+    let words = |piece: &mut [u8]| {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for byte in &mut piece[..500] {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        }
+    };
+    let dense = gzip(64 * 1024 * 1024 + 1, words);
+    assert!(dense.len() * 180 > 64 * 1024 * 1024, "{}", dense.len());
+    let answer = send(&gateway, "application/x-protobuf", Some("gzip"), &dense);
+    assert_too_large(&answer, "the decoded body has more than 67108864 bytes");
+    // One byte less is read, and is no report.
+    let answer = send(&gateway, "application/x-protobuf", Some("gzip"), &gzip(64 * 1024 * 1024, words));
+    assert_eq!(answer.status, 400, "{}", String::from_utf8_lossy(&answer.body));
     // Values without end in one attribute: an empty value in a list takes two bytes.
     let list = field(5, &[0x0a, 0].repeat(4_000_001));
     let answer = protobuf(
