@@ -633,6 +633,11 @@ pub enum IoDriver {
 }
 
 impl Settings {
+    /// Whether calls that did not pass the gateway can be reported to it.
+    pub const fn takes_reports(&self) -> bool {
+        self.otel_ingest.enabled || self.grpc.enabled
+    }
+
     /// Whether a Critical finding in an answer's stream ends it.
     pub const fn stops_streams(&self) -> bool {
         self.output_safety.enabled && (self.streaming_analysis.may_stop() || self.output_safety.block_on_critical)

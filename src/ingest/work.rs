@@ -126,7 +126,7 @@ impl Worker {
     fn await_records(&mut self, traces: impl Iterator<Item = TraceId>) {
         // Each of at most three steps of a record may take so long.
         let limit = Duration::from_millis(self.settings.load().limits.security_analysis_timeout_ms);
-        if !self.process.unsettled.wait(traces, limit * 3) {
+        if !self.process.await_settled(traces, limit * 3) {
             tracing::warn!(
                 "reports were taken before the records of calls of their traces were made; such a call may count twice"
             );

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
@@ -14,7 +14,7 @@ use weir_config::settings::{
     self, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
     TOXICITY_THRESHOLD,
 };
-use weir_config::vocab::TenantId;
+use weir_config::vocab::{TenantId, TraceId};
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
 use weir_models::Slot;
 use weir_storage::SpanSink;
@@ -22,7 +22,7 @@ use weir_storage::SpanSink;
 use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
-use super::unsettled::Unsettled;
+use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
 use crate::admit::access::AccessTable;
@@ -126,8 +126,8 @@ pub struct Process {
     pub(crate) background: Background<Bill>,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
-    /// The calls whose records are still being made.
-    pub(crate) unsettled: Arc<Unsettled>,
+    /// The calls whose records are still being made, where something can report them.
+    unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
     pub(crate) models: Waiting,
     /// Bounds the client connections.
@@ -151,6 +151,7 @@ impl Process {
     pub fn new(parts: ProcessParts) -> Arc<Self> {
         let health_path = parts.settings.load().health_check.path.clone();
         let several = parts.settings.load().auth.enabled;
+        let takes_reports = parts.settings.load().takes_reports();
         Arc::new(Self {
             evictions: Evictions::new(parts.cores),
             bodies: Budget::new(parts.body_bytes, several),
@@ -162,13 +163,23 @@ impl Process {
             key_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
-            unsettled: Arc::default(),
+            unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
             epoch: Instant::now(),
         })
+    }
+
+    /// Notes that a record of this trace is being made, where a report could ask for it.
+    pub(crate) fn note_unsettled(&self, trace: TraceId) -> Option<Noted> {
+        self.unsettled.as_ref().map(|table| table.note(trace))
+    }
+
+    /// Waits until the records of these traces are made, `within` at the most; false when one still is not. Blocks: not for cores.
+    pub(crate) fn await_settled(&self, traces: impl Iterator<Item = TraceId>, within: Duration) -> bool {
+        self.unsettled.as_ref().is_none_or(|table| table.wait(traces, within))
     }
 
     /// Where the health report has been moved to, if so.

@@ -32,7 +32,7 @@ pub(super) struct File {
     /// What its texts took from the budget for bodies.
     pub(super) held: Option<(Option<Permit>, Permit)>,
     /// Reports of the call wait for its record.
-    pub(super) noted: Noted,
+    pub(super) noted: Option<Noted>,
 }
 
 /// What there is to do for all of it.
@@ -62,7 +62,7 @@ pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut fin
         None if how.vocabulary && better_counter(&finished.span).is_some() => Step::Count(Box::new(finished)),
         None => return publish.run(process, meter, finished),
     };
-    let noted = process.unsettled.note(trace);
+    let noted = process.note_unsettled(trace);
     Closing::new(File { process: Arc::clone(process), publish, how, held: None, noted }, step).submit();
 }
 

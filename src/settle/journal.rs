@@ -374,7 +374,7 @@ impl Journal {
         } else {
             let process = &self.core.process;
             let held = (self.permit.take(), self.answer.take_permit(&process.bodies));
-            let noted = process.unsettled.note(finish.span.trace_id);
+            let noted = process.note_unsettled(finish.span.trace_id);
             let file = File { process: Arc::clone(process), publish, how, held: Some(held), noted };
             Closing::new(file, Step::Complete(Box::new(finish))).submit();
         }
