@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 
 use super::connections::ClientKey;
+use crate::exchange::Refusal;
 
 /// Cells in which requests are counted; a power of two.
 const CELLS: usize = 4_096;
@@ -39,8 +40,12 @@ impl Blocked {
         if let Some(cell) = self.cell(client) {
             cell.fetch_add(1, Relaxed);
         }
-        let until_s = self.until_s.load();
-        let left = until_s.get(&client)?.saturating_sub(now_s);
+        self.left_s(client, now_s)
+    }
+
+    /// The same for what is no proxied request, and so tells nothing of where most of these come from.
+    pub fn left_s(&self, client: ClientKey, now_s: i64) -> Option<u64> {
+        let left = self.until(client)?.saturating_sub(now_s);
         u64::try_from(left).ok().filter(|left| *left > 0)
     }
 
@@ -78,6 +83,14 @@ impl Blocked {
     }
 }
 
+/// The refusal of a client that is turned away for so many seconds more.
+pub(crate) fn refusal(left_s: u64) -> Refusal {
+    let message = "requests from this address are refused for a while, because of what was found in earlier ones \
+                   (`action_router.ip_block`)";
+    let refusal = Refusal::new(403, "ip_blocked", message).header("Retry-After", left_s);
+    refusal.header("x-should-retry", "false")
+}
+
 impl Default for Blocked {
     fn default() -> Self {
         Self::new()
@@ -100,6 +113,10 @@ mod tests {
         blocked.block(one, 100, 40);
         assert_eq!((blocked.turns_away(one, 40), blocked.turns_away(other, 40)), (Some(60), None));
         assert_eq!((blocked.turns_away(one, 99), blocked.turns_away(one, 100)), (Some(1), None));
+        assert_eq!(
+            (blocked.left_s(one, 40), blocked.left_s(one, 100), blocked.left_s(other, 40)),
+            (Some(60), None, None)
+        );
         blocked.block(other, 200, 100);
         assert_eq!(blocked.until_s.load().len(), 1, "what is over is forgotten");
     }
@@ -111,6 +128,10 @@ mod tests {
             blocked.turns_away(if at % 3 == 0 { other } else { proxy }, 0);
         }
         assert!(blocked.is_most(proxy) && !blocked.is_most(other));
+        for _ in 0..1_000 {
+            blocked.left_s(other, 0);
+        }
+        assert!(blocked.is_most(proxy), "reports are no proxied requests");
         for _ in 0..8 {
             blocked.fade();
         }

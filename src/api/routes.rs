@@ -22,7 +22,7 @@ use super::{
     actions, alerts, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query,
     reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
-use crate::control::Word;
+use crate::control::{REPORTS, Word};
 use crate::golden;
 use crate::identity::ProviderKeyRecord;
 use crate::ops::health::Report;
@@ -157,7 +157,7 @@ fn agents() -> Vec<Route> {
             .says("Agents", "summarise_actions", "Reported actions in sum")
             .query(query::ACTIONS)
             .answers::<ActionsSummary>(200, "The sums"),
-        Route::post("/v1/traces", OPERATOR, otlp::traces)
+        Route::post(REPORTS, OPERATOR, otlp::traces)
             .says("Agents", "export_traces", "Takes traces by OTLP/HTTP, JSON or protobuf, once they are committed")
             .for_ingest(otlp::BODY_BYTES_MAX)
             .any_query()

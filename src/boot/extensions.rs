@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_inference::Detector;
 
 use crate::feed::Feed;
+use crate::grpc;
 use crate::process::OutsideVerdict;
 use crate::rewrite::MakeTap;
 
@@ -22,4 +23,6 @@ pub struct Extensions {
     pub outside: Vec<Arc<dyn OutsideVerdict>>,
     /// What looks at answers before their clients get them; the first that wants an answer has it.
     pub taps: Vec<MakeTap>,
+    /// How long the gRPC listener waits for whom.
+    pub grpc_times: grpc::Times,
 }

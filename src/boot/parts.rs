@@ -207,9 +207,10 @@ pub(super) fn start_grpc(
     tls: Option<Arc<TlsAcceptor>>,
     process: &Arc<Process>,
     door: Door,
+    times: grpc::Times,
 ) -> Result<grpc::Serving, StartError> {
     let fail = |source| StartError::Thread { what: "the gRPC listener", source };
-    let serving = grpc::start(listener, tls, process, door).map_err(fail)?;
+    let serving = grpc::start(listener, tls, process, door, times).map_err(fail)?;
     process.parts.health.serves_grpc(serving.addr());
     tracing::info!(grpc = %serving.addr(), "spans are taken in by gRPC");
     Ok(serving)
@@ -263,7 +264,7 @@ pub(super) fn open_door(
     process: &Arc<Process>,
     store: &Store,
 ) -> Result<Option<Door>, StartError> {
-    if !(settings.otel_ingest.enabled || settings.grpc.enabled) {
+    if !settings.takes_reports() {
         return Ok(None);
     }
     let log: Arc<dyn SpanLog> = Arc::new(store.clone());

@@ -299,8 +299,11 @@ pub fn start_with(
     let scraping = metrics
         .map(|listener| start_metrics(control.runtime(), listener, &process, &settings.web, &hand_over))
         .transpose()?;
-    let grpc =
-        for_grpc.zip(door).map(|(listener, door)| start_grpc(listener, tls.clone(), &process, door)).transpose()?;
+    let grpc_times = extensions.grpc_times;
+    let grpc = for_grpc
+        .zip(door)
+        .map(|(listener, door)| start_grpc(listener, tls.clone(), &process, door, grpc_times))
+        .transpose()?;
     let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
     health.serving();

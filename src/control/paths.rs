@@ -3,6 +3,9 @@
 //! Invariant: exact route families, so that no upstream path is swallowed and no mistyped API path is sent upstream with
 //! a caller's credentials. Knows paths only; whoever asks has already refused dot segments.
 
+/// Where calls are reported.
+pub const REPORTS: &str = "/v1/traces";
+
 /// Paths answered by the gateway and nothing below them.
 const EXACT: [&str; 9] = [
     "/health",
@@ -12,7 +15,7 @@ const EXACT: [&str; 9] = [
     "/swagger-ui",
     "/api-doc/openapi.json",
     "/admin/feature-flags",
-    "/v1/traces",
+    REPORTS,
     "/api/v1",
 ];
 

@@ -11,6 +11,7 @@ use weir_config::vocab::{Dialect, Role, Timestamp, TraceId};
 
 use super::preflight;
 use crate::admit::attempts::Price;
+use crate::admit::blocked;
 use crate::admit::web::{Path, Visit};
 use crate::admit::{Denied, Presented};
 use crate::client::session::{Next, OwnAnswer, Session};
@@ -92,11 +93,17 @@ pub(crate) async fn approach(
 /// The refusal of an address that the action router has blocked.
 fn turned_away(session: &Session) -> Option<Refusal> {
     let blocked = session.core.process.parts.blocked.as_ref()?;
-    let left_s = blocked.turns_away(session.client(), Timestamp::now().micros().div_euclid(1_000_000))?;
-    let message = "requests from this address are refused for a while, because of what was found in earlier ones \
-                   (`action_router.ip_block`)";
-    let refusal = Refusal::new(403, "ip_blocked", message).header("Retry-After", left_s);
-    Some(refusal.header("x-should-retry", "false"))
+    blocked.turns_away(session.client(), now_s()).map(blocked::refusal)
+}
+
+/// The same for reports of calls, which are refused as the calls themselves would be.
+pub(crate) fn reports_turned_away(session: &Session) -> Option<Refusal> {
+    let blocked = session.core.process.parts.blocked.as_ref()?;
+    blocked.left_s(session.client(), now_s()).map(blocked::refusal)
+}
+
+fn now_s() -> i64 {
+    Timestamp::now().micros().div_euclid(1_000_000)
 }
 
 /// The sender of the request, if it may ask for what needs `needed`; `tries` as [`Approach::Nearer`] says.

@@ -14,7 +14,7 @@ use crate::admit::web::Path;
 
 use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::{Next, OwnAnswer, Session};
-use crate::control::{ErrorKind, Further, Terms, is_own_path, probe};
+use crate::control::{ErrorKind, Further, REPORTS, Terms, is_own_path, probe};
 use crate::exchange::{Caller, Refusal};
 use crate::process::{Core, HEALTH, Process};
 use crate::record::Permit;
@@ -50,6 +50,11 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let path = known_as(&core.process, head.path());
     let terms = (core.process.parts.terms)(head.method(), path);
     let presented = authenticate::presented(&head);
+    if path == REPORTS
+        && let Some(refusal) = authenticate::reports_turned_away(session)
+    {
+        return authenticate::answer(session, &head, Dialect::ChatCompletions, &refusal).await;
+    }
     let path = if PROBES.contains(&path) { Path::Probe } else { Path::Own };
     let admitted = match authenticate::approach(session, &head, &presented, path, &core.settings()).await {
         Approach::Nearer { tries } => admit(session, &head, terms, tries),

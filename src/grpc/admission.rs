@@ -15,14 +15,14 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use weir_config::vocab::{Role, TenantId, Timestamp};
 
-use super::bounds::{CALL_LIMIT, CALLS_MAX};
+use super::bounds::CALLS_MAX;
 use super::listening::Peer;
 use super::places::{Place, Places};
 use super::status;
 use crate::admit::attempts::Price;
 use crate::admit::connections::ClientKey;
 use crate::admit::rate::Verdict;
-use crate::admit::{CallerCache, Denied, Presented};
+use crate::admit::{CallerCache, Denied, Presented, blocked};
 use crate::exchange::{Caller, Refusal};
 use crate::ops::exchanges::Exchange;
 use crate::process::Process;
@@ -33,11 +33,15 @@ const OPEN: [&str; 3] =
 /// Calls that last as long as their sender wishes.
 const STREAMS: [&str; 1] = ["/weir.traces.v1.TraceService/ExportStream"];
 
+/// How often a stream that brings nothing is looked after: what ends a call to the provider is looked for as often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// What calls are let in by.
 #[derive(Clone)]
 pub(super) struct Admission {
     process: Arc<Process>,
     places: Places<TenantId>,
+    call_limit: Duration,
     stopping: watch::Receiver<bool>,
 }
 
@@ -47,18 +51,49 @@ pub(super) struct Sender {
     pub(super) caller: Caller,
     /// What it was let in by.
     memory: Arc<CallerCache>,
+    address: Address,
 }
 
 impl Sender {
-    /// Whether its credential has been taken away meanwhile.
-    pub(super) fn is_over(&self) -> bool {
-        self.memory.is_over()
+    /// Refuses it where its credential has been taken away meanwhile, or its address is turned away.
+    pub(super) fn may_send(&self) -> Result<(), Status> {
+        if self.memory.is_over() {
+            return Err(Status::unauthenticated("the credential has been taken away"));
+        }
+        self.address.may_send().map_err(|refusal| status::of(&refusal))
+    }
+
+    /// Waits until it may send no more, and says why.
+    pub(super) async fn shut_out(&self) -> Status {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Err(why) = self.may_send() {
+                return why;
+            }
+        }
+    }
+}
+
+/// Where a call comes from.
+#[derive(Clone)]
+struct Address {
+    client: Option<ClientKey>,
+    process: Arc<Process>,
+}
+
+impl Address {
+    /// Refuses what comes from an address that the action router has blocked.
+    fn may_send(&self) -> Result<(), Refusal> {
+        let now_s = Timestamp::now().micros().div_euclid(1_000_000);
+        let blocked = self.process.parts.blocked.as_ref();
+        let left_s = blocked.zip(self.client).and_then(|(blocked, client)| blocked.left_s(client, now_s));
+        left_s.map_or(Ok(()), |left_s| Err(blocked::refusal(left_s)))
     }
 }
 
 impl Admission {
-    pub(super) fn new(process: Arc<Process>, stopping: watch::Receiver<bool>) -> Self {
-        Self { process, places: Places::new(CALLS_MAX), stopping }
+    pub(super) fn new(process: Arc<Process>, call_limit: Duration, stopping: watch::Receiver<bool>) -> Self {
+        Self { process, places: Places::new(CALLS_MAX), call_limit, stopping }
     }
 
     /// The places of calls under way.
@@ -72,6 +107,8 @@ impl Admission {
         client: Option<ClientKey>,
     ) -> Result<(Sender, Place<TenantId>), Refused> {
         let parts = &self.process.parts;
+        let address = Address { client, process: Arc::clone(&self.process) };
+        address.may_send().map_err(|refusal| Refused { tenant: None, refusal })?;
         let fields = metadata.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
         let (presented, mut memory) = (Presented::read(fields), CallerCache::default());
         let tries = self.wait_for_turn(client, parts.guard.tries(&memory, &presented)).await?;
@@ -91,7 +128,7 @@ impl Admission {
             parts.registry.shared().dropped("grpc_calls", "full", 1);
             refused(crowded())
         })?;
-        Ok((Sender { caller, memory: Arc::new(memory) }, place))
+        Ok((Sender { caller, memory: Arc::new(memory), address }, place))
     }
 
     /// Who has guessed the admin key wrong often waits before the next try is looked at; how many tries then count.
@@ -250,7 +287,7 @@ where
     let started = Instant::now();
     let path = request.uri().path().to_owned();
     if OPEN.iter().any(|service| path.starts_with(service)) {
-        let response = within(&path, inner, request).await;
+        let response = within(admission.call_limit, &path, inner, request).await;
         admission.tell(&path, None, None, code_of(&response), started.elapsed());
         return Ok(response);
     }
@@ -263,7 +300,7 @@ where
         Some(Ok((sender, _place))) => {
             let tenant = sender.caller.tenant_id;
             request.extensions_mut().insert(sender);
-            (within(&path, inner, request).await, Some(tenant), None)
+            (within(admission.call_limit, &path, inner, request).await, Some(tenant), None)
         }
     };
     admission.tell(&path, tenant, reason, code_of(&response), started.elapsed());
@@ -271,18 +308,18 @@ where
 }
 
 /// The answer, in the time that a call has.
-async fn within<S>(path: &str, mut inner: S, request: http::Request<Body>) -> http::Response<Body>
+async fn within<S>(limit: Duration, path: &str, mut inner: S, request: http::Request<Body>) -> http::Response<Body>
 where
     S: tower::Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
 {
     let call = inner.call(request);
-    let answered = if STREAMS.contains(&path) { Ok(call.await) } else { tokio::time::timeout(CALL_LIMIT, call).await };
+    let answered = if STREAMS.contains(&path) { Ok(call.await) } else { tokio::time::timeout(limit, call).await };
     match answered {
         Ok(Ok(response)) => sized(response),
         Ok(Err(never)) => match never {},
         Err(_) => {
             let message =
-                format!("the call was not complete within {} s; send it again, or less at once", CALL_LIMIT.as_secs());
+                format!("the call was not complete within {} s; send it again, or less at once", limit.as_secs());
             Status::deadline_exceeded(message).into_http()
         }
     }

@@ -14,7 +14,7 @@ use weir_proto::v1::trace_service_server::TraceService;
 use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Rejection, Span};
 
 use super::admission::Sender;
-use super::bounds::{BATCH_LIMIT, REJECTIONS_MAX, ROOM_LIMIT};
+use super::bounds::{REJECTIONS_MAX, ROOM_LIMIT};
 use super::{convert, status};
 use crate::ingest::{Busy, Door, ReportedSpan, Taken};
 use crate::process::Process;
@@ -32,6 +32,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Exporter {
     pub(super) process: Arc<Process>,
     pub(super) door: Door,
+    /// How long the next batch of a stream may be waited for.
+    pub(super) batch_limit: Duration,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -115,17 +117,17 @@ impl Exporter {
         let message = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return Err(status::stopping()),
-            message = timeout(BATCH_LIMIT, stream.message()) => message,
+            why = sender.shut_out() => return Err(why),
+            message = timeout(self.batch_limit, stream.message()) => message,
         };
         let Ok(message) = message else {
-            let seconds = BATCH_LIMIT.as_secs();
+            let seconds = self.batch_limit.as_secs();
             return Err(Status::deadline_exceeded(format!(
                 "no batch was complete within {seconds} s; open a new stream"
             )));
         };
-        if sender.is_over() {
-            return Err(Status::unauthenticated("the credential has been taken away"));
-        }
+        // What had come before it was seen is not taken either.
+        sender.may_send()?;
         message.map_err(|status| match status.code() {
             Code::OutOfRange => Status::resource_exhausted(status.message()),
             _ => status,
@@ -236,10 +238,14 @@ pub(super) fn aside<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes > AT_ONCE_BYTES { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// Whoever the admission has let in.
+/// Whoever the admission has let in, and may still send.
 pub(super) fn sender<T>(request: &Request<T>) -> Result<Sender, Status> {
     // Nobody comes here past the admission.
-    request.extensions().get().cloned().ok_or_else(|| Status::internal("the call has no sender"))
+    let sender: Sender =
+        request.extensions().get().cloned().ok_or_else(|| Status::internal("the call has no sender"))?;
+    // Its message may have taken long to come.
+    sender.may_send()?;
+    Ok(sender)
 }
 
 /// The status of a batch for which there is no room.

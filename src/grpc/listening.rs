@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::stream::{Stream, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep};
 use tonic::transport::server::Connected;
 
-use super::bounds::{CONNECTIONS_MAX, HANDSHAKE_LIMIT, SILENCE_MAX};
+use super::bounds::{CONNECTIONS_MAX, Times};
 use super::places::{Place, Places};
 use crate::admit::connections::ClientKey;
 use crate::meter::Registry;
@@ -27,7 +28,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) struct Conn {
     io: Box<dyn Io>,
     peer: Peer,
-    /// Ends it when nothing has come for [`SILENCE_MAX`].
+    /// Ends it when nothing has come for as long as that.
+    silence_max: Duration,
     silence: Pin<Box<Sleep>>,
     _place: Place<ClientKey>,
 }
@@ -41,6 +43,7 @@ pub(super) struct Listening {
     pub(super) listener: TcpListener,
     pub(super) tls: Option<Arc<TlsAcceptor>>,
     pub(super) registry: Arc<Registry>,
+    pub(super) times: Times,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
@@ -62,19 +65,20 @@ impl Listening {
             };
             let Ok((stream, from)) = accepted else {
                 // A client that left, or no descriptors: both pass.
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             };
             let Some(place) = places.enter(ClientKey::from(from.ip())) else {
                 self.registry.shared().dropped("grpc_connections", "full", 1);
                 continue;
             };
-            let (tls, ready) = (self.tls.clone(), ready.clone());
+            let (tls, ready, times) = (self.tls.clone(), ready.clone(), self.times);
             tokio::spawn(async move {
-                match tokio::time::timeout(HANDSHAKE_LIMIT, shake_hands(stream, tls)).await {
+                match tokio::time::timeout(times.handshake, shake_hands(stream, tls)).await {
                     Ok(Ok(io)) => {
-                        let silence = Box::pin(tokio::time::sleep(SILENCE_MAX));
-                        let conn = Conn { io, peer: Peer(from.ip()), silence, _place: place };
+                        let silence_max = times.silence;
+                        let silence = Box::pin(tokio::time::sleep(silence_max));
+                        let conn = Conn { io, peer: Peer(from.ip()), silence_max, silence, _place: place };
                         // The server has stopped: so does the connection.
                         drop(ready.send(Ok(conn)).await);
                     }
@@ -107,7 +111,7 @@ impl AsyncRead for Conn {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Poll::Ready(read) = Pin::new(&mut this.io).poll_read(context, into) {
-            this.silence.as_mut().reset(Instant::now() + SILENCE_MAX);
+            this.silence.as_mut().reset(Instant::now() + this.silence_max);
             return Poll::Ready(read);
         }
         ready!(this.silence.as_mut().poll(context));

@@ -15,6 +15,7 @@ mod places;
 mod server;
 mod status;
 
+pub use bounds::Times;
 pub(crate) use server::{Serving, start};
 
 use crate::ingest::Tried;

@@ -49,3 +49,43 @@ impl<T: Copy + Eq + Hash> Drop for Place<T> {
         self.shares.lock().leave(self.holder);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What runs on a runtime that ends with it.
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn a_holder_has_what_it_leaves_to_others_and_gives_it_back() {
+        let places = Places::new(4);
+        let held: Vec<_> = std::iter::from_fn(|| places.enter("one")).collect();
+        assert_eq!(held.len(), 2);
+        let other = places.enter("two").unwrap();
+        assert!(places.enter("two").is_none());
+        let third = places.enter("three").unwrap();
+        assert!(places.enter("four").is_none(), "all are taken");
+        drop((other, third));
+        assert!(places.enter("one").is_none(), "what others gave back is theirs to have");
+        drop(held);
+        assert_eq!(std::iter::from_fn(|| places.enter("three")).collect::<Vec<_>>().len(), 2);
+    }
+
+    #[test]
+    fn whoever_waits_for_the_last_to_leave_waits_no_longer_than_it_may() {
+        run(async {
+            let places = Places::new(3);
+            assert!(places.emptied(Duration::ZERO).await, "nobody has come");
+            let (first, second) = (places.enter(1).unwrap(), places.enter(2).unwrap());
+            assert!(!places.emptied(Duration::from_millis(5)).await);
+            drop(first);
+            assert!(!places.emptied(Duration::from_millis(5)).await, "one is left");
+            let waiting = places.emptied(Duration::from_secs(60));
+            let (emptied, ()) = tokio::join!(waiting, async { drop(second) });
+            assert!(emptied);
+        });
+    }
+}

@@ -18,7 +18,7 @@ use weir_proto::v1::trace_service_server::TraceServiceServer;
 use weir_proto::{DESCRIPTORS, otlp};
 
 use super::admission::{Admission, Admitting};
-use super::bounds::{CALLS_PER_CONNECTION, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, PING_EVERY};
+use super::bounds::{CALLS_PER_CONNECTION, MESSAGE_BYTES_MAX, METADATA_BYTES_MAX, Times};
 use super::export::Exporter;
 use super::listening::Listening;
 use super::otlp::OtlpExporter;
@@ -49,6 +49,7 @@ pub(crate) fn start(
     tls: Option<Arc<TlsAcceptor>>,
     process: &Arc<Process>,
     door: Door,
+    times: Times,
 ) -> io::Result<Serving> {
     let addr = listener.local_addr()?;
     listener.set_nonblocking(true)?;
@@ -61,15 +62,16 @@ pub(crate) fn start(
         .enable_all()
         .build()?;
     let (stop, stopping) = watch::channel(false);
-    let admission = Admission::new(Arc::clone(process), stopping.clone());
+    let admission = Admission::new(Arc::clone(process), times.call, stopping.clone());
     let places = admission.places();
     let registry = Arc::clone(&process.parts.registry);
     let listener = {
         let _entered = runtime.enter();
         tokio::net::TcpListener::from_std(listener)?
     };
-    let listening = Listening { listener, tls, registry, stopping: stopping.clone() };
-    let exporter = Exporter { process: Arc::clone(process), door, stopping: stopping.clone() };
+    let listening = Listening { listener, tls, registry, times, stopping: stopping.clone() };
+    let exporter =
+        Exporter { process: Arc::clone(process), door, batch_limit: times.batch, stopping: stopping.clone() };
     let task = runtime.spawn(serve(listening, admission, exporter, stopping));
     Ok(Serving { addr, runtime, stop, places, task })
 }
@@ -131,13 +133,14 @@ async fn serve(
             (None, None)
         }
     };
+    let ping = Some(listening.times.ping);
     let connections = listening.connections();
     Server::builder()
         .initial_stream_window_size(WINDOW_BYTES.0)
         .initial_connection_window_size(WINDOW_BYTES.1)
         .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .http2_keepalive_interval(Some(PING_EVERY))
-        .http2_keepalive_timeout(Some(PING_EVERY))
+        .http2_keepalive_interval(ping)
+        .http2_keepalive_timeout(ping)
         .http2_max_header_list_size(METADATA_BYTES_MAX)
         .layer(tower::layer::layer_fn(move |inner| Admitting { admission: admission.clone(), inner }))
         .add_service(export)

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::clients::python_with;
 use crate::support::{AUTH, BOOTSTRAP, Driver, Gateway, Setup, weir};
 
-const GRPC: &str = "grpc: {enabled: true, listen_addr: '127.0.0.1:0'}";
+pub(crate) const GRPC: &str = "grpc: {enabled: true, listen_addr: '127.0.0.1:0'}";
 const CERT: &str = include_str!("data/server.pem");
 const KEY: &str = include_str!("data/server.key.pem");
 
@@ -20,7 +20,7 @@ fn setup() -> Setup {
 }
 
 /// Where the gateway takes spans by gRPC.
-fn grpc_addr(gateway: &Gateway) -> String {
+pub(crate) fn grpc_addr(gateway: &Gateway) -> String {
     let line = gateway.logged("the gRPC listener", |line| line.contains("spans are taken in by gRPC"));
     let line: Value = serde_json::from_str(&line).unwrap();
     line["grpc"].as_str().unwrap().to_owned()
@@ -50,21 +50,26 @@ pub(crate) fn run(mut command: Command) {
 }
 
 /// A sender that goes on until the gateway is gone, and what it says.
-struct Sender {
+pub(crate) struct Sender {
     child: Child,
     said: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl Sender {
-    fn start(gateway: &Gateway, how: &str, first: u64) -> Self {
+    pub(crate) fn start(gateway: &Gateway, how: &str, first: u64) -> Self {
+        Self::start_with(gateway, how, first, &[])
+    }
+
+    /// The same with variables of its own.
+    pub(crate) fn start_with(gateway: &Gateway, how: &str, first: u64, more: &[(&str, &str)]) -> Self {
         let mut command = script(gateway, "grpc_sender.py");
-        let mut child =
-            command.arg(how).env("FIRST_SPAN", first.to_string()).stdout(Stdio::piped()).spawn().expect("a sender");
+        command.arg(how).env("FIRST_SPAN", first.to_string()).envs(more.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("a sender");
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, said }
     }
 
-    fn next(&mut self) -> Option<Value> {
+    pub(crate) fn next(&mut self) -> Option<Value> {
         self.said.next().map(|line| serde_json::from_str(&line.unwrap()).unwrap())
     }
 }
@@ -78,7 +83,7 @@ impl Drop for Sender {
 }
 
 /// Spans that are kept.
-fn kept(gateway: &Gateway) -> u64 {
+pub(crate) fn kept(gateway: &Gateway) -> u64 {
     gateway.json("/api/v1/stats")["total_spans"].as_u64().unwrap()
 }
 
@@ -163,35 +168,6 @@ fn a_stop_in_the_middle_of_a_stream_keeps_what_was_dealt_with_and_says_how_much(
     assert!(end["because"].as_str().unwrap().contains("stopping"), "{end}");
     gateway.restart();
     assert_eq!(kept(&gateway), batches);
-}
-
-/// How many times the gateway is killed; `WEIR_GRPC_KILLS` says another number.
-fn kills() -> u64 {
-    std::env::var("WEIR_GRPC_KILLS").map_or(2, |number| number.parse().expect("WEIR_GRPC_KILLS is a number"))
-}
-
-#[test]
-fn what_was_acknowledged_outlives_a_kill_and_nothing_is_there_twice() {
-    let mut gateway = setup().start();
-    let mut acknowledged = 0;
-    for round in 1..=kills() {
-        let mut sender = Sender::start(&gateway, "calls", round * 1_000_000);
-        let first = sender.next().expect("a call is answered");
-        gateway.kill();
-        let mut answers = vec![first];
-        answers.extend(std::iter::from_fn(|| sender.next()));
-        acknowledged += answers.iter().map(|answer| answer["accepted"].as_u64().unwrap()).sum::<u64>();
-        gateway.restart();
-        for answer in &answers {
-            let first = answer["first"].as_u64().unwrap();
-            for number in first..first + 10 {
-                gateway.json(&format!("/api/v1/spans/00000000-0000-0000-0000-{number:012x}"));
-            }
-        }
-    }
-    // A batch that was committed and not answered any more may be there as well, one a round.
-    let kept = kept(&gateway);
-    assert!((acknowledged..=acknowledged + 10 * kills()).contains(&kept), "{kept}, {acknowledged} acknowledged");
 }
 
 #[test]

@@ -48,6 +48,7 @@ mod framing;
 mod fusion;
 mod golden;
 mod grpc;
+mod grpc_bounds;
 mod guests;
 mod identity;
 mod ingest;

@@ -20,24 +20,24 @@ use crate::support::{
 };
 
 const CA: &str = include_str!("data/ca.pem");
-const SERVER: &str = include_str!("data/server.pem");
-const KEY: &str = include_str!("data/server.key.pem");
-const OTHER: &str = include_str!("data/other.pem");
-const OTHER_KEY: &str = include_str!("data/other.key.pem");
+pub(crate) const SERVER: &str = include_str!("data/server.pem");
+pub(crate) const KEY: &str = include_str!("data/server.key.pem");
+pub(crate) const OTHER: &str = include_str!("data/other.pem");
+pub(crate) const OTHER_KEY: &str = include_str!("data/other.key.pem");
 
 /// A pair of files and the settings that name them.
-struct Pair {
+pub(crate) struct Pair {
     folder: TempDir,
 }
 
 impl Pair {
-    fn new(cert: &str, key: &str) -> Self {
+    pub(crate) fn new(cert: &str, key: &str) -> Self {
         let pair = Self { folder: TempDir::new().unwrap() };
         pair.write(cert, key);
         pair
     }
 
-    fn write(&self, cert: &str, key: &str) {
+    pub(crate) fn write(&self, cert: &str, key: &str) {
         std::fs::write(self.cert(), cert).unwrap();
         std::fs::write(self.key(), key).unwrap();
     }
@@ -50,14 +50,14 @@ impl Pair {
         self.folder.path().join("key.pem")
     }
 
-    fn settings(&self) -> String {
+    pub(crate) fn settings(&self) -> String {
         let shown = |path: &Path| path.display().to_string();
         format!("enable_tls: true\ntls_cert_file: '{}'\ntls_key_file: '{}'", shown(&self.cert()), shown(&self.key()))
     }
 }
 
 /// A client's configuration that trusts both pairs.
-fn trusting(versions: &[&'static SupportedProtocolVersion], alpn: &[&str]) -> Arc<ClientConfig> {
+pub(crate) fn trusting(versions: &[&'static SupportedProtocolVersion], alpn: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for pem in [CA, OTHER] {
         roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();

@@ -8,10 +8,12 @@ mod webhook;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use toy_tap::{LONGEST, WARNING};
 pub(crate) use webhook::RECEIVER;
 use weir::boot::Extensions;
+use weir::grpc::Times;
 use weir_inference::{CostClass, Detector};
 
 use crate::support::{GUEST, GUEST_ARGS};
@@ -21,6 +23,13 @@ fn extensions(guest: &str) -> Extensions {
     let mut extensions = Extensions::default();
     match guest {
         "toy_model" => extensions.detectors.push(Arc::new(toy_model::ToyModel)),
+        // Each wait long enough to be told from none, and short enough for a test.
+        "hasty_grpc" => {
+            extensions.detectors.push(Arc::new(toy_model::ToyModel));
+            let ms = Duration::from_millis;
+            let (handshake, ping, silence) = (ms(300), ms(300), ms(600));
+            extensions.grpc_times = Times { handshake, ping, silence, call: ms(1_000), batch: ms(1_000) };
+        }
         "toy_faults" => extensions.detectors.extend([CostClass::Core, CostClass::Model].map(|class| {
             let detector: Arc<dyn Detector> = Arc::new(toy_faults::ToyFaults(class));
             detector

@@ -34,6 +34,7 @@ impl Detector for ToyModel {
         }
         if let Some((_, rest)) = text.raw().split_once("think until there is ") {
             let file = rest.split_whitespace().next().unwrap_or_default();
+            std::fs::write(format!("{file}.begun"), "").expect("a folder of the test's");
             let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
             while !std::path::Path::new(file).exists() && std::time::Instant::now() < end {
                 std::thread::sleep(std::time::Duration::from_millis(5));
