@@ -177,56 +177,6 @@ fn a_trace_that_comes_in_many_reports_is_read_once() {
     assert_eq!(answer.status, 200);
 }
 
-/// How many times the gateway is killed; `WEIR_OTLP_KILLS` says another number.
-fn kills() -> u64 {
-    std::env::var("WEIR_OTLP_KILLS").map_or(2, |number| number.parse().expect("WEIR_OTLP_KILLS is a number"))
-}
-
-/// The spans of one request, a trace of their own.
-fn batch(first: u64) -> Value {
-    let of_this_trace = |number: u64| {
-        let mut span = span(&format!("{number:016x}"), &chat("hello", "hi"));
-        span["traceId"] = json!(format!("{first:032x}"));
-        span
-    };
-    (first..first + 10).map(of_this_trace).collect()
-}
-
-#[test]
-fn what_was_acknowledged_outlives_a_kill_and_nothing_is_there_twice() {
-    let mut gateway = gateway();
-    let mut acknowledged = 0;
-    for round in 1..=kills() {
-        let addr = gateway.addr;
-        let (told, heard) = std::sync::mpsc::channel();
-        let sender = std::thread::spawn(move || {
-            let (mut client, mut taken) = (Client::connect(addr), Vec::new());
-            for first in (round * 1_000_000..).step_by(10) {
-                let sent = client.try_say(post(request(&batch(first)).to_string()).bytes());
-                let Some(answer) = sent.then(|| client.answer_to("POST").ok()).flatten() else { break };
-                assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
-                taken.push(first);
-                // Nobody listens any more once the kill is under way.
-                let _nobody = told.send(()).is_err();
-            }
-            taken
-        });
-        for _ in 0..=round % 7 {
-            heard.recv().expect("a request is answered");
-        }
-        gateway.kill();
-        let taken = sender.join().unwrap();
-        acknowledged += 10 * taken.len() as u64;
-        gateway.restart();
-        for number in taken.iter().flat_map(|first| *first..first + 10) {
-            shown(&gateway, &format!("{number:016x}"));
-        }
-    }
-    // A request that was committed and not answered any more may be there as well, one a round.
-    let kept = gateway.json("/api/v1/spans?limit=1")["total"].as_u64().unwrap();
-    assert!((acknowledged..=acknowledged + 10 * kills()).contains(&kept), "{kept}, {acknowledged} acknowledged");
-}
-
 /// What `senders` threads are answered that all send at the same moment; each a request of its own.
 fn at_once(gateway: &Gateway, requests: &[Value]) {
     let together = std::sync::Barrier::new(requests.len());

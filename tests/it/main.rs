@@ -55,6 +55,7 @@ mod ingest;
 mod ingest_bad;
 mod ingest_full;
 mod ingest_kept;
+mod ingest_kills;
 mod inspection;
 mod interim;
 mod judge;
