@@ -23,25 +23,32 @@ pub(super) fn pin_to(cpu: usize) {
     }
 }
 
-/// How long a core thread's turn is. The kernel's own is some milliseconds.
+/// How long a core thread's turn is, the shortest there is. The kernel's own is some milliseconds.
 const TURN: Duration = Duration::from_micros(100);
+/// How long a turn is of threads that let core threads go first. Linux (6.12 and later) takes the CPU from a thread at once when one with
+/// shorter turns wakes; one whose turns are as short keeps it to the end of its own.
+const LONGER_TURN: Duration = Duration::from_micros(200);
 
 /// Asks for short turns on the CPU, which come the sooner for it: Linux's fair scheduler (EEVDF, Linux 6.12 and later) lets a
 /// thread that has been woken go before one whose turn ends later. The share of the CPU stays the same. Older kernels do not
 /// mind; where it is refused the turns are as long as everybody's.
-#[allow(unsafe_code)]
 pub(super) fn take_short_turns() {
+    take_turns(TURN);
+}
+
+#[allow(unsafe_code)]
+fn take_turns(turn: Duration) {
     // SAFETY: `attr` is a plain struct on our stack, filled whole, which sched_setattr only reads; 0 names the calling thread.
     let refused = unsafe {
         let mut attr: libc::sched_attr = std::mem::zeroed();
         attr.size = size_of::<libc::sched_attr>() as u32;
         attr.sched_policy = libc::SCHED_OTHER as u32;
         attr.sched_nice = libc::getpriority(libc::PRIO_PROCESS, 0);
-        attr.sched_runtime = TURN.as_nanos() as u64;
+        attr.sched_runtime = turn.as_nanos() as u64;
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) != 0
     };
     if refused {
-        tracing::debug!("a core thread could not be given short turns");
+        tracing::debug!(?turn, "a thread could not be given short turns");
     }
 }
 
@@ -71,11 +78,11 @@ pub(crate) fn stand_back() {
     }
 }
 
-/// For threads whose work comes in long stretches and must not fall behind, such as the store's writer: their turns are as
-/// short as a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up the rest of a turn for good
+/// For threads whose work comes in long stretches and must not fall behind, such as the store's writer: their turns are little
+/// longer than a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up the rest of a turn for good
 /// (Linux 6.18): with the kernel's turns of milliseconds the writer of a busy gateway fell behind until records were dropped.
 pub(crate) fn let_others_in() {
-    take_short_turns();
+    take_turns(LONGER_TURN);
     super::yielding::yield_often();
 }
 
@@ -131,15 +138,19 @@ mod tests {
             (attr.sched_policy, attr.sched_nice, attr.sched_runtime)
         };
         let before = asked();
-        let (policy, nice, turn) = std::thread::spawn(move || {
-            take_short_turns();
-            asked()
-        })
-        .join()
-        .unwrap();
-        assert_eq!((policy, nice), (before.0, before.1));
-        // Kernels before 6.12 keep no turn.
-        assert!(turn == before.2 || Duration::from_nanos(turn) == TURN, "{turn}");
+        // The background's turns are longer, so that a core thread that wakes goes first at once.
+        assert!(TURN < LONGER_TURN);
+        for (take, expected) in [(take_short_turns as fn(), TURN), (let_others_in, LONGER_TURN)] {
+            let (policy, nice, turn) = std::thread::spawn(move || {
+                take();
+                asked()
+            })
+            .join()
+            .unwrap();
+            assert_eq!((policy, nice), (before.0, before.1));
+            // Kernels before 6.12 keep no turn.
+            assert!(turn == before.2 || Duration::from_nanos(turn) == expected, "{turn}");
+        }
         assert_eq!(asked(), before);
     }
 
