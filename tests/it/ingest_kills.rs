@@ -34,7 +34,7 @@ struct Reports {
 
 /// The request that begins with this span; every other one is committed in two pieces.
 fn by_http(first: u64) -> (Value, u64) {
-    let spans = if first / STEP % 2 == 0 { 300 } else { 10 };
+    let spans = if (first / STEP).is_multiple_of(2) { 300 } else { 10 };
     let of_this_trace = |number: u64| {
         let mut span = span(&format!("{number:016x}"), &chat("hello", "hi"));
         span["traceId"] = json!(format!("{first:032x}"));
