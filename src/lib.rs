@@ -28,6 +28,10 @@ pub mod flow;
 pub mod forward;
 pub mod golden;
 pub mod grpc;
+#[cfg(test)]
+#[path = "../tests/it/support/hostile.rs"]
+#[allow(dead_code)]
+mod hostile;
 mod hub;
 pub mod identity;
 pub mod ingest;

@@ -380,6 +380,7 @@ impl Analyser {
         hidden.extend(
             said.iter().filter(|(_, finding)| is_credential(finding)).map(|(range, _)| (range.start, range.end)),
         );
+        evidence::join(hidden);
         // Last, as signs make one another surer.
         if let Some(threshold) = plan.tuning(JAILBREAK).threshold {
             candidates.retain(|candidate| !candidate.is_doubtful_jailbreak(matcher, threshold));

@@ -68,5 +68,5 @@ pub use pool::{Counters, Job, Lane, PoolHandle, PoolOptions, Turn, Work, WorkerP
 pub use repeated::{Original, Repeated};
 pub use rule_book::{RuleBook, RuleMatch, RuleView};
 pub use rules::{LoadError, RuleText};
-pub use taken::{CONTEXT_BYTES, Taken, Taker, Taking, key_end};
+pub use taken::{CONTEXT_BYTES, KeyEnds, Taken, Taker, Taking};
 pub use toxic::TOXICITY;

@@ -125,7 +125,7 @@ impl Original {
 
     /// What `text` repeats of it, where that is more than a phrase.
     pub fn repeated_in(&self, text: &str) -> Option<Repeated> {
-        let mut seen = vec![false; self.words];
+        let mut seen = Vec::new();
         let (mut rolling, mut run, mut longest) = (Rolling::new(), None, 0..0);
         words(text, |word, at| {
             let known = rolling.push(word, at.start).and_then(|(hash, from)| Some((self.runs.get(&hash)?, from)));
@@ -135,29 +135,28 @@ impl Original {
                     if at.end - from > longest.len() {
                         longest = from..at.end;
                     }
-                    if let Some(seen) = seen.get_mut(*begins as usize) {
-                        *seen = true;
-                    }
+                    seen.push(*begins as usize);
                 }
                 None => run = None,
             }
             true
         });
-        let words = covered(&seen);
+        // In proportion to this text, not to the original: an answer may have many texts.
+        seen.sort_unstable();
+        let words = covered(&seen, self.words);
         let share = words as f64 / self.words as f64;
         let enough = words >= REPEATED_WORDS_MIN || share >= REPEATED_SHARE_MIN;
         (words > 0 && enough).then_some(Repeated { range: longest, words, share })
     }
 }
 
-/// Words that stand in a run that was seen, by where runs begin.
-fn covered(seen: &[bool]) -> usize {
+/// How many of `words` words stand in a run that was seen, by where runs begin, in order.
+fn covered(begins: &[usize], words: usize) -> usize {
     let (mut count, mut until) = (0, 0);
-    for (at, seen) in seen.iter().enumerate() {
-        if *seen {
-            until = at + RUN_WORDS;
-        }
-        count += usize::from(at < until);
+    for begin in begins {
+        let end = (begin + RUN_WORDS).min(words);
+        count += end.saturating_sub(until.max(*begin));
+        until = until.max(end);
     }
     count
 }
@@ -239,10 +238,9 @@ mod tests {
             let (ours, theirs) = (runs(&original), runs(&text));
             // Of equal runs the first stands for all.
             let first = |run: &Vec<u8>| ours.iter().position(|other| other == run).unwrap();
-            let seen: Vec<bool> = (0..original.len())
-                .map(|at| ours.get(at).is_some_and(|run| first(run) == at && theirs.contains(run)))
-                .collect();
-            let words = covered(&seen);
+            let seen = (0..ours.len()).filter(|at| first(&ours[*at]) == *at && theirs.contains(&ours[*at]));
+            let stands: std::collections::BTreeSet<usize> = seen.flat_map(|at| at..at + RUN_WORDS).collect();
+            let words = stands.len();
             let share = words as f64 / original.len() as f64;
             let expected = (words > 0 && (words >= REPEATED_WORDS_MIN || share >= REPEATED_SHARE_MIN)).then_some(words);
             prop_assert_eq!(known.repeated_in(&say(&text)).map(|found| found.words), expected);

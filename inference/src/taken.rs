@@ -124,9 +124,10 @@ impl Taker {
         let bytes = self.folded.bytes(text);
         let limits = Limits { scope: kind.bit(), jailbreak: false, deadline: None };
         secrets.matcher.scan(bytes, limits, &mut self.memory);
+        let mut keys = KeyEnds::default();
         let mut take = |from: usize, to: usize, kind: &str| {
             let (start, end) = self.folded.original(text, from, to);
-            let (end, open) = if kind == "private_key_pem" { key_end(text, end, text.len()) } else { (end, false) };
+            let (end, open) = if kind == "private_key_pem" { keys.find(text, end, text.len()) } else { (end, false) };
             found.push(Taken { range: start..end, tag: format!("[SECRET:{}]", kind.to_ascii_uppercase()), open });
         };
         for seen in &self.memory.matches {
@@ -215,19 +216,56 @@ fn begins_iban(text: &str) -> bool {
     })
 }
 
-/// Where a private key ends whose match, which sees only its beginning, ends at `end`, and whether its last line is missing. Nothing
-/// behind `limit` belongs to it.
-pub fn key_end(text: &str, end: usize, limit: usize) -> (usize, bool) {
-    const LAST_LINE: &str = "-----END ";
-    let rest = text.get(end..limit).unwrap_or_default();
-    let Some(last) = rest.find(LAST_LINE) else {
-        // It was cut: what could be more of it goes with it.
-        let foreign = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=\\:,-".contains(c)));
-        return (end + foreign.unwrap_or(rest.len()), foreign.is_none());
-    };
-    let behind = last + LAST_LINE.len();
-    let dashes = rest.get(behind..).and_then(|line| line.find("-----")).filter(|at| *at < 64);
-    (end + dashes.map_or(behind, |at| behind + at + 5), dashes.is_none() && rest.len() < behind + 64)
+/// Finds where private keys end, one after the other in the order of one text: what one search has passed over is not searched
+/// again, or a text of nothing but first lines would be read from each of them to its end.
+#[derive(Debug, Default)]
+pub struct KeyEnds {
+    /// Where keys of this limit are searched, and what was found from where on.
+    limit: usize,
+    last_line: Option<(usize, Option<usize>)>,
+    foreign: Option<(usize, Option<usize>)>,
+}
+
+impl KeyEnds {
+    /// Where a private key ends whose match, which sees only its beginning, ends at `end`, and whether its last line is missing.
+    /// Nothing behind `limit` belongs to it.
+    pub fn find(&mut self, text: &str, end: usize, limit: usize) -> (usize, bool) {
+        const LAST_LINE: &str = "-----END ";
+        if self.limit != limit {
+            *self = Self { limit, ..Self::default() };
+        }
+        let rest = |from: usize| text.get(from..limit).unwrap_or_default();
+        let Some(last) = known_or(&mut self.last_line, end, || rest(end).find(LAST_LINE)) else {
+            // It was cut: what could be more of it goes with it.
+            let is_foreign = |c: char| !(c.is_ascii_alphanumeric() || c.is_whitespace() || "+/=\\:,-".contains(c));
+            let foreign = known_or(&mut self.foreign, end, || rest(end).find(is_foreign));
+            return (foreign.unwrap_or(end + rest(end).len()), foreign.is_none());
+        };
+        let behind = last + LAST_LINE.len();
+        // A last line is short.
+        let line = rest(behind);
+        let line = line.get(..line.floor_char_boundary(64 + 5)).unwrap_or_default();
+        let dashes = line.find("-----").filter(|at| *at < 64);
+        (dashes.map_or(behind, |at| behind + at + 5), dashes.is_none() && limit < behind + 64)
+    }
+}
+
+/// What a search from `from` on finds, where one from further in front has found nothing or something behind it; else what `search`
+/// finds there.
+fn known_or(
+    known: &mut Option<(usize, Option<usize>)>,
+    from: usize,
+    search: impl FnOnce() -> Option<usize>,
+) -> Option<usize> {
+    if let Some((searched, found)) = *known
+        && searched <= from
+        && found.is_none_or(|at| at >= from)
+    {
+        return found;
+    }
+    let found = search().map(|at| from + at);
+    *known = Some((from, found));
+    found
 }
 
 /// In order, without overlaps: the longer one gives the tag.

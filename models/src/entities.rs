@@ -142,6 +142,7 @@ fn trimmed(text: &str, place: &Range<usize>) -> Range<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::assert_linear;
 
     fn labels() -> EntityLabels {
         let names = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"];
@@ -196,5 +197,20 @@ mod tests {
         let entity = |range, probability| Entity { kind: Kind::Person, range, probability };
         let joined = Entity::joined(vec![entity(4..9, 0.6), entity(20..22, 0.9), entity(4..12, 0.8)]);
         assert_eq!(joined, [entity(4..12, 0.8), entity(20..22, 0.9)]);
+    }
+
+    #[test]
+    fn any_number_of_names_is_put_together_in_time_in_proportion_to_the_text() {
+        let labels = labels();
+        assert_linear("names", |text| {
+            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).step_by(3).collect();
+            let places: Vec<_> = starts.windows(2).map(|place| Some(place[0]..place[1])).collect();
+            let rows: Vec<[f32; 5]> =
+                (0..places.len()).map(|at| std::array::from_fn(|class| f32::from(class == at % 5))).collect();
+            let window = Window { ids: Vec::new(), mask: Vec::new(), types: Vec::new(), places };
+            let mut found = Vec::new();
+            labels.read_window(text, &window, rows.iter().map(<[f32; 5]>::as_slice), &mut found).unwrap();
+            Entity::joined(found);
+        });
     }
 }

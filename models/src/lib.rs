@@ -18,8 +18,16 @@
 //! a detector is absent until its model has passed its self-test; models run on threads of the pool alone.
 //! Knows nothing of HTTP, storage or settings.
 
+#[cfg(test)]
+#[path = "../../tests/it/support/effort.rs"]
+#[allow(dead_code)] // The gateway's suites use all of it.
+mod effort;
 mod entities;
 mod folder;
+#[cfg(test)]
+#[path = "../../tests/it/support/hostile.rs"]
+#[allow(dead_code)]
+mod hostile;
 mod known;
 mod labels;
 mod loader;

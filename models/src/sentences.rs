@@ -69,6 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hostile::{assert_linear, assert_linear_in};
 
     fn of(text: &str) -> Vec<&str> {
         statements(text).map(|range| &text[range]).collect()
@@ -99,5 +100,20 @@ mod tests {
                 reach = range.end;
             }
         }
+    }
+
+    #[test]
+    fn any_answer_is_cut_in_time_in_proportion_to_its_length() {
+        assert_linear("sentences", |text| {
+            statements(text).count();
+        });
+        assert_linear_in(
+            "sentences",
+            ("", ""),
+            |number| format!("> - {number} said so and no more. "),
+            |text| {
+                statements(text).count();
+            },
+        );
     }
 }

@@ -184,6 +184,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hostile::assert_linear;
 
     fn tokens(positions: usize) -> Tokens {
         let config = ModelConfig { max_position_embeddings: Some(positions), ..ModelConfig::default() };
@@ -252,5 +253,15 @@ mod tests {
         assert_eq!(take(None, "deberta-v2", None), 512);
         let few = ModelConfig { max_position_embeddings: Some(8), ..ModelConfig::default() };
         assert!(Tokens::read(TOKENIZER.as_bytes(), &few).unwrap_err().to_string().contains("takes 8 tokens"));
+    }
+
+    #[test]
+    fn any_text_is_cut_into_windows_in_time_in_proportion_to_its_length() {
+        let tokens = tokens(64);
+        let mut each = |window: &Window| {
+            window.range();
+            Ok(ControlFlow::Continue(()))
+        };
+        assert_linear("windows", |text| tokens.windows(text, &mut each).unwrap());
     }
 }

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use weir_config::settings::{MarkerKind, ZoneMode};
 use weir_config::vocab::{Dialect, Finding, Severity};
 
+use super::system::places;
 use super::*;
+use crate::hostile::{Listed, assert_linear, assert_linear_in};
 use crate::inspect::{Declared, ZoneAsk, read_request, zones};
 use crate::rewrite::{Edits, advisory_message};
 use crate::settle::redact::redaction;
@@ -362,5 +364,46 @@ proptest! {
         let start = before.find('[').unwrap() + 1;
         prop_assert!(found.starts_with(&before[..start]), "{}", found);
         prop_assert!(found.contains(&before[start..]), "{}", found);
+    }
+}
+
+#[test]
+fn whatever_is_fenced_in_takes_time_in_proportion_to_its_length() {
+    let mut settings = marking();
+    let zones = &mut settings.security_analysis.zones;
+    (zones.enabled, zones.mode) = (true, ZoneMode::Operator);
+    assert_linear("a body", |text| {
+        let body = json!({"messages": [
+            {"role": "system", "content": text},
+            {"role": "user", "content": format!("<service-data>{text}</service-data>{text}")},
+            {"role": "tool", "tool_call_id": "a", "content": text},
+        ]});
+        fenced(&body.to_string(), Shape::Chat, &settings, true);
+    });
+    assert_linear("bytes", |text| {
+        let body = Bytes::copy_from_slice(text.as_bytes());
+        for shape in [Shape::Chat, Shape::Messages] {
+            drop(places(&body, shape));
+        }
+    });
+    let lists: [Listed; 5] = [
+        ("{\"messages\":[{}", "]}", |number| {
+            format!(",{{\"role\":\"tool\",\"tool_call_id\":\"{number}\",\"content\":\"a b\"}}")
+        }),
+        ("{\"messages\":[{\"role\":\"user\",\"content\":[{}", "]}]}", |number| {
+            format!(
+                ",{{\"type\":\"tool_result\",\"tool_use_id\":\"{number}\",\"content\":\"<service-boundary> a@b.example\"}}"
+            )
+        }),
+        ("{\"messages\":[{\"role\":\"user\",\"content\":\"a", "\"}]}", |number| {
+            format!("<service-data>a {number}</service-data> b@c.example")
+        }),
+        ("{\"a\":0", "}", |_| ",\"messages\":[{\"role\":\"system\",\"content\":\"a\"}]".to_owned()),
+        ("{\"a\":0", "}", |_| ",\"system\":[{\"type\":\"text\",\"text\":\"a\"}]".to_owned()),
+    ];
+    for (before, after, unit) in lists {
+        for shape in [Shape::Chat, Shape::Messages] {
+            assert_linear_in("a body", (before, after), unit, |body| drop(fenced(body, shape, &settings, true)));
+        }
     }
 }

@@ -158,6 +158,7 @@ mod tests {
     use weir_config::vocab::ByteSpan;
 
     use super::*;
+    use crate::hostile::{assert_linear, assert_linear_in};
 
     fn at(part: Option<u32>, start: usize, evidence: &str) -> Finding {
         let mut finding = Finding::new("jailbreak", Severity::High, 0.9, "rules", "x");
@@ -207,5 +208,29 @@ mod tests {
                 prop_assert!(texts.iter().any(|(_, text)| text.contains(&piece.text)));
             }
         }
+    }
+
+    #[test]
+    fn choosing_takes_time_in_proportion_to_the_texts_and_the_findings() {
+        let around = |text: &str| {
+            let findings: Vec<Finding> = (0..text.len())
+                .step_by(64)
+                .map(|start| at(Some(0), start, text.get(start..start + 9).unwrap_or("x")))
+                .collect();
+            for max in [1_000, text.len() / 2] {
+                Candidate::choose(&[(PartKind::User, text), (PartKind::Tool, text)], &findings, max);
+            }
+        };
+        assert_linear("a call", around);
+        assert_linear_in(
+            "texts",
+            ("", ""),
+            |number| format!("evidence {number}\n"),
+            |text| {
+                let texts: Vec<_> = text.lines().map(|line| (PartKind::User, line)).collect();
+                let findings: Vec<Finding> = texts.iter().map(|(_, line)| at(None, 0, line)).collect();
+                Candidate::choose(&texts, &findings, text.len() / 2);
+            },
+        );
     }
 }

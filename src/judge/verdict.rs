@@ -222,6 +222,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hostile::{assert_linear, assert_linear_in};
 
     const GOOD: &str = r#"{"is_threat":true,"category":"jailbreak","confidence":0.9,"security_score":85,"recommended_action":"block","reasoning":"It {asks} for \"DAN\"."}"#;
 
@@ -322,5 +323,23 @@ mod tests {
             prop_assert_eq!(read(&answer).is_ok(), clean && !listed);
             let _any = (read(&before), Verdict::read(GOOD, [before.as_str(), after.as_str()]));
         }
+    }
+
+    #[test]
+    fn any_answer_is_read_in_time_in_proportion_to_its_length_and_the_candidate_s() {
+        assert_linear("an answer", |text| drop(Verdict::read(text, [text, GOOD])));
+        assert_linear("a reason", |text| {
+            let verdict = serde_json::json!({"is_threat": true, "category": "jailbreak", "confidence": 0.9,
+                "security_score": 85, "recommended_action": "block", "reasoning": text});
+            drop(Verdict::read(&verdict.to_string(), [text, GOOD, text]));
+        });
+        assert_linear_in(
+            "pieces",
+            ("", ""),
+            |number| format!("is_threat {number}\n"),
+            |text| {
+                drop(Verdict::read(GOOD, text.lines()));
+            },
+        );
     }
 }

@@ -33,8 +33,7 @@ pub(super) struct StreamTap {
     room: Permit,
     windows: Windows,
     waiting: Option<Waiting>,
-    /// Bytes of the tool calls that have been looked at.
-    calls_bytes: usize,
+    calls: LookedCalls,
     /// What is to be looked at on the pool.
     asked: Option<Asked>,
     /// Which setting stops it.
@@ -51,6 +50,25 @@ enum Asked {
     Words(Words),
     /// Words in which the rules found nothing that stops.
     Models(Rest),
+}
+
+/// How much of the tool calls has been looked at, in bytes. They are looked at whole: a command says what it does at its end.
+#[derive(Default)]
+struct LookedCalls {
+    bytes: usize,
+}
+
+impl LookedCalls {
+    /// Whether they are to be looked at again, now that there are so many bytes of them. An answer that has several choices goes on
+    /// when one of them has ended, and so does one that says it has ended and has not: until its last message they are looked at when
+    /// there is half as much again of them, so that all looks together take time in proportion to the calls.
+    const fn are_due(&mut self, bytes: usize, is_last: bool) -> bool {
+        let due = if is_last { bytes != self.bytes } else { bytes > self.bytes + self.bytes / 2 };
+        if due {
+            self.bytes = bytes;
+        }
+        due
+    }
 }
 
 /// The frames that wait, by how many bytes of text had come with each of them.
@@ -82,7 +100,7 @@ impl StreamTap {
             room: core.process.bodies.of(journal.ids.tenant_id).permit(),
             windows: Windows::new(stream.token_interval),
             waiting: stream.hold_back.then(Waiting::default),
-            calls_bytes: 0,
+            calls: LookedCalls::default(),
             asked: None,
             setting,
             warning: String::new(),
@@ -114,11 +132,12 @@ impl StreamTap {
         }
     }
 
-    /// The verdict after what has been read, `last` where no more comes soon.
-    fn verdict(&mut self, last: bool) -> Verdict {
+    /// The verdict after what has been read, `has_ended` where no more comes soon, `is_last` where none comes at all.
+    fn verdict(&mut self, has_ended: bool, is_last: bool) -> Verdict {
         let due = self.windows.note(&self.reader);
-        let calls_bytes = if last { self.reader.calls().map(|call| call.1.len() + 1).sum() } else { self.calls_bytes };
-        let (said, called) = (due || (last && self.windows.has_new()), calls_bytes != self.calls_bytes);
+        let calls_bytes = || self.reader.calls().map(|call| call.1.len() + 1).sum();
+        let called = has_ended && self.calls.are_due(calls_bytes(), is_last);
+        let said = due || (has_ended && self.windows.has_new());
         if !said && !called {
             return self.wait();
         }
@@ -126,7 +145,6 @@ impl StreamTap {
         if called {
             let calls = self.reader.calls();
             words.calls = calls.map(|(name, args, writes)| (name.to_owned(), args.to_owned(), writes)).collect();
-            self.calls_bytes = calls_bytes;
         }
         if !fits_core(words.bytes(), false) {
             self.asked = Some(Asked::Words(words));
@@ -168,6 +186,7 @@ impl Tap for StreamTap {
         if self.given_up {
             return Verdict::Pass;
         }
+        let was_complete = self.reader.is_complete();
         self.read(frame);
         if self.given_up {
             return Verdict::Pass;
@@ -175,11 +194,11 @@ impl Tap for StreamTap {
         if let Some(waiting) = &mut self.waiting {
             waiting.ends.push_back(self.reader.text_bytes());
         }
-        self.verdict(self.reader.has_ended())
+        self.verdict(self.reader.has_ended(), self.reader.is_complete() && !was_complete)
     }
 
     fn end(&mut self) -> Verdict {
-        if self.given_up { Verdict::Pass } else { self.verdict(true) }
+        if self.given_up { Verdict::Pass } else { self.verdict(true, true) }
     }
 
     fn answer(&mut self) -> LateVerdict<'_> {
@@ -202,5 +221,21 @@ impl Tap for StreamTap {
 
     fn missed(&self) -> Option<&'static str> {
         self.missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_go_on_behind_an_end_are_looked_at_in_proportion_to_their_length() {
+        let (mut calls, mut looked) = (LookedCalls::default(), 0);
+        for bytes in 1..100_000 {
+            looked += if calls.are_due(bytes, false) { bytes } else { 0 };
+        }
+        assert!(looked < 3 * 100_000, "{looked}");
+        // Whatever was missing is looked at in the end, and once.
+        assert!(calls.are_due(100_000, true) && !calls.are_due(100_000, true));
     }
 }

@@ -21,7 +21,7 @@ use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind,
 use crate::inspect::{RequestView, TextPart, ZoneKind};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::observe::{Answer, AnswerPart, ToolCall};
-use crate::settle::seam::Seam;
+use crate::settle::seam::{self, Seam};
 use crate::settle::{text, zones};
 
 /// Texts that can be inspected, whichever way they came.
@@ -127,6 +127,7 @@ pub(crate) fn run<S: Subject>(
 ) -> Option<Inspection> {
     let parts = subject.parts();
     let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
+    let mut known = seam::Index::default();
     for seam in subject.seams() {
         if hits.len() >= HITS_MAX {
             break;
@@ -137,7 +138,7 @@ pub(crate) fn run<S: Subject>(
             analyser.renew(scratch);
             return None;
         };
-        hits.extend(seam.across(across, &hits));
+        hits.extend(seam.across(across, &hits, &mut known));
         ran.join(&ran_there);
     }
     if parts.len() > subject.zones_from() {

@@ -11,7 +11,7 @@ use weir_config::Settings;
 use weir_config::settings::PiiAction;
 use weir_config::vocab::Finding;
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
-use weir_inference::{Taker, Taking, key_end, personal_data};
+use weir_inference::{KeyEnds, Taker, Taking, personal_data};
 use weir_storage::record::SpanRecord;
 
 /// What is taken out of stored texts.
@@ -122,20 +122,24 @@ fn found_names<'a>(
     })
 }
 
-fn found_secrets<'a>(
-    text: &'a str,
-    parts: &'a [PartRecord],
-    side: PartSide,
-    findings: &'a [Finding],
-) -> impl Iterator<Item = Mark> + use<'a> {
-    findings.iter().filter(|finding| is_secret(finding)).filter_map(move |finding| {
-        let (Range { start, end }, most) = found_at(finding, parts, side)?;
-        let kind = finding.metadata.get("secret_type")?;
-        let end = if kind == "private_key_pem" { key_end(text, end, most).0 } else { end };
+fn found_secrets(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding]) -> Vec<Mark> {
+    let secrets = findings.iter().filter(|finding| is_secret(finding));
+    let mut found: Vec<_> = secrets
+        .filter_map(|finding| {
+            let (range, most) = found_at(finding, parts, side)?;
+            Some((range, most, finding.metadata.get("secret_type")?))
+        })
+        .collect();
+    // In the order of the text, as the ends of keys are found.
+    found.sort_by_key(|(range, ..)| range.start);
+    let mut keys = KeyEnds::default();
+    let marks = found.into_iter().filter_map(|(Range { start, end }, most, kind)| {
+        let end = if kind == "private_key_pem" { keys.find(text, end, most).0 } else { end };
         let kind = kind.to_ascii_uppercase();
         (start < end && text.is_char_boundary(start) && text.is_char_boundary(end))
             .then(|| Mark { range: start..end, with: format!("[SECRET:{kind}]") })
-    })
+    });
+    marks.collect()
 }
 
 /// Where a finding stands in the text of its side, and where its part ends.

@@ -13,6 +13,8 @@ pub(crate) mod publish;
 pub(crate) mod recorded;
 pub(crate) mod redact;
 mod seam;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 pub(crate) mod whole;
 mod zones;

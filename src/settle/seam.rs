@@ -1,6 +1,8 @@
 //! Where texts meet: two turns of the user, and the texts one message is made of. A phrase that was cut in two stands whole in neither of
 //! them; the model reads them as one conversation, so what meets is looked at together.
 
+use std::collections::HashMap;
+
 use weir_config::vocab::part::{PartForm, PartRecord};
 use weir_config::vocab::{ByteSpan, Finding};
 use weir_inference::{Hit, Part, PartKind};
@@ -171,14 +173,17 @@ impl Seam {
 
     /// What was found across the seam, as found in the last text it reaches, with what of it stands there; what one of its texts shows by
     /// itself, and as bad, is `known` already.
-    pub(super) fn across(&self, hits: Vec<Hit>, known: &[Hit]) -> Vec<Hit> {
+    pub(super) fn across(&self, hits: Vec<Hit>, known: &[Hit], index: &mut Index) -> Vec<Hit> {
+        if !hits.is_empty() {
+            index.read(known);
+        }
         let placed = hits.into_iter().filter_map(|hit| {
             let mut finding = hit.finding;
             let pieces = self.pieces_of(finding.span?);
             let [_, .., last] = pieces else { return None };
             let end = finding.span?.end - last.at;
             let is_known = |finding: &Finding| {
-                let here = known.iter().filter(|hit| pieces.iter().any(|piece| piece.part == hit.part));
+                let here = pieces.iter().flat_map(|piece| index.of(piece.part)).filter_map(|at| known.get(*at));
                 here.map(|hit| &hit.finding)
                     .any(|known| known.finding_type == finding.finding_type && known.severity >= finding.severity)
             };
@@ -196,6 +201,27 @@ impl Seam {
         let first = self.pieces.partition_point(|piece| piece.at + piece.bytes <= span.start);
         let end = self.pieces.partition_point(|piece| piece.at < span.end);
         self.pieces.get(first..end).unwrap_or_default()
+    }
+}
+
+/// What is known of each part, by its number: there may be thousands of findings, and of seams.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    by_part: HashMap<usize, Vec<usize>>,
+    read: usize,
+}
+
+impl Index {
+    /// Reads what has been added.
+    fn read(&mut self, known: &[Hit]) {
+        for (at, hit) in known.iter().enumerate().skip(self.read) {
+            self.by_part.entry(hit.part).or_default().push(at);
+        }
+        self.read = known.len();
+    }
+
+    fn of(&self, part: usize) -> &[usize] {
+        self.by_part.get(&part).map_or(&[], Vec::as_slice)
     }
 }
 

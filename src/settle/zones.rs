@@ -34,6 +34,17 @@ const ORDERS: [&str; 6] =
     ["prompt_injection", "role_injection", "prompt_extraction", "synonym_injection", "jailbreak", "indirect_injection"];
 
 impl Said {
+    /// In the order of the text, each with how far those up to it reach.
+    fn in_order(mut said: Vec<Self>) -> Vec<(Self, usize)> {
+        said.sort_by_key(|said| said.start);
+        let mut reach = 0;
+        let each = said.into_iter().map(|said| {
+            reach = reach.max(said.end);
+            (said, reach)
+        });
+        each.collect()
+    }
+
     /// Whether it says of this stretch what the finding says, and no less.
     fn covers(&self, span: ByteSpan, finding: &Finding) -> bool {
         let same = self.finding_type == finding.finding_type
@@ -60,9 +71,12 @@ pub(super) fn settle(hits: &mut Vec<Hit>, from: usize, place: impl Fn(usize) -> 
     if said.is_empty() {
         return;
     }
+    let said: BTreeMap<_, _> = said.into_iter().map(|(part, said)| (part, Said::in_order(said))).collect();
     hits.retain(|Hit { part, finding }| {
         let (Some(said), Some(span)) = (said.get(part), finding.span) else { return true };
-        !said.iter().any(|said| said.covers(span, finding))
+        let before = said.get(..said.partition_point(|(said, _)| said.start < span.end)).unwrap_or_default();
+        let mut near = before.iter().rev().take_while(|(_, reach)| *reach > span.start);
+        !near.any(|(said, _)| said.covers(span, finding))
     });
 }
 

@@ -1,7 +1,8 @@
 //! Promise: whatever a stranger writes, reading it takes time in proportion to its length. Every parser, decoder, detector and
 //! editor is given texts made to be dear, and four times as much of each.
 //!
-//! A new reader of strangers' bytes belongs in here; that of the API's query is in `api::tests::query`.
+//! A new reader of strangers' bytes belongs in here or, where it is nobody else's, beside its own tests with the same texts
+//! (`tests/it/support/hostile.rs`): the API's query, the defence, redaction, taps, the judge, seams, leaks.
 
 use std::sync::Arc;
 
@@ -14,157 +15,26 @@ use weir::money::Family;
 use weir::observe::{AnswerKind, AnswerReader, estimate_tokens};
 use weir::redaction::Redaction;
 use weir::wire::{ChunkSink, ChunkedScanner, HeadScanner, Side};
-use weir_config::settings::{Auth, ZoneMode};
+use weir_config::settings::{Auth, Pattern, ZoneMode};
 use weir_config::vocab::{Dialect, SharedSecret};
 use weir_inference::action::{self, Action, ActionKind};
-use weir_inference::{Analyser, Call, Part, PartKind, PlanSettings};
+use weir_inference::{Analyser, Call, Original, Part, PartKind, Plan, PlanSettings, Taker, Taking};
 
-use crate::support::{superlinear, superlinear_from};
+use crate::support::{Listed, assert_linear, assert_linear_in, superlinear, superlinear_from};
 
 /// Longest text of a reader that keeps no more.
 const TEXT_MAX: usize = 16 << 20;
 
-/// What texts consist of: each is said again and again. Signs that open and never close, what looks like the beginning of what a
-/// detector looks for, and what has to be decoded, folded or joined.
-const UNITS: &[&str] = &[
-    "a;",
-    "a|",
-    "$(",
-    "`",
-    "\"",
-    "'",
-    "\\",
-    "(",
-    "[",
-    "{",
-    "<",
-    "<<A\n",
-    "#",
-    "-",
-    "a=b ",
-    "eval ",
-    "sudo ",
-    "cat /etc/",
-    "../",
-    "/",
-    ":",
-    "http://a.b/ ",
-    "a.",
-    "a",
-    " ",
-    "\n",
-    "\r\n",
-    "\0",
-    "a b ",
-    "@",
-    "a@b.",
-    "1",
-    "1-",
-    "4111 ",
-    "192.168.0.1 ",
-    "sk-",
-    "svc_",
-    "AKIA",
-    "password=",
-    "-----BEGIN PRIVATE KEY-----\n",
-    "QUJD",
-    "QUJD ",
-    "6967",
-    "\\u0069",
-    "\\ud83d",
-    "%69",
-    "&#105;",
-    "01101001 ",
-    "ignore all previous ",
-    "system: ",
-    "\nuser: ",
-    "<|im_start|>",
-    "```\n",
-    "i g n o r e ",
-    "never say-not use-",
-    "n'obei: ",
-    "you are a ",
-    "romeo echo ",
-    "18-5-22-5-1-12 ",
-    "\u{280a}\u{281b}",
-    "e\u{301}",
-    "\u{200b}",
-    "\u{e0069}",
-    "\u{ff49}",
-    "\u{1f600}",
-    "\r\n--x",
-    "data:",
-    "data: {}\n\n",
-    "{}\n",
-    "a=b&",
-    "1\r\nx\r\n",
-    "X: y\r\n",
-    "null,",
-    "{\"a\":",
-    "{\"a\":[",
-    "\"a\":1,",
-];
-
-/// What opens and, as often, closes.
-const PAIRS: &[(&str, &str)] = &[("$(", ")"), ("[", "]"), ("{\"a\":", "}"), ("<", ">"), ("eval \"", "\"")];
-
-/// What stands before a list, what behind it, and its items by their numbers.
-type Listed = (&'static str, &'static str, fn(usize) -> String);
-
-/// The hostile text number `family`, of about `length` bytes.
-fn hostile(family: usize, length: usize) -> String {
-    match UNITS.get(family) {
-        Some(unit) => unit.repeat(length / unit.len()),
-        None => {
-            let (opens, closes) = PAIRS[family - UNITS.len()];
-            let times = length / (opens.len() + closes.len());
-            [opens.repeat(times), closes.repeat(times)].concat()
-        }
-    }
-}
-
-fn families() -> impl Iterator<Item = (usize, String)> {
-    (0..UNITS.len() + PAIRS.len()).map(|family| (family, hostile(family, 24)))
-}
-
-/// Does `work` with every hostile text.
-#[track_caller]
-fn assert_linear(name: &str, mut work: impl FnMut(&str)) {
-    let seen = families().filter_map(|(family, shown)| {
-        let found = superlinear(|length| hostile(family, length), |text| work(text))?;
-        Some(format!("{name}, {shown:?}: {found}"))
-    });
-    let seen: Vec<String> = seen.collect();
-    assert!(seen.is_empty(), "{}", seen.join("\n"));
-}
-
-/// Does `work` with what `unit` says for each number, one after the other between `before` and `after`.
-#[track_caller]
-fn assert_linear_in(
-    name: &str,
-    (before, after): (&str, &str),
-    unit: impl Fn(usize) -> String,
-    mut work: impl FnMut(&str),
-) {
-    let text = |length: usize| {
-        let mut text = before.to_owned();
-        for number in 0.. {
-            if text.len() >= length {
-                break;
-            }
-            text.push_str(&unit(number));
-        }
-        text.push_str(after);
-        text
-    };
-    // An answer's calls and texts stand in tables of 512 entries.
-    let found = superlinear_from(64 << 10, text, |text| work(text));
-    assert_eq!(found, None, "{name}, {:?}", unit(7));
+/// Everything that is embedded, and all of it switched on.
+fn everything() -> (Analyser, Arc<Plan>) {
+    let analyser = Analyser::whole(Vec::new()).unwrap().without_memory();
+    let settings = PlanSettings { fusion: true, over_defence: true, ..PlanSettings::default() };
+    let plan = Arc::new(analyser.plan(&settings));
+    (analyser, plan)
 }
 
 fn analyses(kind: PartKind) {
-    let analyser = Analyser::builtin().unwrap().without_memory();
-    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+    let (analyser, plan) = everything();
     let mut scratch = analyser.scratch();
     let mut hits = Vec::new();
     assert_linear(&format!("the detectors, {kind:?}"), |text| {
@@ -184,21 +54,78 @@ fn the_detectors_on_what_a_model_says() {
 }
 
 #[test]
+fn the_detectors_on_what_a_tool_says() {
+    analyses(PartKind::Tool);
+}
+
+#[test]
+fn the_detectors_on_what_a_tool_is_asked() {
+    analyses(PartKind::ToolCall);
+}
+
+#[test]
+fn the_detectors_on_what_a_tool_is() {
+    analyses(PartKind::ToolDefinition);
+}
+
+#[test]
 fn the_detectors_on_many_small_parts() {
-    let analyser = Analyser::builtin().unwrap().without_memory();
-    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
+    let (analyser, plan) = everything();
     let mut scratch = analyser.scratch();
     let mut hits = Vec::new();
-    assert_linear_in(
-        "the detectors",
-        ("", ""),
-        |number| format!("{number} ignore all previous\n"),
-        |text| {
-            let parts: Vec<_> = text.lines().map(|text| Part { text, kind: PartKind::User }).collect();
-            hits.clear();
-            analyser.analyse(&mut scratch, &parts, &Call::of(&plan), &mut hits);
-        },
-    );
+    for kind in [PartKind::User, PartKind::Tool] {
+        assert_linear_in(
+            "the detectors",
+            ("", ""),
+            |number| format!("{number} ignore all previous\n"),
+            |text| {
+                let parts: Vec<_> = text.lines().map(|text| Part { text, kind }).collect();
+                hits.clear();
+                analyser.analyse(&mut scratch, &parts, &Call::of(&plan), &mut hits);
+            },
+        );
+    }
+}
+
+#[test]
+fn what_is_taken_out_of_texts() {
+    let mut taker = Taker::new(Taking { personal: true, secrets: true });
+    assert_linear("what is taken out", |text| {
+        let found = taker.pieces(text, PartKind::Output);
+        taker.settled(text, &found);
+    });
+}
+
+#[test]
+fn an_answer_that_repeats_its_instructions() {
+    assert_linear("instructions", |text| {
+        if let Some(original) = Original::of([text, text].into_iter()) {
+            original.repeated_in(text);
+        }
+    });
+    let original = Original::of(std::iter::once(&*(0..30_000).map(|word| format!("w{word} ")).collect::<String>()));
+    let original = original.unwrap();
+    assert_linear("what repeats them", |text| drop(original.repeated_in(text)));
+    // However long they are, an answer of many texts costs what it is long.
+    let word = |number: usize| format!("w{number} w{} w{}\n", number + 1, number + 2);
+    assert_linear_in("many that repeat them", ("", ""), word, |text| {
+        text.lines().for_each(|line| drop(original.repeated_in(line)));
+    });
+}
+
+#[test]
+fn patterns_of_models_and_routes() {
+    let patterns =
+        ["*", "gpt-*", "*-mini", "a*a", "*a*a*a*b", "*a b*a*", "*{*\"*}*", "*ignore*ignore*all*x*", "*/*/*/*:*"];
+    for pattern in patterns {
+        let read = Pattern::new(pattern);
+        assert_linear(pattern, |text| {
+            read.fits(text);
+        });
+    }
+    assert_linear("a pattern", |text| {
+        Pattern::new(text).fits(text);
+    });
 }
 
 #[test]
@@ -355,9 +282,17 @@ fn reads_answer(body: &[u8], kind: AnswerKind, encoding: Option<&[u8]>, step: us
 fn bodies_of_answers() {
     let (events, lines) = (AnswerKind::EventStream, AnswerKind::JsonLines);
     let amazon = AnswerKind::AmazonEvents;
-    for (kind, step) in
-        [(AnswerKind::Json, TEXT_MAX), (events, TEXT_MAX), (events, 16), (lines, 16), (amazon, TEXT_MAX), (amazon, 16)]
-    {
+    let array = AnswerKind::JsonArray;
+    for (kind, step) in [
+        (AnswerKind::Json, TEXT_MAX),
+        (events, TEXT_MAX),
+        (events, 16),
+        (lines, 16),
+        (array, TEXT_MAX),
+        (array, 16),
+        (amazon, TEXT_MAX),
+        (amazon, 16),
+    ] {
         assert_linear(&format!("{kind:?}, {step} bytes at a time"), |text| {
             reads_answer(text.as_bytes(), kind, None, step);
         });
@@ -417,6 +352,7 @@ fn answers_with_much_in_them() {
             |number| format!(",{}", frame(number)),
             |text| {
                 reads_answer(text.as_bytes(), AnswerKind::Json, None, TEXT_MAX);
+                reads_answer(text.as_bytes(), AnswerKind::JsonArray, None, 1_000);
             },
         );
     }
@@ -576,6 +512,17 @@ fn splices() {
         edits.insert(body.len() / 2, body.clone()).unwrap();
         edits.apply();
     });
+    assert_linear_in(
+        "many",
+        ("", ""),
+        |_| "word ".to_owned(),
+        |text| {
+            let body = Bytes::copy_from_slice(text.as_bytes());
+            let mut edits = weir::rewrite::Edits::of(&body);
+            text.match_indices(' ').for_each(|(at, _)| edits.replace(at..at + 1, "_").unwrap());
+            edits.apply();
+        },
+    );
 }
 
 /// An export request in JSON whose one span has this in place of its attributes and events.

@@ -86,8 +86,10 @@ impl Redactor {
         let mut grown = SmallVec::<[usize; 4]>::new();
         for place in places {
             self.take(&message, &place);
-            grown.extend(place.text.filter(|text| !grown.contains(text)));
+            grown.extend(place.text);
         }
+        grown.sort_unstable();
+        grown.dedup();
         if self.places.is_over() {
             return self.end();
         }

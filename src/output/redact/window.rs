@@ -42,12 +42,20 @@ pub(super) struct Window {
     kind: PartKind,
     text: String,
     settled: usize,
+    /// How long the text was when it was last scanned.
+    scanned: usize,
     pieces: VecDeque<Piece>,
 }
 
+/// With so much of a text waiting, it is not scanned for every string of it any more: a credential or a key that does not end would be
+/// read from its beginning again and again.
+const WAITING_BYTES_LONG: usize = 2 << 10;
+/// The part of what waits by which the text has to grow then.
+const GROWTH_PART: usize = 8;
+
 impl Window {
     pub(super) const fn new(kind: PartKind) -> Self {
-        Self { kind, text: String::new(), settled: 0, pieces: VecDeque::new() }
+        Self { kind, text: String::new(), settled: 0, scanned: 0, pieces: VecDeque::new() }
     }
 
     /// The next string of the text.
@@ -62,6 +70,12 @@ impl Window {
         if self.settled == self.text.len() && self.pieces.is_empty() {
             return out;
         }
+        let waiting = self.scanned.saturating_sub(self.settled);
+        let grown = self.text.len() - self.scanned;
+        if !all && waiting > WAITING_BYTES_LONG && grown < waiting / GROWTH_PART {
+            return out;
+        }
+        self.scanned = self.text.len();
         let found = taker.pieces(&self.text, self.kind);
         let to = if all { self.text.len() } else { taker.settled(&self.text, &found).max(self.settled) };
         let mut first = 0;
@@ -99,6 +113,7 @@ impl Window {
         let cut = self.text.floor_char_boundary((self.settled - CONTEXT_BYTES).min(begin));
         self.text.drain(..cut);
         self.settled -= cut;
+        self.scanned -= cut;
         for piece in &mut self.pieces {
             piece.at -= cut;
         }

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::codec::amazon;
+use crate::effort::superlinear;
+use crate::hostile::{Listed, assert_linear, assert_linear_in};
 
 /// Stops at the frame that holds a word, and holds so many frames back.
 struct Word(&'static str, usize);
@@ -219,4 +221,61 @@ proptest! {
         prop_assert_eq!(tapped(Word("NEVER", hold), framed, &pieces), (body.clone(), "whole"));
         prop_assert_eq!(tapped(Word("z", hold), framed, &pieces), tapped(Word("z", hold), framed, &[&body]));
     }
+}
+
+/// Frames of every dialect, and what is none.
+const FRAMES: [Listed; 8] = [
+    ("", "", |number| format!("{{\"choices\":[{{\"index\":{number},\"delta\":{{\"content\":\"a\"}}}}]}}")),
+    ("", "", |_| "{\"choices\":[{\"text\":\"a\"}],\"id\":\"c\"}".to_owned()),
+    ("", "", |number| format!("{{\"type\":\"message_start\",\"index\":{number}}}")),
+    ("", "", |number| format!("{{\"type\":\"content_block_start\",\"index\":{number}}}")),
+    ("", "", |number| format!("{{\"type\":\"response.created\",\"response\":{{\"id\":\"r{number}\"}}}}")),
+    ("", "", |number| {
+        format!("{{\"type\":\"response.output_text.delta\",\"response\":{{}},\"item_id\":\"{number}\"}}")
+    }),
+    ("", "", |number| format!("{{\"candidates\":[{{\"index\":{number}}}],\"responseId\":\"{number}\"}}")),
+    ("", "", |number| {
+        format!("{{\"done\":false,\"message\":{{\"content\":\"{number}\"}},\"token\":{{\"text\":\"a\"}}}}")
+    }),
+];
+
+/// Goes on, holds back, and ends: with what has come and, where the last word is found, with what the dialect ends with.
+fn passes(held: usize, framed: Framed, body: &[u8], step: usize) {
+    let mut tapped = Tapped::new(Box::new(Word("never said", held)), framed);
+    for piece in body.chunks(step) {
+        now(tapped.feed(piece));
+    }
+    now(tapped.feed(b"data: never said\n\n"));
+    now(tapped.finish());
+}
+
+#[test]
+fn whatever_is_held_takes_time_in_proportion_to_its_length() {
+    for framed in [Framed::Events, Framed::Lines, Framed::Array, Framed::Amazon, Framed::Whole] {
+        for (held, step) in [(0, 16), (64, 16), (3, 4_096)] {
+            assert_linear(&format!("{framed:?}, {held} held, {step} bytes at a time"), |text| {
+                passes(held, framed, text.as_bytes(), step);
+            });
+        }
+    }
+}
+
+#[test]
+fn whatever_a_dialect_says_is_followed_in_proportion_to_its_length() {
+    for (_, _, frame) in FRAMES {
+        let event = |number| format!("data: {}\n\n", frame(number));
+        assert_linear_in("events", ("", ""), event, |text| passes(64, Framed::Events, text.as_bytes(), 100));
+        assert_linear_in("events", ("", ""), event, |text| passes(2, Framed::Events, text.as_bytes(), 10_000));
+        let line = |number| format!("{}\n", frame(number));
+        assert_linear_in("lines", ("", ""), line, |text| passes(2, Framed::Lines, text.as_bytes(), 1_000));
+        let element = |number| format!("{}{}", if number == 0 { "" } else { "," }, frame(number));
+        assert_linear_in("a list", ("[", "]"), element, |text| passes(2, Framed::Array, text.as_bytes(), 1_000));
+        let one = |number| format!(",{}", frame(number));
+        let all = |text: &str| passes(0, Framed::Events, format!("data: [0{text}]\n\n").as_bytes(), 1_000);
+        assert_linear_in("an event", ("", ""), one, all);
+    }
+    let message = amazon::encode(&[(":event-type", "contentBlockDelta")], b"{\"delta\":{\"text\":\"b\"}}");
+    let messages = |length: usize| message.repeat(length / message.len());
+    let found = superlinear(messages, |body| passes(64, Framed::Amazon, body, 100));
+    assert_eq!(found, None, "messages of Amazon");
 }

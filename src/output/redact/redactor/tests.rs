@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::effort::superlinear;
+use crate::hostile::{Listed, assert_linear, assert_linear_in};
 
 const ALL: Taking = Taking { personal: true, secrets: true };
 const WORDS: [&str; 14] = [
@@ -176,5 +177,47 @@ fn a_document_with_any_number_of_pieces_takes_time_in_proportion_to_its_text() {
         };
         let found = superlinear(document, |document| drop(through(Framed::Whole, std::slice::from_ref(document))));
         assert_eq!(found, None, "{before:?}{piece:?}");
+    }
+}
+
+/// Reads a body cut into events of so many characters of its text each.
+fn streamed(text: &str, each: usize) {
+    let letters: Vec<char> = text.chars().collect();
+    let frames: Vec<Bytes> =
+        letters.chunks(each).map(|piece| event(&delta(&piece.iter().collect::<String>()))).collect();
+    through(Framed::Events, &frames);
+}
+
+#[test]
+fn a_stream_of_any_words_takes_time_in_proportion_to_its_length() {
+    assert_linear("a stream", |text| streamed(text, 512));
+    // What never ends, and what begins as it does.
+    for piece in ["aB3", "QUJD+/", "1", "eyJhbGciOiJIUzI1NiJ9", "a@", "a.b"] {
+        for before in ["", "api_key = "] {
+            let text = |length: usize| [before, &piece.repeat(length / piece.len())].concat();
+            let found = superlinear(text, |text| streamed(text, 64));
+            assert_eq!(found, None, "{before}{piece}");
+        }
+    }
+}
+
+#[test]
+fn a_document_of_any_words_takes_time_in_proportion_to_its_length() {
+    assert_linear("a document", |text| {
+        let document = json!({"choices": [{"message": {"role": "assistant", "content": text}}], "other": [text]});
+        through(Framed::Whole, &[Bytes::from(document.to_string())]);
+    });
+    assert_linear("bytes", |text| drop(through(Framed::Whole, &[Bytes::copy_from_slice(text.as_bytes())])));
+    let lists: [Listed; 3] = [
+        ("{\"choices\":[0", "]}", |number| {
+            format!(",{{\"index\":{number},\"message\":{{\"content\":\"a@b.example\"}}}}")
+        }),
+        ("{\"choices\":[0", "]}", |number| format!(",{{\"index\":{number},\"delta\":{{\"content\":\"a\"}}}}")),
+        ("{\"a\":0", "}", |number| format!(",\"b{number}\":[{{\"c\":\"a@b.example\"}}]")),
+    ];
+    for (before, after, unit) in lists {
+        assert_linear_in("a document", (before, after), unit, |text| {
+            through(Framed::Whole, &[Bytes::copy_from_slice(text.as_bytes())]);
+        });
     }
 }
