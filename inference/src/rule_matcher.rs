@@ -342,18 +342,19 @@ impl RuleMatcher {
             _ => window.len() * rule.weight / BYTES_PER_CREDIT,
         };
         credits.charge(tally, cost);
+        let Some(pattern) = rule.pattern.compiled() else { return };
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
-        let cache = slot.get_or_insert_with(|| Box::new(rule.pattern.create_cache()));
+        let cache = slot.get_or_insert_with(|| Box::new(pattern.create_cache()));
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
         let input = Input::new(text).range(from..to).anchored(anchored);
-        let Some(found) = rule.pattern.search_with(cache, &input) else { return };
+        let Some(found) = pattern.search_with(cache, &input) else { return };
         credits.charge(tally, CREDITS_MATCH);
         let mut span = found.range();
-        if rule.pattern.captures_len() > 1 {
-            let mut captures = rule.pattern.create_captures();
+        if pattern.captures_len() > 1 {
+            let mut captures = pattern.create_captures();
             // Groups are dear to find: only within what is a match already.
             let within = Input::new(text).range(found.range()).anchored(Anchored::Yes);
-            rule.pattern.search_captures_with(cache, &within, &mut captures);
+            pattern.search_captures_with(cache, &within, &mut captures);
             if let Some(group) = captures.get_group(1) {
                 span = group.range();
             }

@@ -28,7 +28,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), LoadError> {
     };
     too_many("rules", loaded.rules.len(), RULES_MAX)?;
     too_many("allow rules", loaded.allow.len(), ALLOW_MAX)?;
-    let bytes: usize = loaded.rules.iter().map(|rule| rule.pattern.memory_usage()).sum();
+    let bytes: usize = loaded.rules.iter().map(|rule| rule.pattern.bytes()).sum();
     too_many("bytes of compiled patterns", bytes, PATTERNS_BYTES_MAX)
 }
 

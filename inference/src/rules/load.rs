@@ -5,14 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regex_automata::meta::Regex;
-use regex_automata::util::syntax;
 use serde::Deserialize;
 use weir_config::vocab::Severity;
 use weir_config::vocab::part::PartKind;
 
 use super::allow::RawAllow;
 use super::credential::{Credential, RawCredential};
+use super::pattern::Pattern;
 use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words};
 use crate::literals::LITERAL_BYTES_MIN;
 
@@ -66,15 +65,10 @@ const TYPES: [&str; 23] = [
     "sensitive_file_access",
 ];
 
-/// Largest compiled pattern, in bytes.
-const PATTERN_BYTES_MAX: usize = 384 * 1024;
 /// Bytes of a compiled pattern that weigh one: a larger one has more states to be in at once.
 const WEIGHT_BYTES: usize = 16 * 1024;
 /// Most that a pattern weighs.
 const WEIGHT_MAX: usize = 12;
-/// Largest lazy DFA a thread keeps per pattern, in bytes. One that does not fit is made anew over and over: half of this was too
-/// little for prose.
-const CACHE_BYTES_MAX: usize = 512 * 1024;
 /// Largest counted repetition a pattern may ask for.
 const REPEAT_MAX: u32 = 128;
 /// Largest counted repetition of a negated class: counting such bytes multiplies the states of the automaton.
@@ -308,18 +302,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         (None, None) => Group::Rules,
         (Some(_), Some(_)) => return Err("`jailbreak` and `secret` exclude each other; leave one out".to_owned()),
     };
-    let regex = Regex::builder()
-        .configure(
-            Regex::config()
-                .nfa_size_limit(Some(PATTERN_BYTES_MAX))
-                .hybrid_cache_capacity(CACHE_BYTES_MAX)
-                .onepass(false)
-                // Its own search for literals: a window is short, and holds the words already. Preparing it would take a third
-                // of the time of a start.
-                .auto_prefilter(false),
-        )
-        .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!raw.exact_case))
-        .build(pattern)
+    let compiled = Pattern::new(pattern, raw.exact_case)
         .map_err(|error| format!("`pattern` does not compile: {}", said(&error)))?;
     // The patterns of credentials are short and hold few words.
     let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
@@ -340,8 +323,8 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         entropy: raw.entropy,
         digit: raw.digit,
         literals,
-        weight: (regex.memory_usage() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX),
-        pattern: regex,
+        weight: (compiled.bytes() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX),
+        pattern: compiled,
         words,
     })
 }
@@ -530,7 +513,7 @@ mod tests {
     fn expands_macros_and_spaces() {
         let loaded = one("    severity: High\n    literals: [ignore, forget]\n    pattern: '{{verb}} it'\n").unwrap();
         let rule = loaded.rules.first().unwrap();
-        assert!(rule.pattern.is_match("please FORGET \n it"));
-        assert!(!rule.pattern.is_match("forgetit"));
+        assert!(rule.pattern.compiled().unwrap().is_match("please FORGET \n it"));
+        assert!(!rule.pattern.compiled().unwrap().is_match("forgetit"));
     }
 }

@@ -8,13 +8,14 @@ mod allow;
 pub(crate) mod bounds;
 mod credential;
 mod load;
+mod pattern;
 mod words;
 
-use regex_automata::meta::Regex;
 use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
+use pattern::Pattern;
 pub(crate) use words::Words;
 
 /// Why there is no analyser.
@@ -104,7 +105,7 @@ pub(crate) struct Rule {
     /// Whether the matched value must hold a digit or a symbol.
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
-    pub(crate) pattern: Regex,
+    pub(crate) pattern: Pattern,
     /// How dear it is to run the pattern, by its size: 1 for a small one.
     pub(crate) weight: usize,
     /// What must stand in the window for the pattern to be tried; `None` where it asks for no words.
