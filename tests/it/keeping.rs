@@ -65,6 +65,44 @@ fn noise(seed: u64) -> String {
     text
 }
 
+/// Its own oldest go, nobody else's; how many went stands in `/metrics`, by the bound, and in `/health`.
+#[test]
+fn a_tenant_over_its_own_bound_gives_its_own_oldest_and_it_is_counted() {
+    const BOUND: u64 = 150_000;
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto)
+        .upstream(provider.url())
+        .storage(&format!("{{profile: memory, tenant_max_bytes: {BOUND}}}"))
+        .unlimited()
+        .start();
+    // Without authentication each provider's credential is a tenant.
+    let [modest, greedy] = ["sk-of-the-modest-one", "sk-of-the-greedy-one"];
+    let say = |key: &str, text: &str| call(gateway.addr, chat_call(text).key(key).bytes()).trace_id();
+    let read = |key: &str, trace: &str| {
+        call(gateway.addr, Call::get(&format!("/api/v1/traces/{trace}")).key(key).bytes()).status
+    };
+    let removed = |bound: &str| gateway.metric("service_storage_removed_spans_total", &format!("bound=\"{bound}\""));
+    let oldest_of_all = say(modest, "hello");
+    let oldest = say(greedy, "hello");
+    eventually("both are recorded", || {
+        (read(modest, &oldest_of_all) == 200 && read(greedy, &oldest) == 200).then_some(())
+    });
+    assert_eq!((removed("tenant"), removed("database")), (0.0, 0.0));
+    let newest = (0..60).map(|seed| say(greedy, &noise(seed))).last().unwrap();
+    eventually("the oldest goes", || (read(greedy, &oldest) == 404).then_some(()));
+    eventually("the newest is there", || (read(greedy, &newest) == 200).then_some(()));
+    assert_eq!(read(modest, &oldest_of_all), 200, "older, and not the one to give");
+    eventually("what is kept fits, and it is said", || {
+        let space = &gateway.json("/health")["storage"]["space"];
+        assert_eq!(space["tenant_max_bytes"], BOUND);
+        let stats = call(gateway.addr, Call::get("/api/v1/stats").key(greedy).bytes()).json();
+        let kept = stats["storage_bytes"].as_u64().unwrap();
+        let counted = removed("tenant");
+        (kept <= BOUND && counted >= 20.0 && space["removed_spans"].as_f64() == Some(counted)).then_some(())
+    });
+    assert_eq!(removed("database"), 0.0, "the other bound");
+}
+
 #[test]
 fn a_disk_filled_and_freed_fifty_times_costs_no_client_an_error() {
     let Some(disk) = SmallDisk::of_mib(8) else { return };

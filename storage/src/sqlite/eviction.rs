@@ -172,13 +172,17 @@ impl SqliteEngine {
             return Ok(false);
         }
         let Some(conn) = self.conn.as_ref() else { return Ok(false) };
-        let sql = format!("SELECT tenant FROM ({HELD}) WHERE held > ?4 LIMIT 1");
+        let sql = format!("SELECT tenant, held FROM ({HELD}) WHERE held > ?4 LIMIT 1");
         let [span, sum, line] = OVERHEADS;
-        let over: Option<i64> =
-            conn.prepare_cached(&sql)?.query_row([span, sum, line, bound], |row| row.get(0)).optional()?;
+        let over: Option<(i64, i64)> = conn
+            .prepare_cached(&sql)?
+            .query_row([span, sum, line, bound], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
         let piece = self.piece_bytes();
         let mut erased = Erased::default();
-        if let Some(tenant) = over {
+        if let Some((tenant, held)) = over {
+            // No more than what is beyond it: a bound may be less than a piece.
+            let piece = piece.min(held - bound);
             self.transact(|tx| {
                 erased = tx.erase_oldest_of(tenant, piece)?;
                 Ok(())
