@@ -81,9 +81,16 @@ pub struct FileMark {
 pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
     let mut messages: Vec<Message<'_>> = Vec::new();
     for side in [PartSide::Request, PartSide::Response] {
-        let mut former = None;
+        let mut former: Option<Group<'_>> = None;
         for (at, part) in in_order(span, side) {
-            let group = Group { index: part.message, tools: part.kind == PartKind::ToolDefinition };
+            let speaker = match part.message {
+                Some(_) => None,
+                // A file belongs to whatever it stands in.
+                None if part.form == PartForm::File => former.as_ref().and_then(|former| former.speaker),
+                None => Some(role_of(part)),
+            };
+            let tools = part.kind == PartKind::ToolDefinition;
+            let group = Group { index: part.message, speaker, tools };
             let shown = show(span, at, part);
             match messages.last_mut().filter(|_| former.as_ref() == Some(&group)) {
                 Some(message) => {
@@ -93,7 +100,7 @@ pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
                     message.parts.push(shown);
                 }
                 None => {
-                    let role = part.role.as_deref().unwrap_or_else(|| usual_role(part.kind));
+                    let role = role_of(part);
                     let parts = vec![shown];
                     messages.push(Message { side, role: Cow::Borrowed(role), index: part.message, parts });
                 }
@@ -106,8 +113,10 @@ pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
 
 /// What the parts of one message have in common.
 #[derive(PartialEq, Eq)]
-struct Group {
+struct Group<'a> {
     index: Option<u32>,
+    /// Who says it where it stands in no list: instructions and a question that are fields of the body are two messages.
+    speaker: Option<&'a str>,
     tools: bool,
 }
 
@@ -156,6 +165,10 @@ fn show<'a>(span: &'a SpanRecord, at: usize, part: &'a PartRecord) -> MessagePar
 
 fn is_file(part: &MessagePart<'_>) -> bool {
     matches!(part.part_type, MessagePartType::File | MessagePartType::Image)
+}
+
+fn role_of(part: &PartRecord) -> &str {
+    part.role.as_deref().unwrap_or_else(|| usual_role(part.kind))
 }
 
 /// The role of a part whose body does not spell it.

@@ -177,6 +177,69 @@ class OpenAI(Case):
             self.assertEqual(span["security_score"] >= 60, is_attack, span)
 
 
+class AzureOpenAI(Case):
+    """The same library as Azure's customers use it: a deployment in the path, the version in the query, the key in `api-key`."""
+
+    def setUp(self):
+        self.ids = TraceIds()
+
+        def client(url, **more):
+            made = openai.AzureOpenAI(
+                azure_endpoint=url, api_key=KEY, api_version="2024-10-21", azure_deployment=MODEL, max_retries=0, **more
+            )
+            self.addCleanup(made.close)
+            return made
+
+        through = openai.DefaultHttpxClient(event_hooks=self.ids.hooks())
+        self.direct, self.weir = client(PROVIDER_URL), client(WEIR_URL, http_client=through)
+
+    def both(self, ask):
+        direct, through = ask(self.direct), ask(self.weir)
+        self.assertEqual(through, direct)
+        return through
+
+    def check_record(self, response, usage, **more):
+        return self.check_span(
+            self.ids,
+            operation_name="chat_completion",
+            model=MODEL,
+            response=response,
+            prompt_tokens=usage["prompt_tokens"],
+            completion_tokens=usage["completion_tokens"],
+            total_tokens=usage["total_tokens"],
+            tokens_estimated=False,
+            status_code=200,
+            **more,
+        )
+
+    def test_a_chat_completion(self):
+        ask = OpenAI.messages()
+        got = self.both(lambda c: c.chat.completions.create(model=MODEL, messages=ask).model_dump())
+        said = got["choices"][0]["message"]["content"]
+        self.check_record(said, got["usage"], prompt=QUESTION, finish_reason="stop", streaming=False)
+
+    def test_a_streamed_chat_completion(self):
+        def ask(client):
+            stream = client.chat.completions.create(
+                model=MODEL, messages=OpenAI.messages(), stream=True, stream_options={"include_usage": True}
+            )
+            return [chunk.model_dump() for chunk in stream]
+
+        got = self.both(ask)
+        said = "".join(chunk["choices"][0]["delta"]["content"] or "" for chunk in got if chunk["choices"])
+        self.check_record(said, got[-1]["usage"], prompt=QUESTION, finish_reason="stop", streaming=True)
+
+    def test_a_tool_call(self):
+        ask = OpenAI.messages("Use get_weather for Paris.")
+        got = self.both(
+            lambda c: c.chat.completions.create(model=MODEL, messages=ask, tools=CHAT_TOOLS).model_dump()
+        )
+        call = got["choices"][0]["message"]["tool_calls"][0]["function"]
+        span = self.check_span(self.ids, model=MODEL, finish_reason="tool_calls", streaming=False, status_code=200)
+        self.assertEqual([event["event_type"] for event in span["events"]], ["tool_call"])
+        self.assertEqual(span["events"][0]["data"]["arguments"], call["arguments"])
+
+
 class Anthropic(Case):
     def setUp(self):
         self.ids = TraceIds()

@@ -1,4 +1,4 @@
-//! Promise: the official Python clients notice no difference, and each of their calls is recorded. The cases are in
+//! Promise: the official clients of Python and Node.js notice no difference, and each of their calls is recorded. The cases are in
 //! `tests/clients`; this starts both ends and runs them.
 
 use std::fs;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use crate::coding_agents::packages;
 use crate::support::{Driver, Setup, on_both_drivers, provider};
 
 /// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
@@ -87,6 +88,20 @@ on_both_drivers! {
     fn fifty_streams_at_once_of_every_official_client_are_those_of_direct_calls(driver) {
         run_cases(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
     }
+}
+
+#[test]
+fn official_clients_of_node_get_the_same_answers_and_leave_whole_records() {
+    let Some(folder) = packages("node_sdks") else { return };
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with("llm_advisory_injection_enabled: false");
+    let gateway = gateway.unlimited().start();
+    // Packages are looked for from where the script lies.
+    let script = folder.join("ask.mjs");
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/node_sdks/ask.mjs"), &script).unwrap();
+    let mut command = Command::new("node");
+    command.arg(script).current_dir(&folder).env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url());
+    assert_eq!(run_client(&mut command).trim(), "11 calls, each with its record");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A fake LLM provider as pure logic: a request in, a plan of the answer out.
 //!
 //! Speaks three dialects well enough for their official clients: chat-completions (`/v1/chat/completions`,
-//! `/v1/completions`, `/v1/embeddings`, `/v1/models`, `/v1/responses`), messages (`/v1/messages`,
+//! `/v1/completions`, `/v1/embeddings`, `/v1/models`, `/v1/responses`, also below Azure's `/openai/deployments/{name}`), messages (`/v1/messages`,
 //! `/v1/messages/count_tokens`, `/v1/models` with `anthropic-version`) and the local server (`/api/generate`,
 //! `/api/chat`, `/api/tags`, `/api/embed`, `/api/embeddings`, `/api/version`). How an answer can be bent is told in the
 //! directives' table of `steer.rs`: header fields `x-fake-*`, `model@directive=value`, or `[[fake directive=value]]` in
@@ -23,6 +23,7 @@ mod vectors;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use crate::http::Request;
@@ -84,7 +85,10 @@ fn dialect_of(request: &Request) -> Dialect {
 fn route(request: &Request, dialect: Dialect, steering: Steering) -> Answer {
     let post = request.method == "POST";
     let read = matches!(request.method.as_str(), "GET" | "HEAD");
-    match request.path.as_str() {
+    // Azure serves chat completions and the like below each deployment.
+    let deployed = request.path.strip_prefix("/openai/deployments/").and_then(|path| path.split_once('/'));
+    let path = deployed.map_or_else(|| Cow::from(request.path.as_str()), |(_, rest)| Cow::from(format!("/v1/{rest}")));
+    match &*path {
         "/v1/chat/completions" if post => generate(Endpoint::Chat, dialect, request, steering),
         "/v1/completions" if post => generate(Endpoint::Completion, dialect, request, steering),
         "/v1/responses" if post => generate(Endpoint::Responses, dialect, request, steering),
