@@ -17,6 +17,7 @@ pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {
     }
     let mut findings = doctor::identity(&loaded);
     findings.extend(doctor::files(&loaded));
+    findings.extend(doctor::taken_addresses(&loaded));
     let failures = findings.iter().filter(|finding| finding.is_failure()).count();
     let file =
         loaded.config_file.as_ref().map_or_else(|| "built-in defaults".to_owned(), |file| file.display().to_string());

@@ -221,6 +221,33 @@ fn a_port_in_use_unless_by_a_weir() {
     report.assert("ok", "listen", &["running weir"]);
 }
 
+/// It is asked beside a running gateway, before a reload: what that holds is no fault of the file.
+#[test]
+fn check_warns_of_addresses_that_are_taken_and_fails_for_those_that_cannot_be_had() {
+    let patient = Patient::new();
+    let running = Setup::new(Driver::Auto).start();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = taken.local_addr().unwrap();
+    for (topic, setting, own) in [
+        ("listen", "listen_addr", format!("listen_addr: {other}\n")),
+        ("grpc", "grpc.listen_addr", format!("grpc: {{enabled: true, listen_addr: '{other}'}}\n")),
+        ("metrics", "server.metrics_addr", format!("server: {{metrics_addr: '{other}'}}\n")),
+    ] {
+        let config = patient.config(&own);
+        let check = || report(weir(&["check", "--config", &config]));
+        check().assert("warn", topic, &[setting, &other.to_string(), "another process", "a start fails"]);
+        report(weir(&["doctor", "--config", &config])).assert("FAIL", topic, &[setting, &other.to_string()]);
+        let nowhere = own.replace(&other.to_string(), "192.0.2.1:9999");
+        let check = report(weir(&["check", "--config", &patient.config(&nowhere)]));
+        check.assert("FAIL", topic, &[setting, "192.0.2.1:9999", "this machine has no such address"]);
+    }
+    let beside = patient.config(&format!("listen_addr: {}\n", running.addr));
+    let beside = report(weir(&["check", "--config", &beside]));
+    beside.assert("warn", "listen", &["listen_addr", "a running weir", "a reload", "--take-over"]);
+    let free = report(weir(&["check", "--config", &patient.config("server: {metrics_addr: '127.0.0.1:0'}\n")]));
+    assert!(free.lines.iter().all(|line| !["listen", "grpc", "metrics"].contains(&&*line.topic)), "{:?}", free.lines);
+}
+
 #[test]
 fn no_authentication_on_a_public_address() {
     let report = Patient::new().examine("listen_addr: 0.0.0.0:0\n");
@@ -398,15 +425,38 @@ fn the_readme_names_the_flags_that_change_in_this_version() {
     }
 }
 
-/// What the machine decides, not the configuration: of these lines only the topic is compared.
-const OF_THE_MACHINE: [&str; 6] = ["kernel", "io driver", "memlock", "descriptors", "memory", "file system"];
+/// What the machine decides, not the configuration: what `doctor` may say of it where nothing fails. A star stands for any words.
+const OF_THE_MACHINE: [(&str, &[&str]); 6] = [
+    ("kernel", &["ok Linux #.#*", "warn Linux #.#*: works; the fastest ring mode needs Linux #.#"]),
+    ("io driver", &["ok io_uring (*)", "ok epoll", "warn epoll: the kernel grants no io_uring; *"]),
+    ("memlock", &["ok # bytes; this kernel does not charge rings to it", "ok # bytes", "ok unlimited"]),
+    ("descriptors", &["ok #, of which # may be needed", "ok unlimited", "warn #*"]),
+    (
+        "memory",
+        &[
+            "ok # MiB on this machine, of which bodies may take # MiB",
+            "ok # MiB in this container, of which bodies may take # MiB",
+            "warn # MiB *, of which bodies may take # MiB: a request of # MiB *",
+            "warn # MiB *, and bodies may take # MiB of it: *",
+        ],
+    ),
+    ("file system", &["ok * is on *", "warn * is on *: traces are lost on reboot"]),
+];
 
-/// A line of `check` or `doctor` as far as it is the same everywhere: numbers are `#`, of a path only the file's name is left.
+/// Whether a star of the form stands for what the text has there.
+fn fits(form: &str, text: &str) -> bool {
+    match form.split_once('*') {
+        None => form == text,
+        Some((first, rest)) => text.strip_prefix(first).is_some_and(|left| {
+            left.char_indices().map(|(at, _)| at).chain([left.len()]).any(|at| fits(rest, &left[at..]))
+        }),
+    }
+}
+
+/// A line of `check` or `doctor` as far as it is the same everywhere: numbers are `#`, of a path only the file's name is left. Of what
+/// the machine decides only the topic is, once the line has one of its forms.
 fn anywhere(line: &str) -> String {
     let topic = line.get(6..20).map_or("", str::trim);
-    if OF_THE_MACHINE.contains(&topic) {
-        return topic.to_owned();
-    }
     let name = |word: &str| match word.rsplit_once('/') {
         Some((folders, name)) if folders.is_empty() || folders.starts_with('/') => name.to_owned(),
         _ => word.to_owned(),
@@ -420,7 +470,10 @@ fn anywhere(line: &str) -> String {
             c => said.push(c),
         }
     }
-    said
+    let Some((_, forms)) = OF_THE_MACHINE.iter().find(|(known, _)| *known == topic) else { return said };
+    let about = said.replacen(&format!(" {topic}"), "", 1);
+    assert!(forms.iter().any(|form| fits(form, &about)), "`{line}` has none of the forms {forms:?}");
+    topic.to_owned()
 }
 
 /// What stands in the README is what the commands say, line by line.

@@ -106,8 +106,7 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
     host::machine(Some(settings)).into_iter().for_each(&mut *tell);
     identity(loaded).into_iter().for_each(&mut *tell);
     files(loaded).into_iter().for_each(&mut *tell);
-    tell(network::listener(settings));
-    network::grpc(settings).into_iter().for_each(&mut *tell);
+    network::listeners(settings).into_iter().for_each(&mut *tell);
     tell(network::exposure(settings));
     network::blocking(settings).into_iter().for_each(&mut *tell);
     tell(network::patience(settings));
@@ -119,6 +118,11 @@ fn examine(loaded: &Loaded, tell: &mut impl FnMut(Diagnosis)) {
 /// Authentication settings that nobody can have meant; `weir check` looks at them, too.
 pub(super) fn identity(loaded: &Loaded) -> Vec<Diagnosis> {
     loaded.alarms.iter().map(|alarm| Diagnosis::fail("identity", alarm.clone())).collect()
+}
+
+/// Addresses that a start would not get now; for `weir check`, which is asked beside a running gateway, too.
+pub(super) fn taken_addresses(loaded: &Loaded) -> Vec<Diagnosis> {
+    network::taken(&loaded.settings)
 }
 
 /// The files and folders the settings name; `weir check` looks at them, too.

@@ -17,35 +17,69 @@ use crate::forward::client_config;
 /// How long a running instance may take to answer.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whether the address can be listened on.
-pub(super) fn listener(settings: &Settings) -> Diagnosis {
-    let addr = settings.listen_addr;
-    match TcpListener::bind(addr) {
-        Ok(_) => Diagnosis::ok("listen", format!("{addr} is free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_weir(addr) => {
-            Diagnosis::ok("listen", format!("{addr} is served by a running weir"))
-        }
-        Err(error) => Diagnosis::fail(
-            "listen",
-            format!("listen_addr {addr}: {error}; choose another port, or stop the process that holds it"),
-        ),
-    }
+/// An address that Weir listens on.
+struct Listener {
+    topic: &'static str,
+    setting: &'static str,
+    addr: SocketAddr,
 }
 
-/// Whether the address for gRPC can be listened on; `None` where nobody is to.
-pub(super) fn grpc(settings: &Settings) -> Option<Diagnosis> {
-    let addr = Some(settings.grpc).filter(|grpc| grpc.enabled)?.listen_addr;
-    let is_served = || is_weir(settings.listen_addr);
-    Some(match TcpListener::bind(addr) {
-        Ok(_) => Diagnosis::ok("grpc", format!("{addr} is free")),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_served() => {
-            Diagnosis::ok("grpc", format!("{addr} is in use while a weir runs here"))
+/// All of them; the first is that of proxied calls.
+fn all_listeners(settings: &Settings) -> impl Iterator<Item = Listener> {
+    let own = Listener { topic: "listen", setting: "listen_addr", addr: settings.listen_addr };
+    let grpc = Some(settings.grpc).filter(|grpc| grpc.enabled).map(|grpc| grpc.listen_addr);
+    let grpc = grpc.map(|addr| Listener { topic: "grpc", setting: "grpc.listen_addr", addr });
+    let metrics = settings.server.metrics_addr;
+    let metrics = metrics.map(|addr| Listener { topic: "metrics", setting: "server.metrics_addr", addr });
+    [Some(own), grpc, metrics].into_iter().flatten()
+}
+
+/// Whether the addresses can be listened on.
+pub(super) fn listeners(settings: &Settings) -> Vec<Diagnosis> {
+    let is_here = || is_weir(settings.listen_addr);
+    let one = |Listener { topic, setting, addr }| match TcpListener::bind(addr) {
+        Ok(_) => Diagnosis::ok(topic, format!("{addr} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_here() => {
+            Diagnosis::ok(topic, format!("{addr} is served by a running weir"))
         }
-        Err(error) => Diagnosis::fail(
-            "grpc",
-            format!("grpc.listen_addr {addr}: {error}; choose another port, or stop the process that holds it"),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Diagnosis::fail(
+            topic,
+            format!("{setting} {addr}: {error}; choose another port, or stop the process that holds it"),
         ),
-    })
+        Err(error) => no_listener(topic, setting, addr, &error),
+    };
+    all_listeners(settings).map(one).collect()
+}
+
+/// What a start beside whatever runs now would not get; the file may be the one that runs, so that an address in use is none of its
+/// faults.
+pub(super) fn taken(settings: &Settings) -> Vec<Diagnosis> {
+    let one = |Listener { topic, setting, addr }| {
+        let error = TcpListener::bind(addr).err()?;
+        if error.kind() != io::ErrorKind::AddrInUse {
+            return Some(no_listener(topic, setting, addr, &error));
+        }
+        let by = match is_weir(settings.listen_addr) {
+            true => {
+                "a running weir, which a reload leaves it to; a start beside that one takes it with `--take-over` only"
+            }
+            false => "another process, which answers no `/health` of Weir's: a start fails until that has ended",
+        };
+        Some(Diagnosis::warn(topic, format!("{setting} {addr} is held by {by}")))
+    };
+    all_listeners(settings).filter_map(one).collect()
+}
+
+/// Nobody holds the address, and it cannot be had.
+fn no_listener(topic: &'static str, setting: &str, addr: SocketAddr, error: &io::Error) -> Diagnosis {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE (AmbientCapabilities= of systemd); grant it, or choose another port"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address; name one of its own, or 0.0.0.0",
+        _ => "choose another address",
+    };
+    Diagnosis::fail(topic, format!("{setting} {addr}: {error}; {advice}"))
 }
 
 /// Whether the process behind `addr` reports its health as Weir does.
