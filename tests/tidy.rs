@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use graph::Graph;
 
+#[path = "tidy/evidence.rs"]
+mod evidence;
+
 #[path = "tidy/limits.rs"]
 mod limits;
 

@@ -6,7 +6,7 @@
 //! of the first call may be completed after the second has been answered.
 //!
 //! Bounded: at [`WAITING_MAX`] answers, or after [`WAITING_LIMIT`], the oldest gives way and its reservation settles with
-//! the estimate. One short lock, taken by such calls alone. Nothing survives the process.
+//! the estimate. One short lock, taken by such calls alone. Nothing survives the process: docs/decisions.md says why.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -72,6 +72,7 @@ mod linear;
 mod load;
 mod logging;
 mod matrix;
+mod memory;
 mod models;
 mod notify;
 mod one_address;
