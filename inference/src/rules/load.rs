@@ -303,7 +303,7 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         (Some(_), Some(_)) => return Err("`jailbreak` and `secret` exclude each other; leave one out".to_owned()),
     };
     let compiled = Pattern::new(pattern, raw.exact_case)
-        .map_err(|error| format!("`pattern` does not compile: {}", said(&error)))?;
+        .map_err(|error| format!("`pattern` does not compile: {}", said(&*error)))?;
     // The patterns of credentials are short and hold few words.
     let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
     Ok(Rule {

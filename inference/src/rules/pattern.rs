@@ -26,7 +26,7 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// Reads a pattern.
-    pub(super) fn new(text: &str, exact_case: bool) -> Result<Self, BuildError> {
+    pub(super) fn new(text: &str, exact_case: bool) -> Result<Self, Box<BuildError>> {
         let bytes = compile(text, exact_case)?.memory_usage();
         Ok(Self { text: text.into(), exact_case, bytes, compiled: OnceLock::new() })
     }
@@ -42,7 +42,7 @@ impl Pattern {
     }
 }
 
-fn compile(text: &str, exact_case: bool) -> Result<Regex, BuildError> {
+fn compile(text: &str, exact_case: bool) -> Result<Regex, Box<BuildError>> {
     Regex::builder()
         .configure(
             Regex::config()
@@ -55,4 +55,5 @@ fn compile(text: &str, exact_case: bool) -> Result<Regex, BuildError> {
         )
         .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!exact_case))
         .build(text)
+        .map_err(Box::new)
 }
