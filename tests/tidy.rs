@@ -139,7 +139,6 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
             // What is kept.
             &[
                 "actions",
-                "alerts",
                 "attributes",
                 "audit",
                 "offences",
@@ -154,7 +153,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "usage",
                 "verdicts",
             ],
-            &["cursor", "encode", "error", "messages", "observer", "reports"],
+            &["alerts", "cursor", "encode", "error", "messages", "observer", "reports"],
             // What is asked of a store, and what waits for its thread.
             &["change", "order", "queue", "roles"],
             &["engine"],

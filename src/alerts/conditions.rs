@@ -53,14 +53,14 @@ struct Raised {
 }
 
 /// One channel, and what it was told of conditions that hold.
-struct Watch {
+struct ChannelConditions {
     teller: Teller,
     raised: HashMap<String, Raised>,
 }
 
 /// Keeps one channel told.
 pub(super) async fn watch(teller: Teller, conditions: Conditions) {
-    let mut watch = Watch { teller, raised: HashMap::new() };
+    let mut watch = ChannelConditions { teller, raised: HashMap::new() };
     let mut backoff = LOOK_EVERY;
     loop {
         let mut failed = false;
@@ -72,7 +72,7 @@ pub(super) async fn watch(teller: Teller, conditions: Conditions) {
     }
 }
 
-impl Watch {
+impl ChannelConditions {
     /// Whether the channel knows how it is, or need not.
     async fn look(&mut self, condition: &Condition) -> bool {
         let Some(mut raised) = self.raised.remove(&condition.finding_type) else {
