@@ -31,7 +31,7 @@ use crate::catalogue::{self, Build};
 use crate::egress;
 use crate::error::{LoadError, Place, Violation};
 use crate::settings::Settings;
-use crate::vocab::worst_in_requests;
+use crate::vocab::{rules_may_raise, worst_in_requests};
 use crate::yaml;
 
 pub use layers::Origin;
@@ -187,18 +187,26 @@ impl Loaded {
     }
 }
 
-/// A category that names a type whose findings are never as bad as the least that is enforced does nothing, and says so.
+/// A category that names a type whose findings are never as bad as the least that is enforced, or never in a request, does nothing, and
+/// says so. What the operator's own rules find may be as bad as they say.
 fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {
     let rules = &settings.enforcement;
+    let may_be_raised =
+        |finding_type: &str| settings.security_analysis.rules_dir.is_some() && rules_may_raise(finding_type);
     for (index, (finding_type, _)) in rules.categories.iter().enumerate() {
-        let worst = worst_in_requests(finding_type);
-        if worst < rules.min_severity {
-            layers.warnings.push(format!(
-                "enforcement.categories[{index}]: `{finding_type}` is never acted on: its findings are {worst} at worst, and \
-                 enforcement.min_severity is {}; set enforcement.min_severity to {worst}",
-                rules.min_severity
-            ));
+        if may_be_raised(finding_type) {
+            continue;
         }
+        let why = match worst_in_requests(finding_type) {
+            None => "it is found in answers only, and `enforcement` is for requests; see `output_safety`".to_owned(),
+            Some(worst) if worst < rules.min_severity => format!(
+                "its findings are {worst} at worst, and enforcement.min_severity is {}; set enforcement.min_severity to {worst}",
+                rules.min_severity
+            ),
+            Some(_) => continue,
+        };
+        let warning = format!("enforcement.categories[{index}]: `{finding_type}` is never acted on: {why}");
+        layers.warnings.push(warning);
     }
 }
 

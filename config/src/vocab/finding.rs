@@ -93,12 +93,50 @@ pub fn score<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> u8 {
     findings.into_iter().map(|finding| finding.severity.score()).max().unwrap_or(0)
 }
 
-/// The worst severity that findings of this type have in a request; of types that are not listed it may be any.
-pub fn worst_in_requests(finding_type: &str) -> Severity {
-    match finding_type {
+/// The worst severity that the gateway's own detectors give findings of this type in a request; of types that are not listed it may be
+/// any. `None` for what is found in answers alone.
+pub fn worst_in_requests(finding_type: &str) -> Option<Severity> {
+    Some(match finding_type {
+        "output_toxicity" | "output_hallucination" | "data_leakage" => return None,
+        "organization" | "location" | "analysis_timeout" => Severity::Info,
         "is_incentive" | "is_urgent" | "is_hypothetical" | "is_systemic" | "is_covert" | "is_immoral" => Severity::Low,
+        "person_name" | "unreadable_body" | "analysis_truncated" => Severity::Low,
         "pii_detected" | "sql_injection" | "header_injection" | "synonym_injection" | "many_shot"
         | "context_flooding" | "suspicious_url" => Severity::Medium,
+        "prompt_injection"
+        | "indirect_injection"
+        | "role_injection"
+        | "jailbreak"
+        | "prompt_extraction"
+        | "data_exfiltration"
+        | "shell_injection"
+        | "dangerous_command"
+        | "sensitive_file_access" => Severity::High,
+        "ml_prompt_injection" | "guard_a_injection" | "guard_b_injection" | "fusion_prompt_injection" => Severity::High,
         _ => Severity::Critical,
-    }
+    })
+}
+
+/// Whether an operator's rules may give findings of this type any severity, and find them in requests.
+pub fn rules_may_raise(finding_type: &str) -> bool {
+    matches!(
+        finding_type,
+        "prompt_injection"
+            | "indirect_injection"
+            | "role_injection"
+            | "jailbreak"
+            | "prompt_extraction"
+            | "data_exfiltration"
+            | "shell_injection"
+            | "sql_injection"
+            | "header_injection"
+            | "synonym_injection"
+            | "context_flooding"
+            | "many_shot"
+            | "secret_leakage"
+            | "data_leakage"
+            | "dangerous_command"
+            | "suspicious_url"
+            | "sensitive_file_access"
+    )
 }

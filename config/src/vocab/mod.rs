@@ -14,7 +14,9 @@ mod severity;
 mod time;
 mod unread;
 
-pub use finding::{ByteSpan, FINDING_ALLOWED, Finding, JUDGE_VERDICT, PROMOTED, PROMOTION, score, worst_in_requests};
+pub use finding::{
+    ByteSpan, FINDING_ALLOWED, Finding, JUDGE_VERDICT, PROMOTED, PROMOTION, rules_may_raise, score, worst_in_requests,
+};
 pub use ids::{InvalidId, KeyId, SpanId, TenantId, TraceId, fresh_uuid};
 pub use provider::{Dialect, Operation, Provider};
 pub use role::{InvalidRole, Role};

@@ -357,6 +357,37 @@ fn a_category_that_never_acts_is_pointed_out() {
 }
 
 #[test]
+fn a_category_is_pointed_out_by_what_its_detectors_find_at_worst() {
+    let warned = |more: &str, finding_type: &str| {
+        let file = format!("enforcement:\n  {more}categories: [{{finding_type: {finding_type}, action: block}}]\n");
+        let warnings = Bench::with_file(file).warnings();
+        let begin = format!("enforcement.categories[0]: `{finding_type}` is never acted on: ");
+        warnings.first().map(|said| said.strip_prefix(&begin).unwrap_or_else(|| panic!("{said}")).to_owned())
+    };
+    let worst = |severity: &str, least: &str| {
+        let said = format!("its findings are {severity} at worst, and enforcement.min_severity is {least}; ");
+        Some(format!("{said}set enforcement.min_severity to {severity}"))
+    };
+    assert_eq!(warned("", "person_name"), worst("Low", "High"));
+    assert_eq!(warned("", "organization"), worst("Info", "High"));
+    assert_eq!(warned("min_severity: Medium\n  ", "location"), worst("Info", "Medium"));
+    for high in ["prompt_injection", "jailbreak", "role_injection", "ml_prompt_injection", "guard_a_injection"] {
+        assert_eq!(warned("", high), None);
+        assert_eq!(warned("min_severity: Critical\n  ", high), worst("High", "Critical"));
+    }
+    assert_eq!(warned("min_severity: Critical\n  ", "secret_leakage"), None);
+    // A type that nobody knows may be anything.
+    assert_eq!(warned("min_severity: Critical\n  ", "of_our_own"), None);
+    let answers = "it is found in answers only, and `enforcement` is for requests; see `output_safety`";
+    assert_eq!(warned("min_severity: Info\n  ", "output_toxicity").as_deref(), Some(answers));
+    // Rules of the operator's own may say more of the types that rules find.
+    let own = "security_analysis: {rules_dir: rules}\nenforcement:\n  min_severity: Critical\n  categories:\n    \
+               - {finding_type: sql_injection, action: flag}\n    - {finding_type: person_name, action: flag}\n";
+    let warnings = Bench::with_file(own).warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("`person_name` is never acted on"), "{warnings:?}");
+}
+
+#[test]
 fn mistyped_variables_are_pointed_out_and_foreign_ones_left_alone() {
     let bench = Bench::new().env(&[
         ("SERVICE_LISTN_ADDR", ":1"),
