@@ -27,6 +27,8 @@ pub struct Later {
     pub deadline: Option<Instant>,
     texts: Vec<Kept>,
     bytes: usize,
+    /// Bytes that are over the bound on all texts together, by the number of the part.
+    left_out: Vec<(usize, usize)>,
     /// What the texts are held against.
     context: Box<str>,
 }
@@ -67,7 +69,15 @@ pub struct Seen {
 impl Later {
     pub(crate) fn new(call: &Call<'_>) -> Self {
         let Call { plan, tenant, deadline, .. } = *call;
-        Self { plan: Arc::clone(plan), tenant, deadline, texts: Vec::new(), bytes: 0, context: Box::default() }
+        Self {
+            plan: Arc::clone(plan),
+            tenant,
+            deadline,
+            texts: Vec::new(),
+            bytes: 0,
+            left_out: Vec::new(),
+            context: Box::default(),
+        }
     }
 
     pub(crate) fn add(
@@ -80,6 +90,9 @@ impl Later {
     ) {
         let room = self.plan.model_text_max.saturating_sub(self.bytes);
         let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+        if shown.len() < text.len() {
+            self.left_out.push((part, text.len() - shown.len()));
+        }
         if shown.is_empty() {
             return;
         }
@@ -92,6 +105,12 @@ impl Later {
     /// Bytes of text to be looked at.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Parts that are not looked at to their end, and how many bytes of each are left out: all texts of an analysis together are
+    /// looked at up to [`crate::PlanSettings::model_text_max`].
+    pub fn left_out(&self) -> &[(usize, usize)] {
+        &self.left_out
     }
 
     /// Whether some of the texts are to be held against what the request brought.

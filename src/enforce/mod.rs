@@ -160,13 +160,14 @@ pub struct Unseen<'a> {
 }
 
 /// What was not read must not pass a gateway that blocks: a provider may read it. Files pass where they are what the
-/// operation is for, and inside JSON, where models take them as pictures and sounds. Tokens pass where they become a vector.
+/// operation is for, and inside JSON, where models take them as pictures and sounds. Tokens pass where they become a vector. A text
+/// that is too long for the gateway's models passes when the rules have read all of it.
 ///
 /// # Errors
 /// What was not read and has to be.
 pub fn refuse_unread(seen: &Unseen<'_>, rules: &Enforcement) -> Result<(), Refusal> {
     let refused = |reason: &Unread| match reason {
-        Unread::BinaryPart | Unread::WebSocket => false,
+        Unread::BinaryPart | Unread::WebSocket | Unread::TruncatedForModels => false,
         Unread::FilePart | Unread::MediaType => !seen.takes_files,
         Unread::TokenIds => !seen.is_embedding,
         Unread::Truncated | Unread::UnreadableBody => true,

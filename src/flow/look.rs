@@ -18,6 +18,7 @@ use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_a
 use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
+use crate::codec;
 use crate::defence::{Ask, weave};
 use crate::enforce;
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
@@ -130,6 +131,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         text_max,
         redact: settings.pii_action != PiiAction::AlertOnly,
         redact_shadow: settings.pii_shadow_mode,
+        advises: analyse && exchange.advisory_applies(),
         defence: Ask::of(&settings, exchange.shape()),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
@@ -165,7 +167,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
             // The caller takes room for the text together with its body.
             drop(room);
             let (mut findings, mut missed) = (Vec::new(), None);
-            if let Some(Inspection { findings: found, mut ran, rest, .. }) = inspected {
+            if let Some(Inspection { findings: found, mut ran, rest, left_out, .. }) = inspected {
                 findings = found;
                 let left = rest.filter(|_| !ran.cut);
                 let waits = waits_for_models(&settings);
@@ -183,6 +185,9 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
                 }
                 if ran.full || ran.verify_cap_reached {
                     view.passed_by.insert(Unread::Truncated);
+                }
+                if left_out.request > 0 {
+                    view.passed_by.insert(Unread::TruncatedForModels);
                 }
                 // Findings of an analysis that was cut count for the decision; for the record it is made once more.
                 if ran.cut {
@@ -261,6 +266,8 @@ struct Look {
     redact: bool,
     /// It is only counted.
     redact_shadow: bool,
+    /// Whether a message of ours may be put into it.
+    advises: bool,
     /// What is to be fenced in.
     defence: Option<Box<Ask>>,
     /// How to analyse, if that is to be done.
@@ -282,10 +289,12 @@ impl Look {
 
     /// What is to be changed in the body before it is forwarded.
     fn changes(&self, view: &RequestView, decoded: Option<Bytes>) -> Option<Box<Changes>> {
+        // Nobody knows yet whether something will be found that the model is to be told of.
+        let advised = decoded.clone().filter(|_| self.advises && view.may_be_advised());
         if !self.redact && self.defence.is_none() {
-            return None;
+            return advised.map(|decoded| Box::new(Changes { decoded: Some(decoded), ..Changes::default() }));
         }
-        let as_sent = self.raw.content_encoding.is_none() && !view.truncated;
+        let as_sent = codec::is_identity(self.raw.content_encoding.as_deref()) && !view.truncated;
         // A compressed body that has to be changed goes on without its coding.
         let body = as_sent.then_some(&self.raw.body[..]).or(decoded.as_deref());
         let mut changes = if self.redact { redaction(view, body, Some(self.deadline)) } else { Changes::default() };
@@ -295,7 +304,7 @@ impl Look {
         if let Some(ask) = &self.defence {
             weave(view, body, ask, &mut changes);
         }
-        changes.decoded = decoded.filter(|_| !as_sent && !changes.list.is_empty());
+        changes.decoded = advised.or(decoded.filter(|_| !as_sent && !changes.list.is_empty()));
         Some(Box::new(changes))
     }
 

@@ -59,6 +59,7 @@ mod steer;
 mod tapped;
 mod target;
 mod tunnel;
+mod unread_answer;
 mod unsent;
 mod upload;
 mod upstream;

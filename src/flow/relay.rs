@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use weir_config::vocab::Unread;
 
 use super::exchange::{Exchange, Stopped};
-use super::rewrite_request::{Marks, REDACTION_HEADER};
+use super::rewrite_request::{ANALYSIS_HEADER, Marks, REDACTION_HEADER};
 use super::tapped::{self, Halt, Piece, Through};
+use super::unread_answer;
 use super::unsent;
 use super::upstream::{Answered, StopUpstream};
 use crate::client::page;
@@ -58,7 +60,8 @@ pub(super) async fn answer(
         && !core.process.is_draining();
     begin_record(&mut exchange, &head, kind);
     let decoded = tapped.as_ref().is_some_and(|tapped| tapped.is_decoded());
-    response_head(session, &exchange.journal, &head, framing, Shape { keep, decoded }, marks);
+    let unread = unread_answer::from_the_start(&exchange.journal, &head, kind, &rest);
+    response_head(session, &exchange.journal, &head, framing, Shape { keep, decoded, unread }, marks);
     let observer = match &tapped {
         None => output::observer(&core, &exchange.journal, head.status, kind),
         Some(_) => None,
@@ -204,6 +207,8 @@ struct Shape {
     keep: bool,
     /// The content coding has been undone.
     decoded: bool,
+    /// Nobody will read it, and why.
+    unread: Option<Unread>,
 }
 
 /// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks. Written
@@ -213,7 +218,7 @@ fn response_head(
     journal: &Journal,
     head: &ResponseHead,
     framing: Framing,
-    Shape { keep, decoded }: Shape,
+    Shape { keep, decoded, unread }: Shape,
     marks: &Marks,
 ) {
     let page = session.page.clone();
@@ -249,6 +254,11 @@ fn response_head(
     page::let_read(&mut writer, page.as_ref());
     for (name, value) in marks {
         writer.field(name, value);
+    }
+    // The request's own word may stand beside it: two fields of one name are a list.
+    let told = |word: &str| marks.iter().any(|(name, value)| *name == ANALYSIS_HEADER && value == word.as_bytes());
+    if let Some(word) = unread.map(Unread::header).filter(|word| !told(word)) {
+        writer.field(ANALYSIS_HEADER, word.as_bytes());
     }
     if journal.settings.server.timing_header {
         let overhead = journal.moments.overhead(journal.moments.started.elapsed());

@@ -8,6 +8,7 @@ use weir_config::vocab::{Finding, Unread};
 use super::caps::Affordable;
 use super::exchange::Exchange;
 use super::fenced;
+use crate::codec;
 use crate::enforce::{self, Decision};
 use crate::exchange::{Analysis, Payload};
 use crate::process::Core;
@@ -44,10 +45,13 @@ pub(super) fn rewrite(core: &Core, affordable: Affordable) -> Ready {
         flag(&exchange.journal.inspection.findings, &exchange.settings().enforcement, &mut marks);
     }
     if let Some(notice) = notice(&exchange, &payload) {
-        marks.push(("X-Service-Analysis", Bytes::from_static(notice.as_bytes())));
+        marks.push((ANALYSIS_HEADER, Bytes::from_static(notice.as_bytes())));
     }
     Ready { exchange, payload, marks }
 }
+
+/// Says that something was not analysed, or not all of it, and why.
+pub(super) const ANALYSIS_HEADER: &str = "X-Service-Analysis";
 
 /// Says that something that was to be redacted has been passed on as it came.
 pub(super) const REDACTION_HEADER: &str = "X-Service-Redaction";
@@ -59,7 +63,8 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     let asked = exchange.redacts() && !shadow;
     let changes = exchange.journal.inspection.changes.take();
     let defence = changes.as_ref().and_then(|changes| changes.defence.as_deref().cloned());
-    let advisory = advisory(exchange, payload).filter(|_| {
+    let decoded = changes.as_ref().and_then(|changes| changes.decoded.as_ref());
+    let advisory = advisory(exchange, payload, decoded.is_some()).filter(|_| {
         !exchange.settings().llm_advisory_shadow_mode || {
             core.meter.advised(true);
             false
@@ -73,15 +78,16 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
         fenced::account(core, exchange, defence, true);
         return missed(core, exchange, asked, "not_read");
     };
-    let decoded = changes.as_ref().and_then(|changes| changes.decoded.as_ref());
     let mut edits = Edits::of(decoded.unwrap_or(body));
     let left = changes.as_ref().map(|changes| changes.put(&mut edits));
     let pieces = changes.as_ref().map_or(0, |changes| changes.personal.saturating_sub(changes.unplaced));
     let redacted = asked && pieces > 0;
     let advised = advisory.is_some_and(|(at, message)| edits.insert(at, message).is_ok());
     let room = || core.process.bodies.of(exchange.journal.ids.tenant_id).permit();
+    // What is not changed goes on in its coding.
+    let is_changed = !edits.is_empty();
     let fits = rewrite::rewrite(payload, edits, room);
-    exchange.is_decoded = fits && decoded.is_some();
+    exchange.is_decoded = fits && is_changed && decoded.is_some();
     fenced::account(core, exchange, defence, fits);
     if !fits {
         core.meter.dropped("rewrite", "out_of_memory");
@@ -117,12 +123,12 @@ fn missed(core: &Core, exchange: &mut Exchange, is_missed: bool, reason: &'stati
     !is_missed
 }
 
-/// The advisory and its place in the body, where one is due.
-fn advisory(exchange: &Exchange, payload: &Payload) -> Option<(usize, Vec<u8>)> {
+/// The advisory and its place, where one is due: in the body as it came, or in what is in its content coding.
+fn advisory(exchange: &Exchange, payload: &Payload, is_decoded: bool) -> Option<(usize, Vec<u8>)> {
     let inspection = &exchange.journal.inspection;
     let (RequestText::Read(view), Payload::Held { .. }) = (&inspection.text, payload) else { return None };
-    let may_speak =
-        exchange.advisory_applies() && view.stream != Some(true) && exchange.head.get("content-encoding").is_none();
+    let is_plain = || codec::is_identity(exchange.head.get("content-encoding"));
+    let may_speak = exchange.advisory_applies() && view.may_be_advised() && (is_decoded || is_plain());
     let at = view.messages_open.filter(|_| may_speak)?;
     let least = exchange.settings().llm_advisory_min_severity;
     Some((at, rewrite::advisory_message(&inspection.findings, least, view.messages_empty)?))

@@ -65,6 +65,12 @@ impl RequestView {
         self.stream.unwrap_or(by_default)
     }
 
+    /// Whether a message may be put before its first one: only where its messages have one place, and the answer is no stream, whose
+    /// clients wait for its first words.
+    pub fn may_be_advised(&self) -> bool {
+        self.messages_open.is_some() && self.stream != Some(true) && self.unreadable.is_none()
+    }
+
     /// Everything that kept this request from being read whole.
     pub fn unread(&self) -> UnreadSet {
         let mut unread = self.passed_by;

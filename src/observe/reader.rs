@@ -71,7 +71,7 @@ impl AnswerKind {
     }
 
     /// From the first byte that is not white space.
-    fn from_first_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_first_byte(byte: u8) -> Option<Self> {
         match byte {
             b'{' | b'[' => Some(Self::Json),
             b'd' | b'e' | b'i' | b'r' | b':' => Some(Self::EventStream),

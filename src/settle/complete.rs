@@ -11,7 +11,7 @@ use weir_inference::{Analyser, Call, Plan, Ran, Scratch};
 use weir_storage::record::{SpanEvent, SpanRecord};
 
 use super::charge::{Counter, charge};
-use super::inspection::{self, How, Inspection, Rest, Texts, survive};
+use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
 use super::text::{self, RequestText};
 use crate::inspect::RequestView;
@@ -236,11 +236,13 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         let request = view.as_deref().filter(|_| !request_analysed);
         let before = view.as_ref().map_or(0, |view| view.records());
         let texts = Texts { request, answer: answer.as_ref(), before, context: view.as_deref() };
-        (outcome, ran, rest) = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
-        note_absent(&mut span, &process.parts.analyser, ran.as_ref());
-        if ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
+        let found = find(&process.parts.analyser, scratch, &mut span, &texts, &how);
+        note_absent(&mut span, &process.parts.analyser, found.ran.as_ref());
+        if found.ran.as_ref().is_some_and(|ran| ran.full || ran.verify_cap_reached) {
             if request.is_some() { &mut unread_request } else { &mut unread_answer }.insert(Unread::Truncated);
         }
+        found.note_unread(&mut unread_request, &mut unread_answer);
+        (outcome, ran, rest) = (found.outcome, found.ran, found.rest);
         if let (true, Some(view), Some(answer)) = (guarded, &view, &answer) {
             let leaked = survive(|| leak::findings(view, answer, view.records())).unwrap_or_default();
             span.security_findings.extend(leaked);
@@ -271,30 +273,56 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     Finished { span, cost_nano_usd, bill, priced, unread_request, unread_answer, outcome, ran, rest }
 }
 
+/// What [`find`] brings beside findings.
+struct Looked {
+    outcome: Outcome,
+    ran: Option<Ran>,
+    rest: Option<Rest>,
+    left_out: LeftOut,
+    calls: CallsSeen,
+}
+
+impl Looked {
+    fn nothing(outcome: Outcome) -> Self {
+        Self { outcome, ran: None, rest: None, left_out: LeftOut::default(), calls: CallsSeen::All }
+    }
+
+    /// Adds what the bounds on texts for models and on tool calls, which only answers hold, have left out.
+    fn note_unread(&self, request: &mut UnreadSet, answer: &mut UnreadSet) {
+        if self.left_out.request > 0 {
+            request.insert(Unread::TruncatedForModels);
+        }
+        if self.left_out.answer > 0 {
+            answer.insert(Unread::TruncatedForModels);
+        }
+        if self.calls == CallsSeen::Some {
+            answer.insert(Unread::Truncated);
+        }
+    }
+}
+
 /// Inspects what has not been looked at and sets the score; an analysis that did not see all in time has none, whatever it
 /// found until then.
-fn find(
-    analyser: &Analyser,
-    scratch: &mut Scratch,
-    span: &mut SpanRecord,
-    texts: &Texts<'_>,
-    how: &How<'_>,
-) -> (Outcome, Option<Ran>, Option<Rest>) {
-    let Some(Inspection { findings, ran, rest, text_bytes }) = inspection::run(analyser, scratch, texts, how) else {
-        return (dropped(span, "analyzer_error", true), None, None);
+fn find(analyser: &Analyser, scratch: &mut Scratch, span: &mut SpanRecord, texts: &Texts<'_>, how: &How<'_>) -> Looked {
+    let inspected = inspection::run(analyser, scratch, texts, how);
+    let Some(Inspection { findings, ran, rest, text_bytes, left_out, calls }) = inspected else {
+        return Looked::nothing(dropped(span, "analyzer_error", true));
     };
     span.security_findings.extend(findings);
     note_detectors(span, analyser, &ran);
     if ran.cut {
-        // A text over the bound that models are given may take longer than the limit by itself.
-        let by_content = text_bytes > how.text_max;
-        return (dropped(span, "analyzer_timeout", by_content), Some(ran), None);
+        // A text over the bound that models are given may take longer than the limit by itself, and so may commands.
+        let by_content = text_bytes > how.text_max || calls == CallsSeen::UntilDeadline;
+        let outcome = dropped(span, "analyzer_timeout", by_content);
+        return Looked { outcome, ran: Some(ran), rest: None, left_out, calls };
     }
     if ran.failed {
-        return (dropped(span, "analyzer_error", true), Some(ran), None);
+        let outcome = dropped(span, "analyzer_error", true);
+        return Looked { outcome, ran: Some(ran), rest: None, left_out, calls };
     }
     span.security_score = Some(score(&span.security_findings));
-    (if ran.detectors.is_empty() { Outcome::Nothing } else { Outcome::Whole }, Some(ran), rest)
+    let outcome = if ran.detectors.is_empty() { Outcome::Nothing } else { Outcome::Whole };
+    Looked { outcome, ran: Some(ran), rest, left_out, calls }
 }
 
 /// Says which detectors are switched on and were not ready.

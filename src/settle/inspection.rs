@@ -42,8 +42,13 @@ pub(crate) trait Subject {
         Vec::new()
     }
 
+    /// Whether this part belongs to the answer.
+    fn is_of_answer(&self, _part: usize) -> bool {
+        false
+    }
+
     /// What is to be said of texts that are not looked at as they were sent.
-    fn shortfalls(&self, _text_max: usize) -> Vec<Finding> {
+    fn shortfalls(&self, _text_max: usize, _left_out: LeftOut) -> Vec<Finding> {
         Vec::new()
     }
 
@@ -92,6 +97,27 @@ pub(crate) struct Inspection {
     pub(crate) rest: Option<Rest>,
     /// Bytes of text there were.
     pub(crate) text_bytes: usize,
+    /// What models are not given of it.
+    pub(crate) left_out: LeftOut,
+    /// How much of the tool calls was looked at.
+    pub(crate) calls: CallsSeen,
+}
+
+/// Bytes of text that models are not given, because all of it together is over `security_analysis.max_analysis_text_bytes`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) request: usize,
+    pub(crate) answer: usize,
+}
+
+/// How much was looked at of the tool calls that a model asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallsSeen {
+    All,
+    /// Some are longer or more than is looked at.
+    Some,
+    /// The time for analysis was over.
+    UntilDeadline,
 }
 
 /// What is left to detectors that run on the pool alone.
@@ -146,15 +172,19 @@ pub(crate) fn run<S: Subject>(
     }
     let found = hits.into_iter().filter_map(|hit| subject.place(hit.part).put(hit.finding));
     let mut findings: Vec<Finding> = found.collect();
-    findings.extend(subject.shortfalls(how.text_max));
+    let left_out = LeftOut::of(subject, &ran);
+    findings.extend(subject.shortfalls(how.text_max, left_out));
     if ran.cut || ran.verify_cap_reached || ran.full {
         findings.extend(limit_findings(&ran));
     }
-    let calls = subject.calls();
-    if !calls.is_empty() {
-        let found = survive(|| tool_call_findings(calls, how.call.deadline));
+    let (requested, mut calls) = (subject.calls(), CallsSeen::All);
+    if !requested.is_empty() {
+        let found = survive(|| tool_call_findings(requested, how.call.deadline));
         ran.failed |= found.is_none();
-        findings.extend(found.unwrap_or_default());
+        let found = found.unwrap_or_default();
+        calls = CallsSeen::by(&found);
+        ran.cut |= calls == CallsSeen::UntilDeadline;
+        findings.extend(found);
     }
     let later = ran.later.take().map(|mut later| {
         if let Some(context) = later.wants_context().then(|| subject.context()).flatten() {
@@ -164,7 +194,7 @@ pub(crate) fn run<S: Subject>(
     });
     let rest = later.map(|later| Rest { later, places: (0..parts.len()).map(|part| subject.place(part)).collect() });
     let text_bytes = parts.iter().map(|part| part.text.len()).sum();
-    Some(Inspection { findings, ran, rest, text_bytes })
+    Some(Inspection { findings, ran, rest, text_bytes, left_out, calls })
 }
 
 /// What the detectors say of `parts`, without a place in a record. `None` when one panicked.
@@ -200,8 +230,8 @@ impl Subject for Alone<'_> {
         Place::new(self.location.to_owned(), Some(part), false)
     }
 
-    fn shortfalls(&self, text_max: usize) -> Vec<Finding> {
-        long_text(self.location, self.part.text, text_max).into_iter().collect()
+    fn shortfalls(&self, text_max: usize, left_out: LeftOut) -> Vec<Finding> {
+        long_text(self.location, self.part.text.len(), left_out.request, text_max).into_iter().collect()
     }
 }
 
@@ -242,13 +272,21 @@ impl Subject for Texts<'_> {
         Seam::all(&view.parts, |part| view.text.get(part.range.clone()))
     }
 
-    fn shortfalls(&self, text_max: usize) -> Vec<Finding> {
+    /// Parts of the answer stand between those of the request and its zones.
+    fn is_of_answer(&self, part: usize) -> bool {
+        (self.request_parts()..self.zones_from()).contains(&part)
+    }
+
+    fn shortfalls(&self, text_max: usize, left_out: LeftOut) -> Vec<Finding> {
         // Nearly always there is nothing to say here, and a finding is large to hand about.
-        let is_short = |view: &&RequestView| view.unreadable.is_some() || view.truncated || view.text.len() > text_max;
+        let is_short = |view: &&RequestView| {
+            view.unreadable.is_some() || view.truncated || view.text.len() > text_max || left_out.request > 0
+        };
+        let request = self.request.filter(is_short);
         let mut found: Vec<Finding> =
-            self.request.filter(is_short).into_iter().flat_map(|view| reading_findings(view, text_max)).collect();
-        if let Some(answer) = self.answer.filter(|answer| answer.text.len() > text_max) {
-            found.extend(long_text("response", &answer.text, text_max));
+            request.into_iter().flat_map(|view| reading_findings(view, text_max, left_out.request)).collect();
+        if let Some(answer) = self.answer {
+            found.extend(long_text("response", answer.text.len(), left_out.answer, text_max));
         }
         found
     }
@@ -293,6 +331,33 @@ impl Texts<'_> {
         Place { zone: Some((zone.kind, shift)), ..self.place(zone.part) }
     }
 }
+
+impl LeftOut {
+    fn of(subject: &impl Subject, ran: &Ran) -> Self {
+        let mut left_out = Self::default();
+        for (part, bytes) in ran.later.iter().flat_map(|later| later.left_out()) {
+            let side = if subject.is_of_answer(*part) { &mut left_out.answer } else { &mut left_out.request };
+            *side += bytes;
+        }
+        left_out
+    }
+}
+
+impl CallsSeen {
+    /// What the checks say of themselves.
+    fn by(found: &[Finding]) -> Self {
+        let says = |finding_type| found.iter().any(|finding| finding.finding_type == finding_type);
+        match () {
+            () if says(TIMEOUT) => Self::UntilDeadline,
+            () if says(TRUNCATED) => Self::Some,
+            () => Self::All,
+        }
+    }
+}
+
+/// Finding types by which an analysis says that it has not looked at all.
+const TIMEOUT: &str = "analysis_timeout";
+const TRUNCATED: &str = "analysis_truncated";
 
 /// What is reported of a credential: that it is none, but tells the model what to do.
 const ORDERS: [&str; 7] = [
@@ -364,7 +429,7 @@ fn tool_call_findings(calls: Vec<RequestedCall<'_>>, deadline: Option<Instant>) 
     for RequestedCall { name, arguments, writes, place } in calls {
         let action = Action { kind: ActionKind::Tool, name, arguments: Some(arguments), writes };
         // The last of them says that the time was over, or this one that the rest was left out.
-        if found.last().is_some_and(|last: &Finding| last.finding_type == "analysis_timeout") {
+        if found.last().is_some_and(|last: &Finding| last.finding_type == TIMEOUT) {
             break;
         }
         if found.len() >= HITS_MAX {
@@ -378,11 +443,11 @@ fn tool_call_findings(calls: Vec<RequestedCall<'_>>, deadline: Option<Instant>) 
 
 fn calls_left_out() -> Finding {
     let said = "so much was found in the tool calls of this answer that the rest of them was not looked at";
-    Finding::new("analysis_truncated", Severity::Low, 1.0, "actions", said)
+    Finding::new(TRUNCATED, Severity::Low, 1.0, "actions", said)
 }
 
 /// Findings about the body as such: unreadable, longer than is kept, or longer than models are given.
-fn reading_findings(view: &RequestView, text_max: usize) -> impl Iterator<Item = Finding> + use<> {
+fn reading_findings(view: &RequestView, text_max: usize, left_out: usize) -> impl Iterator<Item = Finding> + use<> {
     let unreadable = view.unreadable.map(|reason| {
         let mut finding = Finding::new(
             "unreadable_body",
@@ -398,20 +463,25 @@ fn reading_findings(view: &RequestView, text_max: usize) -> impl Iterator<Item =
     let truncated = view
         .truncated
         .then(|| truncated("request", "the text was longer than is kept for analysis; its end was not looked at"));
-    unreadable.into_iter().chain(truncated.or_else(|| long_text("request", &view.text, text_max)))
+    unreadable.into_iter().chain(truncated).chain(long_text("request", view.text.len(), left_out, text_max))
 }
 
-/// The finding about a text over `security_analysis.max_analysis_text_bytes`.
-fn long_text(location: &str, text: &str, text_max: usize) -> Option<Finding> {
-    (text.len() > text_max).then(|| {
-        let description = "the text is longer than `security_analysis.max_analysis_text_bytes`: the rules looked at all \
-                           of it, models are given its beginning only";
-        truncated(location, description)
+/// The finding about texts that are over `security_analysis.max_analysis_text_bytes`, alone or together with those of the other side,
+/// of which models are not given `left_out` bytes: none where no model was to look at them.
+fn long_text(location: &str, bytes: usize, left_out: usize, text_max: usize) -> Option<Finding> {
+    (bytes > text_max || left_out > 0).then(|| {
+        let description = "the text is longer than `security_analysis.max_analysis_text_bytes`, by itself or together with \
+                           what is analysed with it: the rules looked at all of it, models are given the beginning only";
+        let mut finding = truncated(location, description);
+        if left_out > 0 {
+            finding.metadata.insert("left_out_bytes".to_owned(), left_out.to_string());
+        }
+        finding
     })
 }
 
 fn truncated(location: &str, description: &'static str) -> Finding {
-    let mut finding = Finding::new("analysis_truncated", Severity::Low, 1.0, "rules", description);
+    let mut finding = Finding::new(TRUNCATED, Severity::Low, 1.0, "rules", description);
     finding.location.push_str(location);
     finding
 }

@@ -101,8 +101,8 @@ impl Journal {
         if !storable && settings.enable_trace_storage {
             core.meter.dropped("storage", "circuit_breaker_open");
         }
-        if skip == Some(Skip::BreakerOpen) {
-            core.meter.dropped("inference", "circuit_breaker_open");
+        if let Some(skip) = skip {
+            core.meter.dropped("inference", skip.reason());
         }
         // What a call used and cost is counted whatever becomes of its text and its record.
         let counted = settings.cost_caps.enabled || settings.cost_estimation.enabled;

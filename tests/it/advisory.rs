@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::output::codings::coded;
 use crate::support::{
     Call, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider, with_stream,
 };
@@ -39,6 +40,45 @@ on_both_drivers! {
             assert_eq!(span["events"][0]["event_type"], "advisory_injected");
             assert_eq!(span["prompt"], format!("{ATTACK} é/"), "the record shows what the client sent");
         }
+    }
+
+    fn a_compressed_request_gets_it_too_and_goes_on_without_its_coding(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).start();
+        let send = |coding: &str, body: &str| {
+            let packed = coded(coding, &[body.as_bytes().to_vec()]).concat();
+            let request = Call::post("/v1/chat/completions", packed.clone()).field("Content-Encoding", coding);
+            let answer = call(gateway.addr, request.bytes());
+            // The provider of the tests takes no coding.
+            assert!(matches!(answer.status, 200 | 400), "{coding}: {}", answer.text());
+            let seen = provider.take_received().remove(0).request;
+            let codings: Vec<String> = seen.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))
+                .map(|(_, value)| value.clone()).collect();
+            (gateway.span_of(&answer), packed, seen.body, codings)
+        };
+        let (before, after) = ("{\"model\":\"fake-large\", \"messages\":[", "{\"role\":\"user\",\"content\":\"TEXT\"} ] }");
+        for coding in ["gzip", "br", "zstd"] {
+            let attack = format!("{before}{}", after.replace("TEXT", ATTACK));
+            let (span, _, seen, codings) = send(coding, &attack);
+            let seen = String::from_utf8(seen).unwrap_or_else(|_| panic!("{coding}: it goes on compressed"));
+            assert_eq!(codings, Vec::<String>::new(), "{coding}");
+            let spliced = seen.strip_prefix(before).and_then(|rest| rest.strip_suffix(&after.replace("TEXT", ATTACK)));
+            let message: Value = serde_json::from_str(spliced.unwrap().trim_end_matches(',')).unwrap();
+            assert_eq!(message["role"], "system", "{coding}");
+            assert_eq!(span["events"][0]["event_type"], "advisory_injected", "{coding}");
+            // Its twin goes on as it came, and so does a stream.
+            let twin = format!("{before}{}", after.replace("TEXT", "What is the capital of France?"));
+            let stream = attack.replace("{\"model", "{\"stream\":true,\"model");
+            for body in [twin, stream] {
+                let (span, packed, seen, codings) = send(coding, &body);
+                assert_eq!((seen, codings), (packed, vec![coding.to_owned()]), "{coding}");
+                assert_eq!(span["events"], json!([]), "{coding}");
+            }
+        }
+        // A coding that is none changes nothing about it.
+        let (_, _, seen, _) = send("identity", &chat_body(ATTACK).to_string());
+        let parsed: Value = serde_json::from_slice(&seen).unwrap();
+        assert_eq!(parsed["messages"].as_array().map(Vec::len), Some(2));
     }
 
     fn everything_else_is_forwarded_byte_exact(driver) {

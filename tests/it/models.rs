@@ -9,6 +9,7 @@ mod labels;
 mod made;
 mod streams;
 mod toxicity;
+mod truncated;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

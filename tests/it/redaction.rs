@@ -289,6 +289,12 @@ on_both_drivers! {
                 assert!(!seen.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-encoding")));
             }
         }
+        // `identity` is no coding.
+        let plain = Call::post("/v1/chat/completions", chat_body(TEXT).to_string()).field("Content-Encoding", "identity");
+        let answer = call(gateway.addr, plain.bytes());
+        assert_eq!((answer.status, answer.header("x-service-redaction")), (200, None));
+        let seen = provider.take_received().remove(0).request.body;
+        assert_eq!(String::from_utf8(seen).unwrap(), chat_body(WITHOUT).to_string());
         // What needs no change goes on as it came.
         let plain = packed("about 12 apples");
         call(gateway.addr, Call::post("/v1/chat/completions", plain.clone()).field("Content-Encoding", "gzip").bytes());

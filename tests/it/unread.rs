@@ -224,17 +224,20 @@ on_both_drivers! {
 
     fn answers_that_cannot_be_read_say_so(driver) {
         let zeros = gzip(&vec![b' '; 20_000_000]);
-        let answers: [(&str, &str, Vec<u8>, &str); 5] = [
-            ("gzip, gzip", "application/json", gzip(&gzip(b"{}")), "unreadable_body"),
-            ("compress", "application/json", b"\x1f\x9d\x90".to_vec(), "unreadable_body"),
-            ("gzip", "application/json", zeros, "unreadable_body"),
-            ("gzip", "application/json", b"no gzip at all".to_vec(), "unreadable_body"),
-            ("identity", "audio/mpeg", b"\xff\xfb\x90\0".to_vec(), "media_type"),
+        // Whether the client is told: where the head tells, or the first bytes that come with it. What is found out later is recorded.
+        let answers: [(&str, &str, Vec<u8>, &str, bool); 7] = [
+            ("gzip, gzip", "application/json", gzip(&gzip(b"{}")), "unreadable_body", true),
+            ("compress", "application/json", b"\x1f\x9d\x90".to_vec(), "unreadable_body", true),
+            ("gzip", "application/json", zeros, "unreadable_body", false),
+            ("gzip", "application/json", b"no gzip at all".to_vec(), "unreadable_body", false),
+            ("identity", "audio/mpeg", b"\xff\xfb\x90\0".to_vec(), "media_type", true),
+            ("gzip", "audio/mpeg", gzip(b"\xff\xfb\x90\0"), "media_type", true),
+            ("identity", "application/x-stream-of-their-own", b"\0\x01\x02".to_vec(), "media_type", true),
         ];
         let said_by_provider = answers.clone();
         let upstream = Upstream::play(move |peer| {
             while let Some(request) = peer.request() {
-                let (coding, media, body, _) = &said_by_provider[request.path.len() - "/v1/x".len()];
+                let (coding, media, body, ..) = &said_by_provider[request.path.len() - "/v1/x".len()];
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: {media}\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",
                     body.len()
@@ -243,14 +246,37 @@ on_both_drivers! {
             }
         });
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
-        for (at, (coding, _, body, reason)) in answers.iter().enumerate() {
+        for (at, (coding, media, body, reason, is_told)) in answers.iter().enumerate() {
             let path = format!("/v1/x{}", "x".repeat(at));
             let answer = call(gateway.addr, Call::get(&path).bytes());
             assert_eq!((answer.status, &answer.body), (200, body), "the client gets what there is");
-            assert_eq!(said(&gateway.span_of(&answer)), json!([null, reason, [], null]), "{coding}");
+            assert_eq!(skipped(&answer), is_told.then(|| format!("skipped;reason={reason}")), "{coding} {media}");
+            assert_eq!(said(&gateway.span_of(&answer)), json!([null, reason, [], null]), "{coding} {media}");
         }
         let counts = ["unreadable_body", "media_type"].map(|reason| unread(&gateway, "response", reason));
-        assert_eq!(counts, [4.0, 1.0]);
+        assert_eq!(counts, [4.0, 3.0]);
+    }
+
+    fn what_is_not_looked_at_of_tool_calls_is_said(driver) {
+        // What one call asks for, of so many bytes; and many commands.
+        let echo = |bytes: usize| format!("echo {}", "a".repeat(bytes));
+        let many = |commands: usize| "true;".repeat(commands);
+        for (command, is_cut) in [(echo(60_000), false), (echo(66_000), true), (many(1_300), false), (many(5_000), true)] {
+            let arguments = json!({ "command": command }).to_string();
+            let tool = json!({ "id": "c", "type": "function", "function": { "name": "bash", "arguments": arguments } });
+            let message = json!({ "role": "assistant", "tool_calls": [tool] });
+            let body = json!({ "choices": [{ "index": 0, "message": message, "finish_reason": "tool_calls" }] }).to_string();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json";
+            let upstream = Upstream::always(format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+            let gateway = Setup::new(driver).upstream(upstream.url()).start();
+            let answer = call(gateway.addr, chat_call("hello").bytes());
+            let span = gateway.span_of(&answer);
+            let tag = &span["tags"]["unscanned_response"];
+            assert_eq!(*tag, if is_cut { json!("truncated") } else { json!(null) }, "{} bytes", command.len());
+            assert_eq!(unread(&gateway, "response", "truncated"), f64::from(u8::from(is_cut)));
+            let findings = span["security_findings"].as_array().unwrap();
+            assert_eq!(findings.iter().any(|finding| finding["finding_type"] == "analysis_truncated"), is_cut);
+        }
     }
 
     fn a_compressed_body_is_looked_at_as_far_as_a_plain_one(driver) {

@@ -17,7 +17,9 @@ pub enum Unread {
     TokenIds,
     /// What passes through a tunnel is not looked at.
     WebSocket,
-    /// It is longer than a bound on what is kept or decoded.
+    /// The rules have read all of it, and models only its beginning: it is longer than they are given.
+    TruncatedForModels,
+    /// It is longer than a bound on what is kept or decoded, or looked at.
     Truncated,
     /// It could not be decoded, or is not what it claims to be. What could be had of its bytes was looked at.
     UnreadableBody,
@@ -25,12 +27,13 @@ pub enum Unread {
 
 impl Unread {
     /// All of them, in order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::BinaryPart,
         Self::FilePart,
         Self::MediaType,
         Self::TokenIds,
         Self::WebSocket,
+        Self::TruncatedForModels,
         Self::Truncated,
         Self::UnreadableBody,
     ];
@@ -43,6 +46,7 @@ impl Unread {
             Self::MediaType => "media_type",
             Self::TokenIds => "token_ids",
             Self::WebSocket => "websocket",
+            Self::TruncatedForModels => "truncated_for_models",
             Self::Truncated => "truncated",
             Self::UnreadableBody => "unreadable_body",
         }
@@ -56,6 +60,7 @@ impl Unread {
             Self::MediaType => "skipped;reason=media_type",
             Self::TokenIds => "skipped;reason=token_ids",
             Self::WebSocket => "skipped;reason=websocket",
+            Self::TruncatedForModels => "skipped;reason=truncated_for_models",
             Self::Truncated => "skipped;reason=truncated",
             Self::UnreadableBody => "skipped;reason=unreadable_body",
         }

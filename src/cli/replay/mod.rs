@@ -110,7 +110,7 @@ impl<'a> Replay<'a> {
         let how = How { call, text_max: self.settings.security_analysis.max_analysis_text_bytes };
         // Models are not asked: what is left to them stays unsaid.
         let again = inspection::run(self.analyser, &mut self.scratch, &Recorded(span), &how);
-        let Some(Inspection { findings, ran, rest, text_bytes }) = again else {
+        let Some(Inspection { findings, ran, rest, text_bytes, .. }) = again else {
             return self.tally.not_looked_at(span, Lack::Failed);
         };
         let mut lacks = tally::lacks(span, text_bytes);

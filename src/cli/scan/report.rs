@@ -198,6 +198,7 @@ fn in_words(reason: &str) -> &'static str {
         Some(Unread::MediaType) => "a binary file",
         Some(Unread::TokenIds) => "tokens that are given as numbers",
         Some(Unread::WebSocket) => "the traffic of a tunnel",
+        Some(Unread::TruncatedForModels) => "more than models are given",
         Some(Unread::Truncated) => "only its beginning was looked at, or not every rule was tried on all of it",
         Some(Unread::UnreadableBody) => "not what it claims to be; its bytes were looked at as one text",
         None => match reason {

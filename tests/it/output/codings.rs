@@ -4,7 +4,7 @@ use super::*;
 use crate::support::{call, on_both_drivers};
 
 /// Frames in a coding, each flushed, so that it can be read when it comes.
-pub(super) fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(crate) fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     match coding {
         "gzip" => flushed(
             flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()),
@@ -18,7 +18,8 @@ pub(super) fn coded(coding: &str, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
             |coder| std::mem::take(coder.get_mut()),
             |coder| coder.finish().unwrap(),
         ),
-        _ => brotli(frames),
+        "br" => brotli(frames),
+        _ => frames.to_vec(),
     }
 }
 

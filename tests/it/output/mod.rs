@@ -3,7 +3,7 @@
 //! asked of the provider.
 
 mod arrays;
-mod codings;
+pub(crate) mod codings;
 mod delays;
 mod documents;
 mod leaks;
