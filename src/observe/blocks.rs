@@ -125,7 +125,7 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
                 let index = Some(u64::from(at));
                 collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("input"));
             }
-            (b"stop_reason", Value::Str(reason)) => collector.finished(0, reason),
+            (b"stop_reason" | b"finish_reason", Value::Str(reason)) => collector.finished(0, reason),
             // Some servers put a chat message here.
             (b"content", Value::Str(text)) => {
                 collector.append(slot(Channel::Content), Piece::Text(text), || place().key("text"));

@@ -54,13 +54,17 @@ pub(super) struct Head {
 
 fn kind(name: &str) -> Kind {
     match name {
-        "message_stop" | "response.completed" | "response.incomplete" | "response.failed" | "interaction.completed" => {
-            Kind::Last
-        }
+        "message_stop"
+        | "response.completed"
+        | "response.incomplete"
+        | "response.failed"
+        | "interaction.completed"
+        | "transcript.text.done" => Kind::Last,
         "error" => Kind::Error,
-        "response.output_text.delta" | "response.audio_transcript.delta" | "response.output_audio_transcript.delta" => {
-            Kind::Delta(Channel::Content)
-        }
+        "response.output_text.delta"
+        | "response.audio_transcript.delta"
+        | "response.output_audio_transcript.delta"
+        | "transcript.text.delta" => Kind::Delta(Channel::Content),
         "response.refusal.delta" => Kind::Delta(Channel::Refusal),
         "response.audio.delta" | "response.output_audio.delta" => Kind::Other,
         _ if name.starts_with("response.reasoning") && name.ends_with(".delta") => Kind::Delta(Channel::Reasoning),

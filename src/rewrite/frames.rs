@@ -159,6 +159,7 @@ impl Frames {
     pub(super) fn encode(&self, messages: &[Message]) -> Bytes {
         let mut out = BytesMut::new();
         for Message { event, data } in messages {
+            let is_bare = matches!(data, Data::Bare(_));
             let data = match data {
                 Data::Json(value) => value.to_string(),
                 Data::Bare(words) => (*words).to_owned(),
@@ -174,6 +175,8 @@ impl Frames {
                 }
                 Framed::Amazon => {
                     let (event, data) = match event {
+                        // Words of another framing are none of this one.
+                        _ if is_bare => continue,
                         _ if self.chunks => ("chunk", json!({ "bytes": BASE64_STANDARD.encode(&data) }).to_string()),
                         Some(event) => (*event, data),
                         None => continue,

@@ -22,6 +22,8 @@ pub(super) fn member<'a>(
         (b"response", Value::Object) => return Ok(Taken::Nested),
         (b"output", Value::Array) => items::output(collector, walker)?,
         (b"text" | b"output_text", Value::Str(_)) if state.head.kind == Some(Kind::Repeat) => {}
+        // The end of a transcription repeats what its deltas have said.
+        (b"text", Value::Str(_)) if state.head.kind == Some(Kind::Last) && collector.has_text() => {}
         (b"incomplete_details", Value::Object) => incomplete(collector, walker)?,
         (b"object", Value::Str(kind)) => collector.is_response |= kind.raw() == "response",
         (b"background", Value::Bool(value)) => collector.background = Some(value),

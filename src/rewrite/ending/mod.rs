@@ -9,18 +9,26 @@
 //! | Gemini | the warning as a part, `finishReason: SAFETY`; where the stream is an array, its end |
 //! | local server | a last line with the warning, `done: true` |
 //! | text generation inference | the warning as its event for a stream that fails |
+//! | Cohere | the warning as a delta, `message-end` with `ERROR`; in the first version `ERROR_TOXIC` |
+//! | SGLang | the text so far and the warning, `finish_reason` of type `abort`, `[DONE]` |
+//! | Titan; Llama, Mistral | a last piece with the warning and `CONTENT_FILTERED`; `stop`, for they know nothing better |
+//! | transcriptions | the warning as a delta, `transcript.text.done` |
 //! | Bedrock | the events of its converse stream, or the model's own inside of `chunk` |
 //!
 //! A dialect is one file: what it must know of a stream, and its end. Pure: JSON in, JSON out; knows no framing.
 
+mod bare;
 mod chat;
+mod cohere;
 mod converse;
 mod gemini;
 mod local;
 mod message;
 mod messages;
 mod responses;
+mod sglang;
 mod tgi;
+mod transcription;
 
 use serde_json::Value;
 
@@ -37,8 +45,19 @@ pub(super) struct Ending {
 type Opens = fn(Option<&str>, &Value) -> Option<Box<dyn Stream>>;
 
 /// All dialects; what they are told by does not collide.
-const DIALECTS: [Opens; 7] =
-    [chat::opens, messages::opens, responses::opens, gemini::opens, local::opens, tgi::opens, converse::opens];
+const DIALECTS: [Opens; 11] = [
+    chat::opens,
+    messages::opens,
+    responses::opens,
+    gemini::opens,
+    local::opens,
+    tgi::opens,
+    converse::opens,
+    cohere::opens,
+    sglang::opens,
+    bare::opens,
+    transcription::opens,
+];
 
 impl Ending {
     /// Follows a message the client gets.

@@ -166,6 +166,112 @@ fn converse_streams_stop_their_message() {
 }
 
 #[test]
+fn models_that_speak_converse_themselves_end_inside_of_documents() {
+    let said = [
+        json!({"messageStart": {"role": "assistant"}}),
+        json!({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "a"}}}),
+    ];
+    assert_eq!(
+        bare(&said).unwrap(),
+        [
+            r#"|{"contentBlockDelta":{"contentBlockIndex":0,"delta":{"text":"Withheld."}}}"#,
+            r#"|{"contentBlockStop":{"contentBlockIndex":0}}"#,
+            r#"|{"messageStop":{"stopReason":"content_filtered"}}"#,
+        ]
+    );
+}
+
+#[test]
+fn cohere_ends_its_block_and_its_message() {
+    let start = json!({"type": "message-start", "id": "c1", "delta": {"message": {"role": "assistant"}}});
+    let text = json!({"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "a"}}}});
+    let call = json!({"type": "tool-call-start", "index": 1, "delta": {"message": {"tool_calls": {"id": "t"}}}});
+    let rest = |index: u64| {
+        [
+            format!(
+                r#"content-delta|{{"delta":{{"message":{{"content":{{"text":"Withheld."}}}}}},"index":{index},"type":"content-delta"}}"#
+            ),
+            format!(r#"content-end|{{"index":{index},"type":"content-end"}}"#),
+            r#"message-end|{"delta":{"error":"Withheld.","finish_reason":"ERROR"},"id":"c1","type":"message-end"}"#
+                .to_owned(),
+        ]
+    };
+    assert_eq!(bare(&[start.clone(), text]).unwrap(), rest(0));
+    let ended = bare(&[start, call]).unwrap();
+    assert_eq!(
+        ended[..2],
+        [
+            r#"tool-call-end|{"index":1,"type":"tool-call-end"}"#,
+            r#"content-start|{"delta":{"message":{"content":{"text":"","type":"text"}}},"index":2,"type":"content-start"}"#,
+        ]
+    );
+    assert_eq!(ended[2..], rest(2));
+}
+
+#[test]
+fn cohere_s_first_version_ends_in_lines() {
+    let named = json!({"event_type": "stream-start", "generation_id": "g", "is_finished": false});
+    assert_eq!(
+        bare(&[named]).unwrap(),
+        [
+            r#"|{"event_type":"text-generation","is_finished":false,"text":"Withheld."}"#,
+            r#"|{"event_type":"stream-end","finish_reason":"ERROR_TOXIC","is_finished":true,"response":{"finish_reason":"ERROR_TOXIC","generation_id":"g","text":"Withheld."}}"#,
+        ]
+    );
+    assert_eq!(
+        bare(&[json!({"text": "a", "is_finished": false})]).unwrap(),
+        [r#"|{"is_finished":false,"text":"Withheld."}"#, r#"|{"finish_reason":"ERROR_TOXIC","is_finished":true}"#,]
+    );
+}
+
+#[test]
+fn sglang_repeats_its_text_unless_it_comes_in_pieces() {
+    let say = |text: &str| json!({"text": text, "meta_info": {"id": "g", "prompt_tokens": 3, "finish_reason": null}});
+    let ends = |text: &str| {
+        [
+            format!(
+                r#"|{{"meta_info":{{"completion_tokens":null,"finish_reason":{{"message":"Withheld.","type":"abort"}},"id":"g","prompt_tokens":3}},"text":"{text}"}}"#
+            ),
+            "|[DONE]".to_owned(),
+        ]
+    };
+    assert_eq!(bare(&[say("a "), say("a b ")]).unwrap(), ends("a b Withheld."));
+    assert_eq!(bare(&[say("a "), say("b ")]).unwrap(), ends("Withheld."));
+}
+
+#[test]
+fn bare_texts_end_with_the_reason_their_model_knows() {
+    let titan = json!({"outputText": "a", "index": 0, "completionReason": null, "inputTextTokenCount": 3});
+    let llama = json!({"generation": "a", "prompt_token_count": 3, "generation_token_count": 1, "stop_reason": null});
+    let mistral = json!({"outputs": [{"text": "a", "stop_reason": null}]});
+    for (said, end) in [
+        (
+            titan,
+            r#"|{"completionReason":"CONTENT_FILTERED","index":0,"inputTextTokenCount":3,"outputText":"Withheld.","totalOutputTextTokenCount":null}"#,
+        ),
+        (
+            llama,
+            r#"|{"generation":"Withheld.","generation_token_count":1,"prompt_token_count":3,"stop_reason":"stop"}"#,
+        ),
+        (mistral, r#"|{"outputs":[{"stop_reason":"stop","text":"Withheld."}]}"#),
+    ] {
+        assert_eq!(bare(&[said]).unwrap(), [end]);
+    }
+}
+
+#[test]
+fn transcriptions_are_done_with_all_of_their_text() {
+    let say = |delta: &str| json!({"type": "transcript.text.delta", "delta": delta});
+    assert_eq!(
+        bare(&[say("a "), say("b ")]).unwrap(),
+        [
+            r#"transcript.text.delta|{"delta":"Withheld.","type":"transcript.text.delta"}"#,
+            r#"transcript.text.done|{"text":"a b Withheld.","type":"transcript.text.done"}"#,
+        ]
+    );
+}
+
+#[test]
 fn nobody_knows_the_end_of_an_unknown_stream() {
     assert_eq!(bare(&[json!({"hello": 1}), json!([1]), json!({"type": "ping"})]), None);
 }

@@ -7,6 +7,7 @@ pub(crate) mod codings;
 mod delays;
 mod documents;
 mod leaks;
+mod rarer;
 mod redacted;
 mod streams;
 
