@@ -118,6 +118,8 @@ on_both_drivers! {
             (gateway.metric("service_requests_total", "model=\"gpt-4o\"") == 1.0).then_some(())
         });
         assert!(gateway.metric("service_tokens_total", "model=\"gpt-4o\"") > 0.0);
+        // That it was not looked at is counted as well.
+        assert_eq!(dropped(&gateway, "disabled"), 1.0);
         assert!(gateway.metrics().contains("service_cost_usd_total{"), "{}", gateway.metrics());
         let gateway = Setup::new(driver)
             .upstream(provider.url())
