@@ -39,8 +39,8 @@ pub(crate) struct Publish {
     pub(crate) reservation: Option<Box<Reservation>>,
     /// The cap its usage is held to.
     pub(crate) token_cap: Option<TokenCap>,
-    /// From which address the call came.
-    pub(crate) source: IpAddr,
+    /// From which address the call came, where its record is to say so.
+    pub(crate) source: Option<IpAddr>,
     /// What the access log is owed.
     pub(crate) access: Option<Box<Ended>>,
     /// The request fetches an answer that another one began: what it used is that one's.
@@ -73,8 +73,8 @@ impl Publish {
         if let Some(anomalies) = &process.parts.anomalies {
             compare(anomalies, &mut finished);
         }
-        if self.store || process.parts.feed.is_some() {
-            self.say_whence(&mut finished.span);
+        if let Some(source) = self.source {
+            say_whence(&mut finished.span, source);
         }
         if !finished.span.security_findings.is_empty() {
             say_what_follows(process, &mut finished.span);
@@ -102,11 +102,6 @@ impl Publish {
             span.estimated_cost_usd = None;
             span.tags.remove(UNPRICED);
         }
-    }
-
-    /// Says in the record of a call where it came from: the address of the connection, never what a header says.
-    fn say_whence(&self, span: &mut SpanRecord) {
-        span.tags.insert(Cow::Borrowed(SOURCE), self.source.to_canonical().to_string());
     }
 
     /// Its numbers.
@@ -209,6 +204,11 @@ fn compare(anomalies: &Anomalies, finished: &mut Finished) {
         latency_ms: answered.then(|| span.time_to_first_token_ms.filter(|_| span.streaming).unwrap_or(took_ms)),
     };
     span.security_findings.extend(anomalies.look(span.tenant_id, &call).iter().map(Anomaly::finding));
+}
+
+/// Says in the record of a call where it came from: the address of the connection, never what a header says.
+fn say_whence(span: &mut SpanRecord, source: IpAddr) {
+    span.tags.insert(Cow::Borrowed(SOURCE), source.to_canonical().to_string());
 }
 
 /// Says in the record of a call with findings what the action router's rules ask for, and what of that came too late.

@@ -45,7 +45,9 @@ fn a_call_with_findings_is_told_once_and_signed_and_a_clean_one_is_not() {
         receiver.url()
     );
     let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&router).start();
-    assert_eq!(say(&gateway, "What is the capital of France?").status, 200);
+    let clean = say(&gateway, "What is the capital of France?");
+    assert_eq!(clean.status, 200);
+    assert_eq!(gateway.trace_of(&clean)["spans"][0]["tags"]["source_ip"], "127.0.0.1");
     let answer = say(&gateway, ATTACK);
     assert_eq!(answer.status, 200);
     eventually("the receiver is told", || (executed(&gateway, "webhook") > 0.0).then_some(()));
