@@ -2,14 +2,13 @@
 //! what is accepted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde_json::{Number, Value as Json};
 use weir_config::vocab::{SpanId, Timestamp, TraceId, fresh_uuid};
 use weir_proto::v1::{AgentAction, Event, Message, Part, Span, Usage, Value, part, value};
 use weir_storage::record;
 
-use crate::ingest::{ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};
+use crate::ingest::{LeftOut, ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};
 
 /// Characters of a text that an error repeats.
 const SHOWN_MAX: usize = 64;
@@ -59,7 +58,9 @@ pub(super) fn span(span: Span) -> Result<ReportedSpan, String> {
         error_message: said(span.error_message),
         finish_reason: said(span.finish_reason),
         attributes: span.attributes.into_iter().map(|(name, value)| (name, json(value))).collect(),
-        shared: Arc::default(),
+        shared: Default::default(),
+        elsewhere: Vec::new(),
+        left_out: LeftOut::default(),
         events: span.events.into_iter().map(|it| event(it, start_time)).collect::<Result<_, _>>()?,
         agent_actions: span.actions.into_iter().map(|it| action(it, end_time)).collect::<Result<_, _>>()?,
     })

@@ -33,8 +33,15 @@ pub(super) struct Beside {
     taker: Option<Taker>,
     line: String,
     findings: Vec<Finding>,
-    /// What was last shared: as it came, without what is not kept, and what was found in it.
-    shared: Option<(Arc<Pairs>, Arc<Pairs>, Vec<Finding>)>,
+    /// What was last shared, of resources and of reporters.
+    shared: [Option<Shared>; 2],
+}
+
+/// What spans share: as it came, without what is not kept, and what was found in it.
+struct Shared {
+    came: Arc<Pairs>,
+    clean: Arc<Pairs>,
+    found: Vec<Finding>,
 }
 
 impl Beside {
@@ -45,7 +52,7 @@ impl Beside {
         let looked_for =
             Taking { personal: masked.personal, secrets: masked.secrets || settings.enable_security_analysis };
         let taker = (looked_for != Taking::default()).then(|| Taker::new(looked_for));
-        Self { masked, taker, line: String::new(), findings: Vec::new(), shared: None }
+        Self { masked, taker, line: String::new(), findings: Vec::new(), shared: [None, None] }
     }
 
     /// Takes it out of a span, and says which credentials stood there.
@@ -53,7 +60,9 @@ impl Beside {
         if self.taker.is_none() {
             return Vec::new();
         }
-        span.shared = self.clean_shared(&span.shared);
+        for (at, shared) in span.shared.iter_mut().enumerate().filter(|(_, shared)| !shared.is_empty()) {
+            self.clean_shared(at, shared);
+        }
         self.pairs("attributes", &mut span.attributes);
         if let Some(user) = &mut span.user_id {
             self.text("attributes", "user.id", user);
@@ -70,18 +79,18 @@ impl Beside {
         std::mem::take(&mut self.findings)
     }
 
-    fn clean_shared(&mut self, shared: &Arc<Pairs>) -> Arc<Pairs> {
-        if shared.is_empty() {
-            return Arc::clone(shared);
-        }
-        if self.shared.as_ref().is_none_or(|(came, ..)| !Arc::ptr_eq(came, shared)) {
+    fn clean_shared(&mut self, at: usize, shared: &mut Arc<Pairs>) {
+        let known = self.shared[at].take().filter(|known| Arc::ptr_eq(&known.came, shared));
+        let known = known.unwrap_or_else(|| {
+            let before = std::mem::take(&mut self.findings);
             let mut pairs = Pairs::clone(shared);
             self.pairs("attributes", &mut pairs);
-            self.shared = Some((Arc::clone(shared), Arc::new(pairs), std::mem::take(&mut self.findings)));
-        }
-        let Some((_, clean, findings)) = &self.shared else { return Arc::clone(shared) };
-        self.findings.extend(findings.iter().map(again));
-        Arc::clone(clean)
+            let found = std::mem::replace(&mut self.findings, before);
+            Shared { came: Arc::clone(shared), clean: Arc::new(pairs), found }
+        });
+        self.findings.extend(known.found.iter().map(again));
+        *shared = Arc::clone(&known.clean);
+        self.shared[at] = Some(known);
     }
 
     fn event(&mut self, place: &str, event: &mut SpanEvent) {
@@ -250,12 +259,14 @@ mod tests {
         let shared = Arc::new(vec![("deploy.key".to_owned(), json!(TOKEN.concat()))]);
         let mut beside = beside(|_| ());
         let mut clean = || {
-            let mut span = ReportedSpan { shared: Arc::clone(&shared), ..span() };
+            let mut span = ReportedSpan { shared: [Arc::clone(&shared), Arc::clone(&shared)], ..span() };
             (beside.clean(&mut span), span.shared)
         };
         let ((one, first), (other, second)) = (clean(), clean());
-        assert!(Arc::ptr_eq(&first, &second) && first[0].1 == json!("[SECRET:GITHUB_PAT]"), "{first:?}");
-        assert_eq!((one.len(), other.len()), (1, 1));
+        for (first, second) in first.iter().zip(&second) {
+            assert!(Arc::ptr_eq(first, second) && first[0].1 == json!("[SECRET:GITHUB_PAT]"), "{first:?}");
+        }
+        assert_eq!((one.len(), other.len()), (2, 2));
         assert_ne!(one[0].id, other[0].id);
     }
 

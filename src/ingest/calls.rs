@@ -10,7 +10,8 @@ use weir_config::vocab::{SpanId, Timestamp, TraceId};
 use weir_storage::record::SpanRecord;
 
 use super::check;
-use super::span::{RESPONSE_ID, ReportedSpan, SCOPE_NAME};
+use super::span::{ReportedSpan, SCOPE_NAME};
+use crate::record::RESPONSE_ID;
 
 /// Steps from a span to the root of its trace that are followed.
 const DEPTH_MAX: usize = 64;
@@ -40,7 +41,7 @@ pub(super) struct Brief {
 impl Brief {
     pub(super) fn reported(span: &ReportedSpan) -> Self {
         let named = |wanted: &str| {
-            let (_, value) = span.attributes.iter().find(|(name, _)| name == wanted)?;
+            let (_, value) = span.attributes.iter().chain(&*span.shared[1]).find(|(name, _)| name == wanted)?;
             value.as_str().map(Box::from)
         };
         Self {

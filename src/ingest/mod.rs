@@ -11,6 +11,7 @@ mod body;
 mod calls;
 mod check;
 mod door;
+mod elsewhere;
 mod known;
 pub(crate) mod otlp;
 mod span;
@@ -19,5 +20,5 @@ mod work;
 
 pub(crate) use door::SPANS_MAX;
 pub use door::{Busy, Door, Taken};
-pub use span::{ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};
+pub use span::{LeftOut, ReportedMessage, ReportedPart, ReportedSpan, ReportedUsage};
 pub use tried::{Tried, try_otlp};

@@ -6,8 +6,6 @@ use serde_json::Value;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
 use weir_storage::record::{AgentAction, SpanEvent};
 
-/// The attribute that holds the provider's id of the answer.
-pub(super) const RESPONSE_ID: &str = "gen_ai.response.id";
 /// The attribute that says which instrumentation reports.
 pub(super) const SCOPE_NAME: &str = "otel.scope.name";
 
@@ -60,12 +58,27 @@ pub struct ReportedSpan {
     pub finish_reason: Option<String>,
     /// What no field has room for.
     pub attributes: Vec<(String, Value)>,
-    /// Attributes that it shares with other spans of its request.
-    pub shared: Arc<Vec<(String, Value)>>,
+    /// Attributes that it shares with other spans of its request: those of its resource, and those of whoever reports it.
+    pub shared: [Arc<Vec<(String, Value)>>; 2],
+    /// What some attributes say beside the messages: inspected like those, and kept as the attributes they are named by.
+    pub elsewhere: Vec<(String, ReportedMessage)>,
+    /// What of it was more than is taken.
+    pub left_out: LeftOut,
     /// What happened meanwhile.
     pub events: Vec<SpanEvent>,
     /// What the agent did.
     pub agent_actions: Vec<AgentAction>,
+}
+
+/// What of a span was more than is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Events beyond the first ones.
+    pub events: usize,
+    /// Links beyond the first ones.
+    pub links: usize,
+    /// Values that stood too deep in others; null stands in their places.
+    pub values: usize,
 }
 
 /// A message.
@@ -164,7 +177,9 @@ impl ReportedSpan {
             error_message: None,
             finish_reason: None,
             attributes: Vec::new(),
-            shared: Arc::default(),
+            shared: Default::default(),
+            elsewhere: Vec::new(),
+            left_out: LeftOut::default(),
             events: Vec::new(),
             agent_actions: Vec::new(),
         }

@@ -8,15 +8,16 @@ use arc_swap::Cache;
 use serde_json::json;
 use weir_config::Settings;
 use weir_config::vocab::{Dialect, Finding, TenantId, Timestamp, TraceId, UnreadSet, score};
-use weir_inference::{Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
+use weir_inference::{Call, Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
 use weir_storage::record::SpanRecord;
-use weir_storage::{NotWritten, SpanLog};
+use weir_storage::{Fate, NotWritten, SpanLog};
 
 use super::beside::Beside;
 use super::calls::{Brief, Counter, Standing};
 use super::door::{Busy, Job, SPANS_MAX, Taken};
+use super::elsewhere::{self, Elsewhere};
 use super::known::{Decided, Traces};
-use super::span::{ReportedSpan, ReportedUsage};
+use super::span::{ReportedMessage, ReportedSpan, ReportedUsage};
 use super::{body, check};
 use crate::inspect::Takes;
 use crate::meter::{CoreMeter, Model};
@@ -26,7 +27,7 @@ use crate::record::{CallIds, blank};
 use crate::rt;
 use crate::settle::charge::uncharge;
 use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
-use crate::settle::inspection::{Rest, survive};
+use crate::settle::inspection::{self, How, Inspection, Rest, survive};
 use crate::settle::masking::Masking;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{RawBody, RequestText};
@@ -102,7 +103,7 @@ impl Worker {
         let entered = traces.enter(tenant, sound.iter().map(|(_, span)| span.trace_id));
         self.await_records(entered.traces());
         let decided = self.decide(tenant, sound.iter().map(|(_, span)| brief(span)).collect())?;
-        let unsound = taken.rejected.len();
+        let new = decided.standings.iter().filter(|standing| matches!(standing, Standing::New(_))).count();
         let mut together = Vec::with_capacity(TOGETHER.min(sound.len()));
         for ((at, span), standing) in sound.into_iter().zip(&decided.standings) {
             let Standing::New(counted_by) = *standing else {
@@ -116,7 +117,7 @@ impl Worker {
             }
         }
         self.keep(&mut together, &mut taken)?;
-        if taken.rejected.len() == unsound {
+        if taken.accepted == new {
             self.traces.learn(&*self.log, tenant, &decided);
         }
         Ok(taken)
@@ -151,10 +152,19 @@ impl Worker {
             kept.into_iter().map(|kept| (kept.numbers, *kept.span)).unzip();
         match self.log.insert(spans) {
             Ok(inserted) => {
-                taken.accepted += inserted.stored;
-                let gone = places.iter().rev().take(inserted.tenant_deleted);
-                taken.rejected.extend(gone.map(|at| (*at, "its tenant was deleted after it began".to_owned())));
-                numbers.iter().for_each(|numbers| self.count(numbers));
+                for ((at, numbers), fate) in places.into_iter().zip(&numbers).zip(inserted.fates) {
+                    match fate {
+                        Fate::Stored => {
+                            taken.accepted += 1;
+                            self.count(numbers);
+                        }
+                        // In another trace: only the store knows all of a tenant's ids.
+                        Fate::Known => taken.duplicates += 1,
+                        Fate::TenantDeleted => {
+                            taken.rejected.push((at, "its tenant was deleted after it began".to_owned()));
+                        }
+                    }
+                }
                 Ok(())
             }
             Err(NotWritten::Refused { reason }) => {
@@ -179,6 +189,9 @@ impl Worker {
         for (severity, finding_type) in &numbers.findings {
             self.meter.finding(*severity, finding_type);
         }
+        for (what, count) in numbers.left_out.iter().filter(|(_, count)| *count > 0) {
+            self.process.parts.registry.shared().dropped("ingest", what, *count as u64);
+        }
     }
 }
 
@@ -201,6 +214,8 @@ struct Numbers {
     cost_nano_usd: Option<u64>,
     unpriced: bool,
     findings: Vec<(weir_config::vocab::Severity, Cow<'static, str>)>,
+    /// What there was no room for, and how much of it.
+    left_out: [(&'static str, usize); 4],
 }
 
 impl Worker {
@@ -241,6 +256,9 @@ impl Worker {
         }
         if let Some(rest) = finished.rest.take() {
             self.ask_models(&mut finished, rest, limit);
+        }
+        if analysed && !span.elsewhere.is_empty() {
+            self.look_elsewhere(&settings, &mut finished, &span.elsewhere, limit);
         }
         add_findings(&mut finished.span, beside, analysed);
         Masking::of(&settings).apply(&mut finished.span);
@@ -289,6 +307,36 @@ impl Worker {
         }
     }
 
+    /// Inspects what other attributes say than those that the messages were taken from.
+    fn look_elsewhere(
+        &mut self,
+        settings: &Arc<Settings>,
+        finished: &mut Finished,
+        said: &[(String, ReportedMessage)],
+        limit: Duration,
+    ) {
+        let plan = self.plan(settings);
+        let agent = finished.span.agent_id.clone();
+        let deadline = Some(Instant::now() + limit);
+        let call = Call { plan: &plan, tenant: finished.span.tenant_id, agent: agent.as_deref(), deadline };
+        let how = How { call, text_max: settings.security_analysis.max_analysis_text_bytes };
+        let analyser = &self.process.parts.analyser;
+        let seen = inspection::run(analyser, &mut self.scratch, &Elsewhere::of(said), &how);
+        let Some(Inspection { mut findings, ran, rest, .. }) = seen else {
+            return finished.miss("analyzer_error", true);
+        };
+        observe_detectors(&self.process, &self.meter, &ran);
+        elsewhere::retain_new(&mut findings, &finished.span.security_findings);
+        let whole = finished.span.security_score.is_some();
+        finished.join(analyser, findings, &ran);
+        if let Some(rest) = rest {
+            self.ask_models(finished, rest, limit);
+        }
+        if !whole {
+            finished.span.security_score = None;
+        }
+    }
+
     /// Puts in what was reported beside texts and counters, and takes out what must not be kept.
     fn finish(&self, said: ReportedSpan, finished: Finished, is_call: bool, counted_by: Option<Counter>) -> Kept {
         let mut span = finished.span;
@@ -298,7 +346,15 @@ impl Worker {
         if counted_by.is_some() || !is_call {
             uncharge(&mut span);
         }
-        add_attributes(&mut span, said, usage, is_call, counted_by);
+        let left_out = said.left_out;
+        let attributes = add_attributes(&mut span, said, usage, is_call, counted_by);
+        let left_out = [
+            ("attributes", attributes),
+            ("events", left_out.events),
+            ("links", left_out.links),
+            ("values", left_out.values),
+        ];
+        note_left_out(&mut span, left_out);
         self.process.parts.redaction.mask_record(&mut span);
         // What was said has been inspected where the call is counted, if it stands there.
         let findings = if counted_by.is_some_and(|by| by.has_text) {
@@ -314,6 +370,7 @@ impl Worker {
             cost_nano_usd: finished.cost_nano_usd.filter(|_| span.estimated_cost_usd.is_some()),
             unpriced: span.tags.contains_key(crate::settle::charge::UNPRICED),
             findings,
+            left_out,
         };
         Kept { span, numbers }
     }
@@ -403,14 +460,14 @@ fn read_answer(body: Vec<u8>) -> Box<AnswerReader> {
     Box::new(reader)
 }
 
-/// What no field has room for. Counters that are not this span's to count are kept here, too.
+/// What no field has room for. Counters that are not this span's to count are kept here, too. Gives how many found no room.
 fn add_attributes(
     span: &mut SpanRecord,
     said: ReportedSpan,
     usage: ReportedUsage,
     is_call: bool,
     counted_by: Option<Counter>,
-) {
+) -> usize {
     let mut dropped = 0;
     let mut put = |name: String, value| dropped += usize::from(span.attributes.insert(name, value).is_err());
     if let Some(user) = said.user_id {
@@ -431,18 +488,23 @@ fn add_attributes(
     if let Some(count) = usage.cache_write {
         put("gen_ai.usage.cache_write.input_tokens".to_owned(), json!(count));
     }
+    for (name, value) in said.shared.iter().flat_map(|shared| &**shared) {
+        put(name.clone(), value.clone());
+    }
     for (name, value) in said.attributes {
         put(name, value);
     }
-    for (name, value) in said.shared.iter() {
-        put(name.clone(), value.clone());
-    }
     span.events.extend(said.events);
     span.agent_actions.extend(said.agent_actions);
-    if dropped > 0 {
-        span.tags.insert(Cow::Borrowed("attributes_dropped"), dropped.to_string());
-    }
     if let Some(by) = counted_by {
         span.tags.insert(Cow::Borrowed("counted_by"), by.span.to_string());
+    }
+    dropped
+}
+
+/// Says on the span what of it is not kept.
+fn note_left_out(span: &mut SpanRecord, left_out: [(&'static str, usize); 4]) {
+    for (what, count) in left_out.into_iter().filter(|(_, count)| *count > 0) {
+        span.tags.insert(Cow::Owned(format!("{what}_dropped")), count.to_string());
     }
 }

@@ -76,7 +76,10 @@ fn shared<'a>(
     match (key, value) {
         (b"usage" | b"usageMetadata" | b"usage_metadata", Value::Object) => usage::read(collector, walker)?,
         (b"id" | b"responseId", Value::Str(id)) => {
-            collector.answer.response_id.get_or_insert_with(|| bounded(&id.decode()));
+            // Azure's first chunk has an empty one.
+            if !id.raw().is_empty() {
+                collector.answer.response_id.get_or_insert_with(|| bounded(&id.decode()));
+            }
         }
         (b"model" | b"modelVersion", Value::Str(model)) => {
             collector.answer.model.get_or_insert_with(|| bounded(&model.decode()));

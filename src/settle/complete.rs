@@ -19,6 +19,7 @@ use crate::money::Prices;
 use crate::observe::{Answer, AnswerReader};
 use crate::process::Process;
 use crate::process::bill::Bill;
+use crate::record::RESPONSE_ID;
 
 /// Everything needed to complete a record.
 pub(crate) struct Finish {
@@ -362,8 +363,19 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
     }
 }
 
+/// Keeps the provider's id of the answer, by which a report of the same call is known.
+fn note_id(span: &mut SpanRecord, id: Option<&str>) {
+    if let Some(id) = id {
+        // A record that is being made has room.
+        let _full = span.attributes.insert(RESPONSE_ID.to_owned(), id.into()).is_err();
+    }
+}
+
 fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
     span.parts.extend(answer.part_records());
+    if answer.first_text_seen || answer.usage.is_some() {
+        note_id(span, answer.response_id.as_deref());
+    }
     let mut bill = Bill {
         usage: answer.usage.unwrap_or_default(),
         model: answer.model,

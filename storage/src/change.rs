@@ -5,7 +5,7 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 
 use crate::alerts::{Accepted, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::AuditEvent;
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Fate};
 use crate::error::NotWritten;
 use crate::offences::{BlockedAddress, Offence};
 use crate::queue::Held;
@@ -215,8 +215,8 @@ answers! {
     Found(bool),
     /// A line of the audit log.
     Line(u64),
-    /// How many spans were left out, because their tenant was deleted.
-    LeftOut(usize),
+    /// What became of each span.
+    Fates(Vec<Fate>),
     /// The span an action belongs to.
     Span(Option<SpanId>),
     /// A tenant as it is now.

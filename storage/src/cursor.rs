@@ -46,13 +46,29 @@ pub struct SpanBatch {
     pub clean: u64,
 }
 
-/// What became of spans that were put in with an answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What became of a span that was put in with an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there now, for the first time.
+    Stored,
+    /// The tenant had a span of its id, in whatever trace, which stays as it is.
+    Known,
+    /// Left out, because its tenant was deleted after it began.
+    TenantDeleted,
+}
+
+/// What became of spans that were put in with an answer, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inserted {
-    /// They are there now; some may have been before.
-    pub stored: usize,
-    /// Left out, because their tenant was deleted after they began.
-    pub tenant_deleted: usize,
+    /// Of each of them.
+    pub fates: Vec<Fate>,
+}
+
+impl Inserted {
+    /// How many of them met this fate.
+    pub fn count(&self, fate: Fate) -> usize {
+        self.fates.iter().filter(|of| **of == fate).count()
+    }
 }
 
 /// How far somebody has read a trace. The default is before its first span.

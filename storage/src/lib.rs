@@ -39,7 +39,7 @@ pub mod usage;
 mod verdicts;
 mod writer;
 
-pub use cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
+pub use cursor::{Cursor, Fate, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use observer::{BatchOutcome, StoreObserver};
 pub use offences::{BlockedAddress, Offence};

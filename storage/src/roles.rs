@@ -38,7 +38,7 @@ pub trait SpanLog: Send + Sync + 'static {
     fn flush(&self, within: Duration) -> bool;
 
     /// Puts spans in, all or none, and waits until they are durable. One that is there already, by its tenant and id, stays
-    /// as it is.
+    /// as it is. Says of each what became of it.
     ///
     /// # Errors
     /// [`NotWritten`]; none of them was put in.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::cursor::Inserted;
+use crate::cursor::{Fate, Inserted};
 use crate::engine::Engine;
 use crate::error::{NotWritten, WriteError};
 use crate::observer::{BatchOutcome, StoreObserver};
@@ -54,15 +54,15 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Spans went in by an order.
-    pub(crate) fn inserted(&self, inserted: Inserted) {
-        self.written.fetch_add(inserted.stored as u64, Ordering::Relaxed);
-        self.left_out.fetch_add(inserted.tenant_deleted as u64, Ordering::Relaxed);
+    pub(crate) fn inserted(&self, inserted: &Inserted) {
+        self.written.fetch_add(inserted.count(Fate::Stored) as u64, Ordering::Relaxed);
+        self.left_out.fetch_add(inserted.count(Fate::TenantDeleted) as u64, Ordering::Relaxed);
     }
 }
 
 /// What became of one batch.
 #[derive(Default)]
-struct Fate {
+struct Outcome {
     written: usize,
     poison: usize,
     left_out: usize,
@@ -178,40 +178,40 @@ impl Writer {
 
     fn commit(&mut self, batch: &[Queued]) {
         let started = Instant::now();
-        let mut fate = Fate::default();
-        self.write(batch, started + self.batch_timeout, &mut fate);
+        let mut of = Outcome::default();
+        self.write(batch, started + self.batch_timeout, &mut of);
         let tally = &self.tally;
-        tally.written.fetch_add(fate.written as u64, Ordering::Relaxed);
-        tally.poison.fetch_add(fate.poison as u64, Ordering::Relaxed);
-        tally.left_out.fetch_add(fate.left_out as u64, Ordering::Relaxed);
-        tally.failed.fetch_add(fate.failed as u64, Ordering::Relaxed);
-        let (outcome, batches, rows) = if fate.failed > 0 {
-            (BatchOutcome::Failed, &tally.batches_failed, fate.failed)
+        tally.written.fetch_add(of.written as u64, Ordering::Relaxed);
+        tally.poison.fetch_add(of.poison as u64, Ordering::Relaxed);
+        tally.left_out.fetch_add(of.left_out as u64, Ordering::Relaxed);
+        tally.failed.fetch_add(of.failed as u64, Ordering::Relaxed);
+        let (outcome, batches, rows) = if of.failed > 0 {
+            (BatchOutcome::Failed, &tally.batches_failed, of.failed)
         } else {
-            (BatchOutcome::Committed, &tally.batches_committed, fate.written)
+            (BatchOutcome::Committed, &tally.batches_committed, of.written)
         };
         batches.fetch_add(1, Ordering::Relaxed);
         self.observer.batch(rows, started.elapsed(), outcome);
     }
 
     /// Writes rows as one transaction; halves the group to find a bad row, replays it while the store fails.
-    fn write(&mut self, rows: &[Queued], deadline: Instant, fate: &mut Fate) {
+    fn write(&mut self, rows: &[Queued], deadline: Instant, of: &mut Outcome) {
         let mut wait = BACKOFF_MIN;
         let mut result = self.attempt(rows);
         loop {
             match result {
                 Ok(left_out) => {
-                    fate.written += rows.len() - left_out;
-                    fate.left_out += left_out;
+                    of.written += rows.len() - left_out;
+                    of.left_out += left_out;
                     return self.recovered();
                 }
-                Err(WriteError::Row(reason)) => return self.isolate(rows, &reason, deadline, fate),
+                Err(WriteError::Row(reason)) => return self.isolate(rows, &reason, deadline, of),
                 Err(WriteError::Store(reason) | WriteError::Full(reason) | WriteError::Damage(reason)) => {
                     self.failing(reason);
                 }
             }
             if !self.pause(wait, deadline) {
-                fate.failed += rows.len();
+                of.failed += rows.len();
                 return rows.iter().for_each(|row| self.observer.given_up(&row.span));
             }
             wait = (wait * 2).min(BACKOFF_MAX);
@@ -229,16 +229,16 @@ impl Writer {
         })
     }
 
-    fn isolate(&mut self, rows: &[Queued], reason: &str, deadline: Instant, fate: &mut Fate) {
+    fn isolate(&mut self, rows: &[Queued], reason: &str, deadline: Instant, of: &mut Outcome) {
         if let [row] = rows {
-            fate.poison += 1;
+            of.poison += 1;
             self.observer.given_up(&row.span);
             tracing::warn!(span_id = %row.span.span_id, reason, "a span cannot be stored and was dropped");
             return;
         }
         let (left, right) = rows.split_at(rows.len() / 2);
-        self.write(left, deadline, fate);
-        self.write(right, deadline, fate);
+        self.write(left, deadline, of);
+        self.write(right, deadline, of);
     }
 
     /// Makes the changes somebody waits for and answers, whatever becomes of them.

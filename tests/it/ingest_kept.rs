@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::ingest::{INGEST, TRACE_ID, chat, cost, export, gateway, post, request, shown, span, taken};
-use crate::support::{Call, Client, Driver, Gateway, Setup, chat_body, provider, with_stream};
+use crate::support::{Call, Client, Driver, Gateway, Setup, chat_body, messages_body, provider, with_stream};
 
 /// A span of the trace under the root, from an instrumentation of this name.
 fn under_root(span_id: &str, fields: &Value) -> Value {
@@ -80,6 +80,50 @@ fn a_report_that_comes_later_is_counted_where_the_first_one_was() {
     // What it says stands in no other span: it is inspected and counted as a finding.
     assert_eq!(wrapper["security_findings"][0]["finding_type"], "prompt_injection");
     assert_eq!(gateway.metric("service_security_findings_total", r#"finding_type="prompt_injection""#), 1.0);
+}
+
+#[test]
+fn a_call_that_passed_the_gateway_is_known_by_its_answers_id_whole_and_streamed() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(INGEST).unlimited().start();
+    let responses = json!({"model": "gpt-4o", "input": "hello"});
+    let bodies = [
+        ("/v1/chat/completions", chat_body("hello")),
+        ("/v1/messages", messages_body("hello")),
+        ("/v1/responses", responses),
+    ];
+    let mut expected = 0;
+    for (at, (path, body, stream)) in
+        bodies.into_iter().flat_map(|(path, body)| [(path, body.clone(), false), (path, body, true)]).enumerate()
+    {
+        // The call and its report stand beside one another: under a span of the application that neither of them is.
+        let trace = format!("4bf92f3577b34da6a3ce929d0e2f{at:04x}");
+        let body = if stream { with_stream(body) } else { body };
+        let proxied =
+            Call::post(path, body.to_string()).field("traceparent", &format!("00-{trace}-00f067aa0ba90200-01"));
+        let answer = crate::support::call(gateway.addr, proxied.bytes());
+        assert_eq!(answer.status, 200, "{path}");
+        let span = gateway.span_of(&answer);
+        let id = span["attributes"]["gen_ai.response.id"].as_str().unwrap_or_else(|| panic!("{path} {stream}: {span}"));
+        assert!(answer.text().contains(&format!(r#""id":"{id}""#)), "{path} {stream}: {id} in {}", answer.text());
+        expected += span["total_tokens"].as_u64().unwrap();
+        // The sender counts otherwise; another answer with its counters is another call.
+        for (reporter, id, is_known) in [("01a1", id.to_owned(), true), ("01a2", format!("{id}-other"), false)] {
+            let reporter = format!("00f067aa0b{at:02x}{reporter}");
+            let mut reported = under_root(&reporter, &longer(&id));
+            reported["traceId"] = json!(trace);
+            for field in ["startTimeUnixNano", "endTimeUnixNano"] {
+                let moment: u64 = reported[field].as_str().unwrap().parse().unwrap();
+                reported[field] = json!((moment + 1_000_000_000).to_string());
+            }
+            send(&gateway, &from("wrapper", &json!([reported])));
+            let kept = shown(&gateway, &reporter);
+            let by = if is_known { span["span_id"].clone() } else { Value::Null };
+            assert_eq!(kept["tags"]["counted_by"], by, "{path} {stream}");
+            expected += if is_known { 0 } else { 2100 };
+            assert_eq!(total(&gateway), expected, "{path} {stream}");
+        }
+    }
 }
 
 #[test]

@@ -56,6 +56,7 @@ mod ingest_bad;
 mod ingest_full;
 mod ingest_kept;
 mod ingest_kills;
+mod ingest_steps;
 mod inspection;
 mod interim;
 mod judge;

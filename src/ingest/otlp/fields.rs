@@ -5,9 +5,11 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::names::{ANSWER, CALLS, FIELDS, Field, INPUT, OUTPUT, SYSTEM, TOOLS};
-use super::{Attributes, Origin, RawEvent, indexed, messages};
-use crate::ingest::span::{RESPONSE_ID, ReportedMessage, ReportedSpan, SCOPE_NAME};
+use super::names::{ANSWER, CALLS, FIELDS, Field, INPUT, LEVEL, OUTPUT, STATUS_MESSAGE, SYSTEM, THOUGHTS, TOOLS};
+use super::words::{Words, of_role};
+use super::{Attributes, Origin, RawEvent, messages, steps};
+use crate::ingest::span::{ReportedMessage, ReportedSpan};
+use crate::record::RESPONSE_ID;
 
 /// Bytes of an answer's id.
 const ID_BYTES_MAX: usize = 256;
@@ -30,22 +32,20 @@ pub(super) fn fill(
     span.client = span.client.take().or_else(|| origin.client.clone());
     take_details(span, &mut attributes);
     let answer = answer_id(&mut attributes);
-    take_messages(span, &mut attributes);
     notice_stream(span, &attributes, events);
+    take_messages(span, &mut attributes);
     take_events(span, events);
     settle_usage(span);
+    take_level(span, &mut attributes);
     if span.operation_name.is_none() && !name.is_empty() {
         // `chat gpt-4o`, `openai.chat`, `anthropic.completion`
         let word = name.split([' ', '.']).find(|word| ["chat", "completion", "embeddings"].contains(word));
         span.operation_name = word.map(str::to_owned);
     }
     span.attributes.push(("span.name".to_owned(), cut(Value::String(name), VALUE_BYTES_MAX)));
-    if !origin.scope.is_empty() {
-        span.attributes.push((SCOPE_NAME.to_owned(), Value::String(origin.scope.clone())));
-    }
     span.attributes.extend(answer.map(|id| (RESPONSE_ID.to_owned(), Value::String(id))));
     span.attributes.extend(attributes.into_iter().map(|(name, value)| (name, cut(value, VALUE_BYTES_MAX))));
-    span.shared = Arc::clone(&origin.resource);
+    span.shared = [Arc::clone(&origin.resource), Arc::clone(&origin.scope)];
 }
 
 /// The fields by the names they go by: places in the table, of the field and of the name in its row.
@@ -75,7 +75,7 @@ fn take_fields(span: &mut ReportedSpan, attributes: &mut Attributes) {
     attributes.retain(|(name, _)| !name.is_empty());
 }
 
-fn take(attributes: &mut Attributes, name: &str) -> Option<Value> {
+pub(super) fn take(attributes: &mut Attributes, name: &str) -> Option<Value> {
     let at = attributes.iter().position(|(known, _)| known == name)?;
     Some(attributes.swap_remove(at).1)
 }
@@ -123,7 +123,10 @@ fn set(span: &mut ReportedSpan, field: Field, value: Value) -> bool {
         Field::Operation => span.operation_name = words(value).map(|word| operation(&word)),
         Field::Provider => span.provider = words(value).map(|word| word.to_ascii_lowercase()),
         Field::Model => span.model = words(value),
-        Field::Streaming => span.streaming = value.as_bool().unwrap_or(false),
+        Field::Streaming => {
+            span.streaming = value.as_bool().unwrap_or(false);
+            return value.is_boolean();
+        }
         Field::Prompt => usage.prompt = count(&value),
         Field::Completion => usage.completion = count(&value),
         Field::Total => usage.total = count(&value),
@@ -151,6 +154,10 @@ fn set(span: &mut ReportedSpan, field: Field, value: Value) -> bool {
 fn operation(word: &str) -> String {
     match word {
         "LLM" | "generation" | "llm" => "chat".to_owned(),
+        // The AI SDK: spans of single calls stand within one that sums them up.
+        "ai.toolCall" => "execute_tool".to_owned(),
+        "ai.embed.doEmbed" | "ai.embedMany.doEmbed" => "embeddings".to_owned(),
+        word if word.starts_with("ai.") && word.contains(".do") => "chat".to_owned(),
         other => other.to_ascii_lowercase(),
     }
 }
@@ -198,8 +205,10 @@ const REASONED: [&str; 4] = [
 
 /// The provider's id of the answer, taken out; OpenInference has it only in the answer's body, as its first member.
 fn answer_id(attributes: &mut Attributes) -> Option<String> {
-    let named = ANSWER.iter().find_map(|name| take(attributes, name));
-    if let Some(Value::String(id)) = named {
+    let says = |name: &&&str| {
+        attributes.iter().any(|(known, value)| known == *name && value.as_str().is_some_and(|id| !id.is_empty()))
+    };
+    if let Some(Value::String(id)) = ANSWER.iter().find(says).and_then(|name| take(attributes, name)) {
         return Some(id);
     }
     let body = attributes.iter().find(|(name, _)| name == "output.value")?.1.as_str()?;
@@ -241,55 +250,66 @@ fn settle_usage(span: &mut ReportedSpan) {
     }
 }
 
-/// The value under the first of these names; the names are taken out, all of them.
-fn first(attributes: &mut Attributes, names: &[&str]) -> Option<Value> {
-    let mut found = None;
-    for name in names {
-        let value = if name.ends_with('.') { indexed::gather(attributes, name) } else { take(attributes, name) };
-        found = found.or(value.filter(|value| !value.is_null()));
+fn take_messages(span: &mut ReportedSpan, attributes: &mut Attributes) {
+    let mut words = Words::of(attributes);
+    let step = steps::take(span, &mut words);
+    span.input.extend(words.first(&[SYSTEM], |value| messages::read(value, "system")));
+    if !step.took_input {
+        span.input.extend(words.first(&[INPUT], |value| messages::read(value, "user")));
     }
-    found
+    span.input.extend(words.first(&[TOOLS], |value| of_role("tools", messages::tools(value))));
+    if !step.took_output {
+        span.output.extend(words.first(&[OUTPUT], |value| messages::read(value, "assistant")));
+    }
+    // What stands beside the answer's message belongs to it.
+    let thoughts = words.first(&[THOUGHTS], |value| of_role("assistant", messages::thoughts(value)));
+    let calls = words.first(&[CALLS], |value| of_role("assistant", messages::calls(value)));
+    for ReportedMessage { role, parts } in thoughts {
+        match span.output.first_mut() {
+            Some(said) => said.parts = parts.into_iter().chain(std::mem::take(&mut said.parts)).collect(),
+            None => span.output.push(ReportedMessage { role, parts }),
+        }
+    }
+    for ReportedMessage { role, parts } in calls {
+        match span.output.first_mut() {
+            Some(said) => said.parts.extend(parts),
+            None => span.output.push(ReportedMessage { role, parts }),
+        }
+    }
+    span.elsewhere.extend(words.leave());
 }
 
-fn take_messages(span: &mut ReportedSpan, attributes: &mut Attributes) {
-    if let Some(system) = first(attributes, SYSTEM) {
-        span.input.extend(messages::read(system, "system"));
+/// Langfuse says by a level that a call failed, and beside it why.
+fn take_level(span: &mut ReportedSpan, attributes: &mut Attributes) {
+    let is_error = |(name, value): &(String, Value)| name == LEVEL && value.as_str() == Some("ERROR");
+    if !attributes.iter().any(is_error) {
+        return;
     }
-    if let Some(input) = first(attributes, INPUT) {
-        span.input.extend(messages::read(input, "user"));
-    }
-    if let Some(tools) = first(attributes, TOOLS) {
-        let parts = messages::tools(tools);
-        if !parts.is_empty() {
-            span.input.push(ReportedMessage { role: "tools".to_owned(), parts });
-        }
-    }
-    if let Some(output) = first(attributes, OUTPUT) {
-        span.output.extend(messages::read(output, "assistant"));
-    }
-    if let Some(calls) = first(attributes, CALLS) {
-        let calls = messages::calls(calls);
-        match span.output.first_mut() {
-            Some(said) => said.parts.extend(calls),
-            None => span.output.push(ReportedMessage { role: "assistant".to_owned(), parts: calls }),
-        }
+    span.error_type.get_or_insert_with(|| "error".to_owned());
+    if span.error_message.is_none() {
+        span.error_message = take(attributes, STATUS_MESSAGE).map(messages::text);
     }
 }
 
 /// Messages that stand in events: `gen_ai.client.inference.operation.details`, and one event for each message, as earlier
-/// conventions had it. Events that are messages are taken out; exceptions say what went wrong.
+/// conventions had it. Events that are nothing but messages are taken out; exceptions say what went wrong.
 fn take_events(span: &mut ReportedSpan, events: &mut Vec<RawEvent>) {
     for mut event in std::mem::take(events) {
         let role = event.name.strip_prefix("gen_ai.").and_then(|rest| rest.strip_suffix(".message")).map(str::to_owned);
         match (event.name.as_str(), role) {
-            ("gen_ai.client.inference.operation.details", _) => take_messages(span, &mut event.attributes),
+            ("gen_ai.client.inference.operation.details", _) => {
+                take_messages(span, &mut event.attributes);
+                events.extend(Some(event).filter(|event| !event.attributes.is_empty()));
+            }
             ("gen_ai.content.prompt", _) => {
                 let said = take(&mut event.attributes, "gen_ai.prompt").unwrap_or_default();
                 span.input.extend(messages::read(said, "user"));
+                events.extend(Some(event).filter(|event| !event.attributes.is_empty()));
             }
             ("gen_ai.content.completion", _) => {
                 let said = take(&mut event.attributes, "gen_ai.completion").unwrap_or_default();
                 span.output.extend(messages::read(said, "assistant"));
+                events.extend(Some(event).filter(|event| !event.attributes.is_empty()));
             }
             ("gen_ai.choice", _) => span.output.extend(messages::read(of_event(event.attributes), "assistant")),
             (_, Some(role)) => span.input.extend(messages::read(of_event(event.attributes), &role)),

@@ -21,6 +21,24 @@ pub(super) fn gather(attributes: &mut Vec<(String, Value)>, prefix: &str) -> Opt
     Some(to_lists(Value::Object(root)))
 }
 
+/// The values of a list below `prefix` that stand under names with this end, in their order; `attributes` lose those alone.
+pub(super) fn leaves(attributes: &mut Vec<(String, Value)>, prefix: &str, end: &str) -> Option<Value> {
+    let number = |name: &str| name.strip_prefix(prefix)?.strip_suffix(end)?.parse::<u32>().ok();
+    if !attributes.iter().any(|(name, _)| number(name).is_some()) {
+        return None;
+    }
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    for (name, value) in std::mem::take(attributes) {
+        match number(&name) {
+            Some(at) => found.push((at, value)),
+            None => others.push((name, value)),
+        }
+    }
+    *attributes = others;
+    found.sort_by_key(|(at, _)| *at);
+    Some(Value::Array(found.into_iter().map(|(_, value)| value).collect()))
+}
+
 fn put(root: &mut Map<String, Value>, path: &str, value: Value) {
     let mut at = root;
     let mut segments = path.splitn(SEGMENTS_MAX, '.').peekable();

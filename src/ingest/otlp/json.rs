@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Spans, Unreadable, VALUES_MAX, report};
+use super::details::KINDS;
+use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, RawLink, RawScope, Spans, Unreadable, VALUES_MAX, report};
 
 /// How many values a JSON text holds at most: what stands outside of its strings and separates or opens values.
 pub(crate) fn structure(body: &[u8]) -> usize {
@@ -44,16 +45,18 @@ pub(crate) fn read_json(body: &[u8]) -> Result<Spans, Unreadable> {
         let Value::Object(mut resource) = resource else {
             return Err(Unreadable::Shape("resourceSpans", "a list of objects"));
         };
+        let mut too_deep = 0;
         let about = match resource.remove("resource") {
-            Some(Value::Object(mut about)) => attributes(&mut about).unwrap_or_default(),
+            Some(Value::Object(mut about)) => attributes(&mut about, &mut too_deep).unwrap_or_default(),
             _ => Attributes::new(),
         };
-        let mut origin = Origin::of(about);
+        let mut origin = Origin::of(about, too_deep);
         for scope in list(&mut resource, "scopeSpans")? {
             let Value::Object(mut scope) = scope else {
                 return Err(Unreadable::Shape("scopeSpans", "a list of objects"));
             };
-            origin.set_scope(scope.get("scope").and_then(|scope| scope.get("name")?.as_str()).unwrap_or(""));
+            let mut too_deep = 0;
+            origin.set_scope(read_scope(scope.remove("scope"), &mut too_deep), too_deep);
             for span in list(&mut scope, "spans")? {
                 spans.push(|| Ok(read_span(span).and_then(|raw| report(raw, &origin))))?;
             }
@@ -71,8 +74,19 @@ fn list(from: &mut Map<String, Value>, name: &'static str) -> Result<Vec<Value>,
     }
 }
 
+/// As much of it as is there: what it says is of many spans, and none of them hangs on it.
+fn read_scope(scope: Option<Value>, too_deep: &mut usize) -> RawScope {
+    let Some(Value::Object(mut scope)) = scope else { return RawScope::default() };
+    RawScope {
+        name: text(&mut scope, "name").unwrap_or_default(),
+        version: text(&mut scope, "version").unwrap_or_default(),
+        attributes: attributes(&mut scope, too_deep).unwrap_or_default(),
+    }
+}
+
 fn read_span(span: Value) -> Result<Raw, String> {
     let Value::Object(mut span) = span else { return Err("a span must be a JSON object".to_owned()) };
+    let mut too_deep = 0;
     let mut raw = Raw {
         trace_id: id(&span, "traceId")?,
         span_id: id(&span, "spanId")?,
@@ -80,15 +94,22 @@ fn read_span(span: Value) -> Result<Raw, String> {
         name: text(&mut span, "name")?,
         start_ns: integer(&span, "startTimeUnixNano")?,
         end_ns: integer(&span, "endTimeUnixNano")?,
-        attributes: attributes(&mut span)?,
+        attributes: attributes(&mut span, &mut too_deep)?,
+        kind: kind(span.get("kind")),
+        trace_state: text(&mut span, "traceState")?,
         ..Raw::default()
     };
-    if let Some(Value::Array(events)) = span.remove("events") {
-        for event in events {
-            let Value::Object(mut event) = event else { return Err("`events` must be a list of objects".to_owned()) };
-            let (time_ns, name) = (integer(&event, "timeUnixNano")?, text(&mut event, "name")?);
-            raw.events.push(RawEvent { time_ns, name, attributes: attributes(&mut event)? });
-        }
+    for (at, name) in ["droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"].into_iter().enumerate() {
+        raw.dropped[at] = integer(&span, name)?;
+    }
+    for mut event in objects(&mut span, "events")? {
+        let (time_ns, name) = (integer(&event, "timeUnixNano")?, text(&mut event, "name")?);
+        raw.events.push(RawEvent { time_ns, name, attributes: attributes(&mut event, &mut too_deep)? });
+    }
+    for mut link in objects(&mut span, "links")? {
+        let (trace_id, span_id) = (id(&link, "traceId")?, id(&link, "spanId")?);
+        let (trace_state, attributes) = (text(&mut link, "traceState")?, attributes(&mut link, &mut too_deep)?);
+        raw.links.push(RawLink { trace_id, span_id, trace_state, attributes });
     }
     if let Some(Value::Object(mut status)) = span.remove("status") {
         raw.is_error = match status.get("code") {
@@ -98,7 +119,34 @@ fn read_span(span: Value) -> Result<Raw, String> {
         };
         raw.status_message = text(&mut status, "message")?;
     }
+    raw.left_out.values = too_deep;
     Ok(raw)
+}
+
+/// The number of a kind, which may be spelled as its name.
+fn kind(kind: Option<&Value>) -> u64 {
+    match kind {
+        Some(Value::String(name)) => {
+            let name = name.strip_prefix("SPAN_KIND_").unwrap_or(name);
+            let of_name = KINDS.iter().position(|known| known.eq_ignore_ascii_case(name) && !known.is_empty());
+            of_name.unwrap_or(0) as u64
+        }
+        Some(number) => number.as_u64().unwrap_or(0),
+        None => 0,
+    }
+}
+
+/// A list of objects within a span; empty where it is left out.
+fn objects(from: &mut Map<String, Value>, name: &str) -> Result<Vec<Map<String, Value>>, String> {
+    let fault = || format!("`{name}` must be a list of objects");
+    match from.remove(name) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => {
+            let object = |item| if let Value::Object(object) = item { Ok(object) } else { Err(fault()) };
+            items.into_iter().map(object).collect()
+        }
+        Some(_) => Err(fault()),
+    }
 }
 
 fn text(from: &mut Map<String, Value>, name: &str) -> Result<String, String> {
@@ -135,25 +183,29 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| if let [high, low] = pair { Some(high << 4 | low) } else { None }).collect()
 }
 
-fn attributes(from: &mut Map<String, Value>) -> Result<Attributes, String> {
+/// The attributes of an object; values that stand too deep in others are counted.
+fn attributes(from: &mut Map<String, Value>, too_deep: &mut usize) -> Result<Attributes, String> {
     match from.remove("attributes") {
         None | Some(Value::Null) => Ok(Attributes::new()),
-        Some(Value::Array(pairs)) => pairs.into_iter().filter_map(|pair| pair_of(pair, 0).transpose()).collect(),
+        Some(Value::Array(pairs)) => {
+            pairs.into_iter().filter_map(|pair| pair_of(pair, 0, too_deep).transpose()).collect()
+        }
         Some(_) => Err("`attributes` must be a list".to_owned()),
     }
 }
 
-fn pair_of(pair: Value, depth: usize) -> Result<Option<(String, Value)>, String> {
+fn pair_of(pair: Value, depth: usize, too_deep: &mut usize) -> Result<Option<(String, Value)>, String> {
     let Value::Object(mut pair) = pair else { return Err("`attributes` must be a list of objects".to_owned()) };
     let name = text(&mut pair, "key")?;
-    let value = pair.remove("value").map_or(Ok(Value::Null), |value| plain(value, depth))?;
+    let value = pair.remove("value").map_or(Ok(Value::Null), |value| plain(value, depth, too_deep))?;
     Ok(Some((name, value)).filter(|(name, _)| !name.is_empty()))
 }
 
 /// A value without the protocol's wrapping.
-fn plain(value: Value, depth: usize) -> Result<Value, String> {
+fn plain(value: Value, depth: usize, too_deep: &mut usize) -> Result<Value, String> {
     let Value::Object(fields) = value else { return Err("an attribute's `value` must be an object".to_owned()) };
     if depth > DEPTH_MAX {
+        *too_deep += 1;
         return Ok(Value::Null);
     }
     let Some((kind, value)) = fields.into_iter().next() else { return Ok(Value::Null) };
@@ -167,14 +219,15 @@ fn plain(value: Value, depth: usize) -> Result<Value, String> {
         ("arrayValue", Value::Object(mut array)) => match array.remove("values") {
             None | Some(Value::Null) => Ok(Value::Array(Vec::new())),
             Some(Value::Array(values)) => {
-                values.into_iter().map(|value| plain(value, depth + 1)).collect::<Result<_, _>>().map(Value::Array)
+                let values = values.into_iter().map(|value| plain(value, depth + 1, too_deep));
+                values.collect::<Result<_, _>>().map(Value::Array)
             }
             Some(_) => fault(),
         },
         ("kvlistValue", Value::Object(mut list)) => match list.remove("values") {
             None | Some(Value::Null) => Ok(Value::Object(Map::new())),
             Some(Value::Array(pairs)) => {
-                let pairs = pairs.into_iter().filter_map(|pair| pair_of(pair, depth + 1).transpose());
+                let pairs = pairs.into_iter().filter_map(|pair| pair_of(pair, depth + 1, too_deep).transpose());
                 pairs.collect::<Result<_, _>>().map(Value::Object)
             }
             Some(_) => fault(),

@@ -15,6 +15,9 @@ const DEPTH_MAX: usize = 8;
 pub(super) fn read(value: Value, role: &str) -> Vec<ReportedMessage> {
     let mut messages = Vec::new();
     read_into(&mut messages, value, role, 0);
+    for message in &mut messages {
+        message.parts.retain(|part| !matches!(part, ReportedPart::Text(text) if text.is_empty()));
+    }
     messages.retain(|message| !message.parts.is_empty());
     messages
 }
@@ -137,6 +140,51 @@ pub(super) fn calls(value: Value) -> Vec<ReportedPart> {
     };
     let call = |item: Value| tool_call(item.clone()).map_or_else(|| part(item), |call| vec![call]);
     items.into_iter().flat_map(call).collect()
+}
+
+/// What a model thought, as a text or as parts.
+pub(super) fn thoughts(value: Value) -> Vec<ReportedPart> {
+    let thought = |part| if let ReportedPart::Text(text) = part { ReportedPart::Reasoning(text) } else { part };
+    let parts = match decoded_parts(value) {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items.into_iter().flat_map(part).collect(),
+        other => vec![ReportedPart::Text(text(other))],
+    };
+    let says = |part: &ReportedPart| !matches!(part, ReportedPart::Reasoning(text) if text.is_empty());
+    parts.into_iter().map(thought).filter(says).collect()
+}
+
+/// Documents that were found, each as what a tool brought: its content, and what else is said of it.
+pub(super) fn documents(value: Value) -> Vec<ReportedPart> {
+    let items = match decoded(value) {
+        Value::Null => Vec::new(),
+        Value::Array(items) => items,
+        one => vec![one],
+    };
+    items.into_iter().filter_map(document).collect()
+}
+
+fn document(item: Value) -> Option<ReportedPart> {
+    let (mut id, mut content) = (None, String::new());
+    match decoded(item) {
+        Value::Null => {}
+        Value::Object(mut fields) => {
+            if let Some(Value::Object(inner)) = fields.remove("document") {
+                fields.extend(inner);
+            }
+            id = take_text(&mut fields, &["id"]);
+            content = take_text(&mut fields, &["content", "text", "page_content"]).unwrap_or_default();
+            fields.remove("score");
+            for (_, more) in fields.into_iter().filter(|(_, more)| !more.is_null()) {
+                content.push_str(if content.is_empty() { "" } else { "\n" });
+                content.push_str(&text(more));
+            }
+        }
+        other => content = text(other),
+    }
+    let document = ReportedPart::ToolResult { id, name: None, content };
+    Some(document)
+        .filter(|document| !matches!(document, ReportedPart::ToolResult { content, .. } if content.is_empty()))
 }
 
 fn part(value: Value) -> Vec<ReportedPart> {

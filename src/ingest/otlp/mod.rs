@@ -3,14 +3,17 @@
 //! Invariants: whatever comes, the work is linear in its bytes and what is made of it is bounded ([`VALUES_MAX`], [`DEPTH_MAX`]); a
 //! span that cannot be read is named and costs only itself; a request that cannot be read is refused whole.
 
+mod details;
 mod fields;
 mod indexed;
 mod json;
 mod messages;
 mod names;
 mod protobuf;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::sync::Arc;
 
@@ -22,7 +25,7 @@ pub(crate) use json::{read_json, structure};
 pub(crate) use protobuf::read_protobuf;
 
 use super::door::SPANS_MAX;
-use super::span::ReportedSpan;
+use super::span::{LeftOut, ReportedSpan, SCOPE_NAME};
 use crate::rt::yielding;
 
 /// Values (attributes, elements of lists) one request may hold.
@@ -31,7 +34,9 @@ pub(crate) const VALUES_MAX: usize = 4_000_000;
 const DEPTH_MAX: usize = 32;
 /// Events of one span that are kept.
 const EVENTS_MAX: usize = 128;
-/// Bytes of one of a resource's values, and of its attributes together, that are kept with each of its spans.
+/// Links of one span that are kept.
+const LINKS_MAX: usize = 128;
+/// Bytes of one of a resource's or scope's values, and of its attributes together, that are kept with each of its spans.
 const RESOURCE_VALUE_BYTES_MAX: usize = 1024;
 const RESOURCE_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of a name that stands once for many spans.
@@ -139,6 +144,13 @@ struct Raw {
     events: Vec<RawEvent>,
     is_error: bool,
     status_message: String,
+    /// Its number in the protocol.
+    kind: u64,
+    trace_state: String,
+    links: Vec<RawLink>,
+    /// What the sender itself has left out: attributes, events, links.
+    dropped: [u64; 3],
+    left_out: LeftOut,
 }
 
 #[derive(Debug, Default)]
@@ -148,48 +160,93 @@ struct RawEvent {
     attributes: Attributes,
 }
 
+#[derive(Debug, Default)]
+struct RawLink {
+    trace_id: Vec<u8>,
+    span_id: Vec<u8>,
+    trace_state: String,
+    attributes: Attributes,
+}
+
+/// Who reports, as far as a request says so for many spans at once.
+#[derive(Debug, Default)]
+struct RawScope {
+    name: String,
+    version: String,
+    attributes: Attributes,
+}
+
 /// Whose spans they are: what stands once in a request, for as many spans as it may have.
 #[derive(Debug, Default)]
 struct Origin {
     tenant: Option<Value>,
     session: Option<String>,
     client: Option<String>,
-    scope: String,
     /// The other attributes of the resource. Spans share them, so that they take no more room than they came with.
-    resource: Arc<Vec<(String, Value)>>,
+    resource: Arc<Attributes>,
+    /// The same of the scope, its name and version among them.
+    scope: Arc<Attributes>,
 }
 
 impl Origin {
-    fn of(resource: Attributes) -> Self {
+    /// Of a resource, of whose values so many stood too deep in others.
+    fn of(resource: Attributes, too_deep: usize) -> Self {
         let mut origin = Self::default();
-        let (mut kept, mut bytes, mut dropped) = (Vec::new(), 0, 0_u64);
+        let mut kept = Kept::default();
         for (name, value) in resource {
             match name.as_str() {
                 "service.tenant_id" => origin.tenant = Some(value),
                 "service.name" => origin.client = Some(short(messages::text(value))),
                 "session.id" => origin.session = Some(short(messages::text(value))),
-                name if name.starts_with("telemetry.sdk.") => {}
-                name => {
-                    let value = fields::cut(value, RESOURCE_VALUE_BYTES_MAX);
-                    let more = name.len() + messages::len(&value);
-                    if bytes + more <= RESOURCE_BYTES_MAX {
-                        bytes += more;
-                        kept.push((format!("resource.{name}"), value));
-                    } else {
-                        dropped += 1;
-                    }
-                }
+                name => kept.push("resource", name, value),
             }
         }
-        if dropped > 0 {
-            kept.push(("resource.attributes_dropped".to_owned(), dropped.into()));
-        }
-        origin.resource = Arc::new(kept);
+        origin.resource = kept.finish("resource", too_deep);
         origin
     }
 
-    fn set_scope(&mut self, name: &str) {
-        self.scope = short(name.to_owned());
+    fn set_scope(&mut self, scope: RawScope, too_deep: usize) {
+        let mut kept = Kept::default();
+        for (name, value) in scope.attributes {
+            kept.push("scope", &name, value);
+        }
+        for (name, value) in [(SCOPE_NAME, scope.name), ("otel.scope.version", scope.version)] {
+            if !value.is_empty() {
+                kept.attributes.push((name.to_owned(), Value::String(short(value))));
+            }
+        }
+        self.scope = kept.finish("scope", too_deep);
+    }
+}
+
+/// Attributes that are kept with many spans, within their bounds.
+#[derive(Default)]
+struct Kept {
+    attributes: Attributes,
+    bytes: usize,
+    dropped: usize,
+}
+
+impl Kept {
+    fn push(&mut self, of: &str, name: &str, value: Value) {
+        let value = fields::cut(value, RESOURCE_VALUE_BYTES_MAX);
+        let more = name.len() + messages::len(&value);
+        if self.bytes + more <= RESOURCE_BYTES_MAX {
+            self.bytes += more;
+            self.attributes.push((format!("{of}.{name}"), value));
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// All of them, and how much is missing.
+    fn finish(mut self, of: &str, too_deep: usize) -> Arc<Attributes> {
+        for (what, count) in [("attributes_dropped", self.dropped), ("values_dropped", too_deep)] {
+            if count > 0 {
+                self.attributes.push((format!("{of}.{what}"), count.into()));
+            }
+        }
+        Arc::new(self.attributes)
     }
 }
 
@@ -199,7 +256,7 @@ fn short(mut text: String) -> String {
 }
 
 /// The span it reports.
-fn report(raw: Raw, origin: &Origin) -> Read {
+fn report(mut raw: Raw, origin: &Origin) -> Read {
     let trace_id: [u8; 16] =
         raw.trace_id.as_slice().try_into().map_err(|_| id_fault("traceId", 16, raw.trace_id.len()))?;
     let span_id = span_id(&raw.span_id).ok_or_else(|| id_fault("spanId", 8, raw.span_id.len()))?;
@@ -212,10 +269,15 @@ fn report(raw: Raw, origin: &Origin) -> Read {
     span.parent_span_id = parent.flatten();
     if raw.is_error {
         span.error_type = Some("error".to_owned());
-        span.error_message = Some(raw.status_message).filter(|said| !said.is_empty());
+        span.error_message = Some(std::mem::take(&mut raw.status_message)).filter(|said| !said.is_empty());
     }
+    raw.left_out.links += raw.links.len().saturating_sub(LINKS_MAX);
+    let details = details::take(&mut raw);
     let mut events: Vec<RawEvent> = raw.events;
     fields::fill(&mut span, raw.name, raw.attributes, &mut events, origin);
+    span.attributes.extend(details);
+    raw.left_out.events += events.len().saturating_sub(EVENTS_MAX);
+    span.left_out = raw.left_out;
     span.events.extend(events.into_iter().take(EVENTS_MAX).map(event));
     Ok(span)
 }
@@ -228,6 +290,15 @@ fn event(raw: RawEvent) -> SpanEvent {
         description: String::new(),
         data: raw.attributes.into_iter().map(|(name, value)| (name, text(value))).collect(),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a text does not fail.
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn span_id(bytes: &[u8]) -> Option<SpanId> {

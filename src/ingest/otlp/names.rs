@@ -67,6 +67,7 @@ pub(super) const FIELDS: &[(Field, &[&str])] = &[
             "llm.request.type",
             "traceloop.span.kind",
             "openinference.span.kind",
+            "ai.operationId",
         ],
     ),
     (
@@ -170,7 +171,12 @@ pub(super) const FIELDS: &[(Field, &[&str])] = &[
     ),
 ];
 
-/// Attributes that hold messages to the model. A name with a dot at its end stands for a list spelled in names.
+/// Langfuse's word for how a step went; `ERROR` is one that failed.
+pub(super) const LEVEL: &str = "langfuse.observation.level";
+/// What went wrong, where it did.
+pub(super) const STATUS_MESSAGE: &str = "langfuse.observation.status_message";
+
+/// Attributes that hold messages to the model, or what it was given beside them. A name with a dot at its end stands for a list spelled in names.
 pub(super) const INPUT: &[&str] = &[
     "gen_ai.input.messages",
     "gen_ai.prompt.",
@@ -179,10 +185,18 @@ pub(super) const INPUT: &[&str] = &[
     "llm.input_messages.",
     "ai.prompt.messages",
     "ai.prompt",
+    EMBEDDINGS,
+    "embedding.text",
+    "ai.values",
+    "ai.value",
+    "gen_ai.retrieval.query.text",
+    "reranker.query",
     "traceloop.entity.input",
     "gen_ai.prompt",
     "input.value",
 ];
+/// Texts that were embedded, as a list spelled in names; the vectors beside them stay attributes.
+pub(super) const EMBEDDINGS: &str = "embedding.embeddings.";
 /// The same of what the model answered.
 pub(super) const OUTPUT: &[&str] = &[
     "gen_ai.output.messages",
@@ -205,3 +219,21 @@ pub(super) const TOOLS: &[&str] =
 pub(super) const ANSWER: &[&str] = &["gen_ai.response.id", "llm.response.id", "ai.response.id"];
 /// Tools that were asked for, where they do not stand in the answer's messages.
 pub(super) const CALLS: &[&str] = &["ai.response.toolCalls"];
+/// What the model thought before it answered, where it does not stand in the answer's messages.
+pub(super) const THOUGHTS: &[&str] = &["ai.response.reasoning", "ai.response.reasoningText"];
+
+/// The tool that a span of its own was about; stays an attribute.
+pub(super) const TOOL_NAME: &[&str] =
+    &["gen_ai.tool.name", "ai.toolCall.name", "tool_call.function.name", "tool.name", "traceloop.entity.name"];
+/// The provider's id of the call that it was run for; stays an attribute.
+pub(super) const TOOL_CALL: &[&str] = &["gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id", "tool.id"];
+/// What it was asked for.
+pub(super) const TOOL_ARGUMENTS: &[&str] =
+    &["gen_ai.tool.call.arguments", "ai.toolCall.args", "ai.toolCall.input", "tool_call.function.arguments"];
+/// What it brought.
+pub(super) const TOOL_RESULT: &[&str] = &["gen_ai.tool.call.result", "ai.toolCall.result", "ai.toolCall.output"];
+/// What the application says about it.
+pub(super) const TOOL_ABOUT: &[&str] = &["gen_ai.tool.description", "tool.description", "tool.parameters"];
+/// Documents that were found.
+pub(super) const DOCUMENTS: &[&str] =
+    &["gen_ai.retrieval.documents", "retrieval.documents.", "reranker.input_documents.", "reranker.output_documents."];

@@ -3,12 +3,14 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Attributes, DEPTH_MAX, Origin, Raw, RawEvent, Spans, Unreadable, VALUES_MAX, report};
+use super::{
+    Attributes, DEPTH_MAX, Origin, Raw, RawEvent, RawLink, RawScope, Spans, Unreadable, VALUES_MAX, hex, report,
+};
 
 /// The spans of a request. The names it repeats are those of the protocol's own definitions.
 pub(crate) fn read_protobuf(body: &[u8]) -> Result<Spans, Unreadable> {
     let mut spans = Spans::default();
-    let mut values = Values { left: VALUES_MAX };
+    let mut values = Values { left: VALUES_MAX, too_deep: 0 };
     let mut request = Reader(body);
     while let Some((number, field)) = request.next()? {
         if number == 1 {
@@ -27,7 +29,7 @@ fn read_resource_spans(body: &[u8], spans: &mut Spans, values: &mut Values) -> R
             resource = read_attributes(field.bytes("resource")?, 1, values)?;
         }
     }
-    let mut origin = Origin::of(resource);
+    let mut origin = Origin::of(resource, values.too_deep());
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 2 {
@@ -43,18 +45,14 @@ fn read_scope_spans(
     spans: &mut Spans,
     values: &mut Values,
 ) -> Result<(), Unreadable> {
-    origin.set_scope("");
+    let mut scope = RawScope::default();
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 1 {
-            let mut scope = Reader(field.bytes("scope")?);
-            while let Some((number, field)) = scope.next()? {
-                if number == 1 {
-                    origin.set_scope(&text(field.bytes("scope.name")?));
-                }
-            }
+            scope = read_scope(field.bytes("scope")?, values)?;
         }
     }
+    origin.set_scope(scope, values.too_deep());
     let mut fields = Reader(body);
     while let Some((number, field)) = fields.next()? {
         if number == 2 {
@@ -65,6 +63,20 @@ fn read_scope_spans(
     Ok(())
 }
 
+fn read_scope(body: &[u8], values: &mut Values) -> Result<RawScope, Unreadable> {
+    let mut scope = RawScope::default();
+    let mut fields = Reader(body);
+    while let Some((number, field)) = fields.next()? {
+        match number {
+            1 => scope.name = text(field.bytes("scope.name")?),
+            2 => scope.version = text(field.bytes("scope.version")?),
+            3 => scope.attributes.extend(read_pair(field.bytes("scope.attributes")?, values, 0)?),
+            _ => {}
+        }
+    }
+    Ok(scope)
+}
+
 fn read_span(body: &[u8], values: &mut Values) -> Result<Raw, Unreadable> {
     let mut raw = Raw::default();
     let mut fields = Reader(body);
@@ -72,19 +84,29 @@ fn read_span(body: &[u8], values: &mut Values) -> Result<Raw, Unreadable> {
         match number {
             1 => raw.trace_id = id(field.bytes("trace_id")?),
             2 => raw.span_id = id(field.bytes("span_id")?),
+            3 => raw.trace_state = text(field.bytes("trace_state")?),
             4 => raw.parent_span_id = id(field.bytes("parent_span_id")?),
             5 => raw.name = text(field.bytes("name")?),
+            6 => raw.kind = field.varint("kind")?,
             7 => raw.start_ns = field.fixed64("start_time_unix_nano")?,
             8 => raw.end_ns = field.fixed64("end_time_unix_nano")?,
             9 => raw.attributes.extend(read_pair(field.bytes("attributes")?, values, 0)?),
+            10 => raw.dropped[0] = field.varint("dropped_attributes_count")?,
             11 => {
                 values.take()?;
                 raw.events.push(read_event(field.bytes("events")?, values)?);
             }
+            12 => raw.dropped[1] = field.varint("dropped_events_count")?,
+            13 => {
+                values.take()?;
+                raw.links.push(read_link(field.bytes("links")?, values)?);
+            }
+            14 => raw.dropped[2] = field.varint("dropped_links_count")?,
             15 => read_status(field.bytes("status")?, &mut raw)?,
             _ => {}
         }
     }
+    raw.left_out.values = values.too_deep();
     Ok(raw)
 }
 
@@ -112,6 +134,21 @@ fn read_event(body: &[u8], values: &mut Values) -> Result<RawEvent, Unreadable> 
         }
     }
     Ok(event)
+}
+
+fn read_link(body: &[u8], values: &mut Values) -> Result<RawLink, Unreadable> {
+    let mut link = RawLink::default();
+    let mut fields = Reader(body);
+    while let Some((number, field)) = fields.next()? {
+        match number {
+            1 => link.trace_id = id(field.bytes("links.trace_id")?),
+            2 => link.span_id = id(field.bytes("links.span_id")?),
+            3 => link.trace_state = text(field.bytes("links.trace_state")?),
+            4 => link.attributes.extend(read_pair(field.bytes("links.attributes")?, values, 0)?),
+            _ => {}
+        }
+    }
+    Ok(link)
 }
 
 /// The attributes that stand in a message under this number.
@@ -144,6 +181,7 @@ fn read_pair(body: &[u8], values: &mut Values, depth: usize) -> Result<Option<(S
 fn read_value(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unreadable> {
     values.take()?;
     if depth > DEPTH_MAX {
+        values.too_deep += 1;
         return Ok(Value::Null);
     }
     let mut value = Value::Null;
@@ -186,15 +224,20 @@ fn read_map(body: &[u8], values: &mut Values, depth: usize) -> Result<Value, Unr
     Ok(Value::Object(map))
 }
 
-/// How many values may still come.
+/// How many values may still come, and how many stood too deep in others since somebody asked.
 struct Values {
     left: usize,
+    too_deep: usize,
 }
 
 impl Values {
     fn take(&mut self) -> Result<(), Unreadable> {
         self.left = self.left.checked_sub(1).ok_or(Unreadable::TooMany)?;
         Ok(())
+    }
+
+    fn too_deep(&mut self) -> usize {
+        std::mem::take(&mut self.too_deep)
     }
 }
 
@@ -205,15 +248,6 @@ fn id(bytes: &[u8]) -> Vec<u8> {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a text does not fail.
-        let _written = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Reads the fields of one message.

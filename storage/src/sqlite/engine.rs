@@ -15,6 +15,7 @@ use super::tallies::Tallies;
 use super::texts::Texts;
 use super::tx::Tx;
 use super::{migrate, open, rows};
+use crate::cursor::Fate;
 use crate::encode::Encoder;
 use crate::engine::Engine;
 use crate::error::OpenError;
@@ -276,7 +277,8 @@ impl Engine for SqliteEngine {
         self.take_headroom(rows.len(), bytes);
         self.written_since_look += bytes as i64;
         self.transact(|tx| {
-            left_out = rows::put_all(tx, rows.iter().map(|row| &*row.span))?;
+            let fates = rows::put_all(tx, rows.iter().map(|row| &*row.span))?;
+            left_out = fates.iter().filter(|fate| **fate == Fate::TenantDeleted).count();
             Ok(())
         })?;
         // A database in memory has its bound kept after every batch.

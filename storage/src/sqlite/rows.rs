@@ -16,6 +16,7 @@ use super::intern::Label;
 use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
+use crate::cursor::Fate;
 use crate::encode::divide;
 use crate::error::WriteError;
 use crate::pause;
@@ -52,6 +53,10 @@ struct Row<'a> {
     body: Range<usize>,
     /// The shared texts it names.
     nodes: Vec<i64>,
+    /// Its place among the spans that are put in.
+    at: usize,
+    /// The tenant has a span of its id.
+    is_known: bool,
 }
 
 impl Row<'_> {
@@ -63,14 +68,16 @@ impl Row<'_> {
     }
 }
 
-/// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives how many were left out, because their tenant
-/// was deleted after they began.
-pub(super) fn put_all<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
+/// Puts spans in; the sums are kept in `tx` until the caller stores them. Gives what became of each.
+pub(super) fn put_all<'a>(
+    tx: &mut Tx<'_>,
+    spans: impl Iterator<Item = &'a SpanRecord>,
+) -> Result<Vec<Fate>, WriteError> {
     tx.in_order(|tx| put_in_turn(tx, spans))
 }
 
-fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<usize, WriteError> {
-    let mut left_out = 0;
+fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<Vec<Fate>, WriteError> {
+    let mut fates = Vec::with_capacity(spans.size_hint().0);
     let mut rows: Vec<Row<'a>> = Vec::with_capacity(spans.size_hint().0);
     for span in spans {
         pause::here();
@@ -79,9 +86,11 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
                 let former = rows.last().filter(|row: &&Row<'_>| row.key.tenant == tenant);
                 let (key, model_within) = key_of(tx, tenant, span, former)?;
                 let facets = facets::Columns::of(tx, tenant, span, former.map(|former| (former.span, &former.facets)))?;
-                rows.push(Row { span, key, facets, model_within, body: 0..0, nodes: Vec::new() });
+                let (body, nodes, at, is_known) = (0..0, Vec::new(), fates.len(), false);
+                rows.push(Row { span, key, facets, model_within, body, nodes, at, is_known });
+                fates.push(Fate::Stored);
             }
-            None => left_out += 1,
+            None => fates.push(Fate::TenantDeleted),
         }
     }
     let mut bodies = Vec::new();
@@ -103,7 +112,7 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
             pause::here();
             append_body(tx, row, &mut bodies)?;
         }
-        trace = match (known, &*group) {
+        trace = match (known, &mut *group) {
             (Some(known), [row]) => put_next(tx.conn, tx.tallies, row, &bodies, known)?,
             _ => {
                 let (new, last) = put_group(tx.conn, tx.tallies, at, group, &bodies)?;
@@ -112,7 +121,10 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
             }
         };
     }
-    Ok(left_out)
+    for row in rows.iter().filter(|row| row.is_known) {
+        fates[row.at] = Fate::Known;
+    }
+    Ok(fates)
 }
 
 /// A trace by its newest span: what the next one of it needs to know.
@@ -144,7 +156,7 @@ fn same_trace(pair: &[Row<'_>]) -> bool {
 fn put_next(
     conn: &Connection,
     tallies: &mut Tallies,
-    row: &Row<'_>,
+    row: &mut Row<'_>,
     bodies: &[u8],
     mut trace: Numbered,
 ) -> Result<Option<Numbered>, WriteError> {
@@ -214,7 +226,7 @@ fn put_group(
     conn: &Connection,
     tallies: &mut Tallies,
     statement: usize,
-    rows: &[Row<'_>],
+    rows: &mut [Row<'_>],
     bodies: &[u8],
 ) -> Result<(bool, Option<Numbered>), WriteError> {
     let mut insert = conn.prepare_cached(&INSERTS[statement])?;
@@ -227,16 +239,16 @@ fn put_group(
         Err(error) => return Err(error.into()),
     };
     drop(insert);
-    let (first, others) = rows.split_at(put.min(rows.len()));
-    for row in first {
+    let (first, others) = rows.split_at_mut(put.min(rows.len()));
+    for row in &*first {
         row.count(tallies, 1);
     }
-    let Some((refused, others)) = others.split_first() else {
+    let Some((refused, others)) = others.split_first_mut() else {
         return Ok((true, first.last().map(|row| Numbered::of(row, 1))));
     };
     let mut last = put_further(conn, tallies, refused, &bodies[refused.body.clone()])?;
     for row in others {
-        (_, last) = put_group(conn, tallies, TOGETHER.len() - 1, std::slice::from_ref(row), bodies)?;
+        (_, last) = put_group(conn, tallies, TOGETHER.len() - 1, std::slice::from_mut(row), bodies)?;
     }
     Ok((false, last))
 }
@@ -271,14 +283,15 @@ fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, bo
 fn put_further(
     conn: &Connection,
     tallies: &mut Tallies,
-    row: &Row<'_>,
+    row: &mut Row<'_>,
     body: &[u8],
 ) -> rusqlite::Result<Option<Numbered>> {
-    let Row { span, key, .. } = *row;
+    let (span, key) = (row.span, row.key);
     let known = conn
         .prepare_cached("SELECT 1 FROM spans WHERE tenant = ?1 AND span_id = ?2")?
         .exists((key.tenant, span.span_id.as_bytes().as_slice()))?;
     if known {
+        row.is_known = true;
         texts::release(conn, &row.nodes)?;
         return Ok(None);
     }

@@ -54,10 +54,8 @@ impl SpanLog for Store {
         let queue = &self.inner.queue;
         let room = queue.hold(spans.iter().map(weigh).sum());
         let room = room.ok_or(NotWritten::Full { bytes_max: queue.bytes_max() })?;
-        let count = spans.len();
-        let tenant_deleted: usize = self.write(Change::InsertSpans { spans, room })?;
-        let inserted = Inserted { stored: count - tenant_deleted, tenant_deleted };
-        self.inner.tally.inserted(inserted);
+        let inserted = Inserted { fates: self.write(Change::InsertSpans { spans, room })? };
+        self.inner.tally.inserted(&inserted);
         Ok(inserted)
     }
 

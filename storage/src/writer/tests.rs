@@ -64,7 +64,7 @@ impl Engine for Double {
             let answer = match order.change() {
                 Change::InsertSpans { spans, .. } => {
                     script.committed.extend(spans.iter().map(|span| span.span_id));
-                    Ok(Answer::LeftOut(0))
+                    Ok(Answer::Fates(vec![Fate::Stored; spans.len()]))
                 }
                 Change::Audit(event) if event.action == "panic" => panic!("the double was told to"),
                 Change::Audit(event) if event.action == "poison" => Err(WriteError::Row("poison".to_owned())),
@@ -342,7 +342,7 @@ fn spans_that_are_waited_for_go_in_by_groups_and_give_their_room_back() {
         [5_000_000, 5_000_000, 1_000, 20_000_000].map(|bytes| world.insert(bytes)).into_iter().unzip();
     assert!(world.queue.bytes() > 30_000_000);
     world.run();
-    assert!(receipts.into_iter().all(|receipt| receipt.wait(Duration::ZERO) == Ok(Answer::LeftOut(0))));
+    assert!(receipts.into_iter().all(|receipt| receipt.wait(Duration::ZERO) == Ok(Answer::Fates(vec![Fate::Stored]))));
     let script = world.script.lock();
     assert_eq!((script.committed.as_slice(), script.groups.as_slice()), (ids.as_slice(), [1, 2, 1].as_slice()));
     assert_eq!(world.queue.bytes(), 0);

@@ -6,7 +6,7 @@ use weir_config::vocab::{Finding, Severity, SpanId, TenantId, Timestamp, TraceId
 use weir_storage::query::{Facets, SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
 use weir_storage::usage::{SeriesQuery, SessionFilter, Split};
-use weir_storage::{Cursor, SpanLog, TracePlace, TraceRest};
+use weir_storage::{Cursor, Fate, SpanLog, TracePlace, TraceRest};
 
 use super::checks;
 use crate::ledger::{action, event};
@@ -67,7 +67,7 @@ fn what_goes_in_comes_out_as_it_was(log: &dyn SpanLog) {
     let answered = of(1, 6);
     put(log, std::slice::from_ref(&full));
     let inserted = log.insert(vec![answered.clone()]).unwrap();
-    assert_eq!((inserted.stored, inserted.tenant_deleted), (1, 0));
+    assert_eq!(inserted.fates, [Fate::Stored]);
     for written in [full, answered] {
         assert_eq!(log.span(tenant(1), written.span_id).unwrap().as_ref(), Some(&written));
         assert_eq!(log.span(tenant(2), written.span_id).unwrap(), None, "nobody else's");
@@ -82,7 +82,10 @@ fn a_span_that_is_there_stays_as_it_is(log: &dyn SpanLog) {
     let again = SpanRecord { prompt: Some("changed".to_owned()), ..first.clone() };
     let theirs = SpanRecord { tenant_id: tenant(2), ..again.clone() };
     put(log, &[first.clone(), again.clone()]);
-    assert_eq!(log.insert(vec![again.clone(), again, theirs.clone()]).unwrap().stored, 3);
+    // Its id in another trace is the same id.
+    let elsewhere = SpanRecord { trace_id: of(1, 6).trace_id, ..again.clone() };
+    let inserted = log.insert(vec![again, elsewhere, theirs.clone(), theirs.clone()]).unwrap();
+    assert_eq!(inserted.fates, [Fate::Known, Fate::Known, Fate::Stored, Fate::Known]);
     assert_eq!(log.span(tenant(1), first.span_id).unwrap(), Some(first.clone()));
     assert_eq!(log.span(tenant(2), first.span_id).unwrap(), Some(theirs), "ids are a tenant's own");
     assert_eq!(rest(log, Cursor::START), (vec![first.span_id; 2], 0));
@@ -312,7 +315,7 @@ fn a_deleted_tenant_is_gone_for_everybody(log: &dyn SpanLog) {
     assert_eq!((found.into_iter().collect::<HashSet<_>>(), lost), (theirs, 10));
     // What began before comes too late; what begins now is the same tenant's new record.
     let inserted = log.insert(vec![of(1, 40), of(1, Timestamp::now().micros() + 1_000)]).unwrap();
-    assert_eq!((inserted.stored, inserted.tenant_deleted), (1, 1));
+    assert_eq!(inserted.fates, [Fate::TenantDeleted, Fate::Stored]);
     assert_eq!(log.stats(tenant(1)).unwrap().total_spans, 1);
     assert_eq!(log.stats(TenantId::from_bytes([2; 16])).unwrap().total_spans, 15);
 }

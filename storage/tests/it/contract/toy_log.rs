@@ -11,7 +11,7 @@ use weir_storage::query::{Facets, Page, Paged, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord, TraceRecord};
 use weir_storage::stats::Stats;
 use weir_storage::usage::{Series, SeriesPoint, SeriesQuery, SessionFilter, SessionRecord, Split};
-use weir_storage::{Cursor, Inserted, NotTaken, NotWritten, ReadError, SpanBatch, SpanLog};
+use weir_storage::{Cursor, Fate, Inserted, NotTaken, NotWritten, ReadError, SpanBatch, SpanLog};
 
 #[derive(Default)]
 pub(crate) struct ToyLog(Mutex<Rows>);
@@ -25,14 +25,15 @@ struct Rows {
 }
 
 impl Rows {
-    fn put(&mut self, span: SpanRecord) -> bool {
+    fn put(&mut self, span: SpanRecord) -> Fate {
         if self.deleted.get(&span.tenant_id).is_some_and(|at| span.start_time <= *at) {
-            return false;
+            return Fate::TenantDeleted;
         }
-        if !self.of(span.tenant_id).any(|known| known.span_id == span.span_id) {
-            self.spans.push(Some(span));
+        if self.of(span.tenant_id).any(|known| known.span_id == span.span_id) {
+            return Fate::Known;
         }
-        true
+        self.spans.push(Some(span));
+        Fate::Stored
     }
 
     fn of(&self, tenant: TenantId) -> impl Iterator<Item = &SpanRecord> {
@@ -117,9 +118,7 @@ impl SpanLog for ToyLog {
 
     fn insert(&self, spans: Vec<SpanRecord>) -> Result<Inserted, NotWritten> {
         let mut rows = self.0.lock();
-        let count = spans.len();
-        let stored = spans.into_iter().filter(|span| rows.put(span.clone())).count();
-        Ok(Inserted { stored, tenant_deleted: count - stored })
+        Ok(Inserted { fates: spans.into_iter().map(|span| rows.put(span)).collect() })
     }
 
     fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
