@@ -13,7 +13,8 @@ import urllib.request
 from opentelemetry import propagate, trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 PROVIDER_URL = os.environ["PROVIDER_URL"]
 WEIR_URL = os.environ["WEIR_URL"]
@@ -258,12 +259,50 @@ def cost(call):
     return (fresh * new + cached * read + kept * written + call["completion"] * answered) / 1e6
 
 
+def said(value, name=""):
+    """All that a value says, JSON in texts included: the name that a piece stands under, and the piece."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{", '"'):
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, dict) or hasattr(value, "items"):
+        for inner, piece in value.items():
+            yield from said(piece, f"{name}.{inner}")
+    elif isinstance(value, (list, tuple)):
+        for piece in value:
+            yield from said(piece, name)
+    else:
+        yield name, value
+
+
+def at_source(span):
+    """Of a span as its sender exported it, which of the cells that some senders leave out it says."""
+    pieces = [*said(dict(span.attributes)), *said(dict(span.resource.attributes))]
+    for event in span.events:
+        pieces += said(dict(event.attributes))
+    named = [(name.lower(), value) for name, value in pieces]
+
+    def has(words, says):
+        return any(any(word in name for word in words) and says(value) for name, value in named)
+
+    return {
+        "session": any(value == SESSION for _, value in named),
+        "user": any(value == USER for _, value in named),
+        "reasoning": has(["reasoning"], lambda value: value == 5),
+        "finish": has(["finish_reason", "stop_reason"], lambda value: isinstance(value, str) and value != ""),
+        "streaming": has(["stream"], lambda value: value is True) or "completion_start_time" in str(named),
+        "completion": {value for name, value in named if "output_tokens" in name or "completion_tokens" in name},
+    }
+
+
 class Senders(unittest.TestCase):
     maxDiff = None
 
     @classmethod
     def setUpClass(cls):
         around = globals()[SENDER]()
+        # What is exported to the gateway, as it is before anybody has read it.
+        cls.exported = InMemorySpanExporter()
+        trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(cls.exported))
         cls.asked = Asked()
         with trace.get_tracer("shop").start_as_current_span("turn") as turn, around:
             openai_calls(cls.asked)
@@ -321,6 +360,25 @@ class Senders(unittest.TestCase):
                 if expected["completion"] == "one more":
                     expected["completion"] = call["completion"] + 1
                 self.assertEqual(cells, expected)
+
+    def test_what_is_absent_was_not_exported(self):
+        exported = {f"{span.context.span_id:016x}": at_source(span) for span in self.exported.get_finished_spans()}
+        for call in self.asked.calls:
+            with self.subTest(client=call["client"], finish=call["finish"], streaming=call["streaming"]):
+                source = exported["".join(self.report(call)["span_id"].split("-")[-2:])]
+                other = dict(TABLE[SENDER].get(call["client"], {}))
+                if call["streaming"]:
+                    other |= TABLE[SENDER].get(f"{call['client']} streamed", {})
+                if other.get("completion") == "one more":
+                    self.assertIn(call["completion"] + 1, source["completion"])
+                    self.assertNotIn(call["completion"], source["completion"])
+                # What the table does not name is there, so that it would be seen if it were what the table calls absent.
+                cells = {"session": True, "user": True, "finish": True}
+                cells["reasoning"] = call["reasoning"] is not ABSENT
+                if call["streaming"]:
+                    cells["streaming"] = True
+                cells |= {name: bool(value) for name, value in other.items() if name != "completion"}
+                self.assertEqual({name: source[name] for name in cells}, cells)
 
     def test_every_call_costs_what_its_tokens_do_once(self):
         for call in self.asked.calls:
