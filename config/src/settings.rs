@@ -427,6 +427,8 @@ pub struct Enforcement {
     pub categories: Vec<(String, EnforcementAction)>,
     /// `scope`.
     pub scope: EnforcementScope,
+    /// `retrying_clients`: how their `User-Agent` begins.
+    pub retrying_clients: Vec<String>,
     /// Rules of the action router that act on requests; `None` where there are none.
     pub router: Option<Arc<ActionRouter>>,
 }
@@ -438,6 +440,14 @@ impl Enforcement {
         self.mode == EnforcementMode::Block
             || self.categories.iter().any(|(_, action)| *action == EnforcementAction::Block)
             || routed.is_some_and(|router| router.may(RouterAction::Block))
+    }
+
+    /// Whether this client, as its `User-Agent` names it, is one of `retrying_clients`.
+    pub fn is_retrying(&self, client: Option<&str>) -> bool {
+        let begins = |name: &str, with: &str| {
+            name.as_bytes().get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
+        };
+        client.is_some_and(|name| self.retrying_clients.iter().any(|with| !with.is_empty() && begins(name, with)))
     }
 }
 
@@ -726,6 +736,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 categories: Vec::new(),
                 scope: EnforcementScope::All,
+                retrying_clients: vec!["codex".to_owned()],
                 router: None,
             },
             enforcement_analysis_depth: AnalysisDepth::Full,

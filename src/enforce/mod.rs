@@ -229,6 +229,7 @@ mod tests {
             timeout_ms: 5_000,
             categories: Vec::new(),
             scope: EnforcementScope::All,
+            retrying_clients: Vec::new(),
             router: None,
         }
     }

@@ -55,6 +55,15 @@ impl Refusal {
         self
     }
 
+    /// The same for a client that takes no status but 400 for final (`enforcement.retrying_clients`): a 403 becomes one.
+    #[must_use]
+    pub fn for_retrying(mut self) -> Self {
+        if self.status == 403 {
+            self.status = 400;
+        }
+        self
+    }
+
     /// A framing fault.
     pub fn broken_framing(fault: &Fault) -> Self {
         let error_type = match fault.status() {

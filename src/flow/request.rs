@@ -59,7 +59,10 @@ pub(crate) async fn exchange(session: &mut Session, head: Box<RequestHead>) -> N
             exchange.journal.cut_off(session.connection_caller.is_over());
             Next::Close
         }
-        Err(Stopped { exchange, why: Stop::Refused(refusal) }) => refuse(session, exchange, &refusal).await,
+        Err(Stopped { exchange, why: Stop::Refused(refusal) }) => {
+            let refusal = if exchange.journal.client_retries() { refusal.for_retrying() } else { refusal };
+            refuse(session, exchange, &refusal).await
+        }
     }
 }
 

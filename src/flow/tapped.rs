@@ -82,7 +82,8 @@ pub(super) fn tap(
     }
     let decoder = (encoded && readable).then(|| Box::new(ContentDecoder::new(coding, u64::MAX, DECODE_RATIO_MAX)));
     let room = core.process.bodies.of(journal.ids.tenant_id).permit();
-    Some(Box::new(Through { tapped: Tapped::new(tap, framed), decoder, room, charged: 0 }))
+    let tapped = Tapped::new(tap, framed, journal.client_retries());
+    Some(Box::new(Through { tapped, decoder, room, charged: 0 }))
 }
 
 /// Whether a content type is one of text; one that is not said may be.

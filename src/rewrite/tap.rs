@@ -108,9 +108,10 @@ pub enum Onward {
 }
 
 impl Tapped {
-    /// An answer whose body is framed like this.
-    pub fn new(tap: Box<dyn Tap>, framed: Framed) -> Self {
-        let (frames, ending, held) = (Frames::new(framed), Ending::default(), VecDeque::new());
+    /// An answer whose body is framed like this, and whether its client is one that would ask again after an ordinary end of a
+    /// stopped stream.
+    pub fn new(tap: Box<dyn Tap>, framed: Framed, client_retries: bool) -> Self {
+        let (frames, ending, held) = (Frames::new(framed), Ending::new(client_retries), VecDeque::new());
         Self { tap, frames, ending, held, held_bytes: 0, most_held_bytes: 0, overheld: 0, begun: false }
     }
 

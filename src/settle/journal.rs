@@ -213,6 +213,11 @@ impl Journal {
         }
     }
 
+    /// Whether the client asks again after a refusal that is meant to be final.
+    pub(crate) fn client_retries(&self) -> bool {
+        self.settings.enforcement.is_retrying(self.ids.client.as_deref())
+    }
+
     /// Sets a tag.
     pub(crate) fn tag(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
         if let Some(span) = &mut self.span {

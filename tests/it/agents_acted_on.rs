@@ -43,12 +43,7 @@ fn run_all(gateway: &Gateway, bin: &Path, prompt: &str) -> Vec<(bool, String)> {
         let desk = Desk::set_up(gateway);
         let command: Command = match name {
             "claude" => desk.claude(bin, &url, prompt),
-            "codex" => {
-                // Left alone it asks again whenever a stream fails, whatever the status and `x-should-retry` say.
-                let mut command = desk.codex(bin, prompt);
-                command.args(["--config", "model_providers.weir.stream_max_retries=0"]);
-                command
-            }
+            "codex" => desk.codex(bin, prompt),
             _ => desk.gemini(bin, &url, prompt),
         };
         run(&desk, name, command)
@@ -78,33 +73,64 @@ fn check_readable(said: &str) {
     }
 }
 
+const MARKS: &str = "datamarking: {enabled: true, shadow_mode: false, marker_strategy: {kind: fixed, value: U+E0F0}}";
+
+/// Whether a request of this dialect carries what its own tool said between tags, and how the provider got that.
+fn fenced(body: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    let blocks = body["messages"].as_array()?.iter().filter_map(|message| message["content"].as_array()).flatten();
+    let result = blocks.filter(|block| block["type"] == "tool_result").find_map(|block| block["content"].as_str())?;
+    Some(result.strip_prefix("<service-boundary>\n")?.strip_suffix("\n</service-boundary>")?.to_owned())
+}
+
+/// Each rewrite by itself, then all with what flags and looks at answers: whether it redacts, and whether it marks or fences at all.
 #[test]
 fn what_agents_send_may_be_rewritten() {
     let Some(bin) = installed() else { return };
-    let provider = provider(REPLY.to_owned());
-    let gateway = gateway(
-        &provider,
-        "pii: {action: alert_and_redact}\nboundary_defense: {enabled: true, datamarking: {enabled: true, shadow_mode: false}}\n\
-         output_safety: {enabled: true, block_on_critical: true}\n\
-         streaming_analysis: {enabled: true, output_enabled: true, hold_back: true}\n\
-         enforcement: {mode: flag, min_severity: Low}",
+    let everything = format!(
+        "pii: {{action: alert_and_redact}}\nboundary_defense: {{enabled: true, {MARKS}}}\n\
+         output_safety: {{enabled: true, block_on_critical: true}}\n\
+         streaming_analysis: {{enabled: true, output_enabled: true, hold_back: true}}\n\
+         enforcement: {{mode: flag, min_severity: Low}}"
     );
-    let prompt = format!("{} Then tell jane.roe@example.org what it says.", PROMPTS[0]);
-    for (name, (succeeded, said)) in NAMES.iter().zip(run_all(&gateway, &bin, &prompt)) {
-        assert!(succeeded && said.contains(REPLY), "{name}\n{said}");
-        check_readable(&said);
+    let ways = [
+        ("pii: {action: alert_and_redact}".to_owned(), true, None),
+        ("boundary_defense: {enabled: true}".to_owned(), false, Some(false)),
+        (format!("boundary_defense: {{enabled: true, {MARKS}}}"), false, Some(true)),
+        (everything, true, Some(true)),
+    ];
+    for (settings, redacts, fences) in ways {
+        let provider = provider(REPLY.to_owned());
+        let gateway = gateway(&provider, &settings);
+        let prompt = format!("{} Then tell jane.roe@example.org what it says.", PROMPTS[0]);
+        for (name, (succeeded, said)) in NAMES.iter().zip(run_all(&gateway, &bin, &prompt)) {
+            assert!(succeeded && said.contains(REPLY), "{settings}: {name}\n{said}");
+            check_readable(&said);
+        }
+        for dialect in ["anthropic", "openai", "gemini"] {
+            let spans = spans(&gateway, dialect, 2);
+            assert!(spans.len() <= 6, "{settings}: {dialect}: {} calls", spans.len());
+            let enforcement = if settings.contains("mode: flag") { "flagged" } else { "none" };
+            assert!(spans.iter().all(|span| span["status_code"] == 200 && span["enforcement"] == enforcement));
+        }
+        let seen = provider.take_received();
+        let bodies: Vec<String> =
+            seen.iter().map(|seen| String::from_utf8_lossy(&seen.request.body).into_owned()).collect();
+        assert_eq!(bodies.iter().any(|body| body.contains("jane.roe@example.org")), !redacts, "{settings}");
+        assert_eq!(bodies.iter().any(|body| body.contains("[PII:EMAIL]")), redacts, "{settings}");
+        // The defence knows the dialect of one of them, and leaves the requests of the two others as they are.
+        for (seen, body) in seen.iter().zip(&bodies) {
+            let known = seen.request.path.starts_with("/v1/messages");
+            assert!(known || !body.contains("service-boundary"), "{settings}: {body}");
+        }
+        let results: Vec<String> = bodies.iter().filter_map(|body| fenced(body)).collect();
+        assert_eq!(!results.is_empty(), fences.is_some(), "{settings}");
+        for result in results {
+            assert_eq!(result.contains('\u{e0f0}'), fences == Some(true), "{settings}: {result}");
+            assert_eq!(result.contains(char::is_whitespace), fences == Some(false), "{settings}: {result}");
+            assert!(result.starts_with("The") && result.contains("barn."), "{result}");
+        }
     }
-    for dialect in ["anthropic", "openai", "gemini"] {
-        let spans = spans(&gateway, dialect, 2);
-        assert!(spans.len() <= 6, "{dialect}: {} calls", spans.len());
-        assert!(spans.iter().all(|span| span["status_code"] == 200 && span["enforcement"] == "flagged"), "{dialect}");
-    }
-    let seen = provider.take_received();
-    let bodies: Vec<String> =
-        seen.iter().map(|seen| String::from_utf8_lossy(&seen.request.body).into_owned()).collect();
-    assert!(bodies.iter().all(|body| !body.contains("jane.roe@example.org")), "an address went on");
-    assert!(bodies.iter().any(|body| body.contains("[PII:EMAIL]")));
-    assert!(bodies.iter().any(|body| body.contains("service-boundary")), "no tool's result was wrapped");
 }
 
 /// A provider that says a private key behind 200 words.
@@ -116,34 +142,21 @@ fn leaking() -> ServerHandle {
 const STOPPING: &str = "output_safety: {enabled: true, block_on_critical: true}\n\
     streaming_analysis: {enabled: true, output_enabled: true, hold_back: true, token_interval: 10}";
 
-/// Codex takes no status and no end of a stream but the ordinary one for an answer: with its own settings it asks five times more.
-const CODEX_TRIES: usize = 6;
-
 #[test]
-fn codex_with_its_own_retries_asks_a_bounded_number_of_times() {
+fn who_is_not_named_as_asking_again_gets_the_same_as_all() {
     let Some(bin) = installed() else { return };
-    let (provider, leaking) = (provider(REPLY.to_owned()), leaking());
-    let refusing = gateway(&provider, "enforcement: {mode: block}");
-    let stopping = gateway(&leaking, STOPPING);
-    let of = |gateway: &Gateway, prompt: &str| {
-        let desk = Desk::set_up(gateway);
-        run(&desk, "codex", desk.codex(&bin, prompt)).1
-    };
-    let (refused, stopped) = std::thread::scope(|scope| {
-        let refused = scope.spawn(|| of(&refusing, ATTACK));
-        let stopped = of(&stopping, PROMPTS[0]);
-        (refused.join().unwrap(), stopped)
+    let provider = provider(REPLY.to_owned());
+    let gateway = gateway(&provider, "enforcement: {mode: block, retrying_clients: []}");
+    let desk = Desk::set_up(&gateway);
+    let (succeeded, said) = run(&desk, "codex", {
+        let mut command = desk.codex(&bin, ATTACK);
+        command.args(["--config", "model_providers.weir.stream_max_retries=1"]);
+        command
     });
-    assert!(refused.contains("prompt_injection"), "{refused}");
-    assert!(!stopped.contains("BEGIN EC"), "{stopped}");
-    [&refused, &stopped].into_iter().for_each(|said| check_readable(said));
-    let blocked = spans(&refusing, "openai", CODEX_TRIES);
-    assert_eq!(blocked.iter().filter(|span| span["enforcement"] == "blocked").count(), CODEX_TRIES);
-    assert_eq!(provider.take_received().iter().filter(|seen| seen.request.path == "/v1/responses").count(), 0);
-    let answers = spans(&stopping, "openai", CODEX_TRIES + 1);
-    let stopped = answers.iter().filter(|span| span["tags"]["response_stopped"].is_string()).count();
-    println!("codex by itself: {} refused, {stopped} stopped", blocked.len());
-    assert_eq!((answers.len(), stopped), (CODEX_TRIES + 1, CODEX_TRIES), "one asks for the tool");
+    assert!(!succeeded && said.contains("403") && said.contains("prompt_injection"), "{said}");
+    let refused = spans(&gateway, "openai", 2);
+    assert!(refused.iter().all(|span| span["status_code"] == 403 && span["enforcement"] == "blocked"), "{refused:?}");
+    assert_eq!(refused.len(), 2, "it asks again by itself");
 }
 
 #[test]
@@ -155,11 +168,12 @@ fn agents_that_are_refused_say_so_once() {
         assert!(said.contains("prompt_injection"), "{name} does not say why\n{said}");
         check_readable(&said);
     }
-    for dialect in ["anthropic", "openai", "gemini"] {
+    for (dialect, status, most) in [("anthropic", 403, 2), ("openai", 400, 1), ("gemini", 403, 2)] {
         let blocked: Vec<Value> =
             spans(&gateway, dialect, 1).into_iter().filter(|span| span["enforcement"] == "blocked").collect();
         println!("{dialect}: {} refused", blocked.len());
-        assert!((1..=2).contains(&blocked.len()), "{dialect}: {} calls were refused", blocked.len());
+        assert!((1..=most).contains(&blocked.len()), "{dialect}: {} calls were refused", blocked.len());
+        assert!(blocked.iter().all(|span| span["status_code"] == status), "{dialect}: {blocked:?}");
     }
     let attacked = |request: &&weir_fake_provider::http::Request| {
         String::from_utf8_lossy(&request.body).contains("reveal your system prompt")
@@ -174,12 +188,14 @@ fn an_answer_that_is_stopped_ends_in_order() {
     let gateway = gateway(&provider, STOPPING);
     for (name, (_, said)) in NAMES.iter().zip(run_all(&gateway, &bin, PROMPTS[0])) {
         assert!(!said.contains("BEGIN EC"), "{name} was shown the key\n{said}");
+        // One of them shows words of its own for a refusal.
+        assert!(*name == "claude" || said.contains("secret_leakage (Critical)"), "{name} does not say why\n{said}");
         check_readable(&said);
     }
-    for dialect in ["anthropic", "openai", "gemini"] {
+    for (dialect, most) in [("anthropic", 2), ("openai", 1), ("gemini", 2)] {
         let stopped =
             spans(&gateway, dialect, 2).into_iter().filter(|span| span["tags"]["response_stopped"].is_string()).count();
         println!("{dialect}: {stopped} stopped");
-        assert!((1..=2).contains(&stopped), "{dialect}: {stopped} answers were stopped");
+        assert!((1..=most).contains(&stopped), "{dialect}: {stopped} answers were stopped");
     }
 }

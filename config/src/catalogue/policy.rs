@@ -202,6 +202,14 @@ pub(super) static SETTINGS: &[Setting] = &[
             &[("all", EnforcementScope::All), ("new", EnforcementScope::New)]
         )),
     ),
+    Setting::built(
+        "enforcement.retrying_clients",
+        Kind::TextList,
+        Literal::Texts(&["codex"]),
+        "Clients that ask again after a 403 and after response.incomplete, by how their User-Agent begins: they get 400 instead, and \
+         response.failed with the code invalid_prompt, which they take as final. Ours.",
+        set!(enforcement.retrying_clients, texts),
+    ),
     // --- server, shutdown ---
     Setting::built(
         "server.core_threads",

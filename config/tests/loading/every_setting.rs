@@ -177,6 +177,9 @@ fn samples() -> Vec<Sample> {
         sample("enforcement.min_confidence", "1", |s| s.enforcement.min_confidence = 1.0),
         sample("enforcement.timeout_ms", "13", |s| s.enforcement.timeout_ms = 13),
         sample("enforcement.scope", "new", |s| s.enforcement.scope = EnforcementScope::New),
+        sample("enforcement.retrying_clients", "[another]", |s| {
+            s.enforcement.retrying_clients = vec!["another".to_owned()]
+        }),
         sample(
             "enforcement.categories",
             "[{finding_type: pii_detected, action: flag}, {finding_type: jailbreak, action: block}]",

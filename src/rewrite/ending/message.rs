@@ -37,6 +37,12 @@ pub(super) trait Stream {
 
     /// The messages that end the stream here, with a text for the reader.
     fn end(&self, warning: &str) -> Vec<Message>;
+
+    /// The same for a client that asks again unless it is told that the answer has failed for good. Where the dialect's clients
+    /// take its end for final there is no other.
+    fn fail(&self, warning: &str) -> Vec<Message> {
+        self.end(warning)
+    }
 }
 
 /// A name or a number of the stream that its end repeats. Longer ones than any provider sends are not kept.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | chat completions, completions | the warning as a chunk, `finish_reason: content_filter`, `[DONE]` |
 //! | messages | the warning as a text delta, `content_block_stop`, `message_delta` with `refusal`, `message_stop` |
-//! | responses | the warning as a text delta where a text is open, `response.incomplete` |
+//! | responses | the warning as a text delta where a text is open, `response.incomplete`, or `response.failed` (below) |
 //! | Gemini | the warning as a part, `finishReason: SAFETY`; where the stream is an array, its end |
 //! | local server | a last line with the warning, `done: true` |
 //! | text generation inference | the warning as its event for a stream that fails |
@@ -14,6 +14,8 @@
 //! | Titan; Llama, Mistral | a last piece with the warning and `CONTENT_FILTERED`; `stop`, for they know nothing better |
 //! | transcriptions | the warning as a delta, `transcript.text.done` |
 //! | Bedrock | the events of its converse stream, or the model's own inside of `chunk` |
+//!
+//! A client that takes `response.incomplete` for a broken connection gets `response.failed` with a code that it takes for final.
 //!
 //! A dialect is one file: what it must know of a stream, and its end. Pure: JSON in, JSON out; knows no framing.
 
@@ -39,6 +41,8 @@ pub(super) use message::{Data, Message};
 #[derive(Default)]
 pub(super) struct Ending {
     stream: Option<Box<dyn Stream>>,
+    /// The client would ask again after an ordinary end.
+    client_retries: bool,
 }
 
 /// Tells a dialect from the first message that shows it.
@@ -60,6 +64,11 @@ const DIALECTS: [Opens; 11] = [
 ];
 
 impl Ending {
+    /// Follows nothing yet.
+    pub(super) fn new(client_retries: bool) -> Self {
+        Self { stream: None, client_retries }
+    }
+
     /// Follows a message the client gets.
     pub(super) fn note(&mut self, event: Option<&str>, message: &Value) {
         if self.stream.is_none() {
@@ -72,7 +81,8 @@ impl Ending {
 
     /// The messages that end the stream here; `None` where nobody knows how.
     pub(super) fn end(&self, warning: &str) -> Option<Vec<Message>> {
-        self.stream.as_ref().map(|stream| stream.end(warning))
+        let stream = self.stream.as_deref()?;
+        Some(if self.client_retries { stream.fail(warning) } else { stream.end(warning) })
     }
 }
 

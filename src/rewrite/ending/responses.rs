@@ -48,6 +48,28 @@ impl Stream for Responses {
     }
 
     fn end(&self, warning: &str) -> Vec<Message> {
+        let details = json!({ "reason": "content_filter" });
+        self.close(
+            warning,
+            "response.incomplete",
+            json!({ "status": "incomplete", "incomplete_details": details, "error": null }),
+        )
+    }
+
+    fn fail(&self, warning: &str) -> Vec<Message> {
+        // Of the codes that the interface has, this one says that asking again is of no use.
+        let error = json!({ "code": "invalid_prompt", "message": warning });
+        self.close(
+            warning,
+            "response.failed",
+            json!({ "status": "failed", "incomplete_details": null, "error": error }),
+        )
+    }
+}
+
+impl Responses {
+    /// The warning where a text is open, and the last event: the response with how it has ended.
+    fn close(&self, warning: &str, kind: &'static str, ended: Value) -> Vec<Message> {
         let mut end = Vec::new();
         let mut sequence = self.sequence;
         if let Some((item, output, content)) = &self.open {
@@ -59,19 +81,19 @@ impl Stream for Responses {
             end.push(Message::event(kind, delta));
             sequence = sequence.saturating_add(1);
         }
-        let kind = "response.incomplete";
         // Clients that check what they read take no end without it.
         let usage = json!({
             "input_tokens": 0, "input_tokens_details": { "cached_tokens": 0 },
             "output_tokens": self.said, "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": self.said,
         });
-        let response = json!({
-            "id": self.id, "object": "response", "created_at": self.created_at, "model": self.model,
-            "status": "incomplete", "incomplete_details": { "reason": "content_filter" }, "error": null, "output": [],
+        let mut response = json!({
+            "id": self.id, "object": "response", "created_at": self.created_at, "model": self.model, "output": [],
             "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "usage": usage,
         });
-        let data = json!({ "type": kind, "sequence_number": sequence, "response": response });
-        end.push(Message::event(kind, data));
+        if let (Some(response), Value::Object(ended)) = (response.as_object_mut(), ended) {
+            response.extend(ended);
+        }
+        end.push(Message::event(kind, json!({ "type": kind, "sequence_number": sequence, "response": response })));
         end
     }
 }

@@ -6,7 +6,11 @@ use super::*;
 
 /// What ends a stream that has said this: `event|document` per message.
 fn end(said: &[(Option<&str>, Value)]) -> Option<Vec<String>> {
-    let mut ending = Ending::default();
+    end_for(false, said)
+}
+
+fn end_for(client_retries: bool, said: &[(Option<&str>, Value)]) -> Option<Vec<String>> {
+    let mut ending = Ending::new(client_retries);
     for (event, message) in said {
         ending.note(*event, message);
     }
@@ -111,6 +115,22 @@ fn responses_are_incomplete() {
             incomplete(6, 1),
         ]
     );
+}
+
+#[test]
+fn responses_fail_for_who_would_ask_again() {
+    let created = json!({"type": "response.created", "sequence_number": 0,
+        "response": {"id": "r1", "model": "gpt-5", "created_at": 17, "status": "in_progress"}});
+    assert_eq!(
+        end_for(true, &[(None, created)]).unwrap(),
+        [
+            r#"response.failed|{"response":{"created_at":17,"error":{"code":"invalid_prompt","message":"Withheld."},"id":"r1","incomplete_details":null,"model":"gpt-5","object":"response","output":[],"parallel_tool_calls":true,"status":"failed","tool_choice":"auto","tools":[],"usage":{"input_tokens":0,"input_tokens_details":{"cached_tokens":0},"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}},"sequence_number":1,"type":"response.failed"}"#
+        ]
+    );
+    // Where every client takes the end for final there is one for all.
+    let chat = json!({"id": "c1", "created": 17, "model": "m",
+        "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": null}]});
+    assert_eq!(end_for(true, &[(None, chat.clone())]), bare(&[chat]));
 }
 
 #[test]

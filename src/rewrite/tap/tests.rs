@@ -54,14 +54,14 @@ impl Tap for Late {
 fn a_verdict_at_the_end_that_takes_longer_replaces_a_document_or_lets_it_go() {
     let document = br#"{"choices":[{"message":{"content":"two"}}]}"#;
     for (word, expected) in [("two", Onward::Replace), ("three", Onward::Send(Bytes::from_static(document)))] {
-        let mut tapped = Tapped::new(Box::new(Late(word, false)), Framed::Whole);
+        let mut tapped = Tapped::new(Box::new(Late(word, false)), Framed::Whole, false);
         assert_eq!(now(tapped.feed(&document[..20])), Onward::Send(Bytes::new()));
         assert_eq!(now(tapped.feed(&document[20..])), Onward::Send(Bytes::new()));
         assert_eq!(tapped.most_held_bytes(), document.len());
         assert_eq!(now(tapped.finish()), expected);
     }
     // Where there is no room for it, it goes.
-    let mut tapped = Tapped::new(Box::new(Late("two", false)), Framed::Whole);
+    let mut tapped = Tapped::new(Box::new(Late("two", false)), Framed::Whole, false);
     assert_eq!(now(tapped.feed(&document[..20])), Onward::Send(Bytes::new()));
     assert_eq!((tapped.let_go(), tapped.overheld()), (Bytes::from_static(&document[..20]), 1));
     assert_eq!(now(tapped.feed(&document[20..])), Onward::Send(Bytes::new()));
@@ -70,7 +70,7 @@ fn a_verdict_at_the_end_that_takes_longer_replaces_a_document_or_lets_it_go() {
 
 /// What the client gets, and how it ended.
 fn tapped(tap: Word, framed: Framed, pieces: &[&[u8]]) -> (Vec<u8>, &'static str) {
-    let mut tapped = Tapped::new(Box::new(tap), framed);
+    let mut tapped = Tapped::new(Box::new(tap), framed, false);
     let mut out = Vec::new();
     let all = pieces.iter().map(Some).chain([None]);
     for piece in all {
@@ -168,7 +168,7 @@ fn events_end_with_an_empty_line_whatever_ends_its_lines() {
 
 #[test]
 fn no_more_waits_than_the_bound() {
-    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Lines);
+    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Lines, false);
     let line = [vec![b'x'; 300 * 1024], b"\n".to_vec()].concat();
     let mut sent = 0;
     for _ in 0..10 {
@@ -178,13 +178,13 @@ fn no_more_waits_than_the_bound() {
     }
     assert_eq!((sent, tapped.overheld()), (7 * line.len(), 7));
     // Nor more frames, however short they are.
-    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Events);
+    let mut tapped = Tapped::new(Box::new(Word("never", usize::MAX)), Framed::Events, false);
     for _ in 0..100 {
         let Onward::Send(_) = now(tapped.feed(&b"\n\n".repeat(1000))) else { panic!("it passes") };
         assert!(tapped.held.len() * FRAME_COST_BYTES <= HOLD_BYTES_MAX);
     }
     // A frame without an end is no frame.
-    let mut tapped = Tapped::new(Box::new(Word("never", 0)), Framed::Events);
+    let mut tapped = Tapped::new(Box::new(Word("never", 0)), Framed::Events, false);
     let mut sent = 0;
     for _ in 0..20 {
         let Onward::Send(bytes) = now(tapped.feed(&[b'x'; 100 * 1024])) else { panic!("it passes") };
@@ -241,7 +241,7 @@ const FRAMES: [Listed; 8] = [
 
 /// Goes on, holds back, and ends: with what has come and, where the last word is found, with what the dialect ends with.
 fn passes(held: usize, framed: Framed, body: &[u8], step: usize) {
-    let mut tapped = Tapped::new(Box::new(Word("never said", held)), framed);
+    let mut tapped = Tapped::new(Box::new(Word("never said", held)), framed, false);
     for piece in body.chunks(step) {
         now(tapped.feed(piece));
     }
