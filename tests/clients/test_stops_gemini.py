@@ -3,7 +3,8 @@ stopped; and where it redacts. It has to raise the error its users catch, to rea
 retries switched on, not to ask again.
 
 Run by the Rust suite, which names the provider in PROVIDER_URL and the gateway in WEIR_URLS, as `stops`: `prompt_injection` is blocked,
-`secret_leakage` in a request flagged, personal data redacted, and answers stop at critical findings. What the provider has received
+`secret_leakage` in a request flagged, personal data redacted, and answers stop at critical findings; and, as `unheld`, one that does the
+same without hold-back. What the provider has received
 since it was last asked, it says at `/seen`.
 """
 
@@ -15,10 +16,11 @@ import urllib.request
 
 from google import genai
 from google.genai import errors, types
-from shared import ATTACK, LEAKING, SECRET
+from shared import ATTACK, LEAKING, SECRET, check_stopped
 
 PROVIDER_URL = os.environ["PROVIDER_URL"]
-WEIR_URL = json.loads(os.environ["WEIR_URLS"])["stops"]
+WEIR_URLS = json.loads(os.environ["WEIR_URLS"])
+WEIR_URL = WEIR_URLS["stops"]
 MODEL = "gemini-2.5-flash"
 QUESTION = "Which river is the longest?"
 ADDRESS = "jane.roe@example.org"
@@ -106,17 +108,14 @@ class Stops(unittest.TestCase):
         self.assertEqual(len(seen()), 4)
 
     def test_an_answer_with_a_key_in_it(self):
-        for way, came in self.each_way(QUESTION, LEAKING):
-            if way.startswith("whole"):
-                self.check_refused(came, "output_safety_blocked", "secret_leakage")
-                continue
-            self.assertEqual(came[-1].candidates[0].finish_reason, types.FinishReason.SAFETY)
-            text = "".join(chunk.text or "" for chunk in came)
-            self.assertIn("before50", text)
-            self.assertIn("secret_leakage (Critical)", text)
-            self.assertNotIn("BEGIN", text)
-            self.assertNotIn("behind", text)
-        self.assertEqual(len(seen()), 4)
+        for name, held in [("stops", True), ("unheld", False)]:
+            for way, came in self.each_way(QUESTION, LEAKING, url=WEIR_URLS[name]):
+                if way.startswith("whole"):
+                    self.check_refused(came, "output_safety_blocked", "secret_leakage")
+                    continue
+                self.assertEqual(came[-1].candidates[0].finish_reason, types.FinishReason.SAFETY)
+                check_stopped(self, "".join(chunk.text or "" for chunk in came), held)
+            self.assertEqual(len(seen()), 4)
 
     def test_what_is_rewritten_is_answered_as_ever(self):
         text = f"Write to {ADDRESS} that it is raining."

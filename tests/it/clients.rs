@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::coding_agents::packages;
-use crate::support::{Driver, Setup, on_both_drivers, provider};
+use crate::support::{Driver, Gateway, Setup, on_both_drivers, provider};
 
 /// The interpreter of a virtual environment with the pinned clients, made on the first call and when the pins change.
 pub(crate) fn python() -> PathBuf {
@@ -43,11 +43,15 @@ fn run(command: &mut Command, advice: &str) {
 }
 
 /// Runs the cases of one file in `tests/clients` against a provider and a gateway before it.
-fn run_cases(setup: Setup, file: &str) {
+fn run_between(setup: Setup, file: &str) {
     let provider = provider();
     let gateway = setup.upstream(provider.url()).unlimited().start();
-    let mut command = cases(&python(), file);
-    run_client(command.env("PROVIDER_URL", provider.url()).env("WEIR_URL", gateway.url()));
+    run_cases(&python(), file, &provider.url(), &gateway);
+}
+
+/// The same between a provider that the cases ask directly and a gateway.
+pub(crate) fn run_cases(python: &Path, file: &str, provider: &str, gateway: &Gateway) {
+    run_client(cases(python, file).env("PROVIDER_URL", provider).env("WEIR_URL", gateway.url()));
 }
 
 /// A file in `tests/clients`, to be run by an interpreter.
@@ -71,22 +75,15 @@ pub(crate) fn run_client(command: &mut Command) -> String {
 
 on_both_drivers! {
     fn official_clients_get_the_same_answers_and_leave_traces(driver) {
-        run_cases(Setup::new(driver), "test_clients.py");
-    }
-
-    fn official_clients_are_told_no_in_a_way_they_know(driver) {
-        let enforcement = "enforcement: {categories: [{finding_type: prompt_injection, action: block}, \
-                           {finding_type: secret_leakage, action: flag}]}";
-        let output = "output_safety: {enabled: true, block_on_critical: true}\nstreaming_analysis: {hold_back: true}";
-        run_cases(Setup::new(driver).with(enforcement).with(output), "test_stops.py");
+        run_between(Setup::new(driver), "test_clients.py");
     }
 
     fn prometheus_own_reader_accepts_the_metrics(driver) {
-        run_cases(Setup::new(driver).storage("{profile: memory}"), "test_metrics.py");
+        run_between(Setup::new(driver).storage("{profile: memory}"), "test_metrics.py");
     }
 
     fn fifty_streams_at_once_of_every_official_client_are_those_of_direct_calls(driver) {
-        run_cases(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
+        run_between(Setup::new(driver).storage("{profile: memory}"), "test_concurrency.py");
     }
 }
 

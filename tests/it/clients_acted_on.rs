@@ -14,8 +14,8 @@ use weir_fake_provider::server::{Options, ServerHandle, StdServer};
 
 use crate::clients::{cases, python, python_with, run_client};
 use crate::coding_agents::packages;
-use crate::output::{DIALECTS, private_key, words};
-use crate::support::{Driver, Gateway, Setup, as_gemini, on_both_drivers};
+use crate::output::DIALECTS;
+use crate::support::{Driver, Gateway, Setup, as_calling, as_gemini, on_both_drivers};
 
 const QUIET: &str = "llm_advisory_injection_enabled: false";
 const MARKING: &str = "marker_strategy: {kind: fixed, value: U+E0F0}";
@@ -52,16 +52,49 @@ fn watched() -> ServerHandle {
         }
         seen.push((request.path.clone(), String::from_utf8_lossy(&request.body).into_owned()));
         drop(seen);
-        if request.path.contains(":") { as_gemini(request) } else { respond(request) }
+        match as_calling(request) {
+            Some(answer) => answer,
+            None if request.path.starts_with("/model/") => as_bedrock(request),
+            None if request.path.contains(':') => as_gemini(request),
+            None => respond(request),
+        }
     };
     let options = Options { responder: Box::new(responder), ..Options::default() };
     StdServer::start_with("127.0.0.1:0", options).unwrap()
 }
 
+/// Bedrock's ways of answering: what the field `x-fake-reply` says, or always the same.
+fn as_bedrock(request: &Request) -> Answer {
+    let reply = request.header("x-fake-reply").unwrap_or("The parcel is in Graz.");
+    let said = match request.path.rsplit('/').next() {
+        Some("converse-stream") => {
+            let dialect = DIALECTS.into_iter().find(|dialect| dialect.path.ends_with("converse-stream")).unwrap();
+            let words: Vec<&str> = reply.split_inclusive(' ').collect();
+            return Answer::stream(dialect.content_type, dialect.frames(&words), 0);
+        }
+        Some("converse") => json!({
+            "output": { "message": { "role": "assistant", "content": [{ "text": reply }] } }, "stopReason": "end_turn",
+            "usage": { "inputTokens": 3, "outputTokens": 9, "totalTokens": 12 }, "metrics": { "latencyMs": 1 }
+        }),
+        _ => json!({
+            "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn",
+            "content": [{ "type": "text", "text": reply }], "usage": { "input_tokens": 3, "output_tokens": 9 }
+        }),
+    };
+    Answer::whole(200, "application/json", said.to_string())
+}
+
 /// Settings under which a gateway refuses, flags, redacts, withholds and stops.
 const STOPS: &str = "enforcement: {categories: [{finding_type: prompt_injection, action: block}, \
     {finding_type: secret_leakage, action: flag}]}\npii: {action: alert_and_redact}\n\
-    output_safety: {enabled: true, block_on_critical: true}\nstreaming_analysis: {hold_back: true}";
+    output_safety: {enabled: true, block_on_critical: true}";
+
+/// Gateways that do so, with hold-back and without it.
+fn stopping(driver: Driver, provider: &str) -> [(&'static str, Gateway); 2] {
+    let held = format!("{STOPS}\nstreaming_analysis: {{hold_back: true}}");
+    [("stops", held), ("unheld", STOPS.to_owned())]
+        .map(|(name, settings)| (name, setup(driver, provider).with(&settings).start()))
+}
 
 fn setup(driver: Driver, provider: &str) -> Setup {
     Setup::new(driver).upstream(provider).storage("{profile: memory}").unlimited()
@@ -81,20 +114,26 @@ on_both_drivers! {
         run_against(&mut cases(&python(), "test_rewrites.py"), &provider.url(), &gateways);
     }
 
-    fn googles_client_is_told_no_in_a_way_it_knows(driver) {
+    fn official_clients_are_told_no_in_a_way_they_know(driver) {
         let provider = watched();
-        let gateway = setup(driver, &provider.url()).with(STOPS).start();
-        run_against(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &[("stops", gateway)]);
+        let gateways = stopping(driver, &provider.url());
+        run_against(&mut cases(&python(), "test_stops.py"), &provider.url(), &gateways);
     }
 
-    fn amazons_client_is_told_no_in_a_way_it_knows(driver) {
-        let said: Vec<String> =
-            words("before", 200).into_iter().chain([private_key()]).chain(words("behind", 400)).collect();
-        let dialect = DIALECTS.into_iter().find(|dialect| dialect.path.ends_with("converse-stream")).unwrap();
-        let upstream = dialect.provider(&said);
-        let gateway = setup(driver, &upstream.url()).with(STOPS).start();
-        run_against(&mut cases(&python(), "test_stops_bedrock.py"), &upstream.url(), &[("stops", gateway)]);
-        assert_eq!(upstream.requests().len(), 2, "one flagged, one stopped; of what is blocked nothing goes on");
+    fn googles_client_is_told_no_in_a_way_it_knows(driver) {
+        let provider = watched();
+        let gateways = stopping(driver, &provider.url());
+        run_against(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &gateways);
+    }
+
+    fn amazons_client_works_through_every_rewrite_and_is_told_no_in_a_way_it_knows(driver) {
+        let provider = watched();
+        let gateways: Vec<(&str, Gateway)> = rewrites()
+            .into_iter()
+            .map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start()))
+            .chain(stopping(driver, &provider.url()))
+            .collect();
+        run_against(&mut cases(&python(), "test_acted_on_bedrock.py"), &provider.url(), &gateways);
     }
 
     fn official_clients_read_redacted_answers(driver) {
@@ -114,7 +153,7 @@ on_both_drivers! {
         let provider = watched();
         let mut gateways: Vec<(&str, Gateway)> =
             rewrites().into_iter().map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start())).collect();
-        gateways.push(("stops", setup(driver, &provider.url()).with(STOPS).start()));
+        gateways.extend(stopping(driver, &provider.url()));
         // Packages are looked for from where the script lies; each test has its own copy.
         let script = folder.join(format!("acted_on_{driver:?}.mjs"));
         fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/ai_sdk/acted_on.mjs"), &script).unwrap();

@@ -12,7 +12,7 @@ use weir_fake_provider::http::Request;
 use weir_fake_provider::provider::{Answer, respond};
 
 use self::wire::{Seen, Watched};
-use crate::clients::{python, python_with};
+use crate::clients::{python, python_with, run_cases};
 use crate::coding_agents::{Desk, PROMPTS, REPLY, installed, packages, saying};
 use crate::support::{Driver, Gateway, Setup, as_gemini, call, eventually, provider};
 
@@ -20,18 +20,6 @@ use crate::support::{Driver, Gateway, Setup, as_gemini, call, eventually, provid
 const PRICES: &str = "cost_estimation: {custom_models: {fake-large: {input_per_million: 100, output_per_million: 200}, \
                       fake-embedding: {input_per_million: 50, output_per_million: 0}, \
                       gemini-2.5-flash: {input_per_million: 3, output_per_million: 5}}}";
-
-/// Runs the cases of a file in `tests/clients` between a provider and the gateway.
-fn run_cases(python: &Path, file: &str, provider: &str, gateway: &Gateway) {
-    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
-    let mut command = Command::new(python);
-    command.arg("-B").arg(cases).env("PROVIDER_URL", provider).env("WEIR_URL", gateway.url());
-    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
-        command.env_remove(proxy);
-    }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{file}\n{}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// The model that an agent talks to, or a provider's own answers for whoever else asks.
 fn with_agents(others: fn(&Request) -> Answer) -> Watched {

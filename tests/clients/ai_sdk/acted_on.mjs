@@ -1,8 +1,8 @@
 // The AI SDK of several makers where a gateway acts on what it finds: through every rewrite of requests each answer has to be that of the
 // provider itself, and the provider has to get what the rewrite says; a refusal has to be the error its users catch, a stopped stream has
 // to end as the SDK knows it; and with the SDK's own retries nothing is asked twice. Run by the Rust suite, which names the provider in
-// PROVIDER_URL and the gateways in WEIR_URLS, as JSON: rewrites by their names, and `stops`. What the provider has received since it was
-// last asked, it says at `/seen`. Prints how many calls went through gateways.
+// PROVIDER_URL and the gateways in WEIR_URLS, as JSON: rewrites by their names, `stops`, and `unheld`, which stops without holding words
+// back. What the provider has received since it was last asked, it says at `/seen`. Prints how many calls went through gateways.
 
 import assert from "node:assert/strict";
 import { createAnthropic } from "@ai-sdk/anthropic";
@@ -11,7 +11,7 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { APICallError, generateText, jsonSchema, stepCountIs, streamText, tool } from "ai";
 
 const { PROVIDER_URL, WEIR_URLS } = process.env;
-const { stops, ...rewrites } = JSON.parse(WEIR_URLS);
+const { stops, unheld, ...rewrites } = JSON.parse(WEIR_URLS);
 const ADDRESS = "jane.roe@example.org";
 const SYSTEM = "You are the support agent of a bicycle shop.";
 const QUESTION = `Use find_order for ${ADDRESS} and say where the parcel is.`;
@@ -147,14 +147,19 @@ for (const maker of Object.keys(makers)) {
         assert.equal(flagged.headers["x-service-flagged"], "true", label);
         assert.deepEqual([flagged.headers["x-service-finding-type"], flagged.finishReason, sent], ["secret_leakage", "stop", 1], label);
         sent = 0;
-        const leak = () => ask({ model: model(maker, stops, LEAK), prompt: "Which river is the longest?" });
+        const leak = (url) => ask({ model: model(maker, url, LEAK), prompt: "Which river is the longest?" });
         if (way === "whole") {
-            checkRefused(await raised(leak), "output_safety_blocked", "secret_leakage", label);
+            checkRefused(await raised(() => leak(stops)), "output_safety_blocked", "secret_leakage", label);
         } else {
-            const { text, finishReason } = await leak();
-            assert.deepEqual([finishReason, sent], ["content-filter", 1], label);
-            assert.ok(text.includes("before50") && text.includes("secret_leakage (Critical)"), `${label}: ${text}`);
-            assert.ok(!text.includes("BEGIN") && !text.includes("behind"), `${label}: ${text}`);
+            for (const url of [stops, unheld]) {
+                sent = 0;
+                const { text, finishReason } = await leak(url);
+                assert.deepEqual([finishReason, sent], ["content-filter", 1], label);
+                assert.ok(text.includes("before50") && text.includes("secret_leakage (Critical)"), `${label}: ${text}`);
+                // Without hold-back an interval of tokens may come behind the key.
+                assert.ok(url === unheld || !text.includes("BEGIN"), `${label}: ${text}`);
+                assert.ok(text.split("behind").length - 1 <= (url === unheld ? 50 : 0), `${label}: ${text}`);
+            }
         }
         calls += 3;
     }

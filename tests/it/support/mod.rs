@@ -1,6 +1,7 @@
 //! What every suite needs: the gateway as a process, clients and providers that speak raw bytes, and the recorded
 //! traces. Nothing in here uses a parser, a runtime or a type of the gateway: what checks must not inherit its bugs.
 
+mod calling;
 mod calls;
 mod clock;
 mod disk;
@@ -17,6 +18,7 @@ mod without;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use calling::as_calling;
 pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
 pub(crate) use clock::Clock;
 pub(crate) use disk::{ReadOnly, SmallDisk};
