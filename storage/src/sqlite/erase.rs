@@ -123,7 +123,8 @@ impl Tx<'_> {
         self.erase(OLDEST_OF_TENANT, &[&tenant, &start_us, &BATCH_ROWS], Room::of_a_piece())
     }
 
-    /// Takes out some spans of a trace; false when there was none. What is erased is written down with the first of them.
+    /// Takes out some spans of a trace; false when there was none. With `by` it begins: the deletion is written down, and that the
+    /// trace is to go, so that [`Tx::erase_deleted_trace`] goes on with what nobody asks for any more.
     pub(super) fn erase_trace(
         &mut self,
         tenant: TenantId,
@@ -131,11 +132,39 @@ impl Tx<'_> {
         by: Option<&AuditEvent>,
     ) -> Result<bool, WriteError> {
         let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(false) };
-        let select = "SELECT id FROM spans INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 LIMIT ?3";
-        let values: [&dyn ToSql; 3] = [&tenant, &trace.as_bytes().as_slice(), &BATCH_ROWS];
-        let found = self.erase(select, &values, Room::of_a_piece())?.looked > 0;
-        if let Some(by) = by.filter(|_| found) {
+        let trace = trace.as_bytes().as_slice();
+        if let Some(by) = by {
+            let sql = "SELECT max(id) FROM spans INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2";
+            let until: Option<i64> = self.conn.prepare_cached(sql)?.query_row((tenant, trace), |row| row.get(0))?;
+            let Some(until) = until else { return Ok(false) };
+            let sql = "INSERT INTO trace_erasures (tenant, trace_id, until) VALUES (?1, ?2, ?3) \
+                ON CONFLICT (tenant, trace_id) DO UPDATE SET until = excluded.until";
+            self.conn.prepare_cached(sql)?.execute((tenant, trace, until))?;
             self.audit(by)?;
+        }
+        self.erase_spans_of_trace(tenant, trace)
+    }
+
+    /// Takes out some spans of a deleted trace; false when no trace is to go.
+    pub(super) fn erase_deleted_trace(&mut self) -> Result<bool, WriteError> {
+        let Some((tenant, trace)) = deleted_trace(self.conn)? else { return Ok(false) };
+        self.erase_spans_of_trace(tenant, &trace)?;
+        Ok(true)
+    }
+
+    /// Takes out some spans of a trace that is to go; false when the last one has gone.
+    fn erase_spans_of_trace(&mut self, tenant: i64, trace: &[u8]) -> Result<bool, WriteError> {
+        let sql = "SELECT until FROM trace_erasures WHERE tenant = ?1 AND trace_id = ?2";
+        let until: Option<i64> =
+            self.conn.prepare_cached(sql)?.query_row((tenant, trace), |row| row.get(0)).optional()?;
+        let Some(until) = until else { return Ok(false) };
+        let select = "SELECT id FROM spans INDEXED BY spans_by_trace \
+            WHERE tenant = ?1 AND trace_id = ?2 AND id <= ?3 LIMIT ?4";
+        let values: [&dyn ToSql; 4] = [&tenant, &trace, &until, &BATCH_ROWS];
+        let found = self.erase(select, &values, Room::of_a_piece())?.looked > 0;
+        if !found {
+            let sql = "DELETE FROM trace_erasures WHERE tenant = ?1 AND trace_id = ?2";
+            self.conn.prepare_cached(sql)?.execute((tenant, trace))?;
         }
         Ok(found)
     }
@@ -331,6 +360,7 @@ impl Tx<'_> {
             "tallies",
             "text_sums",
             "text_ages",
+            "trace_erasures",
             "erasures",
         ] {
             conn.prepare_cached(&format!("DELETE FROM {table} WHERE tenant = ?1"))?.execute([tenant])?;
@@ -342,6 +372,12 @@ impl Tx<'_> {
 /// A deleted tenant with rows left.
 pub(super) fn deleted(conn: &Connection) -> rusqlite::Result<Option<i64>> {
     conn.prepare_cached("SELECT tenant FROM erasures LIMIT 1")?.query_row([], |row| row.get(0)).optional()
+}
+
+/// A deleted trace with spans left, perhaps.
+pub(super) fn deleted_trace(conn: &Connection) -> rusqlite::Result<Option<(i64, Vec<u8>)>> {
+    let sql = "SELECT tenant, trace_id FROM trace_erasures LIMIT 1";
+    conn.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()
 }
 
 /// Whether there are names that nothing refers to.
@@ -362,4 +398,63 @@ pub(super) fn with_actions(conn: &Connection, span: i64, mut weight: Weight) -> 
     weight.findings += late.findings;
     weight.bytes += late.bytes;
     Ok(weight)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_config::vocab::SpanId;
+
+    use super::super::engine::SqliteEngine;
+    use super::super::{Home, rows};
+    use super::*;
+    use crate::encode::sample_span;
+    use crate::record::SpanRecord;
+
+    fn engine(home: &Home) -> SqliteEngine {
+        SqliteEngine::open(home, true, Arc::default()).unwrap()
+    }
+
+    fn spans_of(engine: &mut SqliteEngine, trace: TraceId) -> i64 {
+        let mut count = 0;
+        let sql = "SELECT count(*) FROM spans WHERE trace_id = ?1";
+        engine
+            .transact(|tx| Ok(count = tx.conn.query_row(sql, [trace.as_bytes().as_slice()], |row| row.get(0))?))
+            .unwrap();
+        count
+    }
+
+    #[test]
+    fn a_deletion_that_was_cut_short_is_finished_by_the_next_process_and_what_came_later_stays() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let home = Home::File(folder.path().join("service.db"));
+        let (trace, sample) = (TraceId::from_bytes([7; 16]), sample_span());
+        let tenant = sample.tenant_id;
+        let spans = |numbers: std::ops::Range<u32>| -> Vec<SpanRecord> {
+            let id = |number: u32| SpanId::from_bytes(std::array::from_fn(|at| number.to_be_bytes()[at % 4]));
+            numbers.map(|number| SpanRecord { trace_id: trace, span_id: id(number), ..sample.clone() }).collect()
+        };
+        let rows = 2 * u32::try_from(BATCH_ROWS).unwrap() + 9;
+        let by = AuditEvent {
+            tenant: Some(tenant),
+            actor: "admin".to_owned(),
+            action: "trace.delete".to_owned(),
+            target: None,
+            detail: std::collections::BTreeMap::new(),
+        };
+        let mut first = engine(&home);
+        first.transact(|tx| rows::put_all(tx, spans(0..rows).iter()).map(|_| ())).unwrap();
+        let mut begun = false;
+        first.transact(|tx| Ok(begun = tx.erase_trace(tenant, trace, Some(&by))?)).unwrap();
+        assert!(begun && spans_of(&mut first, trace) == i64::from(rows) - BATCH_ROWS);
+        drop(first);
+
+        let mut second = engine(&home);
+        second.transact(|tx| rows::put_all(tx, spans(rows..rows + 1).iter()).map(|_| ())).unwrap();
+        while second.housekeep().unwrap() {}
+        assert_eq!(spans_of(&mut second, trace), 1);
+        second.transact(|tx| Ok(begun = tx.erase_trace(tenant, trace, None)?)).unwrap();
+        assert!(!begun, "nothing is left to be gone on with");
+    }
 }

@@ -28,6 +28,7 @@ impl SqliteEngine {
             self.reserve.restore();
         }
         Ok(self.erase_deleted()?
+            || self.erase_deleted_trace()?
             || self.erase_texts()?
             || self.erase_names()?
             || self.purge_log()
@@ -51,6 +52,17 @@ impl SqliteEngine {
         })?;
         self.purge_due = true;
         Ok(more)
+    }
+
+    /// Goes on with a trace whose deletion was cut short.
+    fn erase_deleted_trace(&mut self) -> Result<bool, WriteError> {
+        let Some(conn) = self.conn.as_ref() else { return Ok(false) };
+        if erase::deleted_trace(conn)?.is_none() {
+            return Ok(false);
+        }
+        self.transact(|tx| tx.erase_deleted_trace().map(|_| ()))?;
+        self.purge_due = true;
+        Ok(true)
     }
 
     /// Takes out shared texts that nobody names any more.

@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 22] = [
+const MIGRATIONS: [Migration; 23] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -44,6 +44,7 @@ const MIGRATIONS: [Migration; 22] = [
     Migration { name: "alerts", sql: include_str!("../schema/0020_alerts.sql") },
     Migration { name: "found", sql: include_str!("../schema/0021_found.sql") },
     Migration { name: "alert_holders", sql: include_str!("../schema/0022_alert_holders.sql") },
+    Migration { name: "trace_erasures", sql: include_str!("../schema/0023_trace_erasures.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (
