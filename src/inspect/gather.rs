@@ -202,6 +202,14 @@ impl Gather {
         self.view.labels.keep(name)
     }
 
+    /// Notes that the texts from `start` on are what a model thought.
+    pub(super) fn reasoned(&mut self, start: usize) {
+        let parts = self.view.parts.get_mut(start..).unwrap_or_default();
+        for part in parts.iter_mut().filter(|part| part.form == PartForm::Text) {
+            part.form = PartForm::Reasoning;
+        }
+    }
+
     /// Gives `kind` to the parts from `start` on that still wait for theirs.
     pub(super) fn settle(&mut self, start: usize, kind: PartKind) {
         // A slice, because skipping would walk all parts for every object of a body.

@@ -101,6 +101,8 @@ keys! {
     Prompt "prompt" b"prompt";
     PromptTokenIds "prompt_token_ids" b"prompttokenids";
     PromptCacheId "prompt_cache_key" b"promptcachekey";
+    Reasoning "reasoning" b"reasoning";
+    ReasoningContent "reasoning_content" b"reasoningcontent";
     ReasoningEffort "reasoning_effort" b"reasoningeffort";
     RefreshToken "refresh_token" b"refreshtoken";
     Role "role" b"role";
@@ -116,6 +118,8 @@ keys! {
     SystemInstruction "system_instruction" b"systeminstruction";
     SystemPrompt "system_prompt" b"systemprompt";
     Text "text" b"text";
+    Thinking "thinking" b"thinking";
+    Thought "thought" b"thought";
     Token "token" b"token";
     ToolCallId "tool_call_id" b"toolcallid";
     ToolCalls "tool_calls" b"toolcalls";
@@ -166,6 +170,11 @@ impl Key {
         }
         let key = Self::folded(folded.get(..len).unwrap_or_default());
         (key, key.as_str() == Some(&*spelled))
+    }
+
+    /// Keys of a message whose values are what a model thought before it answered.
+    pub(super) const fn is_reasoning(self) -> bool {
+        matches!(self, Self::Reasoning | Self::ReasoningContent | Self::Thinking)
     }
 
     /// Keys whose values are names the provider defines or ids, never sentences.

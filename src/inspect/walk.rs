@@ -77,6 +77,8 @@ struct Frame<'a> {
     type_: Stated<Option<PartKind>>,
     /// In a tool's description: whether it says to be a server of tools.
     server: Stated<bool>,
+    /// Whether its texts are what a model thought, sent back to it.
+    reasoning: bool,
     media_type: Option<Text<'a>>,
     /// A string that may be a file, waiting for its media type.
     file: Option<(Key, Text<'a>)>,
@@ -182,7 +184,8 @@ impl<'a> Walk<'a, '_> {
         if shape == Shape::Merged && (self.merged.is_none() || is_function) {
             self.merged = Some((self.frames.len(), None));
         }
-        self.frames.push(Frame { tokens, ..Frame::new(shape, array, held, kind, settled, parts_start) });
+        let reasoning = held.is_reasoning() && matches!(top.shape, Shape::Turn | Shape::Content);
+        self.frames.push(Frame { tokens, reasoning, ..Frame::new(shape, array, held, kind, settled, parts_start) });
     }
 
     fn close(&mut self) {
@@ -194,6 +197,9 @@ impl<'a> Walk<'a, '_> {
         }
         if self.merged.is_some_and(|(depth, _)| depth >= self.frames.len()) {
             self.merged = None;
+        }
+        if frame.reasoning {
+            self.gather.reasoned(frame.parts_start);
         }
         let lists_tools = frame.type_ == Stated::One(Some(PartKind::ToolDefinition));
         if let Stated::One(Some(kind)) = frame.type_
@@ -289,6 +295,11 @@ impl<'a> Walk<'a, '_> {
             } else {
                 self.shadow_stream = Some(value);
             }
+        } else if let Some(top) = self.frames.last_mut()
+            && top.shape == Shape::Content
+            && top.key == Key::Thought
+        {
+            top.reasoning |= value;
         }
         self.value_done();
     }
@@ -314,6 +325,8 @@ impl<'a> Walk<'a, '_> {
                 if in_tool {
                     top.server.add(name == "mcp");
                 }
+                let may_think = matches!(top.shape, Shape::Turn | Shape::Content) && !top.array;
+                top.reasoning |= may_think && matches!(&*name, "thinking" | "reasoning");
             }
             Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
             _ => {}
@@ -345,7 +358,12 @@ impl<'a> Walk<'a, '_> {
                 }
             }
         } else {
+            let before = self.gather.len();
             self.text(&text);
+            let holder = self.frames.last().map(|top| top.shape);
+            if key.is_reasoning() && matches!(holder, Some(Shape::Turn | Shape::Content)) {
+                self.gather.reasoned(before);
+            }
         }
         self.value_done();
     }
@@ -526,6 +544,7 @@ impl Frame<'_> {
             role: Stated::Absent,
             type_: Stated::Absent,
             server: Stated::Absent,
+            reasoning: false,
             media_type: None,
             file: None,
             role_name: Label::default(),

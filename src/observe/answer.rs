@@ -21,7 +21,7 @@ pub(super) const SLOTS_MAX: usize = 512;
 pub struct Answer {
     /// The model that answered.
     pub model: Option<String>,
-    /// All texts joined by a newline: per choice the content, a refusal, tool-call arguments, reasoning, results.
+    /// All texts joined by a newline: choice by choice, as they came.
     pub text: String,
     /// The texts to analyse.
     pub parts: Vec<AnswerPart>,
@@ -173,8 +173,8 @@ impl Counters {
     }
 }
 
-/// What a text is within its choice; also the order in which they are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What a text is within its choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Channel {
     Content,
     Refusal,
@@ -199,7 +199,7 @@ impl Channel {
 }
 
 /// Where a text belongs: choice, channel, and block within them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) choice: u32,
     pub(super) channel: Channel,
@@ -578,8 +578,8 @@ impl Collector {
     pub(super) fn finish(&mut self) -> Answer {
         let mut answer = std::mem::take(&mut self.answer);
         answer.usage = self.counters.usage();
-        // In the order of the parts, which is not that of arrival when several choices stream at once.
-        self.calls.sort_by_key(|call| self.held.get(call.held).map(|held| held.slot));
+        // As they came, choice by choice: several may stream at once.
+        self.calls.sort_by_key(|call| (call.choice, call.held));
         answer.tool_calls = self
             .calls
             .iter_mut()
@@ -593,7 +593,7 @@ impl Collector {
                 writes: call.writes,
             })
             .collect();
-        self.held.sort_by_key(|held| held.slot);
+        self.held.sort_by_key(|held| held.slot.choice);
         // Calls are in this order, too.
         let mut calls = 0;
         for held in self.held.drain(..) {

@@ -115,9 +115,9 @@ fn the_record_of_an_answer_names_choices_calls_and_places() {
         shown,
         [
             (Some(0), PartForm::Text, "First", None),
+            (Some(0), PartForm::Reasoning, "hm", None),
             (Some(0), PartForm::Text, "{\"c\":\"ls\"}", Some(("run", Some("call_a")))),
             (Some(0), PartForm::Text, "{}", Some(("get", Some("call_b")))),
-            (Some(0), PartForm::Reasoning, "hm", None),
             (Some(1), PartForm::Text, "Second \"answer\"", None),
         ]
     );
@@ -128,7 +128,7 @@ fn the_record_of_an_answer_names_choices_calls_and_places() {
             &CHAT[raw.start as usize..raw.end as usize]
         })
         .collect();
-    assert_eq!(raw, ["First", r#"{\"c\":\"ls\"}"#, "{}", "hm", r#"Second \"answer\""#]);
+    assert_eq!(raw, ["First", "hm", r#"{\"c\":\"ls\"}"#, "{}", r#"Second \"answer\""#]);
     let streamed = read(AnswerKind::EventStream, CHAT_STREAM).part_records();
     assert!(streamed.len() == 4 && streamed.iter().all(|part| part.raw.is_none()));
 }
@@ -140,13 +140,13 @@ fn reads_a_chat_completion_with_all_its_choices() {
         &answer,
         &[
             (Output, "response.choices[0].message.content", "First"),
+            (Output, "response.choices[0].message.reasoning_content", "hm"),
             (Call, "response.choices[0].message.tool_calls[0].function.arguments", "{\"c\":\"ls\"}"),
             (Call, "response.choices[0].message.tool_calls[1].function.arguments", "{}"),
-            (Output, "response.choices[0].message.reasoning_content", "hm"),
             (Output, "response.choices[1].message.content", "Second \"answer\""),
         ],
     );
-    assert_eq!(answer.text, "First\n{\"c\":\"ls\"}\n{}\nhm\nSecond \"answer\"");
+    assert_eq!(answer.text, "First\nhm\n{\"c\":\"ls\"}\n{}\nSecond \"answer\"");
     assert_eq!(answer.tool_calls, [call(Some("call_a"), "run", "{\"c\":\"ls\"}"), call(Some("call_b"), "get", "{}")]);
     assert_eq!(answer.usage, Some(Usage { cached: Some(8), reasoning: Some(3), ..tokens(20, 9, 29) }));
     assert_eq!((answer.model.as_deref(), answer.response_id.as_deref()), (Some("gpt-4o-2024"), Some("chatcmpl-1")));
@@ -259,9 +259,9 @@ fn reads_a_messages_style_stream() {
     assert_parts(
         &answer,
         &[
+            (Output, "response.content[0].thinking", "let me"),
             (Output, "response.content[1].text", "Hello you"),
             (Call, "response.content[2].input", "{\"c\":\"ls\"}"),
-            (Output, "response.content[0].thinking", "let me"),
         ],
     );
     assert_eq!(answer.tool_calls, [call(Some("toolu_1"), "run", "{\"c\":\"ls\"}")]);
@@ -302,10 +302,10 @@ fn reads_a_responses_stream_once() {
     assert_parts(
         &answer,
         &[
+            (Output, "response.output[0].summary[0].text", "thought"),
             (Output, "response.output[1].content[0].text", "A"),
             (Output, "response.output[1].content[1].refusal", "No"),
             (Call, "response.output[2].arguments", "{}"),
-            (Output, "response.output[0].summary[0].text", "thought"),
         ],
     );
     assert_eq!(answer.finish_reason.as_deref(), Some("max_output_tokens"));
@@ -317,10 +317,10 @@ fn reads_a_local_server_stream() {
     assert_parts(
         &answer,
         &[
+            (Output, "response.message.reasoning_content", "hm"),
             (Output, "response.message.content", "Good day"),
             (Call, "response.message.tool_calls[0].function.arguments", "{\"x\":1}"),
             (Call, "response.message.tool_calls[1].function.arguments", "{}"),
-            (Output, "response.message.reasoning_content", "hm"),
         ],
     );
     assert_eq!(answer.tool_calls, [call(None, "a", "{\"x\":1}"), call(None, "b", "{}")]);
@@ -343,7 +343,7 @@ fn reads_the_other_shapes() {
         ),
         (
             r#"{"candidates":[{"content":{"parts":[{"text":"think ","thought":true},{"text":"G1"},{"text":" G2"},{"functionCall":{"name":"f","args":{"a":1}}}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":4,"candidatesTokenCount":5,"thoughtsTokenCount":6,"totalTokenCount":15}}"#,
-            "G1 G2\n{\"a\":1}\nthink ",
+            "think \nG1 G2\n{\"a\":1}",
             Some("STOP"),
         ),
         (

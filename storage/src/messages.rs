@@ -168,12 +168,13 @@ fn is_file(part: &MessagePart<'_>) -> bool {
 }
 
 fn role_of(part: &PartRecord) -> &str {
-    part.role.as_deref().unwrap_or_else(|| usual_role(part.kind))
+    part.role.as_deref().unwrap_or_else(|| usual_role(part))
 }
 
 /// The role of a part whose body does not spell it.
-fn usual_role(kind: PartKind) -> &'static str {
-    match kind {
+fn usual_role(part: &PartRecord) -> &'static str {
+    match part.kind {
+        _ if part.form == PartForm::Reasoning => "assistant",
         PartKind::System => "system",
         PartKind::User => "user",
         PartKind::Assistant | PartKind::ToolCall | PartKind::Output => "assistant",

@@ -35,13 +35,28 @@ pub(crate) fn told(span: &Value) -> Vec<String> {
     span["messages"].as_array().unwrap().iter().map(message).collect()
 }
 
+/// What the provider answers in a case: one document, or a stream of events.
+fn answer_of(case: &Value) -> (&'static str, String) {
+    let Some(events) = case["stream"].as_array() else { return ("application/json", case["answer"].to_string()) };
+    let frame = |event: &Value| match (event.as_str(), event["type"].as_str()) {
+        (Some(word), _) => format!("data: {word}\n\n"),
+        (None, Some(name)) => format!("event: {name}\ndata: {event}\n\n"),
+        (None, None) => format!("data: {event}\n\n"),
+    };
+    ("text/event-stream", events.iter().map(frame).collect())
+}
+
 on_both_drivers! {
     fn every_dialect_shows_its_conversation(driver) {
         let upstream = Upstream::play(|peer| {
             while let Some(request) = peer.request() {
-                let case = cases().into_iter().find(|case| case["path"].as_str() == Some(request.path.as_str())).unwrap();
-                let body = case["answer"].to_string();
-                let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+                let asked: Value = serde_json::from_slice(&request.body).unwrap();
+                let is_it = |case: &Value| {
+                    case["path"].as_str() == Some(request.path.as_str()) && case["stream"].is_array() == (asked["stream"] == true)
+                };
+                let case = cases().into_iter().find(is_it).unwrap();
+                let (kind, body) = answer_of(&case);
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
                 peer.say([head.as_bytes(), body.as_bytes()].concat().as_slice());
             }
         });

@@ -93,7 +93,8 @@ fn hash(part: &Value) -> String {
 }
 
 fn chat(turn: &Value) -> Value {
-    let content = parts(turn).filter(|part| !is(part, "tool_call")).map(|part| match part["type"].as_str().unwrap() {
+    let beside = |part: &&Value| is(part, "tool_call") || is(part, "reasoning");
+    let content = parts(turn).filter(|part| !beside(part)).map(|part| match part["type"].as_str().unwrap() {
         "image" => json!({ "type": "image_url", "image_url": { "url": hash(part) } }),
         _ => json!({ "type": "text", "text": part["text"] }),
     });
@@ -104,6 +105,9 @@ fn chat(turn: &Value) -> Value {
         .collect();
     if !calls.is_empty() {
         message["tool_calls"] = json!(calls);
+    }
+    if let Some(thought) = parts(turn).find(|part| is(part, "reasoning")) {
+        message["reasoning_content"] = thought["text"].clone();
     }
     if let Some(result) = parts(turn).find(|part| is(part, "tool_result")) {
         message["tool_call_id"] = result["call_id"].clone();
@@ -117,6 +121,7 @@ fn blocks(turn: &Value) -> Value {
             json!({ "type": "image", "source": { "type": "base64", "media_type": part["file"]["media_type"], "data": hash(part) } })
         }
         "tool_call" => json!({ "type": "tool_use", "id": part["call_id"], "name": part["name"], "input": words(part) }),
+        "reasoning" => json!({ "type": "thinking", "thinking": part["text"] }),
         "tool_result" => {
             json!({ "type": "tool_result", "tool_use_id": part["call_id"], "content": [{ "type": "text", "text": part["text"] }] })
         }
@@ -130,6 +135,7 @@ fn items(turn: &Value) -> Vec<Value> {
         "tool_call" => {
             json!({ "type": "function_call", "call_id": part["call_id"], "name": part["name"], "arguments": part["text"] })
         }
+        "reasoning" => json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": part["text"] }] }),
         "tool_result" => json!({ "type": "function_call_output", "call_id": part["call_id"], "output": part["text"] }),
         _ => json!({ "role": turn["role"], "content": [{ "type": "input_text", "text": part["text"] }] }),
     };
@@ -140,6 +146,7 @@ fn gemini(part: &Value) -> Value {
     match part["type"].as_str().unwrap() {
         "image" => json!({ "inlineData": { "mimeType": part["file"]["media_type"], "data": hash(part) } }),
         "tool_call" => json!({ "functionCall": { "name": part["name"], "args": words(part) } }),
+        "reasoning" => json!({ "text": part["text"], "thought": true }),
         "tool_result" => json!({ "functionResponse": { "name": part["name"], "response": words(part) } }),
         _ => json!({ "text": part["text"] }),
     }
@@ -150,6 +157,7 @@ fn converse(part: &Value) -> Value {
         "tool_call" => {
             json!({ "toolUse": { "toolUseId": part["call_id"], "name": part["name"], "input": words(part) } })
         }
+        "reasoning" => json!({ "reasoningContent": { "reasoningText": { "text": part["text"] } } }),
         "tool_result" => {
             json!({ "toolResult": { "toolUseId": part["call_id"], "content": [{ "text": part["text"] }] } })
         }
@@ -161,12 +169,21 @@ fn local(turn: &Value) -> Value {
     let calls = parts(turn).filter(|part| is(part, "tool_call"));
     let calls: Vec<Value> =
         calls.map(|part| json!({ "function": { "name": part["name"], "arguments": words(part) } })).collect();
-    let said: Vec<&Value> = parts(turn).filter(|part| !is(part, "tool_call")).collect();
+    let beside = |part: &&Value| is(part, "tool_call") || is(part, "reasoning");
+    let said: Vec<&Value> = parts(turn).filter(|part| !beside(part)).collect();
     let mut message = json!({ "role": turn["role"], "content": text_of(&said) });
     if !calls.is_empty() {
         message["tool_calls"] = json!(calls);
     }
+    if let Some(thought) = parts(turn).find(|part| is(part, "reasoning")) {
+        message["thinking"] = thought["text"].clone();
+    }
     message
+}
+
+/// Cases whose answer is one document.
+fn whole_cases() -> Vec<Value> {
+    cases().into_iter().filter(|case| case["stream"].is_null()).collect()
 }
 
 /// A request without what the record does not keep, contents that are one string written as the list they stand for.
@@ -200,7 +217,8 @@ fn reduced(path: &str, value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| reduced(path, item)),
         Value::Object(fields) => {
-            fields.retain(|name, _| !["input_schema", "parameters", "inputSchema"].contains(&name.as_str()));
+            let left_out = ["input_schema", "parameters", "inputSchema", "signature"];
+            fields.retain(|name, _| !left_out.contains(&name.as_str()));
             for (name, value) in fields.iter_mut() {
                 match (name.as_str(), &mut *value) {
                     // A turn of the local server has a text and nothing else.
@@ -281,7 +299,7 @@ fn told_of_request(span: &Value) -> Vec<String> {
 
 on_both_drivers! {
     fn a_request_of_every_dialect_can_be_asked_again(driver) {
-        let all: Vec<Value> = cases().into_iter().chain(plain()).collect();
+        let all: Vec<Value> = whole_cases().into_iter().chain(plain()).collect();
         let upstream = provider(all.clone());
         let gateway = Setup::new(driver).upstream(upstream.url()).start();
         for case in &all {
@@ -299,7 +317,7 @@ on_both_drivers! {
     }
 
     fn what_was_redacted_stays_redacted(driver) {
-        let all = cases();
+        let all = whole_cases();
         let upstream = provider(all.clone());
         let settings = "pii: {action: alert_and_redact}\nllm_advisory_injection_enabled: false";
         let gateway = Setup::new(driver).upstream(upstream.url()).with(settings).start();

@@ -62,9 +62,9 @@ fn reads_a_converse_stream() {
     assert_parts(
         &answer,
         &[
+            (Output, "response.output.message.content[0].reasoningContent", "hm"),
             (Output, "response.output.message.content[1].text", "Hello"),
             (Call, "response.output.message.content[2].toolUse", "{\"command\":\"ls\"}"),
-            (Output, "response.output.message.content[0].reasoningContent", "hm"),
             (PartKind::Tool, "response", "cited words\na source"),
         ],
     );

@@ -254,10 +254,10 @@ fn results_of_tools_the_provider_ran_are_read_in_blocks_too() {
     assert_eq!(
         said(&answer),
         [
-            (Output, "done"),
             (Call, "{\"query\":\"q\"}"),
             (PartKind::Tool, "found title\nhttps://w.example"),
-            (PartKind::Tool, "ran")
+            (PartKind::Tool, "ran"),
+            (Output, "done")
         ]
     );
 }
