@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Call, Driver, Gateway, Setup, call, chat_body, chat_call, messages_body, on_both_drivers, provider,
+    Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, messages_body, on_both_drivers, provider,
 };
 
 const SESSION: &str = "7d1f5f9e-8c3b-4f5e-9a31-0b7a0c0d1e2f";
@@ -235,5 +235,66 @@ fn sessions_and_costs_add_up_to_the_spans_they_are_made_of() {
             assert_eq!(summed(&format!("group_by={group}"), &value), of(field, &value), "{group} {value}");
         }
         assert_eq!(summed("session_id=first", &Value::Null), of("session_id", &json!("first")));
+    }
+}
+
+/// Status, content type and body of what a provider answers to this text.
+fn priced_answer(text: &str) -> (&'static str, &'static str, String) {
+    let usage =
+        |prompt: u64| json!({ "prompt_tokens": prompt, "completion_tokens": 500, "total_tokens": prompt + 500 });
+    let (json, ok) = ("application/json", "200 OK");
+    match text {
+        "fails" => {
+            let error = json!({ "error": { "type": "server_error", "message": "no" } });
+            ("500 Internal Server Error", json, error.to_string())
+        }
+        "flows" => {
+            let choice = json!({ "index": 0, "delta": { "content": "a" }, "finish_reason": "stop" });
+            let chunk = json!({ "model": "unit", "choices": [choice], "usage": usage(1_000) });
+            (ok, "text/event-stream", format!("data: {chunk}\n\ndata: [DONE]\n\n"))
+        }
+        _ => {
+            let message = json!({ "role": "assistant", "content": "a" });
+            let choice = json!({ "index": 0, "message": message, "finish_reason": "stop" });
+            let prompt = if text == "cheap" { 1_000 } else { 100_000 };
+            let answer = json!({ "model": "unit", "choices": [choice], "usage": usage(prompt) });
+            (ok, json, answer.to_string())
+        }
+    }
+}
+
+#[test]
+fn lists_are_filtered_by_errors_costs_and_streaming() {
+    let upstream = Upstream::play(|peer| {
+        while let Some(request) = peer.request() {
+            let asked: Value = serde_json::from_slice(&request.body).unwrap();
+            let (status, kind, body) = priced_answer(asked["messages"][0]["content"].as_str().unwrap());
+            let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+            peer.say([head.as_bytes(), body.as_bytes()].concat().as_slice());
+        }
+    });
+    let prices = "cost_estimation: {custom_models: {unit: {input_per_million: 1.0, output_per_million: 2.0}}}";
+    let gateway = Setup::new(Driver::Auto).upstream(upstream.url()).with(prices).start();
+    for text in ["cheap", "dear", "flows", "fails"] {
+        let message = json!({ "role": "user", "content": text });
+        let body = json!({ "model": "unit", "stream": text == "flows", "messages": [message] });
+        let request = Call::post("/v1/chat/completions", body.to_string());
+        drop(gateway.span_of(&call(gateway.addr, request.bytes())));
+    }
+    for (query, expected) in [
+        ("error_type=server_error", &["fails"][..]),
+        ("error_type=upstream_timeout", &[]),
+        // They cost 0.002 and 0.101 USD.
+        ("cost_min_usd=0.1", &["dear"]),
+        ("cost_min_usd=0.001&cost_max_usd=0.002", &["flows", "cheap"]),
+        ("cost_min_usd=0.102", &[]),
+        ("streaming=true", &["flows"]),
+        ("streaming=true&cost_min_usd=0.1", &[]),
+        ("streaming=false&status=2xx", &["dear", "cheap"]),
+    ] {
+        let page = gateway.json(&format!("/api/v1/spans?{query}"));
+        let spans = page["data"].as_array().unwrap().iter();
+        let found: Vec<&str> = spans.map(|span| span["prompt"].as_str().unwrap()).collect();
+        assert_eq!(found, expected, "{query}");
     }
 }

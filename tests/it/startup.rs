@@ -275,3 +275,42 @@ fn no_core_of_the_process_is_kept() {
     let expected = if cannot_raise { "0" } else { "1" };
     assert_eq!(limits(&gateway.id().to_string()), [expected, expected]);
 }
+
+#[test]
+fn migrations_are_applied_by_hand_where_the_start_must_not() {
+    let folder = TempDir::new().unwrap();
+    let (database, addr) = (folder.path().join("weir.db"), free_port());
+    let config = folder.path().join("service.yaml");
+    let settings = |storage: &str| {
+        let settings = format!(
+            "listen_addr: {addr}\nupstream_url: 'http://127.0.0.1:1'\nstorage: {{auto_migrate: false, {storage}}}\n"
+        );
+        std::fs::write(&config, settings).unwrap();
+    };
+    let migrate = || {
+        let output = weir(&["migrate", "--config", config.to_str().unwrap()]).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(said).unwrap())
+    };
+    let file = database.display().to_string();
+    settings(&format!("database_path: '{file}'"));
+    let started = run(&["--config", config.to_str().unwrap()], &[]);
+    assert_refused(started, &["storage.database_path", &file, "pending", "`weir migrate`", "storage.auto_migrate"]);
+
+    let (code, said) = migrate();
+    let version: u32 = said.split("schema version 0 to ").nth(1).unwrap().split(':').next().unwrap().parse().unwrap();
+    assert!(code == 0 && said.starts_with(&format!("{file}: ")) && said.contains(": records, ledger, "), "{said}");
+    assert_eq!(migrate(), (0, format!("{file}: up to date at schema version {version}\n")));
+    let _gateway = Starting(weir(&["--config", config.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap());
+    eventually("it is ready", || {
+        TcpStream::connect(addr).ok()?;
+        (call(addr, Call::get("/readyz").bytes()).status == 200).then_some(())
+    });
+
+    settings("profile: memory");
+    assert_eq!(migrate(), (0, "storage.profile is `memory`: nothing to migrate\n".to_owned()));
+    std::fs::write(folder.path().join("other.db"), "no database").unwrap();
+    settings(&format!("database_path: '{}'", folder.path().join("other.db").display()));
+    let (code, said) = migrate();
+    assert!(code != 0 && said.contains("storage.database_path") && said.contains("other.db"), "{code}: {said}");
+}
