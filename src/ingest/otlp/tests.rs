@@ -162,7 +162,7 @@ fn of_two_names_of_a_text_the_earlier_one_is_read_and_the_other_stays_an_attribu
     for names in [INPUT, OUTPUT, SYSTEM, TOOLS, CALLS, THOUGHTS, ANSWER, TOOL_ARGUMENTS, TOOL_RESULT, DOCUMENTS] {
         for pair in names.windows(2) {
             for turned in [false, true] {
-                let mut attributes = vec![spelled(pair[0], "the words"), spelled(pair[1], "others")];
+                let mut attributes = [spelled(pair[0], "the words"), spelled(pair[1], "others")];
                 if turned {
                     attributes.reverse();
                 }

@@ -199,7 +199,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          DROP INDEX names_idle; ALTER TABLE names DROP COLUMN refs;
          DROP TABLE burials; DROP TABLE tenant_blocks; DROP TRIGGER tenant_begins; DROP TRIGGER tenant_ends;
          DROP INDEX tenants_there; DROP INDEX audit_counted; CREATE INDEX tenants_by_age ON tenants (created_us, id) WHERE length(uuid) = 16;
-         DROP INDEX spans_failed; DROP INDEX spans_by_session; DROP INDEX spans_unfilled;
+         DROP INDEX spans_failed; DROP INDEX spans_found; DROP INDEX spans_by_session; DROP INDEX spans_unfilled;
          DROP INDEX spans_by_start; DROP INDEX spans_scored;
          ALTER TABLE spans DROP COLUMN status; ALTER TABLE spans DROP COLUMN streaming; ALTER TABLE spans DROP COLUMN error;
          ALTER TABLE spans DROP COLUMN agent; ALTER TABLE spans DROP COLUMN session; ALTER TABLE spans DROP COLUMN client;
@@ -209,7 +209,7 @@ fn places_in_a_tenant_s_lists_are_counted_anew_when_an_older_file_is_opened() {
          CREATE INDEX spans_scored ON spans (tenant, start_us, id, score, operation, model) WHERE score > 0;
          DROP TABLE texts; DROP TABLE text_bodies; DROP TABLE text_sums; DROP TABLE text_ages;
          ALTER TABLE tenants DROP COLUMN text_key;
-         DROP TABLE alerts; DROP TABLE alert_claims; DROP TABLE alert_holders; DROP TABLE provider_keys; DROP TABLE offences; DROP TABLE blocked_addresses; DROP TABLE span_findings; DROP TABLE judge_verdicts;
+         DROP TABLE alerts; DROP TABLE alert_claims; DROP TABLE alert_holders; DROP TABLE trace_erasures; DROP TABLE provider_keys; DROP TABLE offences; DROP TABLE blocked_addresses; DROP TABLE span_findings; DROP TABLE judge_verdicts;
          DELETE FROM migrations WHERE version >= 5",
     )
     .unwrap();

@@ -225,8 +225,9 @@ impl Shape {
         match self.framing {
             Framing::Events => {
                 assert!(text.ends_with("\n\n"), "{}: {text}", self.path);
-                let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-                (data.clone().filter(|data| *data != "[DONE]").map(parse).collect(), data.last() == Some("[DONE]"))
+                let mut data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+                let is_done = data.pop_if(|last| *last == "[DONE]").is_some();
+                (data.into_iter().map(parse).collect(), is_done)
             }
             Framing::Lines => (text.lines().map(parse).collect(), false),
             Framing::Chunks => (chunks(body), false),
