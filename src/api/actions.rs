@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
+use weir_config::Settings;
 use weir_config::vocab::{Finding, SpanId, Timestamp, TraceId, fresh_uuid};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_storage::record::AgentAction;
@@ -20,7 +21,7 @@ use super::error::ErrorAnswer;
 use super::query;
 use super::route::Answer;
 use super::state::{Api, patiently, to_json};
-use crate::redaction::Redaction;
+use crate::redaction::{Beside, Redaction};
 
 /// Bytes of a result that are kept.
 const RESULT_BYTES_MAX: usize = 4_096;
@@ -113,8 +114,8 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     let tenant = ask.tenant()?;
     reported.check()?;
     let span = reported.span_id;
-    let limit = Duration::from_millis(api.live.snapshot().load().limits.security_analysis_timeout_ms);
-    let checked = Arc::new(Checked { reported, redaction: api.redaction.clone(), limit, outcome: OnceLock::new() });
+    let settings = api.live.snapshot().load_full();
+    let checked = Arc::new(Checked { reported, redaction: api.redaction.clone(), settings, outcome: OnceLock::new() });
     patiently(|| {
         let checked = Arc::clone(&checked);
         api.write(move |store| {
@@ -135,20 +136,43 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
 struct Checked {
     reported: ActionReport,
     redaction: Option<Arc<Redaction>>,
-    limit: Duration,
+    settings: Arc<Settings>,
     outcome: OnceLock<(AgentAction, Vec<Finding>)>,
 }
 
 impl Checked {
     fn outcome(&self) -> &(AgentAction, Vec<Finding>) {
         self.outcome.get_or_init(|| {
-            let mut findings = action::check(&self.reported.to_check(), Some(Instant::now() + self.limit));
+            let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
+            let mut findings = action::check(&self.reported.to_check(), Some(Instant::now() + limit));
             let mut action = self.reported.to_record();
+            self.mask(&mut action, &mut findings);
+            // Not before: half of a credential is none that anybody would know.
+            action.result = action.result.map(|result| cut(&result, RESULT_BYTES_MAX));
             if let Some(redaction) = &self.redaction {
                 redaction.mask_action(&mut action, &mut findings);
             }
             (action, findings)
         })
+    }
+
+    /// Takes out what is not kept of any text, as of actions in reported spans.
+    fn mask(&self, action: &mut AgentAction, findings: &mut Vec<Finding>) {
+        let mut beside = Beside::of(&self.settings, "A credential stands in what an agent reports");
+        if !beside.is_needed() {
+            return;
+        }
+        beside.action("action", action);
+        for finding in findings.iter_mut() {
+            beside.mask_again(&mut finding.evidence);
+        }
+        let found = beside.take_findings();
+        for finding in findings.iter_mut() {
+            beside.text("action", "", &mut finding.evidence);
+        }
+        if self.settings.enable_security_analysis {
+            findings.extend(found);
+        }
     }
 }
 
@@ -227,7 +251,7 @@ impl ActionReport {
             action_type: self.action_type.as_str().to_owned(),
             name: self.name.clone(),
             arguments: self.arguments.clone(),
-            result: self.result.as_deref().map(|result| cut(result, RESULT_BYTES_MAX)),
+            result: self.result.clone(),
             duration_ms: self.duration_ms,
             success: self.success.unwrap_or(true),
             exit_code: self.exit_code,

@@ -11,6 +11,7 @@ use super::look::Inspected;
 use crate::enforce::{self, Decision};
 use crate::process::{Core, Question};
 use crate::rt;
+use crate::settle::masking::Masking;
 use crate::settle::text::{RequestText, request_parts};
 
 /// Lets others speak, where there are any.
@@ -41,13 +42,20 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
     if enforce::decide(&inspection.findings, &exchange.settings().enforcement) == Decision::Block {
         return;
     }
-    let texts: Vec<_> = request_parts(view).map(|part| (part.kind, part.text)).collect();
+    // Others see of it what the record will show.
+    let shown = Masking::of(exchange.settings()).shown(view, &inspection.findings);
+    let (masked, findings) = shown.as_ref().map_or((None, &inspection.findings), |(texts, found)| (Some(texts), found));
+    let texts = request_parts(view).enumerate().map(|(at, part)| match masked {
+        Some(texts) => (part.kind, texts.get(at).map(String::as_str).unwrap_or_default()),
+        None => (part.kind, part.text),
+    });
+    let texts: Vec<_> = texts.collect();
     let question = Question {
         tenant: exchange.journal.ids.tenant_id,
         trace: exchange.journal.trace_id(),
         span: exchange.journal.ids.span_id,
         texts: &texts,
-        findings: &inspection.findings,
+        findings,
     };
     let begun = Instant::now();
     let outside = core.process.parts.outside.iter();

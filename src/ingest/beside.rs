@@ -5,34 +5,26 @@
 //! looked at once for all of them. The work is linear in what was sent. The names records are found by (agent, session, client,
 //! model) stay.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 use weir_config::Settings;
-use weir_config::settings::PiiAction;
-use weir_config::vocab::part::PartKind;
-use weir_config::vocab::{Finding, Severity};
-use weir_inference::{Taker, Taking};
-use weir_storage::record::{AgentAction, SpanEvent};
+use weir_config::vocab::Finding;
 
 use super::span::ReportedSpan;
+use crate::redaction::Beside as Texts;
 
 /// Findings in one span; what is masked is not bounded by it.
 const FINDINGS_MAX: usize = 32;
-/// No shorter text is a credential or personal data.
-const BYTES_MIN: usize = 6;
-/// How tags of credentials begin.
-const SECRET_TAG: &str = "[SECRET:";
 
 type Pairs = Vec<(String, Value)>;
 
+/// What a credential there is said to be.
+const FOUND: &str = "A credential stands beside the messages of a reported span";
+
 /// Looks at what stands beside messages; keeps its memory from span to span.
 pub(super) struct Beside {
-    masked: Taking,
-    taker: Option<Taker>,
-    line: String,
-    findings: Vec<Finding>,
+    texts: Texts,
     /// What was last shared, of resources and of reporters.
     shared: [Option<Shared>; 2],
 }
@@ -47,148 +39,49 @@ struct Shared {
 impl Beside {
     /// By these settings.
     pub(super) fn of(settings: &Settings) -> Self {
-        let masked =
-            Taking { personal: settings.pii_action != PiiAction::AlertOnly, secrets: settings.storage.mask_secrets };
-        let looked_for =
-            Taking { personal: masked.personal, secrets: masked.secrets || settings.enable_security_analysis };
-        let taker = (looked_for != Taking::default()).then(|| Taker::new(looked_for));
-        Self { masked, taker, line: String::new(), findings: Vec::new(), shared: [None, None] }
+        Self { texts: Texts::of(settings, FOUND), shared: [None, None] }
     }
 
     /// Takes it out of a span, and says which credentials stood there.
     pub(super) fn clean(&mut self, span: &mut ReportedSpan) -> Vec<Finding> {
-        if self.taker.is_none() {
+        if !self.texts.is_needed() {
             return Vec::new();
         }
+        let mut findings = Vec::new();
         for (at, shared) in span.shared.iter_mut().enumerate().filter(|(_, shared)| !shared.is_empty()) {
-            self.clean_shared(at, shared);
+            findings.extend(self.clean_shared(at, shared));
         }
-        self.pairs("attributes", &mut span.attributes);
+        let texts = &mut self.texts;
+        texts.pairs("attributes", &mut span.attributes);
         if let Some(user) = &mut span.user_id {
-            self.text("attributes", "user.id", user);
+            texts.text("attributes", "user.id", user);
         }
         if let Some(message) = &mut span.error_message {
-            self.text("error_message", "", message);
+            texts.text("error_message", "", message);
         }
         for (at, event) in span.events.iter_mut().enumerate() {
-            self.event(&format!("events[{at}]"), event);
+            texts.event(&format!("events[{at}]"), event);
         }
         for (at, action) in span.agent_actions.iter_mut().enumerate() {
-            self.action(&format!("agent_actions[{at}]"), action);
+            texts.action(&format!("agent_actions[{at}]"), action);
         }
-        std::mem::take(&mut self.findings)
+        findings.extend(texts.take_findings());
+        findings.truncate(FINDINGS_MAX);
+        findings
     }
 
-    fn clean_shared(&mut self, at: usize, shared: &mut Arc<Pairs>) {
+    fn clean_shared(&mut self, at: usize, shared: &mut Arc<Pairs>) -> Vec<Finding> {
         let known = self.shared[at].take().filter(|known| Arc::ptr_eq(&known.came, shared));
         let known = known.unwrap_or_else(|| {
-            let before = std::mem::take(&mut self.findings);
             let mut pairs = Pairs::clone(shared);
-            self.pairs("attributes", &mut pairs);
-            let found = std::mem::replace(&mut self.findings, before);
-            Shared { came: Arc::clone(shared), clean: Arc::new(pairs), found }
+            self.texts.pairs("attributes", &mut pairs);
+            Shared { came: Arc::clone(shared), clean: Arc::new(pairs), found: self.texts.take_findings() }
         });
-        self.findings.extend(known.found.iter().map(again));
+        let findings = known.found.iter().map(again).collect();
         *shared = Arc::clone(&known.clean);
         self.shared[at] = Some(known);
+        findings
     }
-
-    fn event(&mut self, place: &str, event: &mut SpanEvent) {
-        if let std::borrow::Cow::Owned(name) = &mut event.event_type {
-            self.text(place, "", name);
-        }
-        self.text(place, "", &mut event.description);
-        self.texts(place, &mut event.data);
-    }
-
-    fn action(&mut self, place: &str, action: &mut AgentAction) {
-        self.text(place, "", &mut action.name);
-        let texts = [&mut action.arguments, &mut action.result, &mut action.http_method, &mut action.file_operation];
-        texts.into_iter().flatten().for_each(|text| self.text(place, "", text));
-        self.texts(place, &mut action.metadata);
-    }
-
-    fn texts(&mut self, place: &str, texts: &mut BTreeMap<String, String>) {
-        let changed = std::mem::take(texts).into_iter().map(|(mut name, mut text)| {
-            self.text(place, &name, &mut text);
-            self.name(place, &mut name);
-            (name, text)
-        });
-        *texts = changed.collect();
-    }
-
-    fn pairs(&mut self, place: &str, pairs: &mut Pairs) {
-        for (name, value) in pairs {
-            self.value(place, name, value);
-            self.name(place, name);
-        }
-    }
-
-    /// The texts in a value; those in an object stand under their own names.
-    fn value(&mut self, place: &str, name: &str, value: &mut Value) {
-        match value {
-            Value::String(text) => self.text(place, name, text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.value(place, name, item)),
-            Value::Object(fields) => {
-                let changed = std::mem::take(fields).into_iter().map(|(mut name, mut field)| {
-                    self.value(place, &name, &mut field);
-                    self.name(place, &mut name);
-                    (name, field)
-                });
-                *fields = changed.collect();
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-
-    /// Names are words of programs; those with a digit or an address in them may be more.
-    fn name(&mut self, place: &str, name: &mut String) {
-        if name.bytes().any(|byte| byte.is_ascii_digit() || byte == b'@') {
-            self.text(place, "", name);
-        }
-    }
-
-    fn text(&mut self, place: &str, name: &str, text: &mut String) {
-        let Some(taker) = self.taker.as_mut().filter(|_| text.len() >= BYTES_MIN) else { return };
-        self.line.clear();
-        if !name.is_empty() {
-            self.line.extend([name, "="]);
-        }
-        let before = self.line.len();
-        self.line.push_str(text);
-        let found = taker.pieces(&self.line, PartKind::User);
-        let found = found.into_iter().filter(|piece| piece.range.end > before);
-        let (mut out, mut done) = (String::new(), before);
-        for piece in found {
-            let secret = piece.tag.strip_prefix(SECRET_TAG);
-            if let Some(kind) = secret.filter(|_| self.findings.len() < FINDINGS_MAX) {
-                self.findings.push(finding(kind.trim_end_matches(']'), place, name));
-            }
-            let is_masked = if secret.is_some() { self.masked.secrets } else { self.masked.personal };
-            if is_masked {
-                out.push_str(self.line.get(done..piece.range.start).unwrap_or_default());
-                out.push_str(&piece.tag);
-                done = piece.range.end;
-            }
-        }
-        if done > before {
-            out.push_str(self.line.get(done..).unwrap_or_default());
-            *text = out;
-        }
-    }
-}
-
-fn finding(kind: &str, place: &str, name: &str) -> Finding {
-    let said = "A credential stands beside the messages of a reported span";
-    let mut finding = Finding::new("secret_leakage", Severity::High, 0.9, "secrets", said);
-    // No evidence: it would be the credential. A name that holds one is not the place's to tell.
-    finding.location = if name.is_empty() || name.bytes().any(|byte| byte.is_ascii_digit() || byte == b'@') {
-        place.to_owned()
-    } else {
-        format!("{place}.{name}")
-    };
-    finding.metadata.insert("secret_type".to_owned(), kind.to_ascii_lowercase());
-    finding
 }
 
 /// The same finding in another span.

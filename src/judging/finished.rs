@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use weir_config::Settings;
 use weir_config::settings::{ActionRouter, RouterAction};
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
@@ -14,6 +15,7 @@ use super::inline::finding_of;
 use super::late::Asked;
 use crate::feed::{Batch, Consumer, Failure};
 use crate::judge::{Candidate, Case, Door, Mode, Told};
+use crate::redaction::Beside;
 use crate::router::{Tally, follow};
 
 /// Where verdicts are kept; set before the first span comes.
@@ -28,13 +30,16 @@ pub(super) struct Finished {
     asked: Asked,
     max_text_bytes: usize,
     persist: bool,
+    /// What a verdict's reasons do not keep.
+    settings: Arc<ArcSwap<Settings>>,
 }
 
 impl Finished {
-    pub(super) fn new(door: Door, settings: &Settings, tally: Arc<Tally>, book: Book, asked: Asked) -> Self {
+    pub(super) fn new(door: Door, live: &Arc<ArcSwap<Settings>>, tally: Arc<Tally>, book: Book, asked: Asked) -> Self {
+        let settings = live.load();
         let router = Arc::new(settings.action_router.clone());
         let (max_text_bytes, persist) = (settings.judge.worker.max_text_bytes, settings.judge.persist);
-        Self { door, router, tally, book, asked, max_text_bytes, persist }
+        Self { door, router, tally, book, asked, max_text_bytes, persist, settings: Arc::clone(live) }
     }
 
     /// Asks.
@@ -55,11 +60,12 @@ impl Finished {
     /// Has a verdict kept when it is there.
     fn keep_when_told(&self, span: &SpanRecord, told: Told) {
         let (door, book, persist) = (self.door.clone(), Arc::clone(&self.book), self.persist);
-        let place = (span.tenant_id, span.span_id, span.trace_id);
+        let (place, settings) = ((span.tenant_id, span.span_id, span.trace_id), Arc::clone(&self.settings));
         // As many as the worker's queue and its places hold.
         tokio::spawn(async move {
             let Ok(ruling) = told.await else { return };
-            let (finding, (tenant, span, trace)) = (finding_of(&ruling), place);
+            let (mut finding, (tenant, span, trace)) = (finding_of(&ruling), place);
+            Beside::of(&settings.load(), "").text("", "", &mut finding.evidence);
             let verdict = persist.then(|| kept(&finding, (tenant, trace)));
             keep(&door, &book, LateFinding { tenant, span, finding: Some(finding), verdict }).await;
         });

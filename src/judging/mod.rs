@@ -56,7 +56,7 @@ impl Judging {
         registry.add_source(worker.source());
         let (book, (asking, asked)) = (Book::default(), asked());
         if at_start.action_router.may(RouterAction::JudgeRoute) {
-            feed.add(Finished::new(worker.door(), &at_start, tally, Arc::clone(&book), asked));
+            feed.add(Finished::new(worker.door(), settings, tally, Arc::clone(&book), asked));
         }
         Self { worker, asking, settings: Arc::clone(settings), book }
     }

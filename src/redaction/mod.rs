@@ -1,6 +1,8 @@
 //! Credentials of the gateway in places they must not go on from: a request that is forwarded, a record that is kept, a line of a
-//! log. Knows nobody whom a credential lets in; that is `admit`.
+//! log; and what is kept of texts beside conversations ([`Beside`]). Knows nobody whom a credential lets in; that is `admit`.
 
+mod beside;
+mod credentials;
 mod custody;
 mod mask;
 
@@ -8,6 +10,8 @@ use weir_config::settings::Auth;
 use weir_config::vocab::{Finding, SharedSecret};
 use weir_storage::record::{AgentAction, SpanRecord};
 
+pub use self::beside::Beside;
+pub use self::credentials::Credentials;
 use self::custody::Custody;
 pub use self::custody::{KEY_PREFIX, TOKEN_PREFIX};
 

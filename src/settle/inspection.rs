@@ -164,7 +164,8 @@ pub(crate) fn run<S: Subject>(
             analyser.renew(scratch);
             return None;
         };
-        hits.extend(seam.across(across, &hits, &mut known));
+        let across = seam.across(across, &mut hits, &mut known);
+        hits.extend(across);
         ran.join(&ran_there);
     }
     if parts.len() > subject.zones_from() {

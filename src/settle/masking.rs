@@ -1,18 +1,24 @@
 //! What a record's texts do not keep: personal data where it is redacted (`pii.action`), and what a detector called a credential
-//! (`storage.mask_secrets`). Runs once over a finished record, when all findings are known.
+//! (`storage.mask_secrets`), wherever the record repeats it. Runs once over a finished record, when all findings are known, and before
+//! over what others are shown of a request.
 //!
 //! Invariants: each part of the record still points at its words; of two pieces that overlap nothing is left, and the longer one
 //! gives the tag; spans of findings stay those of the text that was analysed.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
-use weir_config::vocab::Finding;
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
+use weir_config::vocab::{ByteSpan, Finding, JUDGE_VERDICT};
 use weir_inference::{KeyEnds, Taker, Taking, personal_data};
 use weir_storage::record::SpanRecord;
+
+use super::marks::{Mark, Shifts, is_name, joined, name_tag, replaced};
+use super::seam;
+use crate::inspect::{RequestView, TextPart};
+use crate::redaction::{Beside, Credentials};
 
 /// What is taken out of stored texts.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +27,6 @@ pub(crate) struct Masking {
     secrets: bool,
     /// What would be taken out of answers on their way to their clients, where that is only counted.
     counts: Option<Taking>,
-}
-
-/// A piece of a text, and what is kept instead.
-struct Mark {
-    range: Range<usize>,
-    with: String,
 }
 
 impl Masking {
@@ -51,35 +51,136 @@ impl Masking {
 
     /// Takes it out of a finished record.
     pub(crate) fn apply(self, span: &mut SpanRecord) {
-        let secrets = self.secrets && span.security_findings.iter().any(is_secret);
-        if !self.personal && !secrets {
-            return;
-        }
-        for side in [PartSide::Request, PartSide::Response] {
-            let text = match side {
-                PartSide::Request => &span.prompt,
-                PartSide::Response => &span.response,
-            };
-            let Some(text) = text else { continue };
-            let mut marks = Vec::new();
-            if self.personal {
-                marks = personal(text, &span.parts, side);
-                marks.extend(found_names(text, &span.parts, side, &span.security_findings));
-            }
-            if secrets {
-                marks.extend(found_secrets(text, &span.parts, side, &span.security_findings));
-            }
-            if !marks.is_empty() {
-                replace(span, side, joined(marks));
+        let found = self.credentials(span);
+        if self.personal || found.is_some() {
+            for side in [PartSide::Request, PartSide::Response] {
+                let text = match side {
+                    PartSide::Request => &span.prompt,
+                    PartSide::Response => &span.response,
+                };
+                let Some(text) = text else { continue };
+                let marks = self.marks(text, &span.parts, side, &span.security_findings, found.as_ref());
+                if !marks.is_empty() {
+                    replace(span, side, marks);
+                }
             }
         }
+        self.apply_beside(span, &found.unwrap_or_default());
+    }
+
+    /// The credentials that were found in the texts of a call; `None` where none are to be taken out.
+    fn credentials(self, span: &SpanRecord) -> Option<Credentials> {
+        let any = self.secrets && span.security_findings.iter().any(is_secret);
+        any.then(|| {
+            let mut found = Credentials::default();
+            for (side, text) in [(PartSide::Request, &span.prompt), (PartSide::Response, &span.response)] {
+                let Some(text) = text else { continue };
+                remember(text, &span.parts, side, &span.security_findings, &mut found);
+            }
+            found
+        })
+    }
+
+    /// What a text of these parts loses, in order.
+    fn marks(
+        self,
+        text: &str,
+        parts: &[PartRecord],
+        side: PartSide,
+        findings: &[Finding],
+        found: Option<&Credentials>,
+    ) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        if self.personal {
+            marks = personal(text, parts, side);
+            marks.extend(found_names(text, parts, side, findings));
+        }
+        if let Some(found) = found {
+            marks.extend(found_secrets(text, parts, side, findings));
+            marks.extend(found.places(text).map(|(range, tag)| Mark { range, with: tag.to_owned() }));
+        }
+        joined(marks)
+    }
+
+    /// Takes it out of what stands beside the texts: findings, events, what went wrong, what a judge says.
+    fn apply_beside(self, span: &mut SpanRecord, found: &Credentials) {
         if self.personal {
             // An excerpt may have been cut in the middle of a number, and then shows less than one.
             for finding in &mut span.security_findings {
                 mask_all(&mut finding.evidence);
             }
-            span.error_message.iter_mut().for_each(mask_all);
         }
+        // What others say in words of their own may hold anything.
+        let reasons = span.security_findings.iter_mut().filter(|finding| finding.finding_type == JUDGE_VERDICT);
+        let mut said = reasons.map(|finding| &mut finding.evidence).chain(&mut span.error_message).peekable();
+        if said.peek().is_some() {
+            let mut beside = Beside::quiet(Taking { personal: self.personal, secrets: self.secrets });
+            said.for_each(|text| beside.text("", "", text));
+        }
+        if found.is_empty() {
+            return;
+        }
+        for finding in &mut span.security_findings {
+            found.mask(&mut finding.evidence);
+            finding.metadata.values_mut().for_each(|value| found.mask(value));
+        }
+        for event in &mut span.events {
+            found.mask(&mut event.description);
+            event.data.values_mut().for_each(|value| found.mask(value));
+        }
+        span.error_message.iter_mut().for_each(|text| found.mask(text));
+    }
+
+    /// A request's texts and what was found in them, for somebody who is asked about it before there is a record: they are shown what
+    /// that will show. `None` where nothing is taken out.
+    pub(crate) fn shown(self, view: &RequestView, findings: &[Finding]) -> Option<(Vec<String>, Vec<Finding>)> {
+        let secrets = self.secrets && findings.iter().any(is_secret);
+        if !self.personal && !secrets && !view.parts.iter().any(TextPart::is_credential) {
+            return None;
+        }
+        let parts: Vec<PartRecord> = view.parts.iter().map(as_read).collect();
+        let mut found = Credentials::default();
+        if secrets {
+            remember(&view.text, &parts, PartSide::Request, findings, &mut found);
+        }
+        let marks = self.marks(&view.text, &parts, PartSide::Request, findings, secrets.then_some(&found));
+        let whole = replaced(&view.text, &marks);
+        let shifts = Shifts::of(&marks);
+        let places: Vec<Range<usize>> =
+            view.parts.iter().map(|part| shifts.at(part.range.start)..shifts.at(part.range.end)).collect();
+        let of_place = |(part, place): (&TextPart, &Range<usize>)| match part.is_credential() {
+            true => String::new(),
+            false => whole.get(place.clone()).unwrap_or_default().to_owned(),
+        };
+        let texts = view.parts.iter().zip(&places).map(of_place).collect();
+        let moved = findings.iter().map(|finding| {
+            let mut finding = finding.clone();
+            let part = finding.part.and_then(|part| usize::try_from(part).ok());
+            if let (Some(from), Some(to), Some(span)) =
+                (part.and_then(|part| view.parts.get(part)), part.and_then(|part| places.get(part)), finding.span)
+            {
+                let place = |at: usize| shifts.at(from.range.start + at).saturating_sub(to.start);
+                finding.span = Some(ByteSpan { start: place(span.start), end: place(span.end) });
+            }
+            found.mask(&mut finding.evidence);
+            finding
+        });
+        Some((texts, moved.collect()))
+    }
+}
+
+/// A part of a request as the functions here know them.
+fn as_read(part: &TextPart) -> PartRecord {
+    let (start, end) = (u32::try_from(part.range.start), u32::try_from(part.range.end));
+    PartRecord {
+        side: PartSide::Request,
+        kind: part.kind,
+        form: part.form,
+        role: None,
+        message: part.message,
+        text: start.ok().zip(end.ok()).map(|(start, end)| start..end),
+        raw: None,
+        tool: None,
     }
 }
 
@@ -106,78 +207,138 @@ fn personal(text: &str, parts: &[PartRecord], side: PartSide) -> Vec<Mark> {
     marks
 }
 
-/// Types of names a model of the operator has found (`security_analysis.ner_model`): personal data, too.
-const NAMES: [&str; 3] = ["person_name", "organization", "location"];
-
 fn found_names<'a>(
     text: &'a str,
     parts: &'a [PartRecord],
     side: PartSide,
     findings: &'a [Finding],
 ) -> impl Iterator<Item = Mark> + use<'a> {
-    findings.iter().filter(|finding| NAMES.contains(&&*finding.finding_type)).filter_map(move |finding| {
-        let (range, _) = found_at(finding, parts, side)?;
+    findings.iter().filter(|finding| is_name(finding)).filter_map(move |finding| {
+        let range = found_at(finding, parts, side)?;
         text.get(range.clone()).filter(|words| !words.is_empty())?;
-        Some(Mark { range, with: format!("[PII:{}]", finding.finding_type.to_ascii_uppercase()) })
+        Some(Mark { range, with: name_tag(finding) })
     })
 }
 
+/// Where the credentials that were found stand in this text, with their kinds; of one that lies across several texts each piece.
 fn found_secrets(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding]) -> Vec<Mark> {
-    let secrets = findings.iter().filter(|finding| is_secret(finding));
-    let mut found: Vec<_> = secrets
-        .filter_map(|finding| {
-            let (range, most) = found_at(finding, parts, side)?;
-            Some((range, most, finding.metadata.get("secret_type")?))
-        })
-        .collect();
-    // In the order of the text, as the ends of keys are found.
-    found.sort_by_key(|(range, ..)| range.start);
-    let mut keys = KeyEnds::default();
-    let marks = found.into_iter().filter_map(|(Range { start, end }, most, kind)| {
-        let end = if kind == "private_key_pem" { keys.find(text, end, most).0 } else { end };
-        let kind = kind.to_ascii_uppercase();
-        (start < end && text.is_char_boundary(start) && text.is_char_boundary(end))
-            .then(|| Mark { range: start..end, with: format!("[SECRET:{kind}]") })
+    let mut marks = Vec::new();
+    each_secret(text, parts, side, findings, |kind, places| {
+        let with = format!("[SECRET:{}]", kind.to_ascii_uppercase());
+        marks.extend(places.into_iter().map(|range| Mark { range, with: with.clone() }));
     });
-    marks.collect()
+    marks
 }
 
-/// Where a finding stands in the text of its side, and where its part ends.
-fn found_at(finding: &Finding, parts: &[PartRecord], side: PartSide) -> Option<(Range<usize>, usize)> {
-    let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
-    let (at, span) = (place(part)?, finding.span?);
-    let (start, end) = (at.start.checked_add(span.start)?, at.start.checked_add(span.end)?.min(at.end));
-    Some((start..end, at.end))
+/// Remembers the credentials that were found in this text.
+fn remember(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding], found: &mut Credentials) {
+    each_secret(text, parts, side, findings, |kind, places| {
+        let words: String = places.into_iter().filter_map(|range| text.get(range)).collect();
+        found.add(kind, &words);
+    });
 }
 
-/// In order, without overlaps.
-fn joined(mut marks: Vec<Mark>) -> Vec<Mark> {
-    marks.sort_by_key(|mark| (mark.range.start, Reverse(mark.range.end)));
-    let mut all: Vec<Mark> = Vec::with_capacity(marks.len());
-    for mark in marks {
-        match all.last_mut() {
-            Some(last) if mark.range.start < last.range.end => {
-                if mark.range.len() > last.range.len() {
-                    last.with = mark.with;
+/// The places of one credential, one for each text it lies in.
+type Places = SmallVec<[Range<usize>; 1]>;
+
+/// Calls `each` with the kind and the places of every credential that was found in this text.
+fn each_secret(
+    text: &str,
+    parts: &[PartRecord],
+    side: PartSide,
+    findings: &[Finding],
+    mut each: impl FnMut(&str, Places),
+) {
+    let secrets = findings.iter().filter_map(|finding| Some((finding, finding.metadata.get("secret_type")?)));
+    let mut secrets: Vec<_> = secrets.collect();
+    // In the order of the text, as the ends of keys are found.
+    secrets.sort_by_key(|(finding, _)| found_at(finding, parts, side).map(|at| at.start));
+    let mut search = Search { text, parts, side, keys: KeyEnds::default(), followed: 0 };
+    for (finding, kind) in secrets {
+        each(kind, search.places(finding, kind));
+    }
+}
+
+/// Looks for the places of credentials, one after the other in the order of the text.
+struct Search<'a> {
+    text: &'a str,
+    parts: &'a [PartRecord],
+    side: PartSide,
+    keys: KeyEnds,
+    /// Up to which part keys that went on behind theirs were followed: there is nothing new to find.
+    followed: usize,
+}
+
+impl Search<'_> {
+    /// Where the pieces of one credential stand.
+    fn places(&mut self, finding: &Finding, kind: &str) -> Places {
+        let mut places = Places::new();
+        let elsewhere = seam::elsewhere(finding);
+        let is_split = !elsewhere.is_empty();
+        let own = finding.part.and_then(|part| usize::try_from(part).ok()).zip(finding.span);
+        for (number, span) in elsewhere.into_iter().chain(own) {
+            let Some(part) = self.parts.get(number).filter(|part| part.side == self.side) else { continue };
+            let Some(at) = place(part) else { continue };
+            let (Some(start), Some(end)) = (at.start.checked_add(span.start), at.start.checked_add(span.end)) else {
+                continue;
+            };
+            let mut end = end.min(at.end);
+            let mut open = false;
+            if kind == "private_key_pem" {
+                (end, open) = self.keys.find(self.text, end, at.end);
+            } else {
+                // Some rules see the blank behind it, too.
+                end = self.text.get(start..end).map_or(end, |words| start + words.trim_end().len());
+                if is_split && end == at.start + span.end.min(at.len()) {
+                    // Of long texts only the beginning was looked at together with others.
+                    end += token_length(self.text.get(end..at.end).unwrap_or_default());
                 }
-                last.range.end = last.range.end.max(mark.range.end);
             }
-            _ => all.push(mark),
+            if start < end && self.text.is_char_boundary(start) && self.text.is_char_boundary(end) {
+                places.push(start..end);
+            }
+            if open {
+                self.rest_of_key(number, &mut places);
+            }
+        }
+        places
+    }
+
+    /// What the texts behind `number` in its message hold of a private key that has not ended there.
+    fn rest_of_key(&mut self, number: usize, places: &mut Places) {
+        let Some(first) = self.parts.get(number).filter(|_| number >= self.followed) else { return };
+        for (at, part) in self.parts.iter().enumerate().skip(number + 1) {
+            self.followed = at;
+            if (first.side, first.message, first.kind) != (part.side, part.message, part.kind) {
+                return;
+            }
+            let Some((within, text)) = place(part).and_then(|at| Some((at.clone(), self.text.get(at)?))) else { return };
+            let words = text.trim_start();
+            if token_length(words) < KEY_LINE_MIN && !words.starts_with("-----END ") {
+                return;
+            }
+            let (end, open) = self.keys.find(self.text, within.start, within.end);
+            places.push(within.start..end);
+            if !open {
+                return;
+            }
         }
     }
-    all
 }
 
-fn replaced(text: &str, marks: &[Mark]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut done = 0;
-    for mark in marks {
-        out.push_str(text.get(done..mark.range.start).unwrap_or_default());
-        out.push_str(&mark.with);
-        done = mark.range.end;
-    }
-    out.push_str(text.get(done..).unwrap_or_default());
-    out
+/// Lines of a private key are longer.
+const KEY_LINE_MIN: usize = 16;
+
+/// How much of a text goes on as a credential that began before it.
+fn token_length(text: &str) -> usize {
+    text.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-./+=~".contains(byte)).count()
+}
+
+/// Where a finding stands in the text of its side.
+fn found_at(finding: &Finding, parts: &[PartRecord], side: PartSide) -> Option<Range<usize>> {
+    let part = parts.get(usize::try_from(finding.part?).ok()?).filter(|part| part.side == side)?;
+    let (at, span) = (place(part)?, finding.span?);
+    Some(at.start.checked_add(span.start)?..at.start.checked_add(span.end)?.min(at.end))
 }
 
 fn mask_all(text: &mut String) {
@@ -215,29 +376,4 @@ fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
             calls.find(|(before, _)| before == arguments).map_or_else(|| "[not kept]".to_owned(), |(_, after)| after);
     }
     *held = Some(after);
-}
-
-/// From places in a text to places in the text with its marks.
-struct Shifts {
-    /// End of each mark, before and after.
-    ends: Vec<(usize, usize)>,
-}
-
-impl Shifts {
-    fn of(marks: &[Mark]) -> Self {
-        let (mut removed, mut added) = (0, 0);
-        let ends = marks.iter().map(|mark| {
-            removed += mark.range.len();
-            added += mark.with.len();
-            (mark.range.end, mark.range.end - removed + added)
-        });
-        Self { ends: ends.collect() }
-    }
-
-    fn at(&self, place: usize) -> usize {
-        match self.ends.partition_point(|(before, _)| *before <= place).checked_sub(1) {
-            Some(last) => self.ends.get(last).map_or(place, |(before, after)| after + (place - before)),
-            None => place,
-        }
-    }
 }

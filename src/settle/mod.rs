@@ -7,6 +7,7 @@ pub(crate) mod complete;
 pub(crate) mod inspection;
 pub(crate) mod journal;
 mod leak;
+pub(crate) mod marks;
 pub(crate) mod masking;
 pub(crate) mod models;
 pub(crate) mod publish;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
 use weir_config::vocab::part::{PartForm, PartRecord};
 use weir_config::vocab::{ByteSpan, Finding};
 use weir_inference::{Hit, Part, PartKind};
@@ -12,6 +13,10 @@ use crate::inspect::TextPart;
 /// Bytes looked at of each side. A phrase is shorter; and this text is new with every turn, so that its length is what the look
 /// costs.
 const SIDE_BYTES_MAX: usize = 96;
+/// In the metadata of a finding: what kind of credential it is about.
+const SECRET: &str = "secret_type";
+/// In the metadata of a finding: the other pieces of a credential that lies across several texts.
+const ALSO_IN: &str = "also_in";
 /// Stands between two turns, and between two texts that no blank parts.
 const BETWEEN: &str = " ";
 
@@ -172,28 +177,75 @@ impl Seam {
     }
 
     /// What was found across the seam, as found in the last text it reaches, with what of it stands there; what one of its texts shows by
-    /// itself, and as bad, is `known` already.
-    pub(super) fn across(&self, hits: Vec<Hit>, known: &[Hit], index: &mut Index) -> Vec<Hit> {
+    /// itself, and as bad, is `known` already. Of a credential the finding names its other pieces, too: nothing of it is kept.
+    pub(super) fn across(&self, hits: Vec<Hit>, known: &mut [Hit], index: &mut Index) -> Vec<Hit> {
         if !hits.is_empty() {
             index.read(known);
         }
-        let placed = hits.into_iter().filter_map(|hit| {
-            let mut finding = hit.finding;
-            let pieces = self.pieces_of(finding.span?);
-            let [_, .., last] = pieces else { return None };
-            let end = finding.span?.end - last.at;
-            let is_known = |finding: &Finding| {
-                let here = pieces.iter().flat_map(|piece| index.of(piece.part)).filter_map(|at| known.get(*at));
-                here.map(|hit| &hit.finding)
-                    .any(|known| known.finding_type == finding.finding_type && known.severity >= finding.severity)
-            };
-            (!is_known(&finding)).then(|| {
-                finding.span = Some(ByteSpan { start: last.from, end: last.from + end.min(last.bytes) });
-                finding.metadata.insert(self.mark.to_owned(), "true".to_owned());
-                Hit { part: last.part, finding }
-            })
-        });
-        placed.collect()
+        hits.into_iter().filter_map(|hit| self.placed(hit.finding, known, index)).collect()
+    }
+
+    /// The finding in the last text it reaches.
+    fn placed(&self, mut finding: Finding, known: &mut [Hit], index: &Index) -> Option<Hit> {
+        let span = finding.span?;
+        let pieces = self.pieces_of(span);
+        let [others @ .., last] = pieces else { return None };
+        if others.is_empty() {
+            return None;
+        }
+        if finding.metadata.contains_key(SECRET) {
+            if self.is_part_of(span, known, index) {
+                return None;
+            }
+            finding.metadata.insert(ALSO_IN.to_owned(), self.written(others, span));
+        } else {
+            let here = pieces.iter().flat_map(|piece| index.of(piece.part)).filter_map(|at| known.get(*at));
+            let mut here = here.map(|hit| &hit.finding);
+            if here.any(|known| known.finding_type == finding.finding_type && known.severity >= finding.severity) {
+                return None;
+            }
+        }
+        finding.span = Some(last.within(span));
+        finding.metadata.insert(self.mark.to_owned(), "true".to_owned());
+        Some(Hit { part: last.part, finding })
+    }
+
+    /// Whether one of its texts shows a credential by itself that stands there; what goes on in the others is noted as its piece, unless
+    /// that is a word that merely stands behind it.
+    fn is_part_of(&self, span: ByteSpan, known: &mut [Hit], index: &Index) -> bool {
+        let pieces = self.pieces_of(span);
+        let of_piece = |hit: &Hit| pieces.iter().position(|piece| piece.part == hit.part);
+        let meets = |hit: &Hit| {
+            let own = of_piece(hit).and_then(|at| pieces.get(at)).map(|piece| piece.within(span));
+            let met =
+                own.zip(hit.finding.span).is_some_and(|(own, known)| own.start < known.end && known.start < own.end);
+            met && hit.finding.metadata.contains_key(SECRET)
+        };
+        let mut here = pieces.iter().flat_map(|piece| index.of(piece.part)).copied();
+        let found = here.find(|at| known.get(*at).is_some_and(meets));
+        let Some(hit) = found.and_then(|at| known.get_mut(at)) else { return false };
+        let others: SmallVec<[Piece; 2]> =
+            pieces.iter().filter(|piece| piece.part != hit.part && !self.is_word(piece, span)).copied().collect();
+        if !others.is_empty() {
+            let written = self.written(&others, span);
+            hit.finding.metadata.entry(ALSO_IN.to_owned()).or_insert(written);
+        }
+        true
+    }
+
+    /// Whether what a piece has of `span` reads like a word.
+    fn is_word(&self, piece: &Piece, span: ByteSpan) -> bool {
+        let words = self.text.get(span.start.max(piece.at)..span.end.min(piece.at + piece.bytes)).unwrap_or_default();
+        words.get(1..).unwrap_or_default().bytes().all(|byte| byte.is_ascii_lowercase())
+    }
+
+    /// Where these pieces of `span` stand: `part:start-end`, with commas between them.
+    fn written(&self, pieces: &[Piece], span: ByteSpan) -> String {
+        let one = |piece: &Piece| {
+            let ByteSpan { start, end } = piece.within(span);
+            format!("{}:{start}-{end}", piece.part)
+        };
+        pieces.iter().map(one).collect::<Vec<_>>().join(",")
     }
 
     /// The pieces that a stretch of the text touches.
@@ -223,6 +275,24 @@ impl Index {
     fn of(&self, part: usize) -> &[usize] {
         self.by_part.get(&part).map_or(&[], Vec::as_slice)
     }
+}
+
+impl Piece {
+    /// What of a stretch of the seam's text stands in it, in bytes of its part.
+    fn within(&self, span: ByteSpan) -> ByteSpan {
+        let place = |at: usize| self.from + at.saturating_sub(self.at).min(self.bytes);
+        ByteSpan { start: place(span.start), end: place(span.end) }
+    }
+}
+
+/// Where else the credential of a finding stands: numbers of parts, and bytes of them.
+pub(super) fn elsewhere(finding: &Finding) -> SmallVec<[(usize, ByteSpan); 1]> {
+    let one = |written: &str| {
+        let (part, span) = written.split_once(':')?;
+        let (start, end) = span.split_once('-')?;
+        Some((part.parse().ok()?, ByteSpan { start: start.parse().ok()?, end: end.parse().ok()? }))
+    };
+    finding.metadata.get(ALSO_IN).map(|written| written.split(',').filter_map(one).collect()).unwrap_or_default()
 }
 
 /// Whether nothing parts the two.

@@ -72,6 +72,7 @@ mod limits;
 mod linear;
 mod load;
 mod logging;
+mod masking;
 mod matrix;
 mod memory;
 mod models;
