@@ -23,7 +23,7 @@ fn fenced_as(body: &str, dialect: Dialect, settings: &Settings, redact: bool) ->
     let shape = if dialect == Dialect::Messages { Shape::Messages } else { Shape::Chat };
     let mut view = read_request(dialect, Declared::default(), &body, usize::MAX);
     view.zones = ZoneAsk::of(settings, None).map(|ask| Box::new(zones(&view, &ask)));
-    let mut changes = if redact { redaction(&view, Some(&body), None) } else { Changes::default() };
+    let mut changes = if redact { redaction(&view, Some(&body), &[], None) } else { Changes::default() };
     if let Some(ask) = Ask::of(settings, Some(shape)) {
         weave(&view, Some(&body), &ask, &mut changes);
     }
@@ -319,7 +319,7 @@ proptest! {
         let (found, defence_too) = {
             let mut view = view.clone();
             view.zones = ZoneAsk::of(&settings, None).map(|ask| Box::new(zones(&view, &ask)));
-            let mut changes = redaction(&view, Some(&body), None);
+            let mut changes = redaction(&view, Some(&body), &[], None);
             weave(&view, Some(&body), &Ask::of(&settings, Some(Shape::Chat)).unwrap(), &mut changes);
             let mut edits = Edits::of(&body);
             prop_assert_eq!(changes.put(&mut edits), 0);
@@ -347,7 +347,7 @@ proptest! {
         }
         let again = Bytes::from(found.clone());
         let view = read_request(Dialect::ChatCompletions, Declared::default(), &again, usize::MAX);
-        prop_assert_eq!(redaction(&view, Some(&again), None).personal, 0, "{}", found);
+        prop_assert_eq!(redaction(&view, Some(&again), &[], None).personal, 0, "{}", found);
     }
 
     /// Bytes outside of contents stay, in front of and behind every message.

@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_channel::oneshot;
 use weir_config::Settings;
-use weir_config::settings::{AnalysisDepth, PiiAction};
-use weir_config::vocab::{Dialect, TenantId, Unread};
-use weir_inference::{Call, Job, Lane, Plan, Scratch, Turn, Work};
+use weir_config::settings::AnalysisDepth;
+use weir_config::vocab::{Dialect, Finding, TenantId, Unread};
+use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
+use super::changing::{Again, Asked, misses_names, wants_names};
 use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_ask};
 use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
-use crate::codec;
-use crate::defence::{Ask, weave};
 use crate::enforce;
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
 use crate::inspect::RequestView;
@@ -30,10 +29,9 @@ use crate::record::Permit;
 use crate::rewrite::Changes;
 use crate::rt;
 use crate::settle::closing::with_pool_meter;
-use crate::settle::inspection::{self, How, Inspection, Texts, survive};
-use crate::settle::models::{Missed, ask_models};
+use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
+use crate::settle::models::{Missed, ask_models_then};
 use crate::settle::publish::observe_detectors;
-use crate::settle::redact::redaction;
 use crate::settle::text::{self, RawBody, RequestText};
 use crate::wire::RequestBody;
 
@@ -69,7 +67,8 @@ pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result
 
 async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<Payload, Stop> {
     let settings = Rc::clone(&exchange.journal.settings);
-    let needs = exchange.needs(!session.core.process.parts.outside.is_empty());
+    let asks = !session.core.process.parts.outside.is_empty() || wants_names(&session.core, exchange);
+    let needs = exchange.needs(asks);
     let (must_read, waits) = (needs >= Needs::Text, needs == Needs::Findings);
     let body = exchange.head.body;
     if body == RequestBody::Empty {
@@ -116,6 +115,8 @@ struct Looked {
     out_of_room: bool,
     /// What is to be changed in the body, where that is asked for.
     changes: Option<Box<Changes>>,
+    /// Finds it once more, where names are waited for.
+    again: Option<Box<Again>>,
 }
 
 async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analyse: bool) -> Result<(), Refusal> {
@@ -129,10 +130,8 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         raw,
         decoded_bytes_max: kept_bytes_max(&settings),
         text_max,
-        redact: settings.pii_action != PiiAction::AlertOnly,
-        redact_shadow: settings.pii_shadow_mode,
-        advises: analyse && exchange.advisory_applies(),
-        defence: Ask::of(&settings, exchange.shape()),
+        asked: Asked::of(&settings, exchange, analyse, deadline),
+        wants_names: analyse && wants_names(core, exchange),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
         agent: exchange.journal.ids.agent_id.clone(),
@@ -150,7 +149,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
     } else {
         look_on_pool(core, look).await
     };
-    let unredacted = match &looked {
+    let mut unredacted = match &looked {
         Ok(looked) => looked.changes.as_ref().is_some_and(|changes| changes.is_late).then_some(true),
         Err(missed) => Some(missed.by_content),
     };
@@ -159,8 +158,8 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
             return Err(out_of_room());
         }
-        Ok(Looked { mut view, inspection: inspected, room, changes, .. }) => {
-            exchange.journal.inspection.changes = changes;
+        Ok(Looked { mut view, inspection: inspected, room, mut changes, again, .. }) => {
+            let mut unnamed = misses_names(core, exchange).then_some(false);
             for _ in 0..view.zones.as_ref().map_or(0, |zones| zones.bad_entries) {
                 core.meter.dropped("zones", "bad_entry");
             }
@@ -169,19 +168,20 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
             let (mut findings, mut missed) = (Vec::new(), None);
             if let Some(Inspection { findings: found, mut ran, rest, left_out, .. }) = inspected {
                 findings = found;
+                if ran.cut && again.is_some() {
+                    unnamed = Some(true);
+                }
                 let left = rest.filter(|_| !ran.cut);
-                let waits = waits_for_models(&settings);
-                let leaves_models = left.is_some() && !waits;
-                if let Some(rest) = left.filter(|_| waits) {
-                    let place = core.process.models.enter(settings.ml_max_concurrent).ok_or_else(models_saturated)?;
-                    match ask_models(&core.process, rest, deadline).await {
-                        Ok((found, later)) => {
-                            findings.extend(found);
-                            ran.join(&later);
-                        }
-                        Err(why) => missed = Some(why),
+                let mut leaves_models = left.is_some();
+                if let Some(rest) = left.filter(|_| waits_for_models(&settings) || again.is_some()) {
+                    let heard = hear_models(core, &settings, rest, again, deadline).await?;
+                    changes = heard.redone.or(changes);
+                    (unnamed, missed) = (unnamed.or(heard.unnamed), heard.missed);
+                    if let Some((found, later)) = heard.said {
+                        findings.extend(found);
+                        ran.join(&later);
+                        leaves_models = false;
                     }
-                    drop(place);
                 }
                 if ran.full || ran.verify_cap_reached {
                     view.passed_by.insert(Unread::Truncated);
@@ -205,7 +205,12 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
                     }
                 }
             }
+            if let Some(changes) = &mut changes {
+                changes.is_late |= unnamed.is_some();
+                unredacted = unredacted.or(unnamed);
+            }
             let inspection = &mut exchange.journal.inspection;
+            inspection.changes = changes;
             (inspection.findings, inspection.text) = (findings, RequestText::Read(Box::new(view)));
             missed
         }
@@ -228,6 +233,50 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         Some(by_content) => Err(enforce::refuse_unredacted(by_content)),
         None => Ok(()),
     }
+}
+
+/// What models said of a request that waited for them.
+#[derive(Default)]
+struct Heard {
+    /// What they found, where it is part of the analysis that decides.
+    said: Option<(Vec<Finding>, Ran)>,
+    missed: Option<Missed>,
+    /// What is to be changed now that names are known.
+    redone: Option<Box<Changes>>,
+    /// Names have not been found in time, and whether the text was the cause.
+    unnamed: Option<bool>,
+}
+
+/// Has models look at the rest of a request, for the decision or for the names that are taken out.
+async fn hear_models(
+    core: &Core,
+    settings: &Settings,
+    rest: Rest,
+    again: Option<Box<Again>>,
+    deadline: Instant,
+) -> Result<Heard, Refusal> {
+    let (waits, names) = (waits_for_models(settings), again.is_some());
+    let Some(place) = core.process.models.enter(settings.ml_max_concurrent) else {
+        return if waits { Err(models_saturated()) } else { Ok(Heard { unnamed: Some(false), ..Heard::default() }) };
+    };
+    let then = move |found: &[Finding]| again.and_then(|again| again.changes(found));
+    let said = ask_models_then(&core.process, rest, deadline, then).await;
+    drop(place);
+    let is_whole = said.as_ref().is_ok_and(|(_, ran, _)| !ran.cut && !ran.failed);
+    let by_content = said.as_ref().err().is_none_or(|missed| missed.by_content);
+    let mut heard = Heard { unnamed: (names && !is_whole).then_some(by_content), ..Heard::default() };
+    match said {
+        Ok((found, ran, redone)) => {
+            heard.redone = redone;
+            // Where something is decided, what the settings do not wait for has no say; models are asked once more after the answer.
+            if waits || (is_whole && !enforce::can_act(&settings.enforcement)) {
+                heard.said = Some((found, ran));
+            }
+        }
+        Err(why) if waits => heard.missed = Some(why),
+        Err(_) => {}
+    }
+    Ok(heard)
 }
 
 /// Whether what models say is waited for: only where it may decide something.
@@ -262,14 +311,10 @@ struct Look {
     raw: RawBody,
     decoded_bytes_max: usize,
     text_max: usize,
-    /// Whether personal data is to be taken out of the body.
-    redact: bool,
-    /// It is only counted.
-    redact_shadow: bool,
-    /// Whether a message of ours may be put into it.
-    advises: bool,
-    /// What is to be fenced in.
-    defence: Option<Box<Ask>>,
+    /// What is to be changed in the body.
+    asked: Asked,
+    /// Whether names that a model finds are to be taken out, too.
+    wants_names: bool,
     /// How to analyse, if that is to be done.
     plan: Option<Arc<Plan>>,
     tenant: TenantId,
@@ -287,43 +332,28 @@ impl Look {
         }
     }
 
-    /// What is to be changed in the body before it is forwarded.
-    fn changes(&self, view: &RequestView, decoded: Option<Bytes>) -> Option<Box<Changes>> {
-        // Nobody knows yet whether something will be found that the model is to be told of.
-        let advised = decoded.clone().filter(|_| self.advises && view.may_be_advised());
-        if !self.redact && self.defence.is_none() {
-            return advised.map(|decoded| Box::new(Changes { decoded: Some(decoded), ..Changes::default() }));
-        }
-        let as_sent = codec::is_identity(self.raw.content_encoding.as_deref()) && !view.truncated;
-        // A compressed body that has to be changed goes on without its coding.
-        let body = as_sent.then_some(&self.raw.body[..]).or(decoded.as_deref());
-        let mut changes = if self.redact { redaction(view, body, Some(self.deadline)) } else { Changes::default() };
-        if self.redact_shadow {
-            changes.list.clear();
-        }
-        if let Some(ask) = &self.defence {
-            weave(view, body, ask, &mut changes);
-        }
-        changes.decoded = advised.or(decoded.filter(|_| !as_sent && !changes.list.is_empty()));
-        Some(Box::new(changes))
-    }
-
     /// `None` when a detector panicked.
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
         let text::ReadRaw { view, room, out_of_room, decoded } =
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
         progress.begun(view.text.len());
-        let changes = self.changes(&view, decoded);
-        let Some(plan) = self.plan else {
-            return Some(Looked { view, inspection: None, room, out_of_room, changes });
+        let Self { asked, raw, plan, text_max, wants_names, .. } = self;
+        let mut changes = asked.changes(&view, &raw, decoded.clone(), &[]);
+        let Some(plan) = plan else {
+            return Some(Looked { view, inspection: None, room, out_of_room, changes, again: None });
         };
-        let agent = self.agent.as_deref();
-        let call = Call { plan: &plan, tenant: self.tenant, agent, deadline: Some(self.deadline) };
-        let how = How { call, text_max: self.text_max };
+        let call =
+            Call { plan: &plan, tenant: self.tenant, agent: self.agent.as_deref(), deadline: Some(self.deadline) };
         let texts = Texts { request: Some(&view), answer: None, before: 0, context: None };
-        let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &how)?;
-        Some(Looked { view, inspection: Some(inspection), room, out_of_room, changes })
+        let inspection = inspection::run(&process.parts.analyser, scratch, &texts, &How { call, text_max })?;
+        let waits = wants_names && inspection.rest.is_some();
+        let is_partial = view.text.len() > text_max;
+        if let Some(changes) = changes.as_mut().filter(|_| waits) {
+            changes.is_partial = is_partial;
+        }
+        let again = waits.then(|| Box::new(Again { asked, view: view.clone(), raw, decoded, is_partial }));
+        Some(Looked { view, inspection: Some(inspection), room, out_of_room, changes, again })
     }
 }
 

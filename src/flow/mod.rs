@@ -38,6 +38,7 @@ mod asking;
 mod attempts;
 mod authenticate;
 mod caps;
+mod changing;
 mod credentials;
 mod decide;
 mod exchange;

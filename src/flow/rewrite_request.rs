@@ -107,8 +107,11 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
         let said = "a system message describing the findings was put before the conversation";
         exchange.journal.event("advisory_injected", said);
     }
+    let (is_late, is_partial) =
+        changes.as_ref().map_or((false, false), |changes| (changes.is_late, changes.is_partial));
     match left {
-        Some(_) if changes.is_some_and(|changes| changes.is_late) => missed(core, exchange, asked, "not_in_time"),
+        Some(_) if is_late => missed(core, exchange, asked, "not_in_time"),
+        Some(0) if is_partial => missed(core, exchange, asked, "not_read"),
         Some(left) => missed(core, exchange, asked && left > 0, "not_in_place"),
         None => missed(core, exchange, asked, "not_read"),
     }

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::ops::Range;
 
 use base64::Engine;
 use base64::alphabet;
@@ -15,9 +16,11 @@ use sha2::{Digest, Sha256};
 
 use weir_config::vocab::Unread;
 
+use super::coded::Base64;
 use super::expect;
 use super::keys::is_token;
 use super::provider::percent_decoded;
+use crate::json::{Text, spelled};
 
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true)
@@ -36,12 +39,28 @@ pub(super) const UNKNOWN: &str = "application/octet-stream";
 pub(super) enum Found {
     /// A file; the description to put in the text's place.
     File(String),
-    /// Words, wrapped in base64.
-    Words(String),
+    /// Words, wrapped in base64; and how, where other words can be wrapped in the same way.
+    Words(String, Option<Payload>),
     /// Broken base64, or text that is none: what a lenient reader makes of it, to be looked at beside the string itself.
     Garbled(String, Unread),
     /// No file: the string is what it looks like.
     Plain,
+}
+
+/// The base64 in a string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Payload {
+    /// Where it stands in the string.
+    place: Range<usize>,
+    pub(super) coding: Base64,
+}
+
+impl Payload {
+    /// Where it stands in the body.
+    pub(super) fn in_body(&self, string: &Text<'_>) -> Range<usize> {
+        let place = if string.is_escaped() { spelled(string.raw(), self.place.clone()).0 } else { self.place.clone() };
+        string.start() + place.start..string.start() + place.end
+    }
 }
 
 /// Looks into a string; `media_type` is what its neighbours say about it.
@@ -54,6 +73,8 @@ pub(super) fn look(string: &str, media_type: Option<&str>) -> Found {
     if payload.is_empty() {
         return Found::Plain;
     }
+    let start = string.len() - payload.len();
+    let place = start..string.len();
     let joined;
     let payload = if memchr2(b'\r', b'\n', payload.as_bytes()).is_some() {
         joined = payload.replace(['\r', '\n'], "");
@@ -63,8 +84,8 @@ pub(super) fn look(string: &str, media_type: Option<&str>) -> Found {
     };
     let media_type = media_type.filter(|name| !name.is_empty() && is_token(name)).unwrap_or(UNKNOWN);
     // Whatever the type says: a picture betrays itself in its first bytes.
-    if let Some(words) = words(payload) {
-        return Found::Words(words);
+    if let Some((words, as_is)) = words(payload) {
+        return Found::Words(words, as_is.then(|| Payload { place, coding: Base64::of(payload) }));
     }
     let textual = is_textual(media_type);
     if !textual && let Some(description) = describe_base64(payload, media_type) {
@@ -76,7 +97,7 @@ pub(super) fn look(string: &str, media_type: Option<&str>) -> Found {
     }
     let bytes = forgiving(payload);
     match expect::words(&bytes).filter(|text| !text.is_empty()) {
-        Some(text) => Found::Words(text.into_owned()),
+        Some(text) => Found::Words(text.into_owned(), None),
         None if textual => Found::Garbled(String::from_utf8_lossy(&bytes).into_owned(), Unread::UnreadableBody),
         None => Found::Garbled(String::new(), Unread::BinaryPart),
     }
@@ -158,8 +179,8 @@ fn description(hash: Sha256, bytes: usize, media_type: &str) -> String {
     out
 }
 
-/// The text inside base64, when it is text.
-fn words(payload: &str) -> Option<String> {
+/// The text inside base64, when it is text, and whether its bytes are what is encoded.
+fn words(payload: &str) -> Option<(String, bool)> {
     let (engine, payload) = prepared(payload);
     // Most files betray themselves at once; only what may be text is decoded whole.
     let head = payload.as_bytes().get(..payload.len().min(256) / 4 * 4)?;
@@ -168,7 +189,10 @@ fn words(payload: &str) -> Option<String> {
     if is_broken && expect::wide_order(&head).is_none() {
         return None;
     }
-    expect::words(&engine.decode(payload).ok()?).map(Cow::into_owned)
+    match expect::words(&engine.decode(payload).ok()?)? {
+        Cow::Borrowed(text) => Some((text.to_owned(), true)),
+        Cow::Owned(text) => Some((text, false)),
+    }
 }
 
 /// The engine for the alphabet used, and the payload without its padding (so that padding inside it is an error).
@@ -214,13 +238,13 @@ mod tests {
     fn file(string: &str, media_type: Option<&str>) -> Option<String> {
         match look(string, media_type) {
             Found::File(description) => Some(description),
-            Found::Words(_) | Found::Garbled(..) | Found::Plain => None,
+            Found::Words(..) | Found::Garbled(..) | Found::Plain => None,
         }
     }
 
     fn text(string: &str, media_type: Option<&str>) -> Option<String> {
         match look(string, media_type) {
-            Found::Words(words) => Some(words),
+            Found::Words(words, _) => Some(words),
             Found::File(_) | Found::Garbled(..) | Found::Plain => None,
         }
     }

@@ -10,9 +10,11 @@ use memchr::memmem;
 use weir_config::vocab::Unread;
 
 use super::binary;
+use super::coded::percent_decoded;
 use super::expect::{foreign_charset, words};
 use super::gather::{About, Gather, Source};
 use super::keys::{is_token, model_name};
+use super::place::Spelling;
 use crate::json::{Location, Segment};
 
 /// Most parts a form may have; real ones have about ten.
@@ -94,14 +96,19 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         at.push(Segment::name(&name));
         at
     };
-    let file_name = match sole_parameter(disposition, b"filename").map_err(repeated)? {
-        None => sole_parameter(disposition, b"filename*").map_err(repeated)?,
-        named => named,
-    };
-    if let Some(file_name) = file_name {
-        // The name may reach the model; the content may too, where it is text.
-        let file_name = String::from_utf8_lossy(&file_name);
-        gather.part(About::USER, location, Source::Put(&file_name));
+    let named = parameter(disposition, b"filename").map_err(repeated)?;
+    let named_in_code = parameter(disposition, b"filename*").map_err(repeated)?;
+    if named.is_some() || named_in_code.is_some() {
+        // The names may reach the model; the content may too, where it is text.
+        if let Some(named) = named {
+            let spelling = named.is_quoted.then_some(Spelling::Quoted);
+            coded(gather, location, body, &named.value, named.raw, spelling);
+        }
+        if let Some(named) = named_in_code {
+            // `charset'language'name` (RFC 8187).
+            let raw = named.raw.splitn(3, |&byte| byte == b'\'').nth(2).unwrap_or(named.raw);
+            coded(gather, location, body, &percent_decoded(raw, false), raw, Some(Spelling::Percent));
+        }
         let media_type = std::str::from_utf8(media_type).ok().filter(|name| is_token(name));
         let media_type = media_type.unwrap_or(binary::UNKNOWN);
         gather.note(None, &binary::describe(content, media_type));
@@ -137,9 +144,13 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
             Some(at) => (pair.get(..at).unwrap_or_default(), pair.get(at + 1..).unwrap_or_default()),
             None => (&b""[..], pair),
         };
-        let (name, value) = (percent_decoded(name), percent_decoded(value));
-        if name == "model" && is_token(value.trim()) {
-            gather.model(model_name(value.trim()), true);
+        let (raw, decoded) = (value, percent_decoded(value, true));
+        let name = String::from_utf8_lossy(&percent_decoded(name, true)).into_owned();
+        if let Ok(model) = std::str::from_utf8(&decoded)
+            && name == "model"
+            && is_token(model.trim())
+        {
+            gather.model(model_name(model.trim()), true);
             continue;
         }
         let location = || {
@@ -147,31 +158,27 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
             at.push(Segment::name(&name));
             at
         };
-        gather.part(About::USER, location, Source::Put(&value));
+        coded(gather, location, body, &decoded, raw, Some(Spelling::Percent));
     }
 }
 
-fn percent_decoded(bytes: &[u8]) -> String {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some((&first, tail)) = rest.split_first() {
-        let digit = |at: usize| tail.get(at).and_then(|b| char::from(*b).to_digit(16));
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high << 4 | low).unwrap_or(b'?'));
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            (b'+', ..) => {
-                out.push(b' ');
-                rest = tail;
-            }
-            _ => {
-                out.push(first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+/// Adds a text that `raw`, bytes of the body, spell; without a spelling it cannot be put back there.
+fn coded(
+    gather: &mut Gather,
+    location: impl FnOnce() -> Location,
+    body: &[u8],
+    text: &[u8],
+    raw: &[u8],
+    spelling: Option<Spelling>,
+) {
+    let words = String::from_utf8_lossy(text);
+    let from = raw.as_ptr().addr() - body.as_ptr().addr();
+    let place = from..from + raw.len();
+    let source = match (&words, spelling) {
+        (Cow::Borrowed(words), Some(spelling)) => Source::Coded(words, &place, spelling),
+        _ => Source::Put(&words),
+    };
+    gather.part(About::USER, location, source);
 }
 
 fn is_blank(bytes: &[u8]) -> bool {
@@ -184,6 +191,19 @@ pub(super) struct Repeated;
 
 /// The value of the one `name=value` or `name="value"` in a header's parameters.
 pub(super) fn sole_parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option<Cow<'a, [u8]>>, Repeated> {
+    Ok(parameter(header, name)?.map(|parameter| parameter.value))
+}
+
+/// A parameter of a header.
+struct Parameter<'a> {
+    value: Cow<'a, [u8]>,
+    /// The bytes that spell it, without quotes around them.
+    raw: &'a [u8],
+    is_quoted: bool,
+}
+
+/// The one of this name.
+fn parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option<Parameter<'a>>, Repeated> {
     let mut found = None;
     let mut rest = header;
     while let Some(at) = memchr::memchr2(b';', b'"', rest) {
@@ -202,14 +222,15 @@ pub(super) fn sole_parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option
         let value = value.trim_ascii_start();
         let Some(value) = value.strip_prefix(b"=") else { continue };
         let value = value.trim_ascii_start();
-        let (value, after) = match value.strip_prefix(b"\"") {
+        let (parameter, after) = match value.strip_prefix(b"\"") {
             Some(value) => quoted(value),
             None => {
                 let (value, after) = value.split_at(memchr::memchr(b';', value).unwrap_or(value.len()));
-                (Cow::Borrowed(value.trim_ascii_end()), after)
+                let value = value.trim_ascii_end();
+                (Parameter { value: Cow::Borrowed(value), raw: value, is_quoted: false }, after)
             }
         };
-        if found.replace(value).is_some() {
+        if found.replace(parameter).is_some() {
             return Err(Repeated);
         }
         rest = after;
@@ -218,13 +239,17 @@ pub(super) fn sole_parameter<'a>(header: &'a [u8], name: &[u8]) -> Result<Option
 }
 
 /// A quoted value whose opening quote has been read, and what stands behind it.
-fn quoted(bytes: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
+fn quoted(bytes: &[u8]) -> (Parameter<'_>, &[u8]) {
     let mut out = Vec::new();
-    let mut rest = bytes;
+    let (mut rest, mut end) = (bytes, bytes.len());
     while let Some((&byte, after)) = rest.split_first() {
+        let at = bytes.len() - rest.len();
         rest = after;
         match byte {
-            b'"' => break,
+            b'"' => {
+                end = at;
+                break;
+            }
             b'\\' => {
                 out.extend(rest.first());
                 rest = rest.get(1..).unwrap_or_default();
@@ -232,5 +257,5 @@ fn quoted(bytes: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
             _ => out.push(byte),
         }
     }
-    (Cow::Owned(out), rest)
+    (Parameter { value: Cow::Owned(out), raw: bytes.get(..end).unwrap_or_default(), is_quoted: true }, rest)
 }

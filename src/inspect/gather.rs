@@ -10,9 +10,10 @@ use weir_config::vocab::part::PartForm;
 use weir_config::vocab::{Unread, UnreadSet};
 use weir_inference::PartKind;
 
+use super::binary::Payload;
 use super::expect;
 use super::part::{FileNote, Label, Labels, TextPart};
-use super::place::Places;
+use super::place::{Places, Spelling};
 use super::request::RequestView;
 use crate::json::{Location, Text};
 
@@ -26,8 +27,12 @@ pub(super) enum Source<'a> {
     Json(Text<'a>),
     /// Bytes of the body as they stand there, from this one on.
     Plain(&'a str, usize),
+    /// In another spelling, at this place of the body.
+    Coded(&'a str, &'a Range<usize>, Spelling),
     /// What was made of this JSON string.
     Made(&'a str, Text<'a>),
+    /// A file in base64, and where in this JSON string that stands.
+    File(&'a str, Text<'a>, &'a Payload),
     /// What stands nowhere in the body as it is.
     Put(&'a str),
     /// All of a body that could not be read.
@@ -38,7 +43,8 @@ impl Source<'_> {
     /// Where it stands in the body.
     fn raw(self) -> Option<Range<u32>> {
         let raw = match self {
-            Self::Json(text) | Self::Made(_, text) => text.start()..text.end(),
+            Self::Json(text) | Self::Made(_, text) | Self::File(_, text, _) => text.start()..text.end(),
+            Self::Coded(_, raw, _) => raw.clone(),
             Self::Plain(text, at) => at..at + text.len(),
             Self::Put(_) | Self::Unreadable(_) => return None,
         };
@@ -259,7 +265,11 @@ impl Gather {
         let start = text.len();
         match source {
             Source::Json(string) => string.decode_into(text),
-            Source::Plain(words, _) | Source::Made(words, _) | Source::Put(words) => text.push_str(words),
+            Source::Plain(words, _)
+            | Source::Coded(words, ..)
+            | Source::Made(words, _)
+            | Source::File(words, ..)
+            | Source::Put(words) => text.push_str(words),
             Source::Unreadable(body) => raw_text(body, self.text_max, text),
         }
         if text.len() > self.text_max {
@@ -278,7 +288,11 @@ impl Gather {
         match source {
             Source::Json(string) => self.view.places.json(start, &string),
             Source::Plain(words, at) => self.view.places.plain(start, at..at + words.len()),
-            Source::Made(..) | Source::Put(_) | Source::Unreadable(_) => {}
+            Source::Coded(_, raw, spelling) => self.view.places.coded(start, raw.clone(), spelling),
+            Source::File(words, string, payload) if end - start == words.len() => {
+                self.view.places.file(start..end, payload.in_body(&string), payload.coding);
+            }
+            Source::File(..) | Source::Made(..) | Source::Put(_) | Source::Unreadable(_) => {}
         }
         Some(start..end)
     }

@@ -5,6 +5,7 @@
 //! runtime, the wire, findings, the answer side (`observe`).
 
 mod binary;
+mod coded;
 pub mod decode;
 mod expect;
 mod form;
@@ -19,6 +20,7 @@ mod walk;
 mod zone;
 mod zones;
 
+pub use coded::percent_encoded;
 pub use decode::{Decoded, decode_body};
 pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, TextPart};

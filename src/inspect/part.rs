@@ -15,7 +15,7 @@ pub struct TextPart {
     /// Where it stands in [`RequestView::text`].
     pub range: Range<usize>,
     /// Where it stands in the body without its content coding: from the first byte of its first JSON string to the last
-    /// of its last one, without their quotes. `None` where it is not spelled in the body as it is, as in a form.
+    /// of its last one, without their quotes. `None` where the body holds nothing that spells it.
     /// [`RequestView::spots`] tells which bytes spell which of its characters.
     pub raw: Option<Range<u32>>,
     /// Who speaks.

@@ -2,14 +2,15 @@
 //!
 //! While a body is read only the beginning of each string is noted, because most texts are never edited; which bytes
 //! spell which characters is found when somebody asks. Invariants: a range that is given back holds whole escapes, and
-//! never a quote or a byte outside of the strings the text was read from; what is not spelled in the body as it stands
-//! in the text (base64, a form's escapes, an address without its password) has no range at all.
+//! never a quote or a byte outside of the strings the text was read from; of a file in base64 only the whole has a range
+//! ([`RequestView::recoded`]); what cannot be put back (text that is none in its coding, an address without its password) has none.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::RequestView;
+use super::coded::{Base64, percent_spelled, quoted_spelled};
 use crate::json::{Text, spelled};
 
 /// One string of the body whose text stands in [`RequestView::text`] unchanged.
@@ -34,6 +35,10 @@ pub enum Spelling {
     },
     /// As it is: the body, or a field of it, is plain text.
     Plain,
+    /// Percent-encoded; what replaces it has to be, too.
+    Percent,
+    /// Between quotes, in which a backslash makes the next byte itself.
+    Quoted,
 }
 
 /// Bytes of the body that spell a stretch of text.
@@ -45,9 +50,21 @@ pub struct Spot {
     pub spelling: Spelling,
 }
 
+/// A file in base64 whose text stands in [`RequestView::text`] unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct File {
+    text: Range<usize>,
+    /// Its base64 in the body.
+    raw: Range<usize>,
+    coding: Base64,
+}
+
 /// Where the strings of a body stand, in the order of their texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Places(Vec<Piece>);
+pub(super) struct Places {
+    pieces: Vec<Piece>,
+    files: Vec<File>,
+}
 
 /// Strings whose place is noted, 1 MiB of memory; a large agent turn has some thousands.
 const PIECES_MAX: usize = 1 << 16;
@@ -63,17 +80,30 @@ impl Places {
         self.note(text, raw, Spelling::Plain);
     }
 
+    /// Notes that the text from `text` on stands at `raw` in this spelling.
+    pub(super) fn coded(&mut self, text: usize, raw: Range<usize>, spelling: Spelling) {
+        self.note(text, raw, spelling);
+    }
+
+    /// Notes that this text is a file that stands at `raw`.
+    pub(super) fn file(&mut self, text: Range<usize>, raw: Range<usize>, coding: Base64) {
+        if self.files.len() < PIECES_MAX {
+            self.files.push(File { text, raw, coding });
+        }
+    }
+
     fn note(&mut self, text: usize, raw: Range<usize>, spelling: Spelling) {
-        if self.0.len() < PIECES_MAX
+        if self.pieces.len() < PIECES_MAX
             && let (Ok(text), Ok(len), Ok(raw)) =
                 (u32::try_from(text), u32::try_from(raw.len()), u32::try_from(raw.start))
         {
-            self.0.push(Piece { text, raw, len, spelling });
+            self.pieces.push(Piece { text, raw, len, spelling });
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.pieces.clear();
+        self.files.clear();
     }
 }
 
@@ -83,6 +113,21 @@ impl RequestView {
     /// text have none. `None` where any of it is not spelled in the body as it is.
     pub fn spots(&self, body: &[u8], range: Range<usize>) -> Option<SmallVec<[Spot; 1]>> {
         self.spotter(body).spots(range)
+    }
+
+    /// The text of the file in base64 that holds these bytes of [`RequestView::text`]: its place in the text, and its number for
+    /// [`RequestView::recoded`].
+    pub fn file_at(&self, range: &Range<usize>) -> Option<(usize, Range<usize>)> {
+        let files = &self.places.files;
+        let at = files.partition_point(|file| file.text.end <= range.start);
+        let file = files.get(at).filter(|file| file.text.start <= range.start && range.end <= file.text.end)?;
+        Some((at, file.text.clone()))
+    }
+
+    /// Where the file of this number stands in the body, and `text` in its spelling.
+    pub fn recoded(&self, file: usize, text: &str) -> Option<(Range<usize>, String)> {
+        let file = self.places.files.get(file)?;
+        Some((file.raw.clone(), file.coding.encode(text)))
     }
 
     /// For many questions about one body, in the order of the text: all of them together take one walk.
@@ -114,7 +159,7 @@ struct Reached<'a> {
 impl<'a> Spotter<'a> {
     /// As [`RequestView::spots`]; `range` must not begin before the end of the one asked for last.
     pub fn spots(&mut self, range: Range<usize>) -> Option<SmallVec<[Spot; 1]>> {
-        let pieces = &self.view.places.0;
+        let pieces = &self.view.places.pieces;
         let begins = |piece: &Piece| usize::try_from(piece.text).unwrap_or(usize::MAX);
         let first = pieces.partition_point(|piece| begins(piece) <= range.start).saturating_sub(1);
         let mut spots = SmallVec::new();
@@ -132,6 +177,8 @@ impl<'a> Spotter<'a> {
             let wanted = at.checked_sub(from.text)?..range.end - from.text;
             let (bytes, read) = match piece.spelling {
                 Spelling::Json { escaped: true } => spelled(from.rest, wanted.clone()),
+                Spelling::Percent => percent_spelled(from.rest, wanted.clone()),
+                Spelling::Quoted => quoted_spelled(from.rest, wanted.clone()),
                 Spelling::Json { escaped: false } | Spelling::Plain => {
                     let end = wanted.end.min(from.rest.len());
                     (wanted.start.min(end)..end, end)

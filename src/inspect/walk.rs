@@ -480,7 +480,8 @@ impl<'a> Walk<'a, '_> {
                 self.gather.note(self.about().message, &description);
                 self.gather.pass_by(Unread::BinaryPart);
             }
-            Found::Words(words) => self.add(Source::Made(&words, *text)),
+            Found::Words(words, Some(payload)) => self.add(Source::File(&words, *text, &payload)),
+            Found::Words(words, None) => self.add(Source::Made(&words, *text)),
             Found::Garbled(words, unread) => {
                 self.gather.pass_by(unread);
                 self.text(text);

@@ -17,6 +17,8 @@ pub struct Changes {
     pub unplaced: usize,
     /// The time was over before all of the body had been looked at for personal data: what comes behind stays.
     pub is_late: bool,
+    /// Names were looked for in the beginning of the texts only.
+    pub is_partial: bool,
     /// The body that is to be changed, where that is not the one that came but what is in its content coding.
     pub decoded: Option<Bytes>,
     /// What was done to fence in strangers' words; `None` where nothing was asked for.

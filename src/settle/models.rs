@@ -22,18 +22,21 @@ pub(crate) struct Missed {
 }
 
 /// Texts on their way to models and back.
-struct ModelJob {
+struct ModelJob<F, T> {
     rest: Rest,
     process: Arc<Process>,
-    tell: oneshot::Sender<(Vec<Finding>, Ran)>,
+    then: F,
+    tell: oneshot::Sender<(Vec<Finding>, Ran, T)>,
 }
 
-impl Work for ModelJob {
+impl<T: Send, F: FnOnce(&[Finding]) -> T + Send> Work for ModelJob<F, T> {
     fn run(self: Box<Self>, turn: Turn<'_>) {
+        let Self { rest, process, then, tell } = *self;
         let Turn::Seen(seen) = turn else { return };
-        let said = self.rest.findings(seen);
-        with_pool_meter(&self.process, |meter| observe_detectors(&self.process, meter, &said.1));
-        drop(self.tell.send(said));
+        let (findings, ran) = rest.findings(seen);
+        with_pool_meter(&process, |meter| observe_detectors(&process, meter, &ran));
+        let more = then(&findings);
+        drop(tell.send((findings, ran, more)));
     }
 
     fn rest(&self) -> Option<&Later> {
@@ -47,11 +50,21 @@ pub(crate) async fn ask_models(
     rest: Rest,
     deadline: Instant,
 ) -> Result<(Vec<Finding>, Ran), Missed> {
+    ask_models_then(process, rest, deadline, |_: &[Finding]| ()).await.map(|(findings, ran, ())| (findings, ran))
+}
+
+/// Waits for what models say, and for what `then` makes of it where they have said it.
+pub(crate) async fn ask_models_then<T: Send + 'static>(
+    process: &Arc<Process>,
+    rest: Rest,
+    deadline: Instant,
+    then: impl FnOnce(&[Finding]) -> T + Send + 'static,
+) -> Result<(Vec<Finding>, Ran, T), Missed> {
     let (tell, told) = oneshot::channel();
     let pool = &process.parts.inference;
     let was_busy = pool.is_busy();
     let (lane, tenant, bytes) = (rest.lane(), rest.later().tenant(), rest.later().bytes());
-    let work = ModelJob { rest, process: Arc::clone(process), tell };
+    let work = ModelJob { rest, process: Arc::clone(process), then, tell };
     if pool.submit(Job { lane, tenant, bytes, deadline, work: Box::new(work) }).is_err() {
         return Err(Missed { skip: Skip::QueueFull, by_content: true });
     }

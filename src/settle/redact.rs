@@ -7,44 +7,123 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
-use weir_inference::{PartKind, personal_data_by};
+use weir_config::vocab::Finding;
+use weir_inference::{PartKind, Personal, personal_data_by};
 
-use crate::inspect::{RequestView, Spelling, TextPart};
+use super::marks::{Mark, is_name, joined, name_tag};
+use crate::inspect::{RequestView, Spelling, TextPart, percent_encoded};
 use crate::rewrite::Changes;
 
 /// What to put in the place of the personal data in `body`, which `view` was read from; `None` for `body` where the view was
-/// read from something else than the bytes that are forwarded.
-pub(crate) fn redaction(view: &RequestView, body: Option<&[u8]>, deadline: Option<Instant>) -> Changes {
+/// read from something else than the bytes that are forwarded. Of `findings`, names are personal data, too.
+pub(crate) fn redaction(
+    view: &RequestView,
+    body: Option<&[u8]>,
+    findings: &[Finding],
+    deadline: Option<Instant>,
+) -> Changes {
     let mut changes = Changes::default();
     let mut spotter = body.map(|body| view.spotter(body));
-    for part in view.parts.iter().filter(|part| !part.is_credential()) {
+    let mut files = Files { view, current: None };
+    for (number, part) in view.parts.iter().enumerate().filter(|(_, part)| !part.is_credential()) {
         let text = view.text.get(part.range.clone()).unwrap_or_default();
         let is_json = is_json(part, text);
         let Some(all) = personal_data_by(text, part.kind, deadline) else {
             changes.is_late = true;
             break;
         };
-        for found in all {
+        for Mark { range, mut with } in with_names(all, text, number, findings) {
             changes.personal += 1;
-            let range = found.range();
             let whole = part.range.start + range.start..part.range.start + range.end;
+            if is_json && is_bare_value(text, &range) {
+                with = format!("\"{with}\"");
+            }
+            if body.is_some() && files.take(&whole, &with, &mut changes) {
+                continue;
+            }
             let spots = spotter.as_mut().and_then(|spotter| spotter.spots(whole)).filter(|spots| !spots.is_empty());
             let Some(spots) = spots else {
                 changes.unplaced += 1;
                 continue;
             };
-            let mut with =
-                if is_json && is_bare_value(text, &range) { format!("\"{}\"", found.tag()) } else { found.tag() };
+            let mut with = Some(with);
             for spot in spots {
-                if matches!(spot.spelling, Spelling::Json { .. }) {
-                    with = with.replace('"', "\\\"");
-                }
                 // Of several strings that spell one piece the first gets the tag.
-                changes.list.push((spot.raw, Bytes::from(std::mem::take(&mut with))));
+                let with = with.take().map(|with| in_spelling(&with, spot.spelling)).unwrap_or_default();
+                changes.list.push((spot.raw, Bytes::from(with)));
             }
         }
     }
+    files.put(&mut changes);
     changes
+}
+
+/// The personal data of a part, together with the names that were found in it.
+fn with_names(personal: Vec<Personal>, text: &str, part: usize, findings: &[Finding]) -> Vec<Mark> {
+    let mut marks: Vec<Mark> =
+        personal.into_iter().map(|found| Mark { range: found.range(), with: found.tag() }).collect();
+    let own =
+        |finding: &&Finding| is_name(finding) && finding.part.and_then(|at| usize::try_from(at).ok()) == Some(part);
+    let mut names = findings.iter().filter(own).peekable();
+    if names.peek().is_none() {
+        return marks;
+    }
+    marks.extend(names.filter_map(|finding| {
+        let range = finding.span.map(|span| span.start..span.end)?;
+        text.get(range.clone()).filter(|words| !words.is_empty())?;
+        Some(Mark { range, with: name_tag(finding) })
+    }));
+    joined(marks)
+}
+
+/// A tag as it has to be written at a place.
+fn in_spelling(tag: &str, spelling: Spelling) -> String {
+    match spelling {
+        Spelling::Json { .. } | Spelling::Quoted => tag.replace('"', "\\\""),
+        Spelling::Percent => percent_encoded(tag),
+        Spelling::Plain => tag.to_owned(),
+    }
+}
+
+/// Files in base64, of which one is being put together without its personal data: a file is spelled anew as a whole.
+struct Files<'a> {
+    view: &'a RequestView,
+    current: Option<File>,
+}
+
+struct File {
+    number: usize,
+    place: Range<usize>,
+    /// Its text up to `done`.
+    text: String,
+    done: usize,
+}
+
+impl Files<'_> {
+    /// Takes a piece out of the file it stands in; false where that is none. Pieces come in order.
+    fn take(&mut self, piece: &Range<usize>, with: &str, changes: &mut Changes) -> bool {
+        let found = self.view.file_at(piece);
+        if self.current.as_ref().is_some_and(|file| found.as_ref().is_none_or(|(number, _)| *number != file.number)) {
+            self.put(changes);
+        }
+        let Some((number, place)) = found else { return false };
+        let fresh =
+            |place: Range<usize>| File { number, done: place.start, text: String::with_capacity(place.len()), place };
+        let file = self.current.get_or_insert_with(|| fresh(place));
+        file.text.push_str(self.view.text.get(file.done..piece.start).unwrap_or_default());
+        file.text.push_str(with);
+        file.done = piece.end;
+        true
+    }
+
+    /// Adds the change of the file that is being put together.
+    fn put(&mut self, changes: &mut Changes) {
+        let Some(mut file) = self.current.take() else { return };
+        file.text.push_str(self.view.text.get(file.done..file.place.end).unwrap_or_default());
+        if let Some((raw, coded)) = self.view.recoded(file.number, &file.text) {
+            changes.list.push((raw, Bytes::from(coded)));
+        }
+    }
 }
 
 /// Whether the part is JSON that stands in a string, as the arguments of a tool call do. Asked once for a part: strangers may put
@@ -59,6 +138,9 @@ fn is_bare_value(text: &str, piece: &Range<usize>) -> bool {
     let after = text.get(piece.end..).unwrap_or_default().trim_start();
     before.ends_with([':', ',', '[']) && after.starts_with([',', '}', ']'])
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {
@@ -77,7 +159,7 @@ mod tests {
         let body = Bytes::from(body.to_owned());
         let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
         let mut edits = Edits::of(&body);
-        let left = redaction(&view, Some(&body), None).put(&mut edits);
+        let left = redaction(&view, Some(&body), &[], None).put(&mut edits);
         (String::from_utf8(edits.apply().to_vec()).unwrap(), left)
     }
 
@@ -114,14 +196,14 @@ mod tests {
     #[test]
     fn what_has_no_place_in_the_body_is_counted() {
         let view = read_request(Dialect::ChatCompletions, Declared::default(), b"{\"prompt\":\"a@example.com\"}", 99);
-        assert_eq!(redaction(&view, None, None), Changes { personal: 1, unplaced: 1, ..Changes::default() });
+        assert_eq!(redaction(&view, None, &[], None), Changes { personal: 1, unplaced: 1, ..Changes::default() });
     }
 
     #[test]
     fn it_ends_with_its_deadline_and_says_so() {
         let body = Bytes::from(json!({"messages": [{"role": "user", "content": "a@example.com"}]}).to_string());
         let view = read_request(Dialect::ChatCompletions, Declared::default(), &body, usize::MAX);
-        let changes = redaction(&view, Some(&body), Some(Instant::now()));
+        let changes = redaction(&view, Some(&body), &[], Some(Instant::now()));
         assert_eq!(changes, Changes { is_late: true, ..Changes::default() });
     }
 

@@ -16,12 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use made::{Made, NAMES, ORDERS, TOXIC};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{
-    Answer, Call, Driver, Gateway, Setup, Upstream, call, chat_call, eventually, on_both_drivers, provider, weir,
+    Answer, Call, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, on_both_drivers, provider,
+    weir,
 };
 
 /// An order that neither rules nor the embedded classifier know, and the model does.
@@ -121,7 +124,7 @@ on_both_drivers! {
 }
 
 #[test]
-fn names_that_a_model_finds_are_not_kept_where_personal_data_is_redacted() {
+fn names_that_a_model_finds_are_neither_kept_nor_forwarded_where_personal_data_is_redacted() {
     let (provider, cache) = (Upstream::always(ANSWER), cache());
     let analysis = analysis(&cache, &made::library(), "ner_enabled: true, ner_model: tests/names");
     let start = |more: &str| {
@@ -130,17 +133,75 @@ fn names_that_a_model_finds_are_not_kept_where_personal_data_is_redacted() {
         gateway
     };
     let said = "Tell Angela about ann@example.com.";
-    let gateway = start("pii: {action: alert_and_redact}\n");
-    let span = gateway.span_of(&send(&gateway, said));
-    assert_eq!(found(&span, "ner"), ["person_name"]);
-    assert_eq!(span["prompt"], "Tell [PII:PERSON_NAME] about [PII:EMAIL].");
-    let stored = span.to_string();
-    assert!(!stored.contains("Angela"), "{stored}");
-    // Nobody waits for a model here, so the provider has the name.
-    let asked = String::from_utf8(provider.requests()[0].body.clone()).unwrap();
-    assert!(asked.contains("Tell Angela about [PII:EMAIL]."), "{asked}");
-    let gateway = start("");
+    let without = "Tell [PII:PERSON_NAME] about [PII:EMAIL].";
+    let quiet = "llm_advisory_injection_enabled: false\n";
+    let mut sent = 0;
+    let mut forwarded = || {
+        sent += 1;
+        String::from_utf8(provider.requests()[sent - 1].body.clone()).unwrap()
+    };
+    for mode in ["log", "flag", "block"] {
+        let enforcement = format!("enforcement: {{mode: {mode}, timeout_ms: 20000}}\n");
+        let gateway = start(&format!("{quiet}{enforcement}pii: {{action: alert_and_redact}}\n"));
+        let answer = send(&gateway, said);
+        assert_eq!((answer.status, answer.header("x-service-redaction")), (200, None), "{mode}");
+        assert_eq!(forwarded(), chat_body(without).to_string(), "{mode}");
+        let span = gateway.span_of(&answer);
+        assert_eq!((found(&span, "ner"), &span["prompt"]), (vec!["person_name".to_owned()], &json!(without)), "{mode}");
+        assert!(!span.to_string().contains("Angela"), "{span}");
+        assert_eq!(gateway.metric("service_redactions_total", "mode=\"active\""), 2.0, "{mode}");
+        // Once is enough, and of a file in base64 as well.
+        send(&gateway, without);
+        assert_eq!(forwarded(), chat_body(without).to_string(), "{mode}");
+        let file = |text: &str| {
+            let data = format!("data:text/plain;base64,{}", STANDARD.encode(text));
+            let content = json!([{"type": "file", "file": {"file_data": data, "filename": "a.txt"}}]);
+            json!({"model": "fake-large", "messages": [{"role": "user", "content": content}]}).to_string()
+        };
+        call(gateway.addr, Call::post("/v1/chat/completions", file(said)).bytes());
+        assert_eq!(forwarded(), file(without), "{mode}");
+    }
+    // As nobody waits for models at this depth, they have no say in the decision; the names are out all the same.
+    let fast = "enforcement: {mode: block, timeout_ms: 20000, analysis_depth: fast}\n";
+    let gateway = start(&format!("{quiet}{fast}pii: {{action: redact_silent}}\n"));
+    let answer = send(&gateway, said);
+    assert_eq!((answer.status, forwarded()), (200, chat_body(without).to_string()));
+    assert_eq!(gateway.span_of(&answer)["prompt"], without);
+    // A shadow counts them, and forwards what came.
+    let gateway = start(&format!("{quiet}pii: {{action: redact_silent, shadow_mode: true}}\n"));
+    send(&gateway, said);
+    assert_eq!(forwarded(), chat_body(said).to_string());
+    assert_eq!(gateway.metric("service_redactions_total", "mode=\"shadow\""), 2.0);
+    let gateway = start(quiet);
     assert_eq!(gateway.span_of(&send(&gateway, said))["prompt"], said);
+    assert_eq!(forwarded(), chat_body(said).to_string());
+}
+
+#[test]
+fn names_that_were_not_found_in_time_are_forwarded_and_that_is_said_or_refused() {
+    let (provider, cache) = (provider(), cache());
+    let text = format!("Tell Angela. {}", "a long story about nothing in particular ".repeat(20_000));
+    let settings = "ner_enabled: true, ner_model: tests/names, max_analysis_text_bytes: 16777216";
+    let analysis = analysis(&cache, &made::library(), settings);
+    for (mode, statuses) in [("log", &[200][..]), ("block", &[400, 503])] {
+        let more = format!("pii: {{action: redact_silent}}\nenforcement: {{mode: {mode}, timeout_ms: 150}}\n");
+        let setup = Setup::new(Driver::Auto).upstream(provider.url()).with(&format!("{analysis}{more}"));
+        let gateway = setup.start();
+        ready(&gateway);
+        let answer = send(&gateway, &text);
+        assert!(statuses.contains(&answer.status), "{mode}: {} {}", answer.status, answer.text());
+        if mode == "log" {
+            assert_eq!(answer.header("x-service-redaction").as_deref(), Some("incomplete"));
+            let metrics = gateway.metrics();
+            let of_redaction =
+                |line: &&str| line.starts_with("service_dropped_total{") && line.contains("\"redaction\"");
+            let counted =
+                metrics.lines().filter(of_redaction).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            assert_eq!(counted.sum::<f64>(), 1.0);
+        } else {
+            assert!(answer.text().contains("personal data could not be taken out"), "{}", answer.text());
+        }
+    }
 }
 
 #[test]

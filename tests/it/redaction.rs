@@ -1,6 +1,8 @@
 //! Promise: with `pii.action` set to redact, no personal data that the detector knows leaves in a request or lies in the store;
 //! every other byte of the request stays. What a detector calls a credential is never stored in clear.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use crate::ingest::{INGEST, post, request, shown, span};
@@ -12,9 +14,6 @@ const TEXT: &str = "Write to anna.berg@example.com, card 4111 1111 1111 1111, ab
 const WITHOUT: &str = "Write to [PII:EMAIL], card [PII:CREDIT_CARD], about 12 apples";
 /// Of a tool's definition: an address there is its publisher's and stays (`docs/decisions.md`), a card does not.
 const DEFINED: &str = "Pays with 4111 1111 1111 1111, made by shop@example.com";
-/// [`TEXT`] in base64.
-const BASE64: &str =
-    "V3JpdGUgdG8gYW5uYS5iZXJnQGV4YW1wbGUuY29tLCBjYXJkIDQxMTEgMTExMSAxMTExIDExMTEsIGFib3V0IDEyIGFwcGxlcw==";
 /// Random, and of the form that the detector for GitHub tokens knows; put together so that scanners of code hosts stay quiet.
 const TOKEN: [&str; 2] = ["ghp_", "6hIKgwt74CPInlfRDAagj6fvyEobZLVfjgvh"];
 
@@ -190,17 +189,81 @@ on_both_drivers! {
         assert_eq!(provider.take_received()[0].request.body, chat_body(WITHOUT).to_string().as_bytes());
     }
 
+    fn of_a_form_only_the_coded_piece_of_a_value_and_of_a_files_name_changes(driver) {
+        let provider = provider();
+        let settings = "pii: {action: redact_silent}\nllm_advisory_injection_enabled: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
+        let sent = |content_type: &str, body: &str| {
+            let head = format!("POST /v1/some/form HTTP/1.1\r\nHost: weir\r\nContent-Type: {content_type}");
+            let answer = call(gateway.addr, format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+            assert_eq!(answer.header("x-service-redaction"), None, "{body}");
+            assert!(!gateway.span_of(&answer).to_string().contains("anna.berg"), "{body}");
+            String::from_utf8(provider.take_received().remove(0).request.body).unwrap()
+        };
+        let form = "model=fake-large&prompt=Write+to+anna.berg%40example.com%2c+card+4111+1111%201111+1111&a=%zz+k%65pt%&\
+                    mail=bob@example.com&&x=%c3%a9";
+        let expected = form
+            .replace("anna.berg%40example.com", "%5BPII%3AEMAIL%5D")
+            .replace("bob@example.com", "%5BPII%3AEMAIL%5D")
+            .replace("4111+1111%201111+1111", "%5BPII%3ACREDIT_CARD%5D");
+        assert_eq!(sent("application/x-www-form-urlencoded", form), expected);
+        assert_eq!(sent("application/x-www-form-urlencoded", &expected), expected, "once is enough");
+        let multipart = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"to \\\"Anna\\\" anna.berg@example.com, 1.wav\"; \
+                         filename*=UTF-8''f%c3%bcr%20anna.berg%40example.com%2C%201.wav\r\nContent-Type: audio/wav\r\n\r\n\
+                         RIFF\0\u{1}\r\n--x--\r\n";
+        let expected = multipart
+            .replace("anna.berg@example.com", "[PII:EMAIL]")
+            .replace("anna.berg%40example.com", "%5BPII%3AEMAIL%5D");
+        assert_eq!(sent("multipart/form-data; boundary=x", multipart), expected);
+        assert_eq!(sent("multipart/form-data; boundary=x", &expected), expected, "once is enough");
+    }
+
+    fn a_file_that_is_text_in_base64_is_spelled_anew(driver) {
+        let provider = provider();
+        let settings = "pii: {action: redact_silent}\nllm_advisory_injection_enabled: false";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(settings).start();
+        let (text, without) = (format!("{TEXT} ?>~ {TEXT}"), format!("{WITHOUT} ?>~ {WITHOUT}"));
+        let long = |text: &str| format!("{text} {}", "words 12 Words ".repeat(20));
+        let standard = (STANDARD.encode(&text), STANDARD.encode(&without));
+        let escaped = (standard.0.replace('/', "\\/"), standard.1.clone());
+        assert!(escaped.0 != standard.0 && TEXT == "Write to anna.berg@example.com, card 4111 1111 1111 1111, about 12 apples");
+        let bare = (STANDARD_NO_PAD.encode(long(&text)), STANDARD_NO_PAD.encode(long(&without)));
+        let url_safe = (URL_SAFE_NO_PAD.encode(&text), URL_SAFE_NO_PAD.encode(&without));
+        let lines = (standard.0.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line) + "\\r\\n").collect(), standard.1.clone());
+        let file = |data: &str| {
+            format!(
+                "{{\"model\":\"fake-large\", \"messages\": [{{\"role\":\"user\",\"content\":[{{\"type\":\"file\",\"file\":{{\"file_data\":\
+                 \"{data}\",\"filename\":\"a.txt\"}}}},{{\"type\":\"text\",\"text\":\"{TEXT}\"}}] }}]}}"
+            )
+        };
+        for (announced, (came, goes)) in
+            [("data:text/plain;base64,", standard), ("data:text/csv;base64,", escaped), ("", bare), ("data:text/plain;base64,", url_safe), ("data:text/plain;base64,", lines)]
+        {
+            let body = file(&format!("{announced}{came}"));
+            let answer = call(gateway.addr, Call::post("/v1/chat/completions", body).bytes());
+            assert_eq!(answer.header("x-service-redaction"), None, "{came}");
+            let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+            let expected = file(&format!("{announced}{goes}")).replace(TEXT, WITHOUT);
+            assert_eq!(seen, expected, "{came}");
+            call(gateway.addr, Call::post("/v1/chat/completions", seen).bytes());
+            assert_eq!(provider.take_received().remove(0).request.body, expected.as_bytes(), "once is enough");
+        }
+    }
+
     fn what_cannot_be_redacted_is_said(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with("pii: {action: alert_and_redact}").start();
-        let file = json!({"file_data": format!("data:text/plain;base64,{BASE64}"), "filename": "a.txt"});
-        let content = json!([{"type": "file", "file": file}]);
+        let wide: Vec<u8> = TEXT.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let data = format!("data:text/plain;base64,{}", STANDARD.encode(wide));
+        let content = json!([{"type": "file", "file": {"file_data": data, "filename": "a.txt"}}]);
         let body = json!({"model": "fake-large", "messages": [{"role": "user", "content": content}]});
         let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
         assert_eq!(answer.header("x-service-redaction").as_deref(), Some("incomplete"));
+        let sent: Value = serde_json::from_slice(&provider.take_received().remove(0).request.body).unwrap();
+        assert!(sent.to_string().contains(&data), "{sent}");
         let span = gateway.span_of(&answer);
         assert_eq!(span["tags"]["pii_unredacted"], "not_in_place");
-        assert!(span["prompt"].as_str().unwrap().contains(WITHOUT), "{span}");
+        assert!(!span["prompt"].as_str().unwrap().contains("anna.berg"), "{span}");
     }
 
     fn where_requests_are_blocked_nothing_goes_on_that_was_not_redacted_in_time(driver) {

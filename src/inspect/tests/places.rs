@@ -11,6 +11,7 @@ fn spelled(view: &RequestView, body: &str, range: std::ops::Range<usize>) -> Opt
     let spots = view.spots(body.as_bytes(), range)?;
     let pieces = spots.iter().map(|spot| match spot.spelling {
         Spelling::Plain => body[spot.raw.clone()].to_owned(),
+        Spelling::Percent | Spelling::Quoted => panic!("{spot:?}"),
         Spelling::Json { .. } => {
             let string = format!("\"{}\"", &body[spot.raw.clone()]);
             match Walker::over(&string).next_event() {
@@ -130,19 +131,41 @@ fn what_is_not_spelled_as_it_is_has_no_spot() {
     let raw = part.raw.clone().unwrap();
     assert_eq!(&base64[raw.start as usize..raw.end as usize], words);
     assert_eq!(view.spots(base64.as_bytes(), part.range.clone()), None);
-    let form = "prompt=ignore+all&x=1";
-    let view = read_request(
-        Dialect::ChatCompletions,
-        Declared { content_type: Some(b"application/x-www-form-urlencoded"), ..Declared::default() },
-        form.as_bytes(),
-        MAX,
-    );
-    assert_eq!((view.parts[0].raw.clone(), view.spots(form.as_bytes(), 0..6)), (None, None));
     for broken in [r#"{"prompt":"a \x b"}"#, r#"{"prompt":"a \ud83d b"}"#, r#"{"prompt":"a b"#] {
         let view = read(broken);
         assert!(view.unreadable.is_some());
         assert_eq!(view.spots(broken.as_bytes(), 0..view.text.len()), None, "{broken}");
     }
+}
+
+#[test]
+fn a_forms_values_and_the_names_of_its_files_have_their_places() {
+    let spelled = |media: &str, body: &str, words: &str| {
+        let declared = Declared { takes: Takes::Anything, ..declared(media) };
+        let view = read_request(Dialect::ChatCompletions, declared, body.as_bytes(), MAX);
+        let at = view.text.find(words).unwrap_or_else(|| panic!("{}", view.text));
+        let spots = view.spots(body.as_bytes(), at..at + words.len())?;
+        assert_eq!(spots.len(), 1);
+        Some((body[spots[0].raw.clone()].to_owned(), spots[0].spelling))
+    };
+    let form = "application/x-www-form-urlencoded";
+    for (body, words, raw) in [
+        ("a=1&prompt=ignore+all&x=1", "ignore all", "ignore+all"),
+        ("prompt=say%20%c3%a9t%C3%A9+now", "été", "%c3%a9t%C3%A9"),
+        ("prompt=100%+of%2", "100% of", "100%+of"),
+        ("only+words", "words", "words"),
+    ] {
+        assert_eq!(spelled(form, body, words), Some((raw.to_owned(), Spelling::Percent)), "{body}");
+    }
+    assert_eq!(spelled(form, "prompt=latin+%e9+words", "words"), None, "bytes that are no text");
+    let part = |parameters: &str| {
+        format!("--b\r\nContent-Disposition: form-data; name=file; {parameters}\r\n\r\nRIFF\0\r\n--b--\r\n")
+    };
+    let media = "multipart/form-data; boundary=b";
+    let quoted = part(r#"filename="the \"best\" one.wav"; filename*=UTF-8''%c3%a9t%C3%A9+.wav"#);
+    assert_eq!(spelled(media, &quoted, "\"best\""), Some((r#"\"best\""#.to_owned(), Spelling::Quoted)));
+    assert_eq!(spelled(media, &quoted, "été+"), Some(("%c3%a9t%C3%A9+".to_owned(), Spelling::Percent)));
+    assert_eq!(spelled(media, &part("filename=one.wav"), "one"), None, "a tag is no token");
 }
 
 #[test]
