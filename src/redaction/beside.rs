@@ -15,7 +15,7 @@ use weir_storage::record::{AgentAction, SpanEvent};
 
 use super::credentials::Credentials;
 
-/// Findings between two calls of [`Beside::take_findings`]; what is masked is not bounded by it.
+/// Findings in what is reported at once; what is masked is not bounded by it.
 const FINDINGS_MAX: usize = 32;
 /// No shorter text is a credential or personal data.
 const BYTES_MIN: usize = 6;

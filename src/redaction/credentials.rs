@@ -3,11 +3,11 @@
 
 use memchr::memmem;
 
-/// Different ones that are remembered of a call.
+/// Different credentials that are remembered of a call.
 const MAX: usize = 64;
-/// A shorter value could be any word.
+/// A shorter credential could be any word.
 const BYTES_MIN: usize = 6;
-/// So much of one at the end of a text that was cut is taken out.
+/// Shortest beginning of a credential that is taken from the end of a text that was cut.
 const BEGINNING_MIN: usize = 4;
 
 /// What was found, and what is kept instead.
