@@ -312,7 +312,9 @@ impl Search<'_> {
             if (first.side, first.message, first.kind) != (part.side, part.message, part.kind) {
                 return;
             }
-            let Some((within, text)) = place(part).and_then(|at| Some((at.clone(), self.text.get(at)?))) else { return };
+            let Some((within, text)) = place(part).and_then(|at| Some((at.clone(), self.text.get(at)?))) else {
+                return;
+            };
             let words = text.trim_start();
             if token_length(words) < KEY_LINE_MIN && !words.starts_with("-----END ") {
                 return;
