@@ -89,7 +89,7 @@ impl Base64 {
         let url_safe = payload.contains(['-', '_']);
         let letters = payload.trim_end_matches('=').len();
         // Of a length that needs no padding nobody knows.
-        let padded = payload.ends_with('=') || (letters % 4 == 0 && !url_safe);
+        let padded = payload.ends_with('=') || (letters.is_multiple_of(4) && !url_safe);
         Self { url_safe, padded }
     }
 

@@ -420,7 +420,10 @@ mod tests {
         let mut count = 0;
         let sql = "SELECT count(*) FROM spans WHERE trace_id = ?1";
         engine
-            .transact(|tx| Ok(count = tx.conn.query_row(sql, [trace.as_bytes().as_slice()], |row| row.get(0))?))
+            .transact(|tx| {
+                count = tx.conn.query_row(sql, [trace.as_bytes().as_slice()], |row| row.get(0))?;
+                Ok(())
+            })
             .unwrap();
         count
     }
@@ -446,7 +449,12 @@ mod tests {
         let mut first = engine(&home);
         first.transact(|tx| rows::put_all(tx, spans(0..rows).iter()).map(|_| ())).unwrap();
         let mut begun = false;
-        first.transact(|tx| Ok(begun = tx.erase_trace(tenant, trace, Some(&by))?)).unwrap();
+        first
+            .transact(|tx| {
+                begun = tx.erase_trace(tenant, trace, Some(&by))?;
+                Ok(())
+            })
+            .unwrap();
         assert!(begun && spans_of(&mut first, trace) == i64::from(rows) - BATCH_ROWS);
         drop(first);
 
@@ -454,7 +462,12 @@ mod tests {
         second.transact(|tx| rows::put_all(tx, spans(rows..rows + 1).iter()).map(|_| ())).unwrap();
         while second.housekeep().unwrap() {}
         assert_eq!(spans_of(&mut second, trace), 1);
-        second.transact(|tx| Ok(begun = tx.erase_trace(tenant, trace, None)?)).unwrap();
+        second
+            .transact(|tx| {
+                begun = tx.erase_trace(tenant, trace, None)?;
+                Ok(())
+            })
+            .unwrap();
         assert!(!begun, "nothing is left to be gone on with");
     }
 }
