@@ -188,7 +188,12 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ),
     ("src", "cli", 28, "the commands and the helpers they share"),
     ("src", "forward", 2, "a pool and its dialer; a peer and its trust"),
-    ("src", "ingest", 3, "one reader of a protocol, and the span it makes; the door, and the threads behind it"),
+    (
+        "src",
+        "ingest",
+        6,
+        "one reader of a protocol, the span it makes, and its words; the door, and the threads behind it",
+    ),
     ("src", "inspect", 10, "one walk over a body, and what it meets there"),
     ("src", "judge", 2, "the judge, and what is counted of its answers"),
     ("src", "meter", 3, "a core's cells, and those for costs and for the boundary defence"),

@@ -54,7 +54,10 @@ fn clients_of_four_makers_the_ai_sdk_and_two_agents_share_it() {
         .map(|(name, watched)| format!("  at-{name}: {{url: '{}', providers: [{name}]}}\n", watched.server.url()))
         .collect();
     // `upstream_url` leads nowhere: whatever is sent there fails.
-    let setup = Setup::new(Driver::Auto).unlimited().with(PRICES).with(&format!("upstreams:\n{upstreams}"));
+    let azure = provider();
+    let upstreams =
+        format!("upstreams:\n{upstreams}  at-azure: {{url: '{}', providers: [azure_openai]}}\n", azure.url());
+    let setup = Setup::new(Driver::Auto).unlimited().with(PRICES).with(&upstreams);
     let gateway = setup.start();
     // Whom the clients ask directly, to compare.
     let (direct, direct_gemini) = (provider(), with_agents(as_gemini));

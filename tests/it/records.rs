@@ -314,14 +314,19 @@ fn the_api_shows_the_documented_shapes() {
     let span_id = spans["data"][0]["span_id"].as_str().unwrap();
     let mut one = gateway.json(&format!("/api/v1/spans/{span_id}"));
     assert_eq!(one["messages"][0]["parts"][0]["text"], "two");
+    // What lists leave out.
     one.as_object_mut().unwrap().remove("messages");
+    let attributes = one.as_object_mut().unwrap().remove("attributes").unwrap();
+    assert_eq!(names(&attributes), ["gen_ai.response.id"]);
     assert_eq!(one, spans["data"][0]);
     let findings = gateway.json("/api/v1/security/findings");
     assert_eq!(findings["total"], 1);
     assert_eq!(&findings["data"][0], span);
     let trace_id = trace["trace_id"].as_str().unwrap();
     let mut one = gateway.json(&format!("/api/v1/traces/{trace_id}"));
-    assert!(one["spans"][0].as_object_mut().unwrap().remove("messages").is_some());
+    for more in ["messages", "attributes"] {
+        assert!(one["spans"][0].as_object_mut().unwrap().remove(more).is_some());
+    }
     assert_eq!(&one, trace);
 }
 
@@ -380,7 +385,7 @@ fn the_memory_profile_answers_alike_and_forgets() {
     let mut gateway = setup.start();
     let answer = call(gateway.addr, chat_call("hello").bytes());
     let span = gateway.span_of(&answer);
-    let one = [SPAN_FIELDS.as_slice(), &["messages"]].concat();
+    let one = [SPAN_FIELDS.as_slice(), &["attributes", "messages"]].concat();
     assert_eq!(names(&span), sorted(&one));
     assert_eq!((&span["prompt"], &span["security_score"]), (&json!("hello"), &json!(0)));
     let storage = gateway.json("/health")["storage"].clone();
