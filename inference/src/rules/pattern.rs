@@ -1,8 +1,8 @@
 //! A rule's pattern, compiled when a text first needs it.
 //!
 //! Compiled patterns of all rules take 14 MB, most of which no text ever asks for. So each is compiled when its rule is read, to see that
-//! it can be and how large it is, and again, for good, when one of its literals and its words first stand in a text: some tens of
-//! microseconds, once in a process.
+//! it can be and how large it is, and again, for good, when one of its literals and its words first stand in a text: 0.4 ms on
+//! average, once in a process.
 
 use std::sync::OnceLock;
 
