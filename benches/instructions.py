@@ -362,7 +362,7 @@ BESIDE = {
     "default 1 KB, one upstream": ("default 1 KB", 0.015),
     "default 1 KB, twenty upstreams": ("default 1 KB", 0.03),
     # Its spans say where they came from, which is most of it.
-    "default 1 KB, router and alerts": ("default 1 KB", 0.02),
+    "default 1 KB, router and alerts": ("default 1 KB", 0.025),
     "default 1 KB, anomalies": ("default 1 KB", 0.015),
     "pass-through 1 KB, one upstream": ("pass-through 1 KB", 0.025),
     "pass-through 1 KB, twenty upstreams": ("pass-through 1 KB", 0.06),
