@@ -63,15 +63,15 @@ pub(super) struct Delivery<C: Consumer> {
 enum Fate {
     /// Taken, or given up and counted.
     Done,
-    /// The same of as much as a batch holds: there is more.
+    /// The same, and there is more.
     Full,
     /// The process ends; nothing is known.
     Stopped,
 }
 
 impl Fate {
-    fn of(self, spans: usize) -> Self {
-        if self == Self::Done && spans >= BATCH_SPANS { Self::Full } else { self }
+    fn with(self, more: bool) -> Self {
+        if self == Self::Done && more { Self::Full } else { self }
     }
 }
 
@@ -149,7 +149,7 @@ impl<C: Consumer> Delivery<C> {
         if fate == Fate::Done {
             self.in_hand = 0;
         }
-        Some(fate.of(batch.len()))
+        Some(fate.with(batch.len() >= BATCH_SPANS))
     }
 
     /// Brings what has been stored behind the cursor; `None` when there is nothing, or it cannot be read now.
@@ -178,16 +178,15 @@ impl<C: Consumer> Delivery<C> {
         if !spans.is_empty() && self.bring(Batch { spans: &spans, end }).await == Fate::Stopped {
             return Some(Fate::Stopped);
         }
-        let clean = usize::try_from(batch.clean).unwrap_or(usize::MAX);
-        self.waiting.tally.delivered.add(clean);
+        self.waiting.tally.delivered.add(usize::try_from(batch.clean).unwrap_or(usize::MAX));
         self.cursor = Some(batch.next);
         self.lags = true;
         let concerns = self.waiting.heeds_clean_calls || spans.iter().any(|span| !span.security_findings.is_empty());
         self.catch_up(if concerns { Duration::ZERO } else { KEEP_EVERY }).await;
         // Calls that do not concern the consumer are no reason to look for more of them in a moment: that would go on for as long as
         // such calls come.
-        let is_idle = spans.is_empty() && batch.lost == 0 && clean < BATCH_SPANS;
-        (!is_idle).then(|| Fate::Done.of(spans.len().saturating_add(clean)))
+        let is_idle = spans.is_empty() && batch.lost == 0 && !batch.more;
+        (!is_idle).then(|| Fate::Done.with(batch.more))
     }
 
     async fn read(&mut self) -> Result<SpanBatch, String> {

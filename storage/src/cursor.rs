@@ -44,6 +44,8 @@ pub struct SpanBatch {
     pub lost: u64,
     /// Spans between the two cursors that were passed over, because only those with findings were asked for.
     pub clean: u64,
+    /// Whether more may have lain behind `next` when this was read; false at the end.
+    pub more: bool,
 }
 
 /// What became of a span that was put in with an answer.

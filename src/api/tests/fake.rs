@@ -183,7 +183,7 @@ impl SpanLog for Fake {
     }
 
     fn read_after(&self, after: Cursor, _limit: u32, _bytes_max: usize) -> Result<SpanBatch, ReadError> {
-        Ok(SpanBatch { spans: Vec::new(), next: after, lost: 0, clean: 0 })
+        Ok(SpanBatch { spans: Vec::new(), next: after, lost: 0, clean: 0, more: false })
     }
 
     fn end(&self) -> Result<Cursor, ReadError> {

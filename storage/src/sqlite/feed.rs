@@ -78,12 +78,14 @@ impl Reads<'_> {
             // A file that was put in place of this one may be an older copy of it.
             let place = if known { after.place.min(order.last) } else { 0 };
             let mut reader = Reader { spans: Vec::new(), place, lost: 0, gaps: 0, counting: known };
-            if reader.fill(snapshot, limit, bytes_max)? {
+            let whole = reader.fill(snapshot, limit, bytes_max)?;
+            if whole {
                 reader.pass(order.last + 1);
                 reader.place = order.last;
             }
             let Reader { spans, place, lost, gaps, .. } = reader;
-            Ok(SpanBatch { spans, next: Cursor { file: order.file, place }, lost: lost + gaps, clean: 0 })
+            let next = Cursor { file: order.file, place };
+            Ok(SpanBatch { spans, next, lost: lost + gaps, clean: 0, more: !whole })
         })
     }
 
@@ -105,7 +107,8 @@ impl Reads<'_> {
             let (gone, clean) =
                 ((place - from - there).max(0).unsigned_abs(), there.unsigned_abs().saturating_sub(seen));
             let Reader { spans, lost, .. } = reader;
-            Ok(SpanBatch { spans, next: Cursor { file: order.file, place }, lost: lost + gone, clean })
+            let next = Cursor { file: order.file, place };
+            Ok(SpanBatch { spans, next, lost: lost + gone, clean, more: place < order.last })
         })
     }
 

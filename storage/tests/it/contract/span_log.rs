@@ -120,6 +120,8 @@ fn what_was_found_is_read_without_the_rest(log: &dyn SpanLog) {
             let batch = log.read_found_after(after, limit, ROOM).unwrap();
             assert_eq!(batch.lost, 0);
             assert!(batch.spans.len() <= limit as usize);
+            assert!(batch.more || batch.next == log.end().unwrap(), "no end before the end");
+            assert!(!batch.more || batch.next != after, "more that never comes");
             clean += batch.clean;
             seen.extend(batch.spans);
             if batch.next == after {

@@ -123,7 +123,7 @@ impl SpanLog for ToyLog {
 
     fn read_after(&self, after: Cursor, limit: u32, bytes_max: usize) -> Result<SpanBatch, ReadError> {
         let rows = self.0.lock();
-        let mut batch = SpanBatch { spans: Vec::new(), next: after, lost: 0, clean: 0 };
+        let mut batch = SpanBatch { spans: Vec::new(), next: after, lost: 0, clean: 0, more: false };
         let mut bytes = 0;
         for (at, row) in rows.spans.iter().enumerate().skip(after.place() as usize).take(limit as usize) {
             match row {
@@ -138,6 +138,7 @@ impl SpanLog for ToyLog {
             }
             batch.next = Cursor::new(1, at as i64 + 1);
         }
+        batch.more = (batch.next.place() as usize) < rows.spans.len();
         Ok(batch)
     }
 
