@@ -6,6 +6,7 @@ pub(crate) mod body;
 mod conn;
 pub(crate) mod date;
 mod handshake;
+pub(crate) mod own_answer;
 pub(crate) mod pace;
 pub(crate) mod page;
 pub(crate) mod session;

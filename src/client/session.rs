@@ -5,21 +5,19 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use weir_config::vocab::{Dialect, TenantId};
+use weir_config::vocab::TenantId;
 
 use super::watch::ClientWatch;
-use super::{Admission, ClientConn, date, page};
+use super::{Admission, ClientConn};
 use crate::admit::connection_caller::ConnectionCaller;
 use crate::admit::connections::ClientKey;
-use crate::exchange::{Moments, Refusal};
 use crate::limits::{
     BODY_BYTES_PER_S_MIN, BODY_GRACE, BODY_PAUSE_LIMIT, BUFFER_PATIENCE, DRAIN_LIMIT, HEAD_LIMIT, IDLE_LIMIT,
     READ_BYTES_START, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT,
 };
 use crate::process::Core;
-use crate::process::log_entry::LogEntry;
 use crate::rt::{self, Deadline, On};
-use crate::wire::{Fault, HeadScanner, HeadWriter, RequestBody, RequestHead, RequestLine, canonical_reason};
+use crate::wire::{Fault, HeadScanner, RequestBody, RequestHead};
 
 /// A write buffer up to this size stays with the connection.
 const OUT_BYTES_KEPT: usize = 16 * 1024;
@@ -92,25 +90,6 @@ pub(crate) enum NoRequest {
     SlowHead,
     /// It sent something that is not HTTP/1.1 as Weir accepts it.
     Fault(Fault),
-}
-
-/// An answer of our own.
-pub(crate) struct OwnAnswer<'a> {
-    pub(crate) status: u16,
-    pub(crate) fields: &'a [(&'static str, String)],
-    pub(crate) content_type: &'a str,
-    pub(crate) body: Bytes,
-    /// The body is left out, and its length is given: HEAD was asked.
-    pub(crate) head_only: bool,
-    /// The connection ends behind it.
-    pub(crate) close: bool,
-}
-
-impl Next {
-    /// What happens to a connection behind an answer of our own.
-    pub(crate) fn after(sent: bool, close: bool) -> Self {
-        if sent && !close { Self::Keep } else { Self::Close }
-    }
 }
 
 impl Session {
@@ -326,100 +305,9 @@ impl Session {
         Ok(())
     }
 
-    /// Answers something that never became a request.
-    pub(crate) async fn refuse_unparsed(&mut self, refusal: &Refusal) {
-        let trace_id = weir_config::vocab::TraceId::fresh();
-        let body = refusal.body(Dialect::ChatCompletions, trace_id);
-        let moments = Moments::now();
-        self.core.meter.request(
-            weir_config::vocab::Provider::OPENAI.label(),
-            None,
-            refusal.status,
-            0,
-            u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0),
-            None,
-            None,
-        );
-        self.said = Said { reason: Some(refusal.error_type), ..Said::default() };
-        let answer = OwnAnswer {
-            status: refusal.status,
-            fields: &refusal.headers,
-            content_type: "application/json",
-            body: body.into(),
-            head_only: false,
-            close: true,
-        };
-        let sent = self.send_own(answer).await;
-        self.tell_of_own(None, moments.started);
-        if sent.is_ok() {
-            self.linger().await;
-        }
-    }
-
-    /// Tells the log what we have said ourselves.
-    pub(crate) fn tell_of_own(&self, line: Option<RequestLine>, started: Instant) {
-        let Said { status, bytes, reason, tenant_id } = self.said;
-        let mut entry = LogEntry::of_ours(line);
-        entry.because(reason);
-        (entry.bytes, entry.tenant_id) = (bytes, tenant_id);
-        let process = &self.core.process;
-        let status = (status != 0).then_some(status);
-        if let Some(access) = entry.end(process, status, started.elapsed(), Duration::ZERO) {
-            access.write(process, None);
-        }
-    }
-
-    /// Whether the connection ends behind an answer of our own to this request: what has not been read of it is skipped where
-    /// all of it has arrived.
-    pub(crate) fn ends_behind(&mut self, head: &RequestHead, refused: Option<&Refusal>) -> bool {
-        self.skip_body(head.body);
-        self.body_unread
-            || !head.keep_alive
-            || refused.is_some_and(|refusal| refusal.close)
-            || self.core.process.is_draining()
-    }
-
-    /// Sends an answer of our own, calls `sent`, lingers where the connection ends, and says what becomes of it.
-    pub(crate) async fn answer(&mut self, answer: OwnAnswer<'_>, sent: impl FnOnce()) -> Next {
-        let close = answer.close;
-        let arrived = self.send_own(answer).await.is_ok();
-        sent();
-        if close && arrived {
-            self.linger().await;
-        }
-        Next::after(arrived, close)
-    }
-
-    /// Sends an answer of our own, head and body in one write.
-    async fn send_own(&mut self, answer: OwnAnswer<'_>) -> std::io::Result<()> {
-        let OwnAnswer { status, fields, content_type, body, head_only, close } = answer;
-        let page = self.page.clone();
-        self.said.status = status;
-        self.said.bytes = if head_only { 0 } else { body.len() as u64 };
-        let out = self.room(256 + body.len());
-        let mut writer = HeadWriter::new(out);
-        writer.status_line(status, canonical_reason(status).as_bytes());
-        writer.field("Date", date::http_date().as_bytes());
-        writer.field("Content-Type", content_type.as_bytes());
-        writer.field("Content-Length", body.len().to_string().as_bytes());
-        for (name, value) in fields {
-            writer.field(name, value.as_bytes());
-        }
-        page::let_read(&mut writer, page.as_ref());
-        if close {
-            writer.field("Connection", b"close");
-        }
-        writer.end();
-        if !head_only {
-            out.extend_from_slice(&body);
-        }
-        let written = self.written();
-        self.send(written).await
-    }
-
     /// With unread input: says that nothing more comes and reads a little longer, so that the answer is not destroyed by a
     /// reset (RFC 9112 section 9.6).
-    pub(crate) async fn linger(&mut self) {
+    pub(super) async fn linger(&mut self) {
         self.lingered = true;
         self.deadline.arm(FAREWELL_LIMIT, On::Stop(self.conn.fd()));
         self.conn.finish_writing().await;

@@ -4,22 +4,29 @@
 use std::rc::Rc;
 
 use super::exchange::{Exchange, Stopped};
-use super::look::Inspected;
+use super::look::{Inspected, Pending};
 use super::steer::path_model;
-use crate::exchange::Refusal;
+use crate::exchange::{Payload, Refusal};
 use crate::inspect::endpoint_in_path;
 use crate::settle::text::RequestText;
 use crate::wire::RequestBody;
 
-/// Lets the request go on, or says what its sender may use.
-pub(super) fn allow(inspected: Inspected) -> Result<Inspected, Stopped> {
-    if inspected.exchange().allowed.is_none() {
-        return Ok(inspected);
+/// A request whose sender may use the upstream and the models it names.
+pub(super) struct Allowed(Inspected);
+
+impl Allowed {
+    /// See [`Inspected::into_parts`].
+    pub(super) fn into_parts(self) -> (Box<Exchange>, Payload, Option<Box<Pending>>) {
+        self.0.into_parts()
     }
+}
+
+/// Lets the request go on, or says what its sender may use.
+pub(super) fn allow(inspected: Inspected) -> Result<Allowed, Stopped> {
     match judge(inspected.exchange()) {
-        Ok(()) => Ok(inspected),
+        Ok(()) => Ok(Allowed(inspected)),
         Err(refusal) => {
-            let (exchange, _) = inspected.into_parts();
+            let (exchange, ..) = inspected.into_parts();
             Err(Stopped { exchange, why: refusal.into() })
         }
     }

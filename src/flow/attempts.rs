@@ -17,9 +17,7 @@ use super::exchange::{Exchange, Stop};
 use super::gather::gather;
 use super::send::{ask, is_safe};
 use super::steer;
-use super::upstream::{self, Answered, NoAnswer, NoLease};
-use crate::client::session::Session;
-use crate::client::watch::ClientWatch;
+use super::upstream::{self, Answered, NoAnswer, NoLease, WaitingClient};
 use crate::exchange::{Payload, Refusal};
 use crate::forward::{ConnPool, Lease};
 use crate::process::InEffect;
@@ -29,23 +27,22 @@ use crate::upstreams::{Call, Ended, Target, Tried};
 
 /// Leases a connection and sends the request until there is an answer, as often as that is safe.
 pub(super) async fn obtain(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     exchange: &mut Exchange,
     payload: Payload,
-    watch: &mut ClientWatch,
 ) -> Result<(Lease, Answered), Stop> {
     let settings = Rc::clone(&exchange.journal.settings);
     let target = settings.fleet.target(exchange.chosen.target);
     let order = order(&settings, target, exchange);
     let first = order.first().copied().unwrap_or_default();
-    let gathered = begin(session, exchange, settings.fleet.pool(first), &payload, watch).await?;
+    let gathered = begin(client, exchange, settings.fleet.pool(first), &payload).await?;
     let mut tries = Tries { told: false, since: Instant::now() };
     let mut rest = order.iter().copied().peekable();
     let found = loop {
         exchange.member = rest.next().unwrap_or_default();
-        credentials::refuse_unusable(exchange, &session.core.process.parts.redaction)?;
+        credentials::refuse_unusable(exchange, &client.session.core.process.parts.redaction)?;
         tries.since = Instant::now();
-        let tried = try_member(session, exchange, &payload, watch, &mut tries).await;
+        let tried = try_member(client, exchange, &payload, &mut tries).await;
         if settings.fleet.is_alone {
             break tried.map_err(Failed::into_stop);
         }
@@ -75,7 +72,7 @@ pub(super) async fn obtain(
         exchange.journal.tag_with("upstream", || String::from(&*settings.fleet.member(exchange.member).name));
         steer::answered_by_member(exchange);
     }
-    if exchange.own_keys.is_some() && credentials::is_own(exchange, &session.core.process.parts.redaction) {
+    if exchange.own_keys.is_some() && credentials::is_own(exchange, &client.session.core.process.parts.redaction) {
         // Whom the provider bills.
         exchange.journal.tag("provider_key", "tenant".to_owned());
     }
@@ -110,16 +107,16 @@ fn order(settings: &InEffect, target: &Target, exchange: &Exchange) -> Tried {
 
 /// Waits for the beginning of a body that is relayed as it comes.
 async fn begin(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     exchange: &mut Exchange,
     pool: &ConnPool,
     payload: &Payload,
-    watch: &mut ClientWatch,
 ) -> Result<Option<Permit>, Stop> {
     if !matches!(payload, Payload::Streamed) {
         return Ok(None);
     }
-    *watch = session.watch().behind_bytes();
+    let session = &mut *client.session;
+    client.watch = session.watch().behind_bytes();
     let tenant_id = exchange.journal.ids.tenant_id;
     let waiting = Instant::now();
     let bodies = &Rc::clone(&session.core).process.bodies;
@@ -175,10 +172,9 @@ impl From<Stop> for Failed {
 
 /// Asks one member, once more where its kept connection turns out to be closed: that is a try of its own.
 async fn try_member(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     exchange: &mut Exchange,
     payload: &Payload,
-    watch: &mut ClientWatch,
     tries: &mut Tries,
 ) -> Result<(Lease, Answered), Failed> {
     let settings = Rc::clone(&exchange.journal.settings);
@@ -193,8 +189,7 @@ async fn try_member(
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
-                let lease =
-                    upstream::lease(session, (pool, holder), limit.saturating_sub(asked.elapsed()), watch).await;
+                let lease = upstream::lease(client, pool, holder, limit.saturating_sub(asked.elapsed())).await;
                 exchange.journal.moments.awaiting_upstream += waiting.elapsed();
                 lease.map_err(|error| match error {
                     NoLease::Ended(stop) => stop.into(),
@@ -207,7 +202,7 @@ async fn try_member(
         let reused = lease.reused();
         let left = limit.saturating_sub(asked.elapsed());
         let waited = exchange.journal.moments.awaiting_upstream;
-        match ask(session, exchange, payload, &mut lease, left, watch).await {
+        match ask(client, exchange, payload, &mut lease, left).await {
             Ok(answered) => return Ok((lease, answered)),
             Err(NoAnswer::ClientLeft) => {
                 let waited = exchange.journal.moments.awaiting_upstream.saturating_sub(waited);

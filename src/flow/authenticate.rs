@@ -1,8 +1,7 @@
-//! Settles the caller of every request, before its body is read and before anything is counted
-//! to a tenant.
+//! Settles the caller of every request, before its body is read and before anything is counted to a tenant.
 //!
-//! Invariant: nobody gets past without an ids; a stranger's request is counted and answered, and never recorded
-//! under a tenant, so that strangers can fill nobody's record.
+//! Invariant: no request gets past without a caller; a stranger's request is counted and answered, and never recorded under a tenant, so
+//! that strangers can fill nobody's record.
 
 use std::time::Duration;
 
@@ -14,7 +13,8 @@ use crate::admit::attempts::Price;
 use crate::admit::blocked;
 use crate::admit::web::{Path, Visit};
 use crate::admit::{Denied, Presented};
-use crate::client::session::{Next, OwnAnswer, Session};
+use crate::client::own_answer::Refused;
+use crate::client::session::{Next, Session};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
 use crate::process::log_entry::LogEntry;
@@ -168,10 +168,7 @@ pub(crate) async fn answer(session: &mut Session, head: &RequestHead, dialect: D
 }
 
 async fn say(session: &mut Session, head: &RequestHead, refusal: &Refusal, body: impl Into<Bytes>) -> Next {
-    session.said.reason = Some(refusal.error_type);
     session.begin_body(head.body);
-    let close = session.ends_behind(head, Some(refusal));
-    let (fields, content_type, head_only) = (&refusal.headers, "application/json", head.method() == "HEAD");
-    let answer = OwnAnswer { status: refusal.status, fields, content_type, body: body.into(), head_only, close };
-    session.answer(answer, || ()).await
+    let behind = session.behind(head, Some(refusal));
+    session.refuse(Refused { refusal, body: body.into(), trace_id: None, behind }, |_| ()).await
 }

@@ -3,7 +3,7 @@
 use weir_config::vocab::Operation;
 
 use super::exchange::{Exchange, Stopped};
-use super::look::Inspected;
+use super::outside::Heard;
 use crate::enforce::{self, Decision, Unseen};
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
 use crate::inspect::Takes;
@@ -17,8 +17,8 @@ pub(super) struct Enforced {
 }
 
 /// Decides over all that is known of the request.
-pub(super) fn enforce(inspected: Inspected) -> Result<Enforced, Stopped> {
-    let (mut exchange, payload) = inspected.into_parts();
+pub(super) fn enforce(heard: Heard) -> Result<Enforced, Stopped> {
+    let (mut exchange, payload) = heard.into_parts();
     let decided = decide(&mut exchange);
     exchange.then(decided, |exchange, decision| Enforced { exchange, payload, decision })
 }

@@ -2,7 +2,7 @@
 //! type by value and returns its own, which only its file can make, so a stage can be neither skipped nor reordered:
 //!
 //! ```text
-//! Parsed -> Admitted -> Inspected -> Enforced -> Affordable -> Ready -> (relayed)
+//! Parsed -> Admitted -> Inspected -> Allowed -> Heard -> Enforced -> Affordable -> Ready -> (relayed)
 //! ```
 //!
 //! A stage that ends the journey gives the exchange back in [`Stopped`]; its journal settles when it is dropped.

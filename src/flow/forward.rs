@@ -4,7 +4,7 @@ use weir_config::Settings;
 
 use super::exchange::Stopped;
 use super::rewrite_request::Ready;
-use super::upstream::Answered;
+use super::upstream::{Answered, WaitingClient};
 use super::{attempts, relay, tunnel};
 use crate::client::session::{Next, Session};
 use crate::exchange::Refusal;
@@ -13,19 +13,19 @@ use crate::observe::AnswerKind;
 /// Asks the provider, and relays what it answers.
 pub(super) async fn forward(session: &mut Session, ready: Ready) -> Result<Next, Stopped> {
     let (mut exchange, payload, marks) = ready.into_parts();
-    let mut watch = session.watch();
-    let answered = attempts::obtain(session, &mut exchange, payload, &mut watch).await;
+    let mut client = WaitingClient::new(session);
+    let answered = attempts::obtain(&mut client, &mut exchange, payload).await;
     let (lease, answered) = match answered {
         Ok(answered) => answered,
         Err(why) => return Err(Stopped { exchange, why }),
     };
     if answered.head.status == 101 {
-        return Ok(Box::pin(tunnel::serve(session, exchange, lease, answered)).await);
+        return Ok(Box::pin(tunnel::serve(client.session, exchange, lease, answered)).await);
     }
     if let Err(refusal) = refuse_unasked_stream(exchange.settings(), &answered) {
         return Err(Stopped { exchange, why: refusal.into() });
     }
-    relay::answer(session, exchange, lease, answered, &marks, &mut watch).await
+    relay::answer(client, exchange, lease, answered, &marks).await
 }
 
 /// With streaming switched off, a stream that comes all the same is not passed on.

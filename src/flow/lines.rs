@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::asking::{admit, ask, begin_head, end_head, to_http};
+use crate::client::own_answer::End;
 use crate::client::session::{Next, Session};
 use crate::control::{Further, Terms};
 use crate::record::{Budget, Permit};
 use crate::rt;
-
 use crate::wire::{LAST_CHUNK, RequestHead, Version, chunk_head};
 
 /// How long a piece is asked for again that nobody has time or room for, and how often.
@@ -52,7 +52,8 @@ impl Lines<'_> {
         end_head(writer, session, close);
         (session.said.status, session.said.bytes) = (parts.status.as_u16(), 0);
         if self.head_only {
-            return Next::after(session.send(out.freeze()).await.is_ok(), close);
+            let sent = session.send(out.freeze()).await.is_ok();
+            return session.end(End::of(sent, close)).await;
         }
         let mut next = Some(&mut further);
         loop {
@@ -80,7 +81,8 @@ impl Lines<'_> {
         if chunked {
             out.extend_from_slice(LAST_CHUNK);
         }
-        Next::after(session.send(out.freeze()).await.is_ok(), close)
+        let sent = session.send(out.freeze()).await.is_ok();
+        session.end(End::of(sent, close)).await
     }
 
     /// The piece from there on, and the memory it takes. `None` when it cannot be had.

@@ -1,5 +1,7 @@
 //! The stage that reads a request: its body where something has to be known before forwarding, and its text where
-//! somebody waits for what the detectors say. Invariant: a body nothing waits for is left in the socket. Decides nothing.
+//! somebody waits for what the detectors say. Invariants: a body nothing waits for is left in the socket; no model is waited for here,
+//! but in `outside`. What is found is judged in `decide`; refused here is only what there is no room for, or what would go on with
+//! personal data that nobody could take out.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use bytes::Bytes;
 use futures_channel::oneshot;
 use weir_config::Settings;
 use weir_config::settings::AnalysisDepth;
-use weir_config::vocab::{Dialect, Finding, TenantId, Unread};
+use weir_config::vocab::{Dialect, TenantId, Unread};
 use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
@@ -28,9 +30,9 @@ use crate::process::{Core, Process};
 use crate::record::Permit;
 use crate::rewrite::Changes;
 use crate::rt;
-use crate::settle::closing::with_pool_meter;
 use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
-use crate::settle::models::{Missed, ask_models_then};
+use crate::settle::models::Missed;
+use crate::settle::closing::with_pool_meter;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{self, RawBody, RequestText};
 use crate::wire::RequestBody;
@@ -39,6 +41,7 @@ use crate::wire::RequestBody;
 pub(super) struct Inspected {
     exchange: Box<Exchange>,
     payload: Payload,
+    pending: Option<Box<Pending>>,
 }
 
 impl Inspected {
@@ -46,36 +49,62 @@ impl Inspected {
         &self.exchange
     }
 
-    pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
-        &mut self.exchange
+    /// The request, its body, and what models are still to say of it where that is waited for.
+    pub(super) fn into_parts(self) -> (Box<Exchange>, Payload, Option<Box<Pending>>) {
+        (self.exchange, self.payload, self.pending)
     }
+}
 
-    pub(super) fn into_parts(self) -> (Box<Exchange>, Payload) {
-        (self.exchange, self.payload)
-    }
+/// What models are still to look at before anything is decided.
+pub(super) struct Pending {
+    pub(super) rest: Rest,
+    /// Finds the changes of the body once more, where names are waited for.
+    pub(super) again: Option<Box<Again>>,
+    /// What models say has a say in the decision.
+    pub(super) decides: bool,
+    pub(super) deadline: Instant,
+    pub(super) so_far: SoFar,
+}
+
+/// What the inspection of a request has come to so far.
+pub(super) struct SoFar {
+    /// What ran; `None` where nothing was analysed.
+    pub(super) ran: Option<Ran>,
+    /// Nobody looked at it in time.
+    pub(super) missed: Option<Missed>,
+    /// Models have not looked at all they were to look at.
+    pub(super) leaves_models: bool,
+    /// Names have not been looked for, and whether the text was the cause.
+    pub(super) unnamed: Option<bool>,
+    /// The same of all that is taken out.
+    unredacted: Option<bool>,
+    /// It was to be analysed.
+    analyse: bool,
+    /// The breaker is open: this tries nothing out.
+    spared: bool,
 }
 
 /// Reads the body where something has to read it first, and looks for attacks where somebody waits for the result.
 pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result<Inspected, Stopped> {
     let mut exchange = admitted.into_exchange();
-    let payload = read(session, &mut exchange).await;
+    let read = read(session, &mut exchange).await;
     if exchange.chosen.waits_for_model {
         steer::with_model(&mut exchange);
     }
-    exchange.then(payload, |exchange, payload| Inspected { exchange, payload })
+    exchange.then(read, |exchange, (payload, pending)| Inspected { exchange, payload, pending })
 }
 
-async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<Payload, Stop> {
+async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<(Payload, Option<Box<Pending>>), Stop> {
     let settings = Rc::clone(&exchange.journal.settings);
     let asks = !session.core.process.parts.outside.is_empty() || wants_names(&session.core, exchange);
     let needs = exchange.needs(asks);
     let (must_read, waits) = (needs >= Needs::Text, needs == Needs::Findings);
     let body = exchange.head.body;
     if body == RequestBody::Empty {
-        return Ok(Payload::Empty);
+        return Ok((Payload::Empty, None));
     }
     if !must_read && !is_at_hand(session, body) {
-        return Ok(Payload::Streamed);
+        return Ok((Payload::Streamed, None));
     }
     let costs_nothing = matches!(body, RequestBody::Length(_)) && is_at_hand(session, body);
     let bodies = session.core.process.bodies.of(exchange.journal.ids.tenant_id);
@@ -84,8 +113,9 @@ async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<Payload,
     let whole = read_whole(session, &exchange.head, BodyCap::of(&settings), permit).await;
     exchange.journal.moments.awaiting_client += waiting.elapsed();
     let Whole { body, mut permit } = whole?;
+    let mut pending = None;
     if must_read {
-        read_and_find(&session.core, exchange, &body, waits).await?;
+        pending = read_and_find(&session.core, exchange, &body, waits).await?;
         if let RequestText::Read(view) = &exchange.journal.inspection.text
             && view.text.len() > body.len().max(INLINE_TEXT_BYTES_MAX)
         {
@@ -101,7 +131,7 @@ async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<Payload,
         exchange.journal.inspection.text = raw_text(&exchange.head, &exchange.route, &settings, body.clone(), false);
     }
     let chunked = exchange.head.body == RequestBody::Chunked;
-    Ok(Payload::Held { body, chunked, permit })
+    Ok((Payload::Held { body, chunked, permit }, pending))
 }
 
 /// What looking at a request brings.
@@ -119,17 +149,22 @@ struct Looked {
     again: Option<Box<Again>>,
 }
 
-async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analyse: bool) -> Result<(), Refusal> {
+/// Reads the text and looks for attacks in it; gives what models are to look at before anything is decided.
+async fn read_and_find(
+    core: &Core,
+    exchange: &mut Exchange,
+    body: &Bytes,
+    analyse: bool,
+) -> Result<Option<Box<Pending>>, Refusal> {
     let settings = Rc::clone(&exchange.journal.settings);
     let zones = zone_ask(&exchange.head, &settings);
     let raw = RawBody { zones, ..raw_body(&exchange.head, &exchange.route, body.clone(), false) };
-    let text_max = settings.security_analysis.max_analysis_text_bytes;
     let deadline = Instant::now() + Duration::from_millis(settings.enforcement.timeout_ms);
     let look = Look {
         dialect: exchange.route.dialect,
         raw,
         decoded_bytes_max: kept_bytes_max(&settings),
-        text_max,
+        text_max: settings.security_analysis.max_analysis_text_bytes,
         asked: Asked::of(&settings, exchange, analyse, deadline),
         wants_names: analyse && wants_names(core, exchange),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
@@ -137,8 +172,7 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
         agent: exchange.journal.ids.agent_id.clone(),
         deadline,
     };
-    let breaker = &core.process.parts.breakers.security;
-    let spared = breaker.state() == State::Open;
+    let spared = core.process.parts.breakers.security.state() == State::Open;
     let looked = if inspection::fits_core(body.len(), look.raw.content_encoding.is_some()) {
         let looked = survive(|| look.run(&core.process, &mut core.scratch.borrow_mut(), &Progress::default()));
         let looked = looked.flatten().ok_or(Missed { skip: Skip::Error, by_content: true });
@@ -149,84 +183,106 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
     } else {
         look_on_pool(core, look).await
     };
-    let mut unredacted = match &looked {
+    let unredacted = match &looked {
         Ok(looked) => looked.changes.as_ref().is_some_and(|changes| changes.is_late).then_some(true),
         Err(missed) => Some(missed.by_content),
     };
-    let missed = match looked {
+    let mut so_far =
+        SoFar { ran: None, missed: None, leaves_models: false, unnamed: None, unredacted, analyse, spared };
+    let left = match looked {
         // The body may be read whole a second later: it is not its sender who has to change something.
         Ok(looked) if looked.out_of_room && analyse && enforce::can_block(&settings.enforcement) => {
             return Err(out_of_room());
         }
-        Ok(Looked { mut view, inspection: inspected, room, mut changes, again, .. }) => {
-            let mut unnamed = misses_names(core, exchange).then_some(false);
-            for _ in 0..view.zones.as_ref().map_or(0, |zones| zones.bad_entries) {
-                core.meter.dropped("zones", "bad_entry");
-            }
-            // The caller takes room for the text together with its body.
-            drop(room);
-            let (mut findings, mut missed) = (Vec::new(), None);
-            if let Some(Inspection { findings: found, mut ran, rest, left_out, .. }) = inspected {
-                findings = found;
-                if ran.cut && again.is_some() {
-                    unnamed = Some(true);
-                }
-                let left = rest.filter(|_| !ran.cut);
-                let mut leaves_models = left.is_some();
-                if let Some(rest) = left.filter(|_| waits_for_models(&settings) || again.is_some()) {
-                    let heard = hear_models(core, &settings, rest, again, deadline).await?;
-                    changes = heard.redone.or(changes);
-                    (unnamed, missed) = (unnamed.or(heard.unnamed), heard.missed);
-                    if let Some((found, later)) = heard.said {
-                        findings.extend(found);
-                        ran.join(&later);
-                        leaves_models = false;
-                    }
-                }
-                if ran.full || ran.verify_cap_reached {
-                    view.passed_by.insert(Unread::Truncated);
-                }
-                if left_out.request > 0 {
-                    view.passed_by.insert(Unread::TruncatedForModels);
-                }
-                // Findings of an analysis that was cut count for the decision; for the record it is made once more.
-                if ran.cut {
-                    missed = Some(Missed { skip: Skip::Timeout, by_content: view.text.len() > text_max });
-                } else if ran.failed {
-                    missed = Some(Missed { skip: Skip::Error, by_content: true });
-                }
-                if missed.is_none() {
-                    let inspection = &mut exchange.journal.inspection;
-                    let analysis = if leaves_models { Analysis::Rules } else { Analysis::Ran };
-                    (inspection.analysis, inspection.detectors) = (analysis, ran.detectors);
-                    // A text looked at although the breaker is open tries nothing out.
-                    if !ran.detectors.is_empty() && !spared {
-                        breaker.success();
-                    }
-                }
-            }
-            if let Some(changes) = &mut changes {
-                changes.is_late |= unnamed.is_some();
-                unredacted = unredacted.or(unnamed);
-            }
-            let inspection = &mut exchange.journal.inspection;
-            inspection.changes = changes;
-            (inspection.findings, inspection.text) = (findings, RequestText::Read(Box::new(view)));
-            missed
-        }
+        Ok(looked) => take(core, exchange, looked, &mut so_far),
         Err(missed) => {
             exchange.journal.inspection.text =
                 raw_text(&exchange.head, &exchange.route, &settings, body.clone(), false);
-            Some(missed)
+            so_far.missed = Some(missed);
+            None
         }
     };
+    let decides = waits_for_models(&settings);
+    match left.filter(|(_, again)| decides || again.is_some()) {
+        Some((rest, again)) => Ok(Some(Box::new(Pending { rest, again, decides, deadline, so_far }))),
+        None => conclude(core, exchange, so_far).map(|()| None),
+    }
+}
+
+/// Takes what looking has brought into the journal, and gives what is left to models.
+fn take(
+    core: &Core,
+    exchange: &mut Exchange,
+    looked: Looked,
+    so_far: &mut SoFar,
+) -> Option<(Rest, Option<Box<Again>>)> {
+    // The caller takes room for the text together with its body.
+    let Looked { mut view, inspection, room, changes, again, .. } = looked;
+    drop(room);
+    so_far.unnamed = misses_names(core, exchange).then_some(false);
+    for _ in 0..view.zones.as_ref().map_or(0, |zones| zones.bad_entries) {
+        core.meter.dropped("zones", "bad_entry");
+    }
+    let (mut findings, mut left) = (Vec::new(), None);
+    if let Some(Inspection { findings: found, ran, rest, left_out, .. }) = inspection {
+        findings = found;
+        if ran.cut && again.is_some() {
+            so_far.unnamed = Some(true);
+        }
+        if left_out.request > 0 {
+            view.passed_by.insert(Unread::TruncatedForModels);
+        }
+        left = rest.filter(|_| !ran.cut);
+        so_far.leaves_models = left.is_some();
+        so_far.ran = Some(ran);
+    }
+    let inspection = &mut exchange.journal.inspection;
+    inspection.changes = changes;
+    (inspection.findings, inspection.text) = (findings, RequestText::Read(Box::new(view)));
+    left.map(|rest| (rest, again))
+}
+
+/// Notes what the inspection has come to, once nothing is waited for any more.
+pub(super) fn conclude(core: &Core, exchange: &mut Exchange, so_far: SoFar) -> Result<(), Refusal> {
+    let SoFar { ran, mut missed, leaves_models, unnamed, mut unredacted, analyse, spared } = so_far;
+    let settings = Rc::clone(&exchange.journal.settings);
+    let breaker = &core.process.parts.breakers.security;
+    let inspection = &mut exchange.journal.inspection;
+    if let Some(ran) = ran {
+        let mut text_bytes = 0;
+        if let RequestText::Read(view) = &mut inspection.text {
+            text_bytes = view.text.len();
+            if ran.full || ran.verify_cap_reached {
+                view.passed_by.insert(Unread::Truncated);
+            }
+        }
+        // Findings of an analysis that was cut count for the decision; for the record it is made once more.
+        if ran.cut {
+            let by_content = text_bytes > settings.security_analysis.max_analysis_text_bytes;
+            missed = Some(Missed { skip: Skip::Timeout, by_content });
+        } else if ran.failed {
+            missed = Some(Missed { skip: Skip::Error, by_content: true });
+        }
+        if missed.is_none() {
+            let analysis = if leaves_models { Analysis::Rules } else { Analysis::Ran };
+            (inspection.analysis, inspection.detectors) = (analysis, ran.detectors);
+            // A text looked at although the breaker is open tries nothing out.
+            if !ran.detectors.is_empty() && !spared {
+                breaker.success();
+            }
+        }
+    }
+    if let Some(changes) = &mut inspection.changes {
+        changes.is_late |= unnamed.is_some();
+        unredacted = unredacted.or(unnamed);
+    }
     if let Some(Missed { skip, by_content }) = missed.filter(|_| analyse) {
         // Fail-open, and never silently: a counter and a header say so, and the record is analysed later.
         core.meter.dropped("inference", skip.reason());
         if !by_content {
             breaker.failure();
         }
-        exchange.journal.inspection.analysis = Analysis::Skipped(skip);
+        inspection.analysis = Analysis::Skipped(skip);
     }
     let redacts = exchange.redacts() && !settings.pii_shadow_mode;
     match unredacted.filter(|_| redacts && enforce::can_block(&settings.enforcement)) {
@@ -235,59 +291,9 @@ async fn read_and_find(core: &Core, exchange: &mut Exchange, body: &Bytes, analy
     }
 }
 
-/// What models said of a request that waited for them.
-#[derive(Default)]
-struct Heard {
-    /// What they found, where it is part of the analysis that decides.
-    said: Option<(Vec<Finding>, Ran)>,
-    missed: Option<Missed>,
-    /// What is to be changed now that names are known.
-    redone: Option<Box<Changes>>,
-    /// Names have not been found in time, and whether the text was the cause.
-    unnamed: Option<bool>,
-}
-
-/// Has models look at the rest of a request, for the decision or for the names that are taken out.
-async fn hear_models(
-    core: &Core,
-    settings: &Settings,
-    rest: Rest,
-    again: Option<Box<Again>>,
-    deadline: Instant,
-) -> Result<Heard, Refusal> {
-    let (waits, names) = (waits_for_models(settings), again.is_some());
-    let Some(place) = core.process.models.enter(settings.ml_max_concurrent) else {
-        return if waits { Err(models_saturated()) } else { Ok(Heard { unnamed: Some(false), ..Heard::default() }) };
-    };
-    let then = move |found: &[Finding]| again.and_then(|again| again.changes(found));
-    let said = ask_models_then(&core.process, rest, deadline, then).await;
-    drop(place);
-    let is_whole = said.as_ref().is_ok_and(|(_, ran, _)| !ran.cut && !ran.failed);
-    let by_content = said.as_ref().err().is_none_or(|missed| missed.by_content);
-    let mut heard = Heard { unnamed: (names && !is_whole).then_some(by_content), ..Heard::default() };
-    match said {
-        Ok((found, ran, redone)) => {
-            heard.redone = redone;
-            // Where something is decided, what the settings do not wait for has no say; models are asked once more after the answer.
-            if waits || (is_whole && !enforce::can_act(&settings.enforcement)) {
-                heard.said = Some((found, ran));
-            }
-        }
-        Err(why) if waits => heard.missed = Some(why),
-        Err(_) => {}
-    }
-    Ok(heard)
-}
-
 /// Whether what models say is waited for: only where it may decide something.
 fn waits_for_models(settings: &Settings) -> bool {
     enforce::can_act(&settings.enforcement) && settings.enforcement_analysis_depth == AnalysisDepth::Full
-}
-
-fn models_saturated() -> Refusal {
-    let message = "as many requests as may (`ml_pipeline.max_concurrent_requests`) wait for what models say of them; retry \
-                   after a second";
-    Refusal::new(503, "ml_pipeline_saturated", message).header("Retry-After", 1)
 }
 
 /// How far a job of the pool has come: 0 while it waits, then one more than the bytes of text it has to look at.

@@ -1,26 +1,95 @@
-//! The one place where a request waits for what others say of it: between inspection and decision, on a timer, holding no core.
+//! The one place where a request waits for what others say of it, models and outside verdicts: between inspection and decision, on a
+//! timer, holding no core.
 //! What they find joins the findings, and the decision is taken over all of them; without an answer in time the first one
 //! stands. No verdict is asked for a request that is refused in any case.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use weir_config::settings::EnforcementScope;
+use weir_config::vocab::Finding;
 
-use super::exchange::Exchange;
-use super::look::Inspected;
+use super::allow::Allowed;
+use super::exchange::{Exchange, Stopped};
+use super::look::{Pending, conclude};
 use crate::enforce::{self, Decision};
+use crate::exchange::{Payload, Refusal};
 use crate::process::{Core, Question};
 use crate::rt;
 use crate::settle::masking::Masking;
+use crate::settle::models::ask_models_then;
 use crate::settle::text::{RequestText, request_parts};
 
-/// Lets others speak, where there are any.
-pub(super) async fn hear(core: &Core, mut inspected: Inspected) -> Inspected {
-    mark_earlier(core, inspected.exchange_mut());
-    if !core.process.parts.outside.is_empty() {
-        ask(core, inspected.exchange_mut()).await;
+/// A request of which all has been said that is waited for.
+pub(super) struct Heard {
+    exchange: Box<Exchange>,
+    payload: Payload,
+}
+
+impl Heard {
+    pub(super) fn into_parts(self) -> (Box<Exchange>, Payload) {
+        (self.exchange, self.payload)
     }
-    inspected
+}
+
+/// Lets models and others speak, where there are any.
+pub(super) async fn hear(core: &Core, allowed: Allowed) -> Result<Heard, Stopped> {
+    let (mut exchange, payload, pending) = allowed.into_parts();
+    if let Some(pending) = pending
+        && let Err(refusal) = Box::pin(hear_models(core, &mut exchange, *pending)).await
+    {
+        return Err(Stopped { exchange, why: refusal.into() });
+    }
+    mark_earlier(core, &mut exchange);
+    if !core.process.parts.outside.is_empty() {
+        ask(core, &mut exchange).await;
+    }
+    Ok(Heard { exchange, payload })
+}
+
+/// Has models look at the rest of a request, for the decision or for the names that are taken out.
+async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> Result<(), Refusal> {
+    let Pending { rest, again, decides, deadline, mut so_far } = pending;
+    let settings = Rc::clone(&exchange.journal.settings);
+    let names = again.is_some();
+    let Some(place) = core.process.models.enter(settings.ml_max_concurrent) else {
+        if decides {
+            return Err(models_saturated());
+        }
+        so_far.unnamed = so_far.unnamed.or(Some(false));
+        return conclude(core, exchange, so_far);
+    };
+    let then = move |found: &[Finding]| again.and_then(|again| again.changes(found));
+    let said = ask_models_then(&core.process, rest, deadline, then).await;
+    drop(place);
+    let is_whole = said.as_ref().is_ok_and(|(_, ran, _)| !ran.cut && !ran.failed);
+    let by_content = said.as_ref().err().is_none_or(|missed| missed.by_content);
+    so_far.unnamed = so_far.unnamed.or((names && !is_whole).then_some(by_content));
+    match said {
+        Ok((found, ran, redone)) => {
+            let inspection = &mut exchange.journal.inspection;
+            if redone.is_some() {
+                inspection.changes = redone;
+            }
+            // Where something is decided, what the settings do not wait for has no say; models are asked once more after the answer.
+            if decides || (is_whole && !enforce::can_act(&settings.enforcement)) {
+                inspection.findings.extend(found);
+                if let Some(before) = &mut so_far.ran {
+                    before.join(&ran);
+                }
+                so_far.leaves_models = false;
+            }
+        }
+        Err(why) if decides => so_far.missed = Some(why),
+        Err(_) => {}
+    }
+    conclude(core, exchange, so_far)
+}
+
+fn models_saturated() -> Refusal {
+    let message = "as many requests as may (`ml_pipeline.max_concurrent_requests`) wait for what models say of them; retry \
+                   after a second";
+    Refusal::new(503, "ml_pipeline_saturated", message).header("Retry-After", 1)
 }
 
 /// Takes what stood in an earlier call out of the decision, where the settings say so.

@@ -11,9 +11,9 @@ use super::authenticate::{self, Approach};
 use super::lines::Lines;
 use super::{admit_request, preflight};
 use crate::admit::web::Path;
-
 use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
-use crate::client::session::{Next, OwnAnswer, Session};
+use crate::client::own_answer::{End, Refused};
+use crate::client::session::{Next, Session};
 use crate::control::{ErrorKind, Further, REPORTS, Terms, is_own_path, probe};
 use crate::exchange::{Caller, Refusal};
 use crate::process::{Core, HEALTH, Process};
@@ -77,39 +77,39 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let Whole { body, permit: _held } = match read_body(session, &head, terms, reads_body, bodies.permit()).await {
         Ok(whole) => whole,
         Err(NoBody::ClientLeft) => return Next::Close,
-        Err(NoBody::Refused(refusal)) => return refuse(session, &refusal, close, head_only).await,
+        Err(NoBody::Refused(refusal)) => return refuse(session, &head, &refusal).await,
     };
     // A body may take minutes to come, and the credential may have been taken away meanwhile.
     let admitted = match if at_hand { Ok(admitted) } else { admit(session, &head, terms, 0) } {
         Ok(admitted) => admitted,
-        Err(refusal) => return refuse(session, &refusal, close, head_only).await,
+        Err(refusal) => return refuse(session, &head, &refusal).await,
     };
     let path = known_as(&core.process, head.path());
     if let Some(response) = probe(&core.process.parts.health, head.method(), path) {
         let sent = write(session, response, close, head_only).await;
-        return Next::after(sent, close);
+        return session.end(End::of(sent, close)).await;
     }
     // A health report takes no query, so that the path is all of a moved target.
     let target = if core.process.moved_health() == Some(head.path()) { HEALTH } else { head.target() };
     let Some(request) = to_http(&head, target, body, admitted) else {
         let refusal = Refusal::new(400, "invalid_request", "the request target is not a valid URI");
-        return refuse(session, &refusal, close, head_only).await;
+        return refuse(session, &head, &refusal).await;
     };
     let response = match ask(&core, request, terms, admitted).await {
         Ok(response) => response,
-        Err(error) => return refuse(session, &error.refusal(), close, head_only).await,
+        Err(error) => return refuse(session, &head, &error.refusal()).await,
     };
     // Answers stay in memory for as long as the client takes to read them.
     let mut permit = bodies.permit();
     if !permit.grow(response.body().len()) {
-        return refuse(session, &out_of_room(), close, head_only).await;
+        return refuse(session, &head, &out_of_room()).await;
     }
     if let Some(further) = response.extensions().get::<Further>().cloned() {
         let list = Lines { head: &head, target, terms, bodies: &bodies, close, head_only };
         return list.send(session, response, permit, further).await;
     }
     let sent = write(session, response, close, head_only).await;
-    Next::after(sent, close)
+    session.end(End::of(sent, close)).await
 }
 
 /// Own paths have a bucket beside that of proxied requests: whoever has used up the one can still read what became of it.
@@ -152,13 +152,10 @@ async fn read_body(
 }
 
 /// Refuses a request whose body has been read.
-async fn refuse(session: &mut Session, refusal: &Refusal, close: bool, head_only: bool) -> Next {
-    session.said.reason = Some(refusal.error_type);
+async fn refuse(session: &mut Session, head: &RequestHead, refusal: &Refusal) -> Next {
     let body = refusal.body(Dialect::ChatCompletions, weir_config::vocab::TraceId::fresh()).into();
-    let close = close || refusal.close || session.body_unread;
-    let (fields, content_type) = (&refusal.headers, "application/json");
-    let answer = OwnAnswer { status: refusal.status, fields, content_type, body, head_only, close };
-    session.answer(answer, || ()).await
+    let behind = session.behind(head, Some(refusal));
+    session.refuse(Refused { refusal, body, trace_id: None, behind }, |_| ()).await
 }
 
 async fn write(session: &mut Session, response: http::Response<Bytes>, close: bool, head_only: bool) -> bool {

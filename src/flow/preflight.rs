@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::client::session::{Next, OwnAnswer, Session};
+use crate::client::own_answer::OwnAnswer;
+use crate::client::session::{Next, Session};
 use crate::exchange::ALLOW;
 use crate::wire::RequestHead;
 
@@ -17,7 +18,7 @@ pub(super) fn is_preflight(head: &RequestHead) -> bool {
 /// Says yes. The request itself is judged like any other when it comes.
 pub(super) async fn answer(session: &mut Session, head: &RequestHead) -> Next {
     session.begin_body(head.body);
-    let close = session.ends_behind(head, None);
+    let behind = session.behind(head, None);
     let mut fields =
         vec![("Access-Control-Allow-Methods", ALLOW.to_owned()), ("Access-Control-Max-Age", REMEMBERED_S.to_owned())];
     if let Some(wanted) = head.get("access-control-request-headers").and_then(|names| std::str::from_utf8(names).ok()) {
@@ -27,6 +28,6 @@ pub(super) async fn answer(session: &mut Session, head: &RequestHead) -> Next {
         fields.push(("Access-Control-Allow-Private-Network", "true".to_owned()));
     }
     let (content_type, body) = ("text/plain", Bytes::new());
-    let answer = OwnAnswer { status: 200, fields: &fields, content_type, body, head_only: false, close };
-    session.answer(answer, || ()).await
+    let answer = OwnAnswer { status: 200, fields: &fields, content_type, body, behind };
+    session.answer(answer, |_| ()).await
 }

@@ -12,7 +12,8 @@ use super::rewrite_request::{ANALYSIS_HEADER, Marks, REDACTION_HEADER};
 use super::tapped::{self, Halt, Piece, Through};
 use super::unread_answer;
 use super::unsent;
-use super::upstream::{Answered, StopUpstream};
+use super::upstream::{Answered, StopUpstream, WaitingClient};
+use crate::client::own_answer::End;
 use crate::client::page;
 use crate::client::session::{Next, Session};
 use crate::client::watch::ClientWatch;
@@ -42,13 +43,13 @@ enum Framing {
 
 /// Relays head and body of the answer, records what was seen, and gives the connection back if it can be used again.
 pub(super) async fn answer(
-    session: &mut Session,
+    client: WaitingClient<'_>,
     mut exchange: Box<Exchange>,
     mut lease: Lease,
     answered: Answered,
     marks: &Marks,
-    watch: &mut ClientWatch,
 ) -> Result<Next, Stopped> {
+    let WaitingClient { session, mut watch } = client;
     let Answered { head, rest, unsent: missing } = answered;
     let core = Rc::clone(&session.core);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
@@ -61,7 +62,7 @@ pub(super) async fn answer(
     begin_record(&mut exchange, &head, kind);
     let decoded = tapped.as_ref().is_some_and(|tapped| tapped.is_decoded());
     let unread = unread_answer::from_the_start(&exchange.journal, &head, kind, &rest);
-    response_head(session, &exchange.journal, &head, framing, Shape { keep, decoded, unread }, marks);
+    response_head(session, &exchange.journal, &head, &Shape { framing, keep, decoded, unread, marks });
     let observer = match &tapped {
         None => output::observer(&core, &exchange.journal, head.status, kind),
         Some(_) => None,
@@ -83,7 +84,7 @@ pub(super) async fn answer(
         observer,
         idle_limit: Duration::from_millis(exchange.settings().limits.stream_idle_timeout_ms),
     };
-    let ended = relay.run(&mut lease, rest, watch, &mut exchange.journal).await;
+    let ended = relay.run(&mut lease, rest, &mut watch, &mut exchange.journal).await;
     let keep = keep && !relay.client_gone;
     let complete = relay.has_all(&exchange.journal);
     note_end(&exchange, &ended, complete);
@@ -127,11 +128,12 @@ pub(super) async fn answer(
     if let Some(rest) = missing {
         Box::pin(unsent::finish(session, rest)).await;
     }
-    let keep = keep && !session.body_unread;
-    if session.body_unread {
-        session.linger().await;
-    }
-    Ok(if keep { Next::Keep } else { Next::Close })
+    let end = match (session.body_unread, keep) {
+        (true, _) => End::LastUnread,
+        (false, true) => End::Whole,
+        (false, false) => End::Last,
+    };
+    Ok(session.end(end).await)
 }
 
 /// Tells the member's health whether its answer came to an end.
@@ -200,27 +202,23 @@ fn framing(head: &ResponseHead, client: Version, tapped: bool) -> Framing {
     }
 }
 
-/// What the client's head says beside its framing.
-#[derive(Clone, Copy)]
-struct Shape {
+/// What the client's head says beside what the provider's says.
+struct Shape<'a> {
+    framing: Framing,
     /// The connection can be used again.
     keep: bool,
     /// The content coding has been undone.
     decoded: bool,
     /// Nobody will read it, and why.
     unread: Option<Unread>,
+    /// Our own fields.
+    marks: &'a Marks,
 }
 
 /// The head the client sees: the provider's fields in their order and spelling, one framing field, our marks. Written
 /// into the session's buffer.
-fn response_head(
-    session: &mut Session,
-    journal: &Journal,
-    head: &ResponseHead,
-    framing: Framing,
-    Shape { keep, decoded, unread }: Shape,
-    marks: &Marks,
-) {
+fn response_head(session: &mut Session, journal: &Journal, head: &ResponseHead, shape: &Shape<'_>) {
+    let Shape { framing, keep, decoded, unread, marks } = *shape;
     let page = session.page.clone();
     let mut writer = HeadWriter::new(session.room(head.wire_bytes() + 256 + READ_BYTES_STREAM / 4));
     writer.status_line(head.status, head.reason());

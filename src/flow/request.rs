@@ -20,7 +20,8 @@ use super::rewrite_request::rewrite;
 use super::steer::route;
 use crate::admit::Denied;
 use crate::admit::web::Path;
-use crate::client::session::{Next, OwnAnswer, Session};
+use crate::client::own_answer::{OwnAnswer, Refused};
+use crate::client::session::{Next, Session};
 use crate::exchange::{ALLOW, Moments, Refusal};
 use crate::wire::RequestHead;
 
@@ -74,9 +75,9 @@ async fn run(session: &mut Session, parsed: Parsed, denied: Option<Denied>) -> R
         return Ok(answer_options(session, admitted.into_exchange()).await);
     }
     let inspected = inspect(session, admitted).await?;
-    let inspected = allow(inspected)?;
-    let inspected = outside::hear(&core, inspected).await;
-    let enforced = enforce(inspected)?;
+    let allowed = allow(inspected)?;
+    let heard = outside::hear(&core, allowed).await?;
+    let enforced = enforce(heard)?;
     let affordable = hold_to_caps(&core, enforced)?;
     let ready = rewrite(&core, affordable);
     forward(session, ready).await
@@ -84,24 +85,19 @@ async fn run(session: &mut Session, parsed: Parsed, denied: Option<Denied>) -> R
 
 /// An OPTIONS that may travel no further is answered by whom it has reached (RFC 9110 section 7.6.2).
 async fn answer_options(session: &mut Session, mut exchange: Box<Exchange>) -> Next {
-    let close = session.ends_behind(&exchange.head, None);
+    let behind = session.behind(&exchange.head, None);
     exchange.journal.answered(200);
     let fields = [("Allow", ALLOW.to_owned()), ("X-Service-Trace-Id", exchange.journal.trace_id().to_string())];
     let (content_type, body) = ("text/plain", Bytes::new());
-    let answer = OwnAnswer { status: 200, fields: &fields, content_type, body, head_only: false, close };
-    session.answer(answer, || drop(exchange)).await
+    let answer = OwnAnswer { status: 200, fields: &fields, content_type, body, behind };
+    session.answer(answer, |_| drop(exchange)).await
 }
 
 /// Answers with a refusal in the shape of the dialect.
 async fn refuse(session: &mut Session, mut exchange: Box<Exchange>, refusal: &Refusal) -> Next {
-    let close = session.ends_behind(&exchange.head, Some(refusal));
-    let head_only = exchange.head.method() == "HEAD";
+    let behind = session.behind(&exchange.head, Some(refusal));
     let trace_id = exchange.journal.trace_id();
     let body = Bytes::from(refusal.body(exchange.route.dialect, trace_id));
-    exchange.journal.refused(refusal, if head_only { 0 } else { body.len() as u64 });
-    let mut fields = refusal.headers.clone();
-    fields.push(("X-Service-Trace-Id", trace_id.to_string()));
-    let content_type = "application/json";
-    let answer = OwnAnswer { status: refusal.status, fields: &fields, content_type, body, head_only, close };
-    session.answer(answer, || drop(exchange)).await
+    exchange.journal.refused(refusal, if behind.head_only { 0 } else { body.len() as u64 });
+    session.refuse(Refused { refusal, body, trace_id: Some(trace_id), behind }, |_| drop(exchange)).await
 }

@@ -15,11 +15,10 @@ use super::credentials::{Credentials, Form, supplied};
 use super::exchange::{Exchange, raw_text};
 use super::target;
 use super::unsent::Unsent;
-use super::upload::{self, Kept, Relayed, Towards};
-use super::upstream::{self, Answered, NoAnswer};
+use super::upload::{self, Kept, Relayed, Towards, Upload};
+use super::upstream::{self, Answered, NoAnswer, WaitingClient};
 use crate::client::body::{BodyCap, send_continue};
 use crate::client::session::Session;
-use crate::client::watch::ClientWatch;
 use crate::exchange::Payload;
 use crate::forward::{Lease, UpstreamConn};
 use crate::inspect::Route;
@@ -35,47 +34,46 @@ pub(super) fn is_safe(head: &RequestHead) -> bool {
 
 /// Sends the request and awaits the head of the answer for at most `limit`, not counting the time a streamed body takes.
 pub(super) async fn ask(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     exchange: &mut Exchange,
     payload: &Payload,
     lease: &mut Lease,
     limit: Duration,
-    watch: &mut ClientWatch,
 ) -> Result<Answered, NoAnswer> {
     let streams = matches!(payload, Payload::Streamed);
     if streams {
-        send_continue(session, &exchange.head).await?;
+        send_continue(client.session, &exchange.head).await?;
     }
     let Some((conn, read_buf)) = lease.parts() else { return Err(NoAnswer::Silent) };
-    request_head(session, exchange, payload);
+    request_head(client.session, exchange, payload);
     let Exchange { head, route, journal, member, .. } = exchange;
     let pool = Rc::clone(journal.settings.fleet.pool(*member));
     let mut listener = AnswerListener::new(head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
     let sent = match payload {
         Payload::Empty => {
-            let out = session.written();
-            Sent::from(upstream::send(session, conn, out, watch).await)
+            let out = client.session.written();
+            Sent::from(upstream::send(client, conn, out).await)
         }
         Payload::Held { body, chunked, .. } => {
             let joined = body.len() <= JOIN_BYTES_MAX;
             let sending = (!joined).then(Instant::now);
-            let sent = send_held(session, conn, body, *chunked, watch, &mut listener).await;
+            let sent = send_held(client, conn, body, *chunked, &mut listener).await;
             // A large body waits for the provider to take it.
             journal.moments.awaiting_upstream += sending.map_or(Duration::ZERO, |since| since.elapsed());
             Sent::from(sent)
         }
         Payload::Streamed => {
-            let to = Towards { conn, pool: &pool, watch, listener: &mut listener };
-            let sent = Box::pin(send_streamed(session, head, route, journal, to)).await?;
+            let to = Towards { conn, pool: &pool, listener: &mut listener };
+            let sent = Box::pin(send_streamed(client, head, route, journal, to)).await?;
             if matches!(sent, Sent::All(None)) {
                 // Whatever the client says from here on is no part of this exchange.
-                *watch = session.watch();
+                client.watch = client.session.watch();
             }
             sent
         }
     };
-    if watch.client_left() {
+    if client.watch.client_left() {
         return Err(NoAnswer::ClientLeft);
     }
     let unsent = match sent {
@@ -85,7 +83,7 @@ pub(super) async fn ask(
         Sent::All(unsent) => Some(unsent),
     };
     let mut waited = Duration::ZERO;
-    let answered = upstream::await_head(session, conn, &mut listener, limit, watch, &mut waited).await;
+    let answered = upstream::await_head(client, conn, &mut listener, limit, &mut waited).await;
     journal.moments.awaiting_upstream += waited;
     if unsent.is_some() && matches!(answered, Err(NoAnswer::ClientLeft | NoAnswer::Timeout)) {
         journal.left_unanswered();
@@ -105,21 +103,21 @@ pub(super) async fn ask(
 
 /// Relays the body as it arrives, and keeps what the record wants of it.
 async fn send_streamed(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     head: &RequestHead,
     route: &Route,
     journal: &mut Journal,
     to: Towards<'_, '_>,
 ) -> Result<Sent, NoAnswer> {
-    let cap = BodyCap::of(&journal.settings);
-    let mut kept = journal.wants_text().then(|| Kept {
+    let kept = journal.wants_text().then(|| Kept {
         bytes: BytesMut::new(),
-        permit: session.core.process.bodies.of(journal.ids.tenant_id).permit(),
+        permit: client.session.core.process.bodies.of(journal.ids.tenant_id).permit(),
         bytes_max: kept_bytes_max(&journal.settings),
         truncated: false,
     });
-    let relayed = upload::relay(session, to, head, cap, kept.as_mut(), &mut journal.moments).await;
-    if let Some(mut kept) = kept {
+    let mut upload = Upload { framing: head.body, cap: BodyCap::of(&journal.settings), kept };
+    let relayed = upload.relay(client, to, &mut journal.moments).await;
+    if let Some(mut kept) = upload.kept {
         kept.truncated |= !matches!(relayed, Relayed::Complete);
         journal.inspection.text = raw_text(head, route, &journal.settings, kept.bytes.freeze(), kept.truncated);
         journal.hold(kept.permit);
@@ -136,15 +134,14 @@ async fn send_streamed(
 /// Sends the head that stands in the session's buffer and a body that is in memory, in one write where that is cheap. A larger
 /// one may be answered before all of it has been read.
 async fn send_held(
-    session: &mut Session,
+    client: &mut WaitingClient<'_>,
     conn: &mut UpstreamConn,
     body: &Bytes,
     chunked: bool,
-    watch: &mut ClientWatch,
     listener: &mut AnswerListener<'_>,
 ) -> io::Result<()> {
     let joined = body.len() <= JOIN_BYTES_MAX;
-    let out = &mut session.out;
+    let out = &mut client.session.out;
     match (joined, chunked) {
         (true, true) => {
             wire::data_chunk(out, body);
@@ -154,15 +151,15 @@ async fn send_held(
         (false, true) => wire::chunk_head(out, body.len() as u64),
         (false, false) => {}
     }
-    let first = session.written();
-    upstream::send(session, conn, first, watch).await?;
+    let first = client.session.written();
+    upstream::send(client, conn, first).await?;
     if joined {
         return Ok(());
     }
     let mut reading = ReadWhileWriting::new();
-    upstream::send_listening(session, conn, body.clone(), watch, &mut reading, listener).await?;
+    upstream::send_listening(client, conn, body.clone(), &mut reading, listener).await?;
     if chunked {
-        upstream::send(session, conn, Bytes::from_static(b"\r\n0\r\n\r\n"), watch).await?;
+        upstream::send(client, conn, Bytes::from_static(b"\r\n0\r\n\r\n")).await?;
     }
     Ok(())
 }

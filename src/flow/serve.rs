@@ -80,7 +80,7 @@ async fn serve_requests(session: &mut Session) -> Served {
             .closing(),
             Err(NoRequest::Fault(fault)) => Refusal::broken_framing(&fault),
         };
-        session.refuse_unparsed(&refusal).await;
+        let _closes = session.refuse_unparsed(&refusal).await;
         return Served::All;
     }
 }

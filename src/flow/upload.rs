@@ -9,17 +9,16 @@ use futures_util::future::{Either, select};
 
 use super::answer_listener::AnswerListener;
 use super::unsent::{self, Unsent};
-use super::upstream;
+use super::upstream::{self, WaitingClient};
 use crate::client::body::{BodyCap, NoBody, broken};
 use crate::client::pace::Pace;
 use crate::client::session::Session;
-use crate::client::watch::ClientWatch;
 use crate::exchange::{Moments, Refusal};
 use crate::forward::{ConnPool, UpstreamConn};
 use crate::limits::{CROWDED_BYTES_PER_S_MIN, CROWDED_LOOK, READ_BYTES_STREAM};
 use crate::record::Permit;
 use crate::rt::{self, ReadWhileWriting};
-use crate::wire::{BodyScanner, Ranges, RequestHead};
+use crate::wire::{BodyScanner, Ranges, RequestBody};
 
 /// The provider takes no more of the request.
 pub(crate) fn stalled_refusal() -> Refusal {
@@ -63,13 +62,21 @@ impl Kept {
     }
 }
 
-/// Where a body goes, and who is looked after meanwhile.
+/// Where a body goes.
 pub(crate) struct Towards<'a, 'h> {
     pub(crate) conn: &'a mut UpstreamConn,
     /// Where the connection comes from.
     pub(crate) pool: &'a ConnPool,
-    pub(crate) watch: &'a mut ClientWatch,
     pub(crate) listener: &'a mut AnswerListener<'h>,
+}
+
+/// A body that is relayed as it arrives.
+pub(crate) struct Upload {
+    /// How the client frames it.
+    pub(crate) framing: RequestBody,
+    pub(crate) cap: BodyCap,
+    /// What is kept of it, where the record wants some.
+    pub(crate) kept: Option<Kept>,
 }
 
 /// What ended the wait for more of a body.
@@ -122,85 +129,86 @@ async fn more_comes(
     }
 }
 
-/// Relays the body as it arrives. The head of the upstream request stands in the session's buffer and goes out together
-/// with the first body bytes.
-pub(crate) async fn relay(
-    session: &mut Session,
-    to: Towards<'_, '_>,
-    head: &RequestHead,
-    cap: BodyCap,
-    mut kept: Option<&mut Kept>,
-    moments: &mut Moments,
-) -> Relayed {
-    let Towards { conn: upstream, pool, watch, listener } = to;
-    let mut scanner = BodyScanner::request(head.body);
-    let mut ranges = Ranges::default();
-    let mut reading = ReadWhileWriting::new();
-    let mut pace = Pace::new();
-    let mut head_is_due = true;
-    let mut content_bytes: u64 = 0;
-    loop {
-        ranges.clear();
-        let progress = match scanner.scan(&session.buf, &mut ranges) {
-            Ok(progress) => progress,
-            Err(fault) => return Relayed::Refused(Refusal::broken_framing(&fault)),
-        };
-        let input = session.buf.split_to(progress.consumed).freeze();
-        content_bytes += ranges.data.iter().map(|range| range.len() as u64).sum::<u64>();
-        if let Err(refusal) = cap.check(content_bytes) {
-            return Relayed::Refused(refusal);
-        }
-        let piece = ranges.relayed(&input);
-        let out = if std::mem::take(&mut head_is_due) {
-            session.out.extend_from_slice(&piece);
-            session.written()
-        } else {
-            piece
-        };
-        let sending = Instant::now();
-        let sent = upstream::send_listening(session, upstream, out, watch, &mut reading, listener).await;
-        moments.awaiting_upstream += sending.elapsed();
-        if let Err(error) = sent {
-            if watch.client_left() {
-                return Relayed::ClientLeft;
+impl Upload {
+    /// Relays the body as it arrives. The head of the upstream request stands in the session's buffer and goes out together
+    /// with the first body bytes.
+    pub(super) async fn relay(
+        &mut self,
+        client: &mut WaitingClient<'_>,
+        to: Towards<'_, '_>,
+        moments: &mut Moments,
+    ) -> Relayed {
+        let Towards { conn: upstream, pool, listener } = to;
+        let mut scanner = BodyScanner::request(self.framing);
+        let mut ranges = Ranges::default();
+        let mut reading = ReadWhileWriting::new();
+        let mut pace = Pace::new();
+        let mut head_is_due = true;
+        let mut content_bytes: u64 = 0;
+        loop {
+            ranges.clear();
+            let progress = match scanner.scan(&client.session.buf, &mut ranges) {
+                Ok(progress) => progress,
+                Err(fault) => return Relayed::Refused(Refusal::broken_framing(&fault)),
+            };
+            let input = client.session.buf.split_to(progress.consumed).freeze();
+            content_bytes += ranges.data.iter().map(|range| range.len() as u64).sum::<u64>();
+            if let Err(refusal) = self.cap.check(content_bytes) {
+                return Relayed::Refused(refusal);
             }
-            let stalled = error.kind() == std::io::ErrorKind::TimedOut;
-            return if stalled { Relayed::Refused(stalled_refusal()) } else { Relayed::UpstreamStopped };
-        }
-        if let Some(kept) = kept.as_deref_mut() {
-            for range in &ranges.data {
-                kept.keep(input.get(range.clone()).unwrap_or_default());
+            let piece = ranges.relayed(&input);
+            let out = if std::mem::take(&mut head_is_due) {
+                client.session.out.extend_from_slice(&piece);
+                client.session.written()
+            } else {
+                piece
+            };
+            let sending = Instant::now();
+            let sent = upstream::send_listening(client, upstream, out, &mut reading, listener).await;
+            moments.awaiting_upstream += sending.elapsed();
+            if let Err(error) = sent {
+                if client.watch.client_left() {
+                    return Relayed::ClientLeft;
+                }
+                let stalled = error.kind() == std::io::ErrorKind::TimedOut;
+                return if stalled { Relayed::Refused(stalled_refusal()) } else { Relayed::UpstreamStopped };
             }
-        }
-        if scanner.is_done() {
-            session.body_unread = false;
-            return Relayed::Complete;
-        }
-        pace.came(input.len());
-        if pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
-            return Relayed::Refused(crowded_out());
-        }
-        let waiting = Instant::now();
-        let got = match more_comes(session, (upstream, pool), listener, &pace).await {
-            Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
-            Ok(Came::Answer) => match unsent::has_arrived(session, listener, &scanner).await {
-                Ok(true) => Ok(session.buf.len()),
-                Ok(false) => return answered(Unsent::behind(listener, &scanner)),
+            if let Some(kept) = &mut self.kept {
+                for range in &ranges.data {
+                    kept.keep(input.get(range.clone()).unwrap_or_default());
+                }
+            }
+            if scanner.is_done() {
+                client.session.body_unread = false;
+                return Relayed::Complete;
+            }
+            pace.came(input.len());
+            if pool.is_waited_for() && pace.is_used_up(Duration::ZERO) {
+                return Relayed::Refused(crowded_out());
+            }
+            let waiting = Instant::now();
+            let session = &mut *client.session;
+            let got = match more_comes(session, (upstream, pool), listener, &pace).await {
+                Ok(Came::More) => session.fill_body(READ_BYTES_STREAM).await,
+                Ok(Came::Answer) => match unsent::has_arrived(session, listener, &scanner).await {
+                    Ok(true) => Ok(session.buf.len()),
+                    Ok(false) => return answered(Unsent::behind(listener, &scanner)),
+                    Err(error) => Err(error),
+                },
+                Ok(Came::TooLate) => return Relayed::Refused(crowded_out()),
                 Err(error) => Err(error),
-            },
-            Ok(Came::TooLate) => return Relayed::Refused(crowded_out()),
-            Err(error) => Err(error),
-        };
-        let waited = waiting.elapsed();
-        pace.waited(waited);
-        moments.awaiting_client += waited;
-        match got {
-            Ok(0) => return Relayed::ClientLeft,
-            Ok(_) => {}
-            Err(error) => match broken(&error) {
-                NoBody::Refused(refusal) => return Relayed::Refused(refusal),
-                NoBody::ClientLeft => return Relayed::ClientLeft,
-            },
+            };
+            let waited = waiting.elapsed();
+            pace.waited(waited);
+            moments.awaiting_client += waited;
+            match got {
+                Ok(0) => return Relayed::ClientLeft,
+                Ok(_) => {}
+                Err(error) => match broken(&error) {
+                    NoBody::Refused(refusal) => return Relayed::Refused(refusal),
+                    NoBody::ClientLeft => return Relayed::ClientLeft,
+                },
+            }
         }
     }
 }

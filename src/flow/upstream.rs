@@ -1,4 +1,4 @@
-//! Asking the provider: a connection, the request, and the head of its answer.
+//! Asking the provider: a connection, the request, and the head of its answer, while the client waits ([`WaitingClient`]).
 
 use std::io;
 use std::pin::pin;
@@ -19,14 +19,28 @@ use crate::limits::{READ_BYTES_STREAM, WRITE_SLICE_BYTES, WRITE_STALL_LIMIT};
 use crate::rt::{CallOff, Deadline, On, ReadWhileWriting};
 use crate::wire::ResponseHead;
 
+/// The client of an exchange whose provider is being asked: its connection, and the watch that tells when it leaves.
+pub(super) struct WaitingClient<'s> {
+    pub(super) session: &'s mut Session,
+    pub(super) watch: ClientWatch,
+}
+
+impl<'s> WaitingClient<'s> {
+    /// From here on `session` is watched.
+    pub(super) fn new(session: &'s mut Session) -> Self {
+        let watch = session.watch();
+        Self { session, watch }
+    }
+}
+
 /// Writes to the provider; one that takes nothing for [`WRITE_STALL_LIMIT`] is given up.
-/// That is `TimedOut`. A client that leaves meanwhile ends it, too: `watch` tells.
-pub(crate) async fn send(
-    session: &Session,
+/// That is `TimedOut`. A client that leaves meanwhile ends it, too: its watch tells.
+pub(super) async fn send(
+    client: &mut WaitingClient<'_>,
     upstream: &mut UpstreamConn,
     mut data: Bytes,
-    watch: &mut ClientWatch,
 ) -> io::Result<()> {
+    let WaitingClient { session, watch } = client;
     let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
@@ -42,14 +56,14 @@ pub(crate) async fn send(
 }
 
 /// The same while the provider may answer already: then the writing ends with an error.
-pub(crate) async fn send_listening(
-    session: &Session,
+pub(super) async fn send_listening(
+    client: &mut WaitingClient<'_>,
     upstream: &mut UpstreamConn,
     mut data: Bytes,
-    watch: &mut ClientWatch,
     reading: &mut ReadWhileWriting,
     listener: &mut AnswerListener<'_>,
 ) -> io::Result<()> {
+    let WaitingClient { session, watch } = client;
     let stop = StopUpstream(upstream.tcp().fd());
     while !data.is_empty() {
         let slice = data.split_to(data.len().min(WRITE_SLICE_BYTES));
@@ -66,12 +80,13 @@ pub(crate) async fn send_listening(
 
 /// Leases a new connection, or one that is given back while waiting for a free place. A client that leaves meanwhile gives
 /// its place up.
-pub(crate) async fn lease(
-    session: &Session,
-    (pool, holder): (&Rc<ConnPool>, Holder),
+pub(super) async fn lease(
+    client: &mut WaitingClient<'_>,
+    pool: &Rc<ConnPool>,
+    holder: Holder,
     wait: Duration,
-    watch: &mut ClientWatch,
 ) -> Result<Lease, NoLease> {
+    let WaitingClient { session, watch } = client;
     let off = CallOff::default();
     // Boxed, as a few rare ones are: its state (dialling, TLS) would else be kept room for with every request.
     let mut acquiring = Box::pin(pool.acquire(holder, wait, &off));
@@ -137,14 +152,14 @@ impl From<NoBody> for NoAnswer {
 
 /// Reads the head of the answer, as far as it has not been heard already. Interim responses are relayed to the client,
 /// except 100, which we have answered ourselves.
-pub(crate) async fn await_head(
-    session: &mut Session,
+pub(super) async fn await_head(
+    client: &mut WaitingClient<'_>,
     upstream: &mut UpstreamConn,
     listener: &mut AnswerListener<'_>,
     limit: Duration,
-    watch: &mut ClientWatch,
     awaiting: &mut Duration,
 ) -> Result<Answered, NoAnswer> {
+    let WaitingClient { session, watch } = client;
     let deadline = Deadline::new();
     let stop = StopUpstream(upstream.tcp().fd());
     deadline.arm(limit, On::Stop(stop.0));
