@@ -13,21 +13,26 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use weir_config::vocab::{ByteSpan, Finding, Severity};
 
-use crate::builtin::{JAILBREAK, Kit, RULES, SECRETS};
+use crate::builtin::{self, Compiled, JAILBREAK, RULES, SECRETS};
 use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
-use crate::detector::{Bench, DETECTORS_MAX, Detector, DetectorSet, Found, Score, Text};
+use crate::detector::{Detector, Found, Text};
+use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::evidence;
 use crate::fold::{Folded, TEXT_MAX};
-use crate::fusion::{Fusion, Signals};
+use crate::fusion::Fusion;
 use crate::later::{Before, Later};
 use crate::learned::Learned;
-use crate::operator::{OperatorRules, OperatorScratch};
-use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
+use crate::operator::OperatorRules;
+use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan, PlanSettings};
+use crate::ran::Ran;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::{DISGUISED, LoadError};
+use crate::shared_look::OperatorScratch;
+use crate::shared_look::{Score, SharedLook};
+use crate::signals::Signals;
 use crate::stopwatch::{Shares, Stopwatch};
 use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
@@ -35,7 +40,7 @@ use crate::toxic::{TOXICITY, Toxic};
 /// All detectors, compiled once.
 #[derive(Debug)]
 pub struct Analyser {
-    pub(crate) kit: Arc<Kit>,
+    pub(crate) compiled: Arc<Compiled>,
     pub(crate) detectors: Vec<Arc<dyn Detector>>,
     pub(crate) clean: Clean,
     /// Those of the operator: which findings they allow.
@@ -91,16 +96,17 @@ impl Analyser {
     /// # Errors
     /// As [`Self::whole`].
     pub fn fusing(others: Vec<Arc<dyn Detector>>, fusion: Arc<Fusion>) -> Result<Self, LoadError> {
-        let kit = Arc::new(Kit::new()?);
-        let learned = Learned::embedded(&kit).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
+        let compiled = Arc::new(Compiled::new()?);
+        let learned =
+            Learned::embedded(&compiled).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
         let mut own: Vec<Arc<dyn Detector>> = vec![Arc::clone(&learned) as _];
         if !others.iter().any(|other| other.name() == TOXICITY) {
             own.push(Toxic::embedded().map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?);
         }
         own.extend(others);
-        let number = kit.detectors().len() + own.len();
+        let number = builtin::detectors(&compiled).len() + own.len();
         own.push(Arc::clone(&fusion) as _);
-        Ok(Self { classifier: Some(learned), fusion: Some((number, fusion)), ..Self::of(kit, own.into_iter())? })
+        Ok(Self { classifier: Some(learned), fusion: Some((number, fusion)), ..Self::of(compiled, own.into_iter())? })
     }
 
     /// The detectors of [`Self::builtin`] and `others`.
@@ -108,14 +114,14 @@ impl Analyser {
     /// # Errors
     /// As above, and when two detectors have one name or there are more than [`DETECTORS_MAX`].
     pub fn with(others: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
-        Self::of(Arc::new(Kit::new()?), others.into_iter())
+        Self::of(Arc::new(Compiled::new()?), others.into_iter())
     }
 
-    fn of(kit: Arc<Kit>, others: impl Iterator<Item = Arc<dyn Detector>>) -> Result<Self, LoadError> {
-        Self::made_of(Arc::clone(&kit), kit.detectors().into_iter().chain(others).collect())
+    fn of(compiled: Arc<Compiled>, others: impl Iterator<Item = Arc<dyn Detector>>) -> Result<Self, LoadError> {
+        Self::made_of(Arc::clone(&compiled), builtin::detectors(&compiled).into_iter().chain(others).collect())
     }
 
-    fn made_of(kit: Arc<Kit>, detectors: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
+    fn made_of(compiled: Arc<Compiled>, detectors: Vec<Arc<dyn Detector>>) -> Result<Self, LoadError> {
         if detectors.len() > DETECTORS_MAX {
             return Err(LoadError::TooManyDetectors(detectors.len(), DETECTORS_MAX));
         }
@@ -124,7 +130,7 @@ impl Analyser {
                 return Err(LoadError::DetectorTwice(detector.name()));
             }
         }
-        Ok(Self { kit, detectors, clean: Clean::new(), operator: None, classifier: None, fusion: None })
+        Ok(Self { compiled, detectors, clean: Clean::new(), operator: None, classifier: None, fusion: None })
     }
 
     /// The same with an operator's rules.
@@ -135,7 +141,7 @@ impl Analyser {
         let detector: Arc<dyn Detector> = Arc::clone(&operator) as _;
         self.detectors.push(detector);
         let (classifier, fusion) = (self.classifier, self.fusion);
-        Ok(Self { operator: Some(operator), classifier, fusion, ..Self::made_of(self.kit, self.detectors)? })
+        Ok(Self { operator: Some(operator), classifier, fusion, ..Self::made_of(self.compiled, self.detectors)? })
     }
 
     /// The same, but every text is looked at, however often it comes: for measurements.
@@ -279,7 +285,7 @@ impl Analyser {
         let disguised = folded.is_disguised() && matches!(part.kind, PartKind::User | PartKind::Tool);
         let scope = part.kind.bit() | if disguised { DISGUISED } else { 0 };
         let limits = Limits { scope, jailbreak, deadline: call.deadline };
-        let mut outcome = self.kit.matcher.scan(bytes, limits, memory);
+        let mut outcome = self.compiled.matcher.scan(bytes, limits, memory);
         outcome.cut |= raw.len() < part.text.len();
         watch.lap(RULES);
         runs.clear();
@@ -287,7 +293,7 @@ impl Analyser {
         watch.lap(SECRETS);
         let over_defence = call.plan.over_defence;
         let asks_classifier = self.fuses(call.plan, part.kind);
-        let bench = Bench {
+        let shared = SharedLook {
             folded,
             limits,
             memory,
@@ -301,7 +307,7 @@ impl Analyser {
             score: None,
             operator,
         };
-        let mut found = Found { said: std::mem::take(said), bench: Some(bench), ..Found::default() };
+        let mut found = Found { said: std::mem::take(said), shared: Some(shared), ..Found::default() };
         let text = Text {
             raw,
             kind: part.kind,
@@ -317,7 +323,7 @@ impl Analyser {
             watch.lap(index);
         }
         let failed = found.failed;
-        *score = found.bench.as_ref().and_then(|bench| bench.score);
+        *score = found.shared.as_ref().and_then(|shared| shared.score);
         *said = found.said;
         outcome.failed |= failed;
         outcome
@@ -362,7 +368,7 @@ impl Analyser {
         if candidates.is_empty() && said.is_empty() {
             return;
         }
-        let matcher = &self.kit.matcher;
+        let matcher = &self.compiled.matcher;
         Candidate::keep_worst(candidates, matcher);
         if plan.over_defence {
             let raw = part.text;

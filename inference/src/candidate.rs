@@ -341,7 +341,7 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builtin::Kit;
+    use crate::builtin::Compiled;
 
     /// Confidence of a finding of a type in a text.
     fn sure_of(finding_type: &str, text: &str) -> f64 {
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn data_is_no_sign_of_an_order() {
-        let matcher = &Kit::new().unwrap().matcher;
+        let matcher = &Compiled::new().unwrap().matcher;
         let pii = Pii { kind: PiiType::Email, start: 0, end: 9 };
         let mut candidates = [Candidate::combined(0, 9, Severity::Medium, "prompt_injection", 3), Candidate::pii(pii)];
         let before = candidates.map(|candidate| candidate.confidence);

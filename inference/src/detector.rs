@@ -5,19 +5,15 @@
 //! batch. To add one: implement [`Detector`] and give it to [`crate::Analyser::with`].
 
 use std::fmt;
-use std::ops::{BitAnd, BitOr, BitOrAssign, Range};
+use std::ops::Range;
 use std::time::Instant;
 
 use weir_config::vocab::Finding;
 
-use crate::candidate::Candidate;
-use crate::decode::Run;
-use crate::fold::Folded;
-use crate::fusion::Signals;
-use crate::operator::OperatorScratch;
 use crate::part::PartKind;
-use crate::plan::Tuning;
-use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
+use crate::shared_look::SharedLook;
+use crate::signals::Signals;
+use crate::tuning::Tuning;
 
 /// Something that looks at texts and reports what it finds.
 pub trait Detector: fmt::Debug + Send + Sync {
@@ -98,13 +94,6 @@ pub struct Needs {
     pub context: bool,
 }
 
-/// Most detectors an analyser has room for.
-pub const DETECTORS_MAX: usize = 16;
-
-/// A set of an analyser's detectors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DetectorSet(u16);
-
 /// A text a detector looks at.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
@@ -135,40 +124,7 @@ pub struct Found<'a> {
     pub(crate) failed: bool,
     /// What models say of the text, reported or not.
     pub(crate) heard: Signals,
-    pub(crate) bench: Option<Bench<'a>>,
-}
-
-/// What the built-in detectors share while one text is looked at.
-#[derive(Debug)]
-pub(crate) struct Bench<'a> {
-    pub(crate) folded: &'a Folded,
-    pub(crate) limits: Limits,
-    /// What the pass over all literals matched.
-    pub(crate) memory: &'a MatcherScratch,
-    /// Words that may be encoded.
-    pub(crate) runs: &'a [Run],
-    pub(crate) outcome: &'a mut Outcome,
-    pub(crate) candidates: &'a mut Vec<Candidate>,
-    /// For scans of decoded text.
-    pub(crate) inner: &'a mut MatcherScratch,
-    pub(crate) plain: &'a mut [Vec<u8>],
-    /// Whether what the rules say of harmless texts is lowered.
-    pub(crate) over_defence: bool,
-    /// Whether the classifier is asked whatever the rules say.
-    pub(crate) asks_classifier: bool,
-    /// What it said.
-    pub(crate) score: Option<Score>,
-    /// For scans with an operator's rules.
-    pub(crate) operator: &'a mut OperatorScratch,
-}
-
-/// What the embedded classifier says of a text.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Score {
-    pub(crate) logits: f64,
-    /// Its worst window, in offsets of the raw text.
-    pub(crate) start: usize,
-    pub(crate) end: usize,
+    pub(crate) shared: Option<SharedLook<'a>>,
 }
 
 // === impl Kinds ===
@@ -189,55 +145,6 @@ impl Kinds {
     /// Whether `kind` is one of them.
     pub const fn contains(self, kind: PartKind) -> bool {
         self.0 & kind.bit() != 0
-    }
-}
-
-// === impl DetectorSet ===
-
-impl DetectorSet {
-    pub(crate) const fn only(index: usize) -> Self {
-        Self(if index < DETECTORS_MAX { 1 << index } else { 0 })
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) const fn has(self, index: usize) -> bool {
-        self.0 & Self::only(index).0 != 0
-    }
-
-    /// The numbers of those in it, in ascending order.
-    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let index = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
-            (index < DETECTORS_MAX).then_some(index)
-        })
-    }
-}
-
-impl BitOr for DetectorSet {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitAnd for DetectorSet {
-    type Output = Self;
-
-    fn bitand(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
-
-impl BitOrAssign for DetectorSet {
-    fn bitor_assign(&mut self, other: Self) {
-        self.0 |= other.0;
     }
 }
 

@@ -11,12 +11,14 @@ use weir_config::vocab::TenantId;
 use crate::analyser::{Analyser, Scratch, is_order, place};
 use crate::clean::Name;
 use crate::decode::Runs;
-use crate::detector::{DETECTORS_MAX, Decoded, Detector, DetectorSet, Found, Text};
+use crate::detector::{Decoded, Detector, Found, Text};
+use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::fold::Folded;
-use crate::fusion::Signals;
-use crate::part::{HITS_MAX, Hit, Part, PartKind, Ran};
+use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan};
+use crate::ran::Ran;
 use crate::rule_matcher::Limits;
+use crate::signals::Signals;
 
 /// The rest of an analysis.
 #[derive(Debug, PartialEq)]
@@ -156,7 +158,7 @@ struct Prepared<'a> {
 impl Analyser {
     /// Looks at the texts of several analyses under one plan with the detectors that run on the pool alone.
     pub(crate) fn analyse_later(&self, scratch: &mut Scratch, rests: &[&Later]) -> Vec<Seen> {
-        debug_assert!(crate::pool::is_worker(), "a model must never run on a core");
+        debug_assert!(crate::pool_thread::is_one(), "a model must never run on a core");
         let mut seen: Vec<Seen> = rests.iter().map(|_| Seen::default()).collect();
         let Some(plan) = rests.first().map(|rest| Arc::clone(&rest.plan)) else { return seen };
         let texts = self.prepare(scratch, &plan, rests);
@@ -260,14 +262,14 @@ impl Analyser {
         let Scratch { memory, inner, plain, runs, .. } = scratch;
         let bytes = text.folded.bytes(&text.kept.text);
         let limits = Limits { scope: text.kept.kind.bit(), jailbreak: true, deadline: None };
-        let outcome = self.kit.matcher.scan(bytes, limits, memory);
+        let outcome = self.compiled.matcher.scan(bytes, limits, memory);
         runs.clear();
         runs.extend(Runs::new(bytes));
         let mut out: Vec<Decoded> = Vec::new();
-        self.kit.decode(bytes, runs, &outcome, plain, &mut |words, (start, end), encoding| {
+        self.compiled.decode(bytes, runs, &outcome, plain, &mut |words, (start, end), encoding| {
             let (start, end) = text.folded.original(&text.kept.text, start, end);
             out.push(Decoded { text: words.to_vec(), encoding, range: start..end });
-            (out.len() < HITS_MAX).then(|| self.kit.matcher.scan(words, limits, inner).ciphers)
+            (out.len() < HITS_MAX).then(|| self.compiled.matcher.scan(words, limits, inner).ciphers)
         });
         out
     }

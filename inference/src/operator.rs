@@ -11,14 +11,16 @@ use siphasher::sip::SipHasher13;
 
 use crate::builtin::judge;
 use crate::candidate::Candidate;
-use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::detector::{CostClass, Detector, Found, Text};
 use crate::frame::Frame;
 use crate::part::Hit;
-use crate::plan::{Call, Tuning};
+use crate::plan::Call;
 use crate::rule_book::RuleBook;
 use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::{self, Allow, Group, LoadError, bounds};
 use crate::secret;
+use crate::shared_look::{OperatorScratch, SharedLook};
+use crate::tuning::Tuning;
 
 /// The name of the detector.
 pub const OPERATOR_RULES: &str = "operator_rules";
@@ -36,14 +38,6 @@ struct Set {
     book: RuleBook,
     allow: Vec<Allow>,
     version: u64,
-}
-
-/// Memory for one thread, good for one state of the rules.
-#[derive(Debug, Default)]
-pub(crate) struct OperatorScratch {
-    version: u64,
-    memory: MatcherScratch,
-    candidates: Vec<Candidate>,
 }
 
 // === impl OperatorRules ===
@@ -97,7 +91,9 @@ impl Detector for OperatorRules {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Found { said, bench: Some(Bench { folded, limits, operator, outcome, .. }), .. } = found else { return };
+        let Found { said, shared: Some(SharedLook { folded, limits, operator, outcome, .. }), .. } = found else {
+            return;
+        };
         let set = self.current.load();
         if operator.version != set.version {
             **operator = OperatorScratch { version: set.version, ..OperatorScratch::default() };

@@ -1,13 +1,10 @@
-//! What goes in and what comes out: parts of an exchange, hits, and what an analysis did.
+//! What goes in and what comes out: parts of an exchange, and hits.
 //!
 //! A part is a piece of text and the role it plays; the caller keeps the map from parts to places in a body. Nothing
 //! here knows where the text came from.
 
 use weir_config::vocab::Finding;
 pub use weir_config::vocab::part::PartKind;
-
-use crate::detector::{DETECTORS_MAX, DetectorSet};
-use crate::later::Later;
 
 /// One text to look at.
 #[derive(Debug, Clone, Copy)]
@@ -25,41 +22,6 @@ pub struct Hit {
     pub part: usize,
     /// The finding; `location` is empty, `span` holds byte offsets into `parts[part].text`.
     pub finding: Finding,
-}
-
-/// What an analysis did.
-#[derive(Debug, Default, PartialEq)]
-pub struct Ran {
-    /// Detectors that ran on something, now or when it was found clean; [`crate::Analyser::names`] names them.
-    pub detectors: DetectorSet,
-    /// Detectors that are switched on and were not ready: it was done without them.
-    pub absent: DetectorSet,
-    /// The deadline passed: some text was not looked at.
-    pub cut: bool,
-    /// A detector could not judge some text.
-    pub failed: bool,
-    /// [`HITS_MAX`] was reached: some text was not looked at.
-    pub full: bool,
-    /// Some text had so many pattern candidates that not all were verified; a sign of an attack on the scanner.
-    pub verify_cap_reached: bool,
-    /// What is left to detectors that run on the pool alone.
-    pub later: Option<Box<Later>>,
-    /// Detectors that were not spared by what is known.
-    pub(crate) timed: DetectorSet,
-    /// How long the detectors took in nanoseconds; zero where all was known already.
-    pub(crate) took_ns: [u64; DETECTORS_MAX],
-}
-
-impl Ran {
-    /// Joins what was done later to what was done at once.
-    pub fn join(&mut self, later: &Self) {
-        self.detectors |= later.detectors;
-        self.absent |= later.absent;
-        self.cut |= later.cut;
-        self.failed |= later.failed;
-        self.full |= later.full;
-        self.verify_cap_reached |= later.verify_cap_reached;
-    }
 }
 
 /// Most findings one analysis returns; a bound on memory, far above what a person reads.

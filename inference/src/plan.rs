@@ -11,32 +11,11 @@ use std::time::Instant;
 use siphasher::sip::SipHasher13;
 use weir_config::vocab::TenantId;
 
-use crate::detector::{CostClass, DETECTORS_MAX, Detector, DetectorSet};
-use crate::fusion::FUSION;
+use crate::detector::{CostClass, Detector};
+use crate::detector_set::{DETECTORS_MAX, DetectorSet};
+use crate::names::FUSION;
 use crate::part::PartKind;
-
-/// How a detector weighs what it misses against what it reports in error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OperatingPoint {
-    /// `high_precision`: few false alarms.
-    HighPrecision,
-    /// `balanced`.
-    #[default]
-    Balanced,
-    /// `high_recall`: few misses.
-    HighRecall,
-}
-
-/// What one detector is told about how strict to be.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Tuning {
-    /// Shifts all thresholds.
-    pub point: OperatingPoint,
-    /// A threshold that was set for this detector; wins over the operating point.
-    pub threshold: Option<f64>,
-    /// Shorter texts are left alone, in characters.
-    pub shortest: usize,
-}
+use crate::tuning::{OperatingPoint, Tuning};
 
 /// What a plan is made from.
 #[derive(Debug, Clone, Copy)]

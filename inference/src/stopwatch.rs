@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::detector::DETECTORS_MAX;
+use crate::detector_set::DETECTORS_MAX;
 
 /// Texts from this length on are always measured.
 const MEASURED_BYTES_MIN: usize = 2 * 1024;

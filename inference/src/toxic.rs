@@ -5,11 +5,12 @@
 
 use weir_config::vocab::{Finding, Severity};
 
-use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
+use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::grams::Grams;
 use crate::part::PartKind;
-use crate::plan::{OperatingPoint, Tuning};
+use crate::shared_look::SharedLook;
 use crate::trained::ModelError;
+use crate::tuning::{OperatingPoint, Tuning};
 
 /// The name of the detector, whichever model it runs.
 pub const TOXICITY: &str = "toxicity";
@@ -50,7 +51,7 @@ impl Detector for Toxic {
     }
 
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(Bench { folded, outcome, .. }) = &mut found.bench else { return };
+        let Some(SharedLook { folded, outcome, .. }) = &mut found.shared else { return };
         let Some(worst) = self.0.worst(text.folded, text.deadline) else { return };
         outcome.cut |= worst.cut;
         let threshold = tuning.threshold.unwrap_or(match tuning.point {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use super::{EXIT_USAGE, Options, complain, say, sources};
+use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use crate::alerts::{Trial, try_channels};
 use crate::boot::StartError;
 use crate::outbound::Client;

@@ -16,8 +16,8 @@ use weir_config::vocab::Finding;
 use weir_inference::{Analyser, Part, PoolOptions, WorkerPool};
 use weir_models::{Loader, Models, Slot};
 
+use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::{TextRole, plain};
-use super::{EXIT_USAGE, Options, complain, say, sources};
 use crate::boot::{Extensions, StartError, models, own_rules};
 use crate::judge::{Candidate, Judge, Outcome, Prompt, Reply};
 use crate::limits::KEPT_BYTES_MAX;

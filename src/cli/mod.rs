@@ -4,6 +4,7 @@
 //! no, 2 for a command line that makes no sense or input that cannot be read, 78 for settings or an environment that allow no start.
 
 mod alerts;
+mod common;
 mod demo;
 mod doctor;
 mod judge;
@@ -16,21 +17,17 @@ mod settings;
 mod traces;
 
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use weir_config::Sources;
 use weir_config::settings::StorageProfile;
 
+use self::common::{EXIT_CONFIG, Options, complain, print_bytes, say, sources};
+use self::demo::DemoOptions;
+use self::serve::ServeOptions;
+use self::settings::PrintFormat;
 use crate::boot::{Extensions, StartError};
-
-/// Exit code when the settings or the environment do not allow a start (sysexits.h EX_CONFIG).
-const EXIT_CONFIG: u8 = 78;
-/// Exit code of a command that makes no sense, or that could not read what it was to read.
-const EXIT_USAGE: u8 = 2;
 
 /// LLM egress gateway: a transparent proxy that records, scores and limits every LLM call.
 ///
@@ -50,24 +47,6 @@ struct Cli {
     command: Option<Command>,
     #[command(flatten)]
     options: Options,
-}
-
-/// Where settings come from.
-#[derive(Debug, Clone, Args)]
-struct Options {
-    /// Configuration file (YAML). Without one the built-in defaults apply. [env: SERVICE_CONFIG]
-    #[arg(long, value_name = "FILE", global = true)]
-    config: Option<PathBuf>,
-    /// Where flags changed at run time are kept. [env: SERVICE_RUNTIME_CONFIG] [default: config.runtime.yaml beside the
-    /// configuration file]
-    #[arg(long, value_name = "FILE", global = true)]
-    runtime_config: Option<PathBuf>,
-    /// Log level: trace, debug, info, warn or error. RUST_LOG wins over it. [env: SERVICE_LOG_LEVEL]
-    #[arg(long, value_name = "LEVEL", global = true)]
-    log_level: Option<String>,
-    /// Log format: text, or json for one object per line. [env: SERVICE_LOG_FORMAT]
-    #[arg(long, value_name = "FORMAT", global = true)]
-    log_format: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,39 +109,12 @@ enum ConfigCommand {
     Schema,
 }
 
-/// How `weir config print` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PrintFormat {
-    Yaml,
-    Json,
-}
-
 /// Shells with a completion script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CompletionShell {
     Bash,
     Zsh,
     Fish,
-}
-
-/// Options of `weir serve`.
-#[derive(Debug, Clone, Default, Args)]
-struct ServeOptions {
-    /// Take the place of the gateway that serves `listen_addr` now: it hands its sockets over and drains, and no connection is
-    /// refused. Without one, start as usual.
-    #[arg(long)]
-    take_over: bool,
-}
-
-/// Options of `weir demo`.
-#[derive(Debug, Clone, Args)]
-struct DemoOptions {
-    /// End after printing the traces instead of staying up.
-    #[arg(long)]
-    once: bool,
-    /// Keep the database at this path instead of a temporary one.
-    #[arg(long, value_name = "FILE")]
-    database: Option<PathBuf>,
 }
 
 /// Runs the command line this process was started with.
@@ -224,33 +176,6 @@ fn manual() -> ExitCode {
         Ok(()) => print_bytes(&page),
         // Writing into memory does not fail.
         Err(_) => ExitCode::FAILURE,
-    }
-}
-
-/// Prints a whole document. A closed pipe is nobody's loss.
-fn print_bytes(bytes: &[u8]) -> ExitCode {
-    drop(std::io::stdout().write_all(bytes));
-    ExitCode::SUCCESS
-}
-
-/// Prints one line for the user. A closed pipe is nobody's loss.
-fn say(line: &str) {
-    drop(writeln!(std::io::stdout(), "{line}"));
-}
-
-fn complain(message: &str) {
-    drop(writeln!(std::io::stderr(), "weir: {message}"));
-}
-
-fn sources(options: &Options) -> Sources {
-    Sources {
-        config: options.config.clone(),
-        runtime_config: options.runtime_config.clone(),
-        env: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
-        log_level: options.log_level.clone(),
-        log_format: options.log_format.clone(),
     }
 }
 

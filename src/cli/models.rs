@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use weir_config::settings::Settings;
 use weir_models::{Files, ModelState, Named, Slot, ids_in};
 
+use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::plain;
-use super::{EXIT_USAGE, Options, complain, say, sources};
 use crate::boot::{StartError, models};
 use crate::hub::{Fetch, HubError, Manifest, Progress};
 

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use weir_config::vocab::part::PartKind;
 use weir_inference::{RuleBook, RuleMatch, RuleView};
 
+use super::common::{EXIT_USAGE, Options, complain, say, sources};
 use super::scan::{TextRole, plain};
-use super::{EXIT_USAGE, Options, complain, say, sources};
 use crate::boot::{StartError, own_rules};
 use crate::limits::KEPT_BYTES_MAX;
 

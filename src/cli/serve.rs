@@ -3,16 +3,26 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_config::Loaded;
 use weir_config::settings::StorageProfile;
 
-use super::{Options, ServeOptions, sources};
+use super::common::{Options, sources};
 use crate::boot::{self, Extensions, Gateway, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
 use crate::ops::notify::Notifier;
+
+/// Options of `weir serve`.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct ServeOptions {
+    /// Take the place of the gateway that serves `listen_addr` now: it hands its sockets over and drains, and no connection is
+    /// refused. Without one, start as usual.
+    #[arg(long)]
+    take_over: bool,
+}
 
 /// Runs the gateway until a signal ends it.
 pub(super) fn run(options: &Options, how: &ServeOptions, extensions: Extensions) -> Result<ExitCode, StartError> {

@@ -2,10 +2,20 @@
 
 use std::process::ExitCode;
 
-use super::{Options, PrintFormat, doctor, say, sources};
+use clap::ValueEnum;
+
+use super::common::{Options, say, sources};
+use super::doctor;
 use crate::boot::StartError;
 use crate::ops::log;
 use crate::ops::store::breaker_advice;
+
+/// How `weir config print` writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum PrintFormat {
+    Yaml,
+    Json,
+}
 
 /// Says whether a start would accept the settings and the files they name.
 pub(super) fn check(options: &Options) -> Result<ExitCode, StartError> {

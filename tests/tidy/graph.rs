@@ -110,6 +110,7 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, Source>) {
         let all = text.lines().count();
         let is_test = stem.split('/').any(|part| part == "tests" || part == "testing");
         let (code, test_lines) = if is_test { (String::new(), all) } else { without_tests(&without_literals(&text)) };
+        let code = without_visibility(&code);
         let module = stem.strip_suffix("/mod").unwrap_or(if stem == "lib" { "" } else { stem }).replace('/', "::");
         files.insert(module, Source { path: name, code, lines: all - test_lines, test_lines });
     }
@@ -189,6 +190,17 @@ fn without_tests(code: &str) -> (String, usize) {
     }
     out.push_str(rest);
     (out, taken)
+}
+
+/// The code without `(in crate::folder)`: who may see a name is nothing that the file needs.
+fn without_visibility(code: &str) -> String {
+    let mut parts = code.split("pub(in ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str("pub");
+        out.push_str(part.split_once(')').map_or(part, |(_, rest)| rest));
+    }
+    out
 }
 
 /// Behind the brace that closes the one at `open`.

@@ -291,8 +291,8 @@ fn a_deadline_that_passes_inside_decoded_text_shows() {
         let (mut memory, mut cut, mut orders) = (MatcherScratch::default(), false, 0);
         let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, deadline };
         let runs = [Run { start: 0, end: hex.len() }];
-        ANALYSER.kit.decode(hex.as_bytes(), &runs, &Outcome::default(), &mut scratch.plain, &mut |plain, _, _| {
-            let seen = ANALYSER.kit.matcher.scan(plain, limits, &mut memory);
+        ANALYSER.compiled.decode(hex.as_bytes(), &runs, &Outcome::default(), &mut scratch.plain, &mut |plain, _, _| {
+            let seen = ANALYSER.compiled.matcher.scan(plain, limits, &mut memory);
             cut |= seen.cut;
             orders += memory.matches.len();
             (!cut).then_some(seen.ciphers)
@@ -308,12 +308,12 @@ fn decoded(text: &str) -> (usize, bool) {
     let mut scratch = ANALYSER.scratch();
     let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, deadline: None };
     let mut memory = MatcherScratch::default();
-    let outcome = ANALYSER.kit.matcher.scan(text.as_bytes(), limits, &mut memory);
+    let outcome = ANALYSER.compiled.matcher.scan(text.as_bytes(), limits, &mut memory);
     let runs: Vec<Run> = Runs::new(text.as_bytes()).collect();
     let mut bytes = 0;
-    let whole = ANALYSER.kit.decode(text.as_bytes(), &runs, &outcome, &mut scratch.plain, &mut |plain, _, _| {
+    let whole = ANALYSER.compiled.decode(text.as_bytes(), &runs, &outcome, &mut scratch.plain, &mut |plain, _, _| {
         bytes += plain.len();
-        Some(ANALYSER.kit.matcher.scan(plain, limits, &mut memory).ciphers)
+        Some(ANALYSER.compiled.matcher.scan(plain, limits, &mut memory).ciphers)
     });
     (bytes, whole)
 }

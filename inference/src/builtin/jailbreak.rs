@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use weir_config::vocab::Severity;
 
-use super::Kit;
+use super::compiled::Compiled;
 use crate::candidate::{Candidate, Source};
-use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Text};
+use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
-use crate::plan::Tuning;
 use crate::rule_matcher::Limits;
 use crate::rules::DISGUISED;
+use crate::shared_look::SharedLook;
+use crate::tuning::Tuning;
 
 #[derive(Debug)]
-pub(super) struct Jailbreak(pub(super) Arc<Kit>);
+pub(super) struct Jailbreak(pub(super) Arc<Compiled>);
 
 impl Detector for Jailbreak {
     fn name(&self) -> &'static str {
@@ -26,12 +27,12 @@ impl Detector for Jailbreak {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(bench) = &mut found.bench else { return };
-        if decodes(text.kind) && !bench.outcome.cut {
-            self.decode(text, bench);
+        let Some(shared) = &mut found.shared else { return };
+        if decodes(text.kind) && !shared.outcome.cut {
+            self.decode(text, shared);
         }
         if text.kind == PartKind::ToolDefinition {
-            bench.candidates.iter_mut().for_each(Candidate::hides);
+            shared.candidates.iter_mut().for_each(Candidate::hides);
         }
     }
 }
@@ -43,8 +44,8 @@ fn decodes(kind: PartKind) -> bool {
 
 impl Jailbreak {
     /// Decodes what is encoded and scans what comes out.
-    fn decode(&self, text: &Text<'_>, bench: &mut Bench<'_>) {
-        let Bench { limits, runs, outcome, candidates, inner, plain, .. } = bench;
+    fn decode(&self, text: &Text<'_>, shared: &mut SharedLook<'_>) {
+        let SharedLook { limits, runs, outcome, candidates, inner, plain, .. } = shared;
         // An order that had to be hidden is a stranger's, whatever it was hidden in.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
         let limits = Limits { scope: scope | DISGUISED, ..*limits };

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use crate::candidate::Candidate;
-use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::detector::{CostClass, Detector, Found, Text};
 use crate::part::{HITS_MAX, PartKind};
 use crate::pii::Scanner;
-use crate::plan::Tuning;
 use crate::rule_matcher::{Outcome, SLICE_BYTES};
+use crate::shared_look::SharedLook;
+use crate::tuning::Tuning;
 
 #[derive(Debug)]
 pub(super) struct Pii;
@@ -22,7 +23,7 @@ impl Detector for Pii {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(Bench { candidates, outcome, .. }) = &mut found.bench else { return };
+        let Some(SharedLook { candidates, outcome, .. }) = &mut found.shared else { return };
         find(text, candidates, outcome);
     }
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use weir_config::vocab::Severity;
 
-use super::Kit;
+use super::compiled::Compiled;
 use crate::candidate::Candidate;
 use crate::definition::{self, Sign};
-use crate::detector::{Bench, CostClass, Detector, Found, Text};
+use crate::detector::{CostClass, Detector, Found, Text};
 use crate::frame::Frame;
 use crate::part::PartKind;
-use crate::plan::Tuning;
 use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::Group;
 use crate::shape;
+use crate::shared_look::SharedLook;
 use crate::suppressor;
+use crate::tuning::Tuning;
 
 /// Points of one type that make a combined finding.
 const SIGNAL_MEDIUM: u32 = 100;
@@ -23,7 +24,7 @@ const SIGNAL_MEDIUM: u32 = 100;
 const SIGNAL_HIGH: u32 = 170;
 
 #[derive(Debug)]
-pub(super) struct Rules(pub(super) Arc<Kit>);
+pub(super) struct Rules(pub(super) Arc<Compiled>);
 
 impl Detector for Rules {
     fn name(&self) -> &'static str {
@@ -35,7 +36,7 @@ impl Detector for Rules {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(Bench { folded, memory, candidates, over_defence, .. }) = &mut found.bench else { return };
+        let Some(SharedLook { folded, memory, candidates, over_defence, .. }) = &mut found.shared else { return };
         if text.kind == PartKind::ToolDefinition {
             self.0.judge_definition(text.folded, folded.is_disguised(), memory, candidates);
             definition::hidden(text.raw, folded, candidates);
@@ -51,7 +52,7 @@ impl Detector for Rules {
     }
 }
 
-impl Kit {
+impl Compiled {
     /// What the built-in rules' matches come to.
     pub(super) fn judge(
         &self,

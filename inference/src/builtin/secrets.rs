@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Kit;
+use super::compiled::Compiled;
 use crate::candidate::Candidate;
-use crate::detector::{Bench, CostClass, Detector, Found, Text};
-use crate::plan::Tuning;
+use crate::detector::{CostClass, Detector, Found, Text};
 use crate::rules::Group;
 use crate::secret;
+use crate::shared_look::SharedLook;
+use crate::tuning::Tuning;
 
 #[derive(Debug)]
-pub(super) struct Secrets(pub(super) Arc<Kit>);
+pub(super) struct Secrets(pub(super) Arc<Compiled>);
 
 impl Detector for Secrets {
     fn name(&self) -> &'static str {
@@ -22,7 +23,7 @@ impl Detector for Secrets {
     }
 
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(Bench { memory, runs, candidates, .. }) = &mut found.bench else { return };
+        let Some(SharedLook { memory, runs, candidates, .. }) = &mut found.shared else { return };
         for found in &memory.matches {
             let Some(rule) = self.0.matcher.rule(found.rule).filter(|rule| rule.group == Group::Secrets) else {
                 continue;

@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use super::WEIGHTS;
-use super::model::Model;
+use super::model::{Model, WEIGHTS};
 use crate::fold::Folded;
 use crate::part::{Part, PartKind};
 use crate::rules::LoadError;

@@ -13,20 +13,17 @@ use std::sync::Arc;
 use weir_config::vocab::{Finding, Severity};
 
 pub use judge::Classifier;
-use model::Model;
+use model::{Model, WEIGHTS};
 
-use crate::builtin::Kit;
+use crate::builtin::Compiled;
 use crate::decode::Ciphers;
-use crate::detector::{Bench, CostClass, Detector, Found, Kinds, Score, Text};
+use crate::detector::{CostClass, Detector, Found, Kinds, Text};
+use crate::names::EMBEDDED;
 use crate::part::PartKind;
-use crate::plan::{OperatingPoint, Tuning};
+use crate::shared_look::{Score, SharedLook};
 use crate::trained::{ModelError, Window};
+use crate::tuning::{OperatingPoint, Tuning};
 
-/// The name of the embedded classifier on spans, in findings and in plans.
-pub const EMBEDDED: &str = "ml";
-
-/// What is embedded, in the form `train/train.py` writes.
-static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
 /// Scores are whole numbers of this part of a logit.
 const UNIT: f64 = 256.0;
 /// From here on a finding is High.
@@ -35,7 +32,7 @@ const SURE: f64 = 0.95;
 /// The embedded classifier.
 #[derive(Debug)]
 pub(crate) struct Learned {
-    kit: Arc<Kit>,
+    compiled: Arc<Compiled>,
     model: Model,
 }
 
@@ -52,8 +49,8 @@ struct Suspect {
 
 impl Learned {
     /// Loads it, and asks it what it said when it was trained.
-    pub(crate) fn embedded(kit: &Arc<Kit>) -> Result<Self, ModelError> {
-        Ok(Self { kit: Arc::clone(kit), model: Model::load(WEIGHTS)? })
+    pub(crate) fn embedded(compiled: &Arc<Compiled>) -> Result<Self, ModelError> {
+        Ok(Self { compiled: Arc::clone(compiled), model: Model::load(WEIGHTS)? })
     }
 
     /// What it says of the words of somebody who asks, whatever they encode.
@@ -63,8 +60,8 @@ impl Learned {
 
     /// The worst window of the text, and of what encoded words in it say.
     /// `hinted`: the rules have a suspicion.
-    fn suspect(&self, text: &Text<'_>, bench: &mut Bench<'_>, hinted: bool) -> Option<Suspect> {
-        let Bench { runs, outcome, plain, .. } = bench;
+    fn suspect(&self, text: &Text<'_>, shared: &mut SharedLook<'_>, hinted: bool) -> Option<Suspect> {
+        let SharedLook { runs, outcome, plain, .. } = shared;
         let is_data = text.kind == PartKind::Tool;
         let hint = if hinted { self.model.hint(is_data) } else { 0 };
         let worst = self.model.worst(text.folded, is_data, text.deadline);
@@ -74,7 +71,7 @@ impl Learned {
             worst.map(|worst| Suspect { score: score(worst), start: worst.start, end: worst.end, encoding: None });
         if !cut && !outcome.cut {
             let seen = **outcome;
-            self.kit.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
+            self.compiled.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
                 // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
                 let Some(worst) = self.model.worst(plain, is_data, text.deadline) else {
                     return Some(Ciphers::default());
@@ -116,19 +113,19 @@ impl Detector for Learned {
     }
 
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
-        let Some(bench) = &mut found.bench else { return };
-        let matcher = &self.kit.matcher;
-        let orders = bench.candidates.iter().filter(|found| found.source.is_order(matcher));
+        let Some(shared) = &mut found.shared else { return };
+        let matcher = &self.compiled.matcher;
+        let orders = shared.candidates.iter().filter(|found| found.source.is_order(matcher));
         let said = orders.map(|found| found.severity).max();
         let is_said = said.is_some_and(|worst| worst >= Severity::Medium);
-        if is_said && !bench.asks_classifier {
+        if is_said && !shared.asks_classifier {
             return;
         }
         let hinted = said.is_some_and(|worst| worst >= Severity::Low);
-        let Some(suspect) = self.suspect(text, bench, hinted) else { return };
-        if bench.asks_classifier {
-            let (start, end) = bench.folded.original(text.raw, suspect.start, suspect.end);
-            bench.score = Some(Score { logits: f64::from(suspect.score) / UNIT, start, end });
+        let Some(suspect) = self.suspect(text, shared, hinted) else { return };
+        if shared.asks_classifier {
+            let (start, end) = shared.folded.original(text.raw, suspect.start, suspect.end);
+            shared.score = Some(Score { logits: f64::from(suspect.score) / UNIT, start, end });
         }
         if is_said {
             return;
@@ -150,7 +147,7 @@ impl Detector for Learned {
         if let Some(encoding) = suspect.encoding {
             finding.metadata.insert("encoding".to_owned(), encoding.to_owned());
         }
-        let (start, end) = bench.folded.original(text.raw, suspect.start, suspect.end);
+        let (start, end) = shared.folded.original(text.raw, suspect.start, suspect.end);
         found.report(start..end, finding);
     }
 }

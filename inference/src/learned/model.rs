@@ -11,6 +11,8 @@ use std::time::Instant;
 use super::words::{PER_WORD, Words};
 use crate::trained::{BLOCK_WORDS, ModelError, Reader, Weighed, Window, checksum, worst};
 
+/// What is embedded, in the form `train/train.py` writes.
+pub(super) static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
 /// What a model file begins with.
 const MAGIC: &[u8; 8] = b"weirlm02";
 /// Points of the curve from a score to a confidence, for each role.

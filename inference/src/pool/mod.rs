@@ -24,7 +24,6 @@ use crate::analyser::{Analyser, Scratch};
 use crate::later::{Later, Seen};
 
 pub use self::lane::Lane;
-pub(crate) use self::worker::is_worker;
 
 /// How large the pool is.
 #[derive(Debug, Clone, Copy)]

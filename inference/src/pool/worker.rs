@@ -1,6 +1,5 @@
 //! What the workers of a pool do: take the next job, or several for models, and give each its turn.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
@@ -16,6 +15,7 @@ use super::lane::{Lane, Room, Waiting};
 use super::{Counters, Job, PoolOptions, Turn};
 use crate::analyser::{Analyser, Scratch};
 use crate::later::Later;
+use crate::pool_thread;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -51,15 +51,6 @@ struct Worker {
 struct Batch {
     first: Job,
     more: Vec<Job>,
-}
-
-thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this is a thread of a pool.
-pub(crate) fn is_worker() -> bool {
-    IS_WORKER.get()
 }
 
 // === impl Shared ===
@@ -111,7 +102,7 @@ impl Shared {
     pub(super) fn work(&self, index: usize, analyser: &Analyser, _alive: Sender<()>) {
         let Some(worker) = self.workers.get(index) else { return };
         let _first = worker.thread.set(thread::current()).is_ok();
-        IS_WORKER.set(true);
+        pool_thread::begins();
         let mut scratch = analyser.scratch();
         loop {
             if let Some(batch) = self.take(false) {

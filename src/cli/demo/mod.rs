@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weir_config::vocab::TenantId;
@@ -18,7 +19,7 @@ use weir_config::{Loaded, Sources};
 use weir_fake_provider::server::StdServer;
 use weir_storage::SpanLog as _;
 
-use super::{DemoOptions, say};
+use super::common::say;
 use crate::boot::{self, StartError};
 use crate::meter::Registry;
 use crate::ops::log;
@@ -28,6 +29,17 @@ use crate::ops::log;
 const VISIBLE_WITHIN: Duration = Duration::from_secs(10);
 /// How often they are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Options of `weir demo`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DemoOptions {
+    /// End after printing the traces instead of staying up.
+    #[arg(long)]
+    once: bool,
+    /// Keep the database at this path instead of a temporary one.
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
+}
 
 /// Runs the demonstration.
 ///

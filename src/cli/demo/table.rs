@@ -4,7 +4,7 @@ use weir_config::vocab::TraceId;
 use weir_storage::record::{SpanRecord, TraceRecord};
 
 use super::calls::Made;
-use crate::cli::say;
+use crate::cli::common::say;
 
 /// Prints one row per call and says what the columns mean. True when every call left its trace.
 pub(super) fn print(made: &[Made], trace: impl Fn(TraceId) -> Option<TraceRecord>) -> bool {

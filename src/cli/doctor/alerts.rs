@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_config::settings::Settings;
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 use crate::alerts::{Trial, reach_channels};
 use crate::outbound::Client;
 

@@ -3,7 +3,7 @@
 use weir_config::settings::{DEFAULT_UPSTREAM, Pattern, RouteRule, Settings};
 use weir_config::vocab::Provider;
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 
 /// One line for the providers, one for each route, one for the rest; nothing where there is only `upstream_url`.
 pub(super) fn choice(settings: &Settings) -> Vec<Diagnosis> {

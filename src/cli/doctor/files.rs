@@ -10,7 +10,7 @@ use weir_config::Loaded;
 use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
 use weir_storage::Store;
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 use crate::boot::fusion;
 use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
@@ -257,7 +257,7 @@ fn takes_files(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::diagnosis::Level;
     use super::*;
 
     const MOUNTS: &str = "overlay / overlay rw,relatime 0 0\n/dev/sda1 /var ext4 rw 0 0\n\

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_config::Settings;
 use weir_config::settings::{IoDriver, StorageProfile};
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 use crate::ops::descriptors::DescriptorNeed;
 use crate::ops::memory::{self, MemoryLimit};
 use crate::rt;
@@ -184,7 +184,7 @@ fn clock(now: SystemTime, database_written: Option<SystemTime>) -> Diagnosis {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
+    use super::super::diagnosis::Level;
     use super::*;
 
     #[test]

@@ -7,67 +7,18 @@
 
 mod alerts;
 mod choice;
+mod diagnosis;
 mod files;
 mod host;
 mod network;
 
-use std::fmt;
 use std::process::ExitCode;
 
 use weir_config::Loaded;
 
-use super::{Options, say, sources};
+use self::diagnosis::{Diagnosis, Level};
+use super::common::{Options, say, sources};
 use crate::ops::log;
-
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
-    /// As it should be.
-    Ok,
-    /// Works, with a drawback.
-    Warn,
-    /// Does not work, or is dangerous.
-    Fail,
-}
-
-/// One line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Diagnosis {
-    level: Level,
-    /// What was looked at; stable, for scripts.
-    topic: &'static str,
-    text: String,
-}
-
-impl Diagnosis {
-    fn ok(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { level: Level::Ok, topic, text: text.into() }
-    }
-
-    fn warn(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { level: Level::Warn, topic, text: text.into() }
-    }
-
-    fn fail(topic: &'static str, text: impl Into<String>) -> Self {
-        Self { level: Level::Fail, topic, text: text.into() }
-    }
-
-    /// Whether it decides the exit code.
-    pub(super) fn is_failure(&self) -> bool {
-        self.level == Level::Fail
-    }
-}
-
-impl fmt::Display for Diagnosis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Ok => "ok",
-            Level::Warn => "warn",
-            Level::Fail => "FAIL",
-        };
-        write!(f, "{level:<4}  {:<12}  {}", self.topic, self.text)
-    }
-}
 
 /// Examines everything and prints what was found.
 pub(super) fn run(options: &Options) -> ExitCode {

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use weir_config::egress::Egress;
 use weir_config::settings::{RouterAction, Scheme, Settings, Upstream};
 
-use super::Diagnosis;
+use super::diagnosis::Diagnosis;
 use crate::forward::client_config;
 
 /// How long a running instance may take to answer.

@@ -22,9 +22,9 @@ pub(super) use options::ReplayOptions;
 
 use self::report::Report;
 use self::tally::{Lack, Tally};
+use super::common::{EXIT_USAGE, Options, complain, sources};
 use super::scan::{Progress, plain};
 use super::traces::{self, TracesError};
-use super::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
 use crate::process::plan;
 use crate::settle::inspection::{self, How, Inspection};

@@ -31,7 +31,7 @@ pub(super) use report::plain;
 use self::options::InputKind;
 use self::report::{FAILED, MODELS, NO_FIELD, NOT_A_FILE, Report, TIMEOUT, Where};
 use self::walk::Found;
-use super::{EXIT_USAGE, Options, complain, sources};
+use super::common::{EXIT_USAGE, Options, complain, sources};
 use crate::boot::{Extensions, StartError, own_rules};
 use crate::inspect::{Takes, ZoneAsk, route};
 use crate::limits::kept_bytes_max;

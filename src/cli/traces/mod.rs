@@ -24,8 +24,8 @@ use weir_storage::{OpenError, ReadError, RecordReader};
 pub(super) use self::options::{Filter, Of, TracesCommand};
 use self::screen::Screen;
 use self::table::Row;
+use super::common::{EXIT_USAGE, Options, complain, sources};
 use super::scan::plain;
-use super::{EXIT_USAGE, Options, complain, sources};
 use crate::api::{SpanShown, TraceShown};
 use crate::boot::StartError;
 

@@ -1,0 +1,24 @@
+//! How strict a detector is to be.
+
+/// How a detector weighs what it misses against what it reports in error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OperatingPoint {
+    /// `high_precision`: few false alarms.
+    HighPrecision,
+    /// `balanced`.
+    #[default]
+    Balanced,
+    /// `high_recall`: few misses.
+    HighRecall,
+}
+
+/// What one detector is told about how strict to be.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Tuning {
+    /// Shifts all thresholds.
+    pub point: OperatingPoint,
+    /// A threshold that was set for this detector; wins over the operating point.
+    pub threshold: Option<f64>,
+    /// Shorter texts are left alone, in characters.
+    pub shortest: usize,
+}
