@@ -32,7 +32,7 @@ use crate::rewrite::Changes;
 use crate::rt;
 use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
 use crate::settle::models::Missed;
-use crate::settle::closing::with_pool_meter;
+use crate::settle::pool_meter::with_pool_meter;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{self, RawBody, RequestText};
 use crate::wire::RequestBody;

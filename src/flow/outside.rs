@@ -17,7 +17,7 @@ use crate::exchange::{Payload, Refusal};
 use crate::process::{Core, Question};
 use crate::rt;
 use crate::settle::masking::Masking;
-use crate::settle::models::ask_models_then;
+use crate::settle::models;
 use crate::settle::text::{RequestText, request_parts};
 
 /// A request of which all has been said that is waited for.
@@ -60,7 +60,7 @@ async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> 
         return conclude(core, exchange, so_far);
     };
     let then = move |found: &[Finding]| again.and_then(|again| again.changes(found));
-    let said = ask_models_then(&core.process, rest, deadline, then).await;
+    let said = models::ask_then(&core.process, rest, deadline, then).await;
     drop(place);
     let is_whole = said.as_ref().is_ok_and(|(_, ran, _)| !ran.cut && !ran.failed);
     let by_content = said.as_ref().err().is_none_or(|missed| missed.by_content);

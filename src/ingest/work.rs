@@ -8,27 +8,28 @@ use arc_swap::Cache;
 use serde_json::json;
 use weir_config::Settings;
 use weir_config::vocab::{Dialect, Finding, TenantId, Timestamp, TraceId, UnreadSet, score};
-use weir_inference::{Call, Job as PoolJob, Plan, Scratch, Seen, Turn, Work};
+use weir_inference::{Call, Scratch};
 use weir_storage::record::SpanRecord;
 use weir_storage::{Fate, NotWritten, SpanLog};
 
 use super::beside::Beside;
 use super::calls::{Brief, Counter, Standing};
-use super::door::{Busy, Job, SPANS_MAX, Taken};
 use super::elsewhere::{self, Elsewhere};
+use super::door::{Busy, Job, SPANS_MAX, Taken};
 use super::known::{Decided, Traces};
 use super::span::{ReportedMessage, ReportedSpan, ReportedUsage};
 use super::{body, check};
 use crate::inspect::Takes;
 use crate::meter::{CoreMeter, Model};
 use crate::observe::{AnswerKind, AnswerReader};
-use crate::process::{Process, plan};
+use crate::process::Process;
 use crate::record::{CallIds, blank};
 use crate::rt;
 use crate::settle::charge::uncharge;
 use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
 use crate::settle::inspection::{self, How, Inspection, Rest, survive};
 use crate::settle::masking::Masking;
+use crate::settle::models;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{RawBody, RequestText};
 
@@ -45,7 +46,6 @@ pub(super) struct Worker {
     log: Arc<dyn SpanLog>,
     traces: Arc<Traces>,
     settings: Cache<Arc<arc_swap::ArcSwap<Settings>>, Arc<Settings>>,
-    plan: Option<(Arc<Settings>, Arc<Plan>)>,
     beside: Option<(Arc<Settings>, Beside)>,
     scratch: Scratch,
     meter: CoreMeter,
@@ -56,7 +56,7 @@ impl Worker {
         let parts = &process.parts;
         let settings = Cache::new(Arc::clone(&parts.settings));
         let (scratch, meter) = (parts.analyser.scratch(), parts.registry.core());
-        Self { process, log, traces, settings, plan: None, beside: None, scratch, meter }
+        Self { process, log, traces, settings, beside: None, scratch, meter }
     }
 
     pub(super) fn answer(&mut self, mut job: Job) {
@@ -236,7 +236,7 @@ impl Worker {
             answer_wire_bytes: 0,
             answer: answer.map(read_answer),
             answer_lost: false,
-            analyse: analysed.then(|| self.plan(&settings)),
+            analyse: analysed.then(|| self.process.plans(&settings).all),
             deadline: Some(Instant::now() + limit),
             decoded_bytes_max: usize::MAX,
             analysis_text_max: settings.security_analysis.max_analysis_text_bytes,
@@ -274,36 +274,14 @@ impl Worker {
         beside.clean(span)
     }
 
-    /// What the settings say about analyses.
-    fn plan(&mut self, settings: &Arc<Settings>) -> Arc<Plan> {
-        if let Some((_, plan)) = self.plan.as_ref().filter(|(of, _)| Arc::ptr_eq(of, settings)) {
-            return Arc::clone(plan);
-        }
-        let fresh = Arc::new(plan(&self.process.parts.analyser, settings));
-        self.plan = Some((Arc::clone(settings), Arc::clone(&fresh)));
-        fresh
-    }
-
     /// Has models look at what is left to them, and waits for what they say.
-    fn ask_models(&self, finished: &mut Finished, mut rest: Rest, limit: Duration) {
-        let deadline = Instant::now() + limit;
-        rest.end_at(deadline);
-        let (reply, said) = std::sync::mpsc::sync_channel(1);
-        let (lane, bytes) = (rest.lane(), rest.later().bytes());
-        let work = Box::new(AskModels { rest, reply });
-        let job = PoolJob { lane, tenant: finished.span.tenant_id, bytes, deadline, work };
-        if let Err(job) = self.process.parts.inference.submit(job) {
-            job.work.run(Turn::Refused);
-        }
-        // The pool calls every job, by its deadline at the latest but for one that is running.
-        match said.recv_timeout(limit * 2) {
-            Ok(Ok((rest, seen))) => {
-                let (findings, ran) = rest.findings(seen);
+    fn ask_models(&self, finished: &mut Finished, rest: Rest, limit: Duration) {
+        match models::wait(&self.process.parts.inference, rest, Instant::now() + limit) {
+            Ok((findings, ran)) => {
                 observe_detectors(&self.process, &self.meter, &ran);
                 finished.join(&self.process.parts.analyser, findings, &ran);
             }
-            Ok(Err(reason)) => finished.miss(reason, true),
-            Err(_) => finished.miss("analyzer_timeout", true),
+            Err(missed) => finished.miss(missed.skip.reason(), true),
         }
     }
 
@@ -315,7 +293,7 @@ impl Worker {
         said: &[(String, ReportedMessage)],
         limit: Duration,
     ) {
-        let plan = self.plan(settings);
+        let plan = self.process.plans(settings).all;
         let agent = finished.span.agent_id.clone();
         let deadline = Some(Instant::now() + limit);
         let call = Call { plan: &plan, tenant: finished.span.tenant_id, agent: agent.as_deref(), deadline };
@@ -373,30 +351,6 @@ impl Worker {
             left_out,
         };
         Kept { span, numbers }
-    }
-}
-
-/// Texts that wait for models.
-struct AskModels {
-    rest: Rest,
-    reply: std::sync::mpsc::SyncSender<Result<(Rest, Seen), &'static str>>,
-}
-
-impl Work for AskModels {
-    fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Self { rest, reply } = *self;
-        let said = match turn {
-            Turn::Seen(seen) => Ok((rest, seen)),
-            Turn::Refused => Err("queue_full"),
-            Turn::Failed => Err("analyzer_error"),
-            _ => Err("analyzer_timeout"),
-        };
-        // Whoever asked may have given up.
-        let _late = reply.send(said).is_err();
-    }
-
-    fn rest(&self) -> Option<&weir_inference::Later> {
-        Some(self.rest.later())
     }
 }
 

@@ -14,10 +14,10 @@ use crate::exchange::Skip;
 use crate::observe::AnswerReader;
 use crate::process::{Core, Process};
 use crate::rt;
-use crate::settle::closing::with_pool_meter;
 use crate::settle::inspection::{self, How, Inspection, Place, RequestedCall, Rest, Subject, Texts, survive};
 use crate::settle::journal::Journal;
-use crate::settle::models::ask_models;
+use crate::settle::models;
+use crate::settle::pool_meter::with_pool_meter;
 use crate::settle::publish::observe_detectors;
 
 /// How the texts of one answer are looked at.
@@ -114,7 +114,7 @@ impl Asker {
     /// What models say of the rest of a look that found nothing.
     pub(super) async fn by_models(&self, rest: Rest) -> Outcome {
         let deadline = rest.later().deadline.unwrap_or_else(|| Instant::now() + self.limit);
-        let said = ask_models(&self.core.process, rest, deadline).await;
+        let said = models::ask(&self.core.process, rest, deadline).await;
         said.map_err(|missed| missed.skip).and_then(|(findings, ran)| outcome(findings, &ran))
     }
 
@@ -134,7 +134,7 @@ impl Asker {
         let rest = left(&mut looked);
         let Inspection { mut findings, mut ran, .. } = looked;
         if let Some(rest) = rest {
-            let (more, later) = ask_models(process, rest, deadline).await.map_err(|missed| missed.skip)?;
+            let (more, later) = models::ask(process, rest, deadline).await.map_err(|missed| missed.skip)?;
             findings.extend(more);
             ran.join(&later);
         }

@@ -10,18 +10,14 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use weir_config::Settings;
-use weir_config::settings::{
-    self, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
-    TOXICITY_THRESHOLD,
-};
 use weir_config::vocab::{TenantId, TraceId};
-use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, PoolHandle, Scratch};
-use weir_models::Slot;
+use weir_inference::{Analyser, Plan, PoolHandle, Scratch};
 use weir_storage::SpanSink;
 
 use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
+use super::plans::{Plans, SharedPlans};
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
@@ -130,6 +126,8 @@ pub struct Process {
     unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
     pub(crate) models: Waiting,
+    /// What analyses do under the settings in effect.
+    plans: SharedPlans,
     /// Bounds the client connections.
     pub clients: Connections,
     /// Tries at the admin key.
@@ -165,11 +163,17 @@ impl Process {
             earlier: Earlier::default(),
             unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
+            plans: SharedPlans::default(),
             moved_health: (health_path != HEALTH).then_some(health_path),
             draining: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
             epoch: Instant::now(),
         })
+    }
+
+    /// What analyses do under `settings`, the same for all that work with them.
+    pub(crate) fn plans(&self, settings: &Arc<Settings>) -> Plans {
+        self.plans.of(&self.parts.analyser, settings)
     }
 
     /// Notes that a record of this trace is being made, where a report could ask for it.
@@ -256,12 +260,12 @@ pub struct Core {
 }
 
 impl InEffect {
-    fn of(settings: &Settings, parts: &ProcessParts, meter: &Rc<CoreMeter>, former: Option<&Self>) -> Rc<Self> {
-        let (plan, answer_plan) =
-            (Arc::new(plan(&parts.analyser, settings)), Arc::new(answer_plan(&parts.analyser, settings)));
+    fn of(settings: &Arc<Settings>, process: &Process, meter: &Rc<CoreMeter>, former: Option<&Self>) -> Rc<Self> {
+        let Plans { all, of_answers } = process.plans(settings);
         let former = former.map(|former| &*former.fleet);
-        let fleet = Rc::new(LocalUpstreams::new(parts.fleet.table(), former, |pool| lend(pool, meter)));
-        Rc::new(Self { settings: settings.clone(), plan, answer_plan, fleet })
+        let fleet =
+            Rc::new(LocalUpstreams::new(process.parts.fleet.table(), former, |pool| lend(pool, meter)));
+        Rc::new(Self { settings: Settings::clone(settings), plan: all, answer_plan: of_answers, fleet })
     }
 }
 
@@ -282,70 +286,12 @@ fn lend(pool: &Rc<ConnPool>, meter: &Rc<CoreMeter>) {
     });
 }
 
-/// What looks at an answer before its client has it: names are no reason to stop one, so nobody waits for the model that finds them.
-fn answer_plan(analyser: &Analyser, settings: &Settings) -> Plan {
-    let mut settings = settings.clone();
-    settings.security_analysis.ner.enabled = false;
-    plan(analyser, &settings)
-}
-
-/// What the settings say about analyses.
-pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
-    let analysis = &settings.security_analysis;
-    let zones = analysis.zones;
-    let (classifier, guard_a, guard_b) = (Slot::Classifier.name(), Slot::GuardA.name(), Slot::GuardB.name());
-    let (toxicity, hallucination) = (Slot::Toxicity.name(), Slot::Hallucination.name());
-    let is_embedded = analysis.ml_model == EMBEDDED_MODEL;
-    let switches = [
-        (analysis.jailbreak_enabled, "jailbreak"),
-        // It stands in for the model of the operator until that is loaded.
-        (analysis.ml_enabled && (is_embedded || !analyser.is_ready(classifier)), EMBEDDED),
-        (analysis.ml_enabled || is_embedded, classifier),
-        (analysis.guard_a.enabled, guard_a),
-        (analysis.guard_b.enabled, guard_b),
-        (analysis.ner.enabled, Slot::Entities.name()),
-        (settings.output_safety.enabled && settings.toxicity.enabled, toxicity),
-        (settings.output_safety.enabled && settings.hallucination.enabled, hallucination),
-    ];
-    let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
-    // Left at its default, a threshold is that of the operating point.
-    let written: Vec<(&str, f64)> = [
-        (EMBEDDED, analysis.ml_threshold, ML_THRESHOLD),
-        (classifier, analysis.ml_threshold, ML_THRESHOLD),
-        (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
-        (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
-        (toxicity, settings.toxicity.threshold, TOXICITY_THRESHOLD),
-        (hallucination, settings.hallucination.threshold, HALLUCINATION_THRESHOLD),
-        ("jailbreak", analysis.jailbreak_threshold, JAILBREAK_THRESHOLD),
-    ]
-    .into_iter()
-    .filter(|(_, value, default)| value != default)
-    .map(|(name, value, _)| (name, value))
-    .collect();
-    analyser.plan(&PlanSettings {
-        off: &off,
-        point: match analysis.operating_point {
-            settings::OperatingPoint::Balanced => OperatingPoint::Balanced,
-            settings::OperatingPoint::HighRecall => OperatingPoint::HighRecall,
-            settings::OperatingPoint::HighPrecision => OperatingPoint::HighPrecision,
-        },
-        thresholds: &written,
-        shortest: &[(hallucination, settings.hallucination.min_response_length)],
-        model_text_max: analysis.max_analysis_text_bytes,
-        silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
-        fusion: analysis.fusion_enabled,
-        over_defence: analysis.over_defence,
-        // Where zones are told apart, models look at data, and at the rest where they are asked to.
-        rules_only: if zones.enabled && !zones.scan_instruction_zones { &[PartKind::User] } else { &[] },
-    })
-}
-
 impl Core {
     /// Core number `index` of `process`.
     pub fn new(process: Arc<Process>, index: usize) -> Rc<Self> {
         let settings = process.parts.settings.load_full();
         let meter = Rc::new(process.parts.registry.core());
-        let copy = InEffect::of(&settings, &process.parts, &meter, None);
+        let copy = InEffect::of(&settings, &process, &meter, None);
         Rc::new(Self {
             settings: RefCell::new((settings, copy)),
             meter,
@@ -363,7 +309,7 @@ impl Core {
         let current = self.process.parts.settings.load();
         let mut mine = self.settings.borrow_mut();
         if !Arc::ptr_eq(&current, &mine.0) {
-            let next = InEffect::of(&current, &self.process.parts, &self.meter, Some(&mine.1));
+            let next = InEffect::of(&current, &self.process, &self.meter, Some(&mine.1));
             *mine = (Arc::clone(&current), next);
         }
         Rc::clone(&mine.1)

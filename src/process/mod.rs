@@ -6,9 +6,11 @@ pub(crate) mod bill;
 mod core;
 pub(crate) mod log_entry;
 mod outside;
+mod plans;
 pub(crate) mod unsettled;
 mod waiting;
 
+pub(crate) use core::HEALTH;
 pub use core::{Core, InEffect, Process, ProcessParts};
-pub(crate) use core::{HEALTH, plan};
 pub use outside::{OutsideVerdict, Question, Verdict};
+pub(crate) use plans::plan;

@@ -1,15 +1,17 @@
 //! The way of a record once its exchange is over: completed, looked at by models, counted with a vocabulary, published. What is
-//! too long for a core is a job of the pool ([`Closing`]), as data; what cannot be done in time is left out and said.
+//! too long for a core is a job of the pool ([`Closing`]), as data, and so is what models look at ([`models::look`]); what cannot be done
+//! in time is left out and said.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_inference::{Job, Lane, Later, Turn, Work};
+use weir_inference::{Job, Lane, Turn, Work};
 
 use super::charge::better_counter;
 use super::complete::{Finish, Finished, complete, complete_unanalysed};
 use super::inspection::{Rest, survive};
+use super::models::{self, Missed};
+use super::pool_meter::with_pool_meter;
 use super::publish::{Publish, observe_detectors};
 use crate::meter::CoreMeter;
 use crate::process::Process;
@@ -48,22 +50,22 @@ pub(super) struct How {
 pub(super) enum Step {
     /// Read and analyse what has not been.
     Complete(Box<Finish>),
-    /// Let models look at it.
-    Models(Box<Finished>, Rest),
     /// Count its tokens.
     Count(Box<Finished>),
 }
 
 /// Publishes a record that was completed on a core, after what is left to the pool.
 pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
-    let trace = finished.span.trace_id;
-    let step = match finished.rest.take() {
-        Some(rest) => Step::Models(Box::new(finished), rest),
-        None if how.vocabulary && better_counter(&finished.span).is_some() => Step::Count(Box::new(finished)),
-        None => return publish.run(process, meter, finished),
-    };
-    let noted = process.note_unsettled(trace);
-    Closing::new(File { process: Arc::clone(process), publish, how, held: None, noted }, step).submit();
+    let rest = finished.rest.take();
+    if rest.is_none() && !(how.vocabulary && better_counter(&finished.span).is_some()) {
+        return publish.run(process, meter, finished);
+    }
+    let noted = process.note_unsettled(finished.span.trace_id);
+    let file = File { process: Arc::clone(process), publish, how, held: None, noted };
+    match rest {
+        Some(rest) => file.hear_models(Box::new(finished), rest),
+        None => Closing::new(file, Step::Count(Box::new(finished))).submit(),
+    }
 }
 
 impl Closing {
@@ -74,16 +76,12 @@ impl Closing {
     }
 
     /// Gives it to the pool; what finds no room is done without here and now.
-    pub(super) fn submit(mut self) {
+    pub(super) fn submit(self) {
         let deadline = self.deadline;
-        let (lane, tenant, bytes) = match &mut self.step {
+        let (lane, tenant, bytes) = match &self.step {
             Step::Complete(finish) => {
                 let bytes = finish.text_bytes();
                 (Lane::of(bytes), finish.span.tenant_id, bytes)
-            }
-            Step::Models(finished, rest) => {
-                rest.end_at(deadline);
-                (rest.lane(), finished.span.tenant_id, rest.later().bytes())
             }
             Step::Count(finished) => {
                 let texts = [&finished.span.prompt, &finished.span.response];
@@ -103,12 +101,33 @@ impl File {
     /// Goes on with a completed record on the pool.
     fn go_on(self, mut finished: Finished) {
         if let Some(rest) = finished.rest.take() {
-            return Closing::new(self, Step::Models(Box::new(finished), rest)).submit();
+            return self.hear_models(Box::new(finished), rest);
         }
         if self.how.vocabulary && better_counter(&finished.span).is_some() {
             survive(|| finished.recount(&self.process.parts.prices));
         }
         self.end(finished);
+    }
+
+    /// Goes on behind what models say.
+    fn hear_models(self, mut finished: Box<Finished>, rest: Rest) {
+        let process = Arc::clone(&self.process);
+        let deadline = Instant::now() + self.how.limit;
+        let lost = Lost(Arc::clone(&process));
+        models::look(&process.parts.inference, rest, deadline, move |said| {
+            let _lost = lost;
+            match said {
+                Ok((findings, ran)) => {
+                    with_pool_meter(&self.process, |meter| observe_detectors(&self.process, meter, &ran));
+                    finished.join(&self.process.parts.analyser, findings, &ran);
+                    self.go_on(*finished);
+                }
+                Err(Missed { skip, by_content }) => {
+                    finished.miss(skip.reason(), by_content);
+                    self.end(*finished);
+                }
+            }
+        });
     }
 
     /// Ends here, with what there is. Whoever finds the call recorded finds its memory given back.
@@ -140,31 +159,9 @@ impl Work for Closing {
                 let finished = complete_unanalysed(&process, *finish, "analyzer_timeout", was_busy);
                 file.end(finished);
             }
-            (Step::Models(mut finished, rest), Turn::Seen(seen)) => {
-                let (findings, ran) = rest.findings(seen);
-                with_pool_meter(&process, |meter| observe_detectors(&process, meter, &ran));
-                finished.join(&process.parts.analyser, findings, &ran);
-                file.go_on(*finished);
-            }
-            (Step::Models(mut finished, _), turn) => {
-                let (reason, by_content) = match turn {
-                    Turn::Refused => ("queue_full", true),
-                    Turn::Failed => ("analyzer_error", true),
-                    _ => ("analyzer_timeout", was_busy),
-                };
-                finished.miss(reason, by_content);
-                file.end(*finished);
-            }
             (Step::Count(finished), Turn::Run(..)) => file.go_on(*finished),
             // The estimate stands.
             (Step::Count(finished), _) => file.end(*finished),
-        }
-    }
-
-    fn rest(&self) -> Option<&Later> {
-        match &self.step {
-            Step::Models(_, rest) => Some(rest.later()),
-            _ => None,
         }
     }
 }
@@ -178,12 +175,4 @@ impl Drop for Lost {
             self.0.parts.registry.shared().dropped("inference", "panicked", 1);
         }
     }
-}
-
-/// Pool threads have meters of their own: every cell has one writer.
-pub(crate) fn with_pool_meter(process: &Process, use_it: impl FnOnce(&CoreMeter)) {
-    thread_local! {
-        static METER: OnceCell<CoreMeter> = const { OnceCell::new() };
-    }
-    METER.with(|meter| use_it(meter.get_or_init(|| process.parts.registry.core())));
 }

@@ -10,6 +10,7 @@ mod leak;
 pub(crate) mod marks;
 pub(crate) mod masking;
 pub(crate) mod models;
+pub(crate) mod pool_meter;
 pub(crate) mod publish;
 pub(crate) mod recorded;
 pub(crate) mod redact;

@@ -1,14 +1,17 @@
-//! Waiting for what models say of texts, before something goes on. Holds no core; ends at its deadline.
+//! The half of an inspection that models make, on the pool: one job, whoever asks. A request that waits for it and an answer that is
+//! looked at before its client has it await it ([`ask`]), a reported span and a text that is part of no call wait for it ([`wait`]), and
+//! the record of a call goes on behind it ([`look`]). Holds no core; ends at its deadline.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
 use futures_channel::oneshot;
 use weir_config::vocab::Finding;
-use weir_inference::{Job, Later, Ran, Turn, Work};
+use weir_inference::{Job, Later, PoolHandle, Ran, Turn, Work};
 
-use super::closing::with_pool_meter;
 use super::inspection::Rest;
+use super::pool_meter::with_pool_meter;
 use super::publish::observe_detectors;
 use crate::exchange::Skip;
 use crate::process::Process;
@@ -21,22 +24,26 @@ pub(crate) struct Missed {
     pub(crate) by_content: bool,
 }
 
-/// Texts on their way to models and back.
-struct ModelJob<F, T> {
+/// What models have found, and what they did.
+pub(crate) type Said = Result<(Vec<Finding>, Ran), Missed>;
+
+/// Texts on their way to models, and what is done with what they say.
+struct ModelJob<F> {
     rest: Rest,
-    process: Arc<Process>,
+    was_busy: bool,
     then: F,
-    tell: oneshot::Sender<(Vec<Finding>, Ran, T)>,
 }
 
-impl<T: Send, F: FnOnce(&[Finding]) -> T + Send> Work for ModelJob<F, T> {
+impl<F: FnOnce(Said) + Send> Work for ModelJob<F> {
     fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Self { rest, process, then, tell } = *self;
-        let Turn::Seen(seen) = turn else { return };
-        let (findings, ran) = rest.findings(seen);
-        with_pool_meter(&process, |meter| observe_detectors(&process, meter, &ran));
-        let more = then(&findings);
-        drop(tell.send((findings, ran, more)));
+        let Self { rest, was_busy, then } = *self;
+        then(match turn {
+            Turn::Seen(seen) => Ok(rest.findings(seen)),
+            Turn::Refused => Err(Missed { skip: Skip::QueueFull, by_content: true }),
+            Turn::Failed => Err(Missed { skip: Skip::Error, by_content: true }),
+            // A job that waits behind others waits for them: that says nothing about the models.
+            Turn::Run(..) | Turn::Expired => Err(Missed { skip: Skip::Timeout, by_content: was_busy }),
+        });
     }
 
     fn rest(&self) -> Option<&Later> {
@@ -44,17 +51,24 @@ impl<T: Send, F: FnOnce(&[Finding]) -> T + Send> Work for ModelJob<F, T> {
     }
 }
 
-/// Waits for what models say.
-pub(crate) async fn ask_models(
-    process: &Arc<Process>,
-    rest: Rest,
-    deadline: Instant,
-) -> Result<(Vec<Finding>, Ran), Missed> {
-    ask_models_then(process, rest, deadline, |_: &[Finding]| ()).await.map(|(findings, ran, ())| (findings, ran))
+/// Has models look at `rest` until `deadline`. `then` is called once with what they say: on a thread of the pool, or at once on this
+/// one where there is no room.
+pub(crate) fn look(pool: &PoolHandle, mut rest: Rest, deadline: Instant, then: impl FnOnce(Said) + Send + 'static) {
+    rest.end_at(deadline);
+    let (lane, tenant, bytes) = (rest.lane(), rest.later().tenant(), rest.later().bytes());
+    let work = Box::new(ModelJob { rest, was_busy: pool.is_busy(), then });
+    if let Err(job) = pool.submit(Job { lane, tenant, bytes, deadline, work }) {
+        job.work.run(Turn::Refused);
+    }
 }
 
-/// Waits for what models say, and for what `then` makes of it where they have said it.
-pub(crate) async fn ask_models_then<T: Send + 'static>(
+/// Awaits what models say.
+pub(crate) async fn ask(process: &Arc<Process>, rest: Rest, deadline: Instant) -> Said {
+    ask_then(process, rest, deadline, |_: &[Finding]| ()).await.map(|(findings, ran, ())| (findings, ran))
+}
+
+/// Awaits what models say, and what `then` makes of it on the pool where they have said it.
+pub(crate) async fn ask_then<T: Send + 'static>(
     process: &Arc<Process>,
     rest: Rest,
     deadline: Instant,
@@ -63,14 +77,31 @@ pub(crate) async fn ask_models_then<T: Send + 'static>(
     let (tell, told) = oneshot::channel();
     let pool = &process.parts.inference;
     let was_busy = pool.is_busy();
-    let (lane, tenant, bytes) = (rest.lane(), rest.later().tenant(), rest.later().bytes());
-    let work = ModelJob { rest, process: Arc::clone(process), then, tell };
-    if pool.submit(Job { lane, tenant, bytes, deadline, work: Box::new(work) }).is_err() {
-        return Err(Missed { skip: Skip::QueueFull, by_content: true });
-    }
+    let here = Arc::clone(process);
+    look(pool, rest, deadline, move |said| {
+        let said = said.map(|(findings, ran)| {
+            with_pool_meter(&here, |meter| observe_detectors(&here, meter, &ran));
+            let more = then(&findings);
+            (findings, ran, more)
+        });
+        // The waiting core may have given up; then nobody needs the result.
+        drop(tell.send(said));
+    });
     match rt::within(deadline.saturating_duration_since(Instant::now()), told).await {
-        Some(Ok(said)) => Ok(said),
+        Some(Ok(said)) => said,
         Some(Err(_)) if Instant::now() < deadline => Err(Missed { skip: Skip::Error, by_content: true }),
         Some(Err(_)) | None => Err(Missed { skip: Skip::Timeout, by_content: was_busy }),
     }
+}
+
+/// Waits for what models say. Blocks: not for a core.
+pub(crate) fn wait(pool: &PoolHandle, rest: Rest, deadline: Instant) -> Said {
+    let (tell, told) = mpsc::sync_channel(1);
+    look(pool, rest, deadline, move |said| drop(tell.send(said)));
+    // The pool calls every job, by its deadline at the latest but for one that is running.
+    let limit = deadline.saturating_duration_since(Instant::now()) * 2;
+    told.recv_timeout(limit).unwrap_or_else(|error| {
+        let skip = if error == RecvTimeoutError::Timeout { Skip::Timeout } else { Skip::Error };
+        Err(Missed { skip, by_content: true })
+    })
 }

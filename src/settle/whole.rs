@@ -2,14 +2,14 @@
 //! pool say within the time an analysis may take.
 
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use weir_config::Settings;
 use weir_config::vocab::Finding;
-use weir_inference::{Analyser, Call, Job, Later, Plan, PoolHandle, Scratch, Turn, Work};
+use weir_inference::{Analyser, Call, Plan, PoolHandle, Scratch};
 
-use super::inspection::{self, Alone, How, Inspection, Rest};
+use super::inspection::{self, Alone, How, Inspection};
+use super::models;
 use crate::process::plan;
 
 /// How texts are looked at.
@@ -19,24 +19,6 @@ pub(crate) struct WholeLook<'a> {
     plan: Arc<Plan>,
     limit: Duration,
     text_max: usize,
-}
-
-/// What is left to models, on its way to them and back.
-struct Asked {
-    rest: Rest,
-    tell: mpsc::Sender<Vec<Finding>>,
-}
-
-impl Work for Asked {
-    fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Turn::Seen(seen) = turn else { return };
-        // Whoever asked may have given up.
-        drop(self.tell.send(self.rest.findings(seen).0));
-    }
-
-    fn rest(&self) -> Option<&Later> {
-        Some(self.rest.later())
-    }
 }
 
 impl<'a> WholeLook<'a> {
@@ -62,15 +44,9 @@ impl<'a> WholeLook<'a> {
         let call = Call { deadline: Some(deadline), ..Call::of(&self.plan) };
         let how = How { call, text_max: self.text_max };
         let Inspection { mut findings, rest, .. } = inspection::run(self.analyser, scratch, text, &how)?;
-        findings.extend(rest.and_then(|rest| self.ask_models(rest, deadline)).unwrap_or_default());
+        if let Some(Ok((later, _))) = rest.map(|rest| models::wait(self.pool, rest, deadline)) {
+            findings.extend(later);
+        }
         Some(findings)
-    }
-
-    fn ask_models(&self, rest: Rest, deadline: Instant) -> Option<Vec<Finding>> {
-        let (tell, told) = mpsc::channel();
-        let (lane, tenant, bytes) = (rest.lane(), rest.later().tenant(), rest.later().bytes());
-        let work = Box::new(Asked { rest, tell });
-        self.pool.submit(Job { lane, tenant, bytes, deadline, work }).ok()?;
-        told.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     }
 }
