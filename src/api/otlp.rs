@@ -17,7 +17,7 @@ use super::state::{Api, answer, to_json};
 use crate::codec::DecodeError;
 use crate::control::ErrorKind;
 use crate::ingest::otlp::{Sorted, read_json, read_protobuf, structure};
-use crate::ingest::{Busy, Door, ReportedSpan, SPANS_MAX, Taken};
+use crate::ingest::{Busy, Intake, ReportedSpan, SPANS_MAX, Taken};
 use crate::inspect::decode_body;
 use crate::record::Permit;
 
@@ -63,35 +63,39 @@ struct Decoded {
 }
 
 pub(super) async fn traces(api: Api, ask: Ask) -> Answer {
-    let Some(door) = api.ingest.clone() else {
+    let Some(intake) = api.ingest.clone() else {
         return Err(ErrorAnswer::not_found("the gateway takes no traces: `otel_ingest.enabled` is false"));
     };
     let encoding = encoding(&ask)?;
-    let exported = export(&api, &ask, door, encoding).await;
+    let exported = export(&api, &ask, intake, encoding).await;
     exported.or_else(|fault| Ok(fault_answer(&fault, encoding)))
 }
 
-async fn export(api: &Api, ask: &Ask, door: Door, encoding: Encoding) -> Answer {
+async fn export(api: &Api, ask: &Ask, intake: Intake, encoding: Encoding) -> Answer {
     let caller = ask.caller()?;
     let coding = ask.headers().get(CONTENT_ENCODING).map(|value| value.as_bytes().to_vec());
     let body = ask.body();
-    let taking = door.clone();
+    let taking = intake.clone();
     let Decoded { mut sorted, _room } =
         api.aside(move || decode(&body, coding.as_deref(), encoding, &taking, caller.tenant_id)).await?;
-    let taken = take(&door, &caller, std::mem::take(&mut sorted.spans)).await?;
+    let taken = take(&intake, &caller, std::mem::take(&mut sorted.spans)).await?;
     let (rejected, beyond) = sorted.rejected(taken.rejected);
     exported(&rejected, beyond, encoding)
 }
 
-async fn take(door: &Door, caller: &crate::exchange::Caller, spans: Vec<ReportedSpan>) -> Result<Taken, ErrorAnswer> {
+async fn take(
+    intake: &Intake,
+    caller: &crate::exchange::Caller,
+    spans: Vec<ReportedSpan>,
+) -> Result<Taken, ErrorAnswer> {
     if spans.is_empty() {
         return Ok(Taken::default());
     }
-    door.take(caller, spans).await.map_err(|busy| saturated(door, &busy))
+    intake.take(caller, spans).await.map_err(|busy| saturated(intake, &busy))
 }
 
-fn saturated(door: &Door, busy: &Busy) -> ErrorAnswer {
-    door.count(busy);
+fn saturated(intake: &Intake, busy: &Busy) -> ErrorAnswer {
+    intake.count(busy);
     ErrorAnswer::saturated(busy.reason)
 }
 
@@ -112,7 +116,7 @@ fn decode(
     body: &Bytes,
     coding: Option<&[u8]>,
     encoding: Encoding,
-    door: &Door,
+    intake: &Intake,
     tenant: TenantId,
 ) -> Result<Decoded, ErrorAnswer> {
     let cap = usize::try_from(BODY_BYTES_MAX).unwrap_or(usize::MAX);
@@ -139,7 +143,7 @@ fn decode(
     }
     let values = if encoding == Encoding::Json { structure(&decoded.bytes).saturating_mul(VALUE_BYTES) } else { 0 };
     let bytes = decoded.bytes.len().saturating_add(values);
-    let room = door.room(tenant, bytes).map_err(|busy| saturated(door, &busy))?;
+    let room = intake.room(tenant, bytes).map_err(|busy| saturated(intake, &busy))?;
     let read = match encoding {
         Encoding::Json => read_json(&decoded.bytes),
         Encoding::Protobuf => read_protobuf(&decoded.bytes),

@@ -25,7 +25,7 @@ use super::lane::Lane;
 use super::reading::Reading;
 use crate::golden::GoldenSet;
 use crate::identity::{Identities, IdentityError, Kept};
-use crate::ingest::Door;
+use crate::ingest::Intake;
 use crate::meter::Registry;
 use crate::ops::health::Health;
 use crate::ops::live::LiveSettings;
@@ -100,7 +100,7 @@ pub struct Api {
     /// Keeps credentials out of what is written down; `None` in tests of other routes.
     pub(super) redaction: Option<Arc<Redaction>>,
     /// Takes what applications report; `None` where that is off.
-    pub(super) ingest: Option<Door>,
+    pub(super) ingest: Option<Intake>,
     /// Builds the reports that are asked for; `None` in tests of other routes.
     pub(super) builder: Option<Arc<ReportBuilder>>,
 }
@@ -292,9 +292,9 @@ impl Api {
         self
     }
 
-    /// With a door for reported spans.
+    /// With an intake for reported spans.
     #[must_use]
-    pub fn with_ingest(mut self, ingest: Option<Door>) -> Self {
+    pub fn with_ingest(mut self, ingest: Option<Intake>) -> Self {
         self.ingest = ingest;
         self
     }

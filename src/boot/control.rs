@@ -17,7 +17,7 @@ use crate::control::Calls;
 use crate::forward::Peer;
 use crate::golden::GoldenSet;
 use crate::identity::Identities;
-use crate::ingest::Door;
+use crate::ingest::Intake;
 use crate::meter::Registry;
 use crate::money::Spend;
 use crate::ops::health::Health;
@@ -27,7 +27,7 @@ use crate::ops::probe::{self, Schedule};
 use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::rt;
-use crate::upstreams::Fleet;
+use crate::upstreams::SharedUpstreams;
 
 /// How often the last uses of keys are written down.
 const USES_INTERVAL: Duration = Duration::from_secs(10);
@@ -52,12 +52,12 @@ pub(super) struct Control {
     pub(super) health: Arc<Health>,
     pub(super) live: Arc<LiveSettings>,
     pub(super) registry: Arc<Registry>,
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) upstreams: Arc<SharedUpstreams>,
     pub(super) spend: Arc<Spend>,
     pub(super) settings: Arc<ArcSwap<Settings>>,
     pub(super) golden: Option<Arc<GoldenSet>>,
     pub(super) calls: Calls,
-    pub(super) ingest: Option<Door>,
+    pub(super) ingest: Option<Intake>,
     pub(super) probing: HealthCheck,
 }
 
@@ -132,7 +132,7 @@ impl Control {
             health,
             live,
             registry,
-            fleet,
+            upstreams,
             spend,
             settings,
             golden,
@@ -168,7 +168,7 @@ impl Control {
             let question: probe::Probe = Arc::new(move || store.probe().map_err(|error| error.to_string()));
             tokio::spawn(probe::watch(schedule, health, question));
         }
-        for member in &fleet.table().members {
+        for member in &upstreams.table().members {
             tokio::spawn(keep_resolved(Arc::downgrade(&member.link.peer)));
         }
         // A dropped sender is an order to stop, too: a start that failed half way.

@@ -206,7 +206,7 @@ async fn housekeeping(core: Rc<Core>) {
         core.end_revoked(&mut generation);
         let settings = core.settings();
         let (mut open, mut idle) = (0, 0);
-        for pool in settings.fleet.pools() {
+        for pool in settings.local_upstreams.pools() {
             pool.close_stale();
             let (pool_open, pool_idle) = pool.gauge();
             (open, idle) = (open + pool_open, idle + pool_idle);

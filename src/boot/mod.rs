@@ -1,6 +1,8 @@
 //! Construction and the end: builds every part in order, starts the threads, waits for a signal, takes everything down
-//! again without losing a request or a record. It starts the threads of the gateway, or has them started: `rt` the cores',
-//! `inference` the pool's, `storage` the writer's, `ops` those of logs and of the service manager's watchdog.
+//! again without losing a request or a record. It starts the threads of the gateway (control, blocking work, readers of lists, the
+//! network runtime, the probes during a start, a takeover), or has them started: `rt` the cores', `inference` the pool's, `models` the
+//! loader's, `storage` the writer's, `ingest` those that deal with reports, `grpc` its runtime's, `reports` the builder's, `ops` those of
+//! logs and of the service manager's watchdog.
 //!
 //! ```text
 //! settings ─▶ driver probe ─▶ listeners (`starting` is answered) ─▶ store ─▶ inference pool ─▶ control thread ─▶ cores ─▶ ready
@@ -18,7 +20,7 @@
 //! | provider         | core: who waits     | one call a connection   | 504 after `timeout_ms`               |
 //! | idle connections | core → core         | one number              | cannot be                            |
 //! | api              | core → control      | 256 calls a core        | 503; a tenant has half of it at most |
-//! | reported spans   | control, gRPC → door | 64 batches of 100,000 spans; a tenant has its share | 503 with `Retry-After`, nothing taken |
+//! | reported spans   | control, gRPC → intake | 64 batches of 100,000 spans; a tenant has its share | 503 with `Retry-After`, nothing taken |
 //! | urgent api calls | core → control      | 64 calls                | 503                                  |
 //! | consumers        | core, writer → network runtime | 4,096 spans, 16 MiB each | lost for that consumer, counted |
 //! | judge            | network runtime → judge's worker | `judge.worker.channel_buffer` calls | dropped, counted |

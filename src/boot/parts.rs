@@ -28,7 +28,7 @@ use crate::anomalies::{self, Anomalies};
 use crate::feed::{self, Feed, Inlet};
 use crate::golden::{GoldenGauges, GoldenSet};
 use crate::grpc;
-use crate::ingest::Door;
+use crate::ingest::Intake;
 use crate::judge::Judge;
 use crate::judging::{self, Judging};
 use crate::meter::{QueueGauge, Registry};
@@ -206,11 +206,11 @@ pub(super) fn start_grpc(
     listener: std::net::TcpListener,
     tls: Option<Arc<TlsAcceptor>>,
     process: &Arc<Process>,
-    door: Door,
+    intake: Intake,
     times: grpc::Times,
 ) -> Result<grpc::Serving, StartError> {
     let fail = |source| StartError::Thread { what: "the gRPC listener", source };
-    let serving = grpc::start(listener, tls, process, door, times).map_err(fail)?;
+    let serving = grpc::start(listener, tls, process, intake, times).map_err(fail)?;
     process.parts.health.serves_grpc(serving.addr());
     tracing::info!(grpc = %serving.addr(), "spans are taken in by gRPC");
     Ok(serving)
@@ -258,19 +258,19 @@ pub(super) fn open_store(
     Ok(store)
 }
 
-/// The door for reported spans, where anything brings some.
-pub(super) fn open_door(
+/// The intake for reported spans, where anything brings some.
+pub(super) fn open_intake(
     settings: &Settings,
     process: &Arc<Process>,
     store: &Store,
-) -> Result<Option<Door>, StartError> {
+) -> Result<Option<Intake>, StartError> {
     if !settings.takes_reports() {
         return Ok(None);
     }
     let log: Arc<dyn SpanLog> = Arc::new(store.clone());
-    let door = Door::open(process, &log)
+    let intake = Intake::open(process, &log)
         .map_err(|source| StartError::Thread { what: "a thread for reported spans", source })?;
-    Ok(Some(door))
+    Ok(Some(intake))
 }
 
 pub(super) fn start_inference(

@@ -27,7 +27,7 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, conditions, golden_set, make_feed, make_judging, model_threads, open_door,
+    CorePlacement, allow_descriptors, conditions, golden_set, make_feed, make_judging, model_threads, open_intake,
     open_store, start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models,
     token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
@@ -58,7 +58,7 @@ use crate::redaction::Redaction;
 use crate::reports::ReportBuilder;
 use crate::router::Offenders;
 use crate::rt::{self, CoreThread, DriverMode, Heartbeats};
-use crate::upstreams::{Figures, Fleet};
+use crate::upstreams::{Figures, SharedUpstreams};
 
 /// How long the last scrapers may take after a takeover; each has two seconds.
 const SCRAPES_LIMIT: Duration = Duration::from_secs(3);
@@ -218,8 +218,8 @@ pub fn start_with(
     if let Some(advice) = breaker_advice(&settings) {
         tracing::warn!("{advice}");
     }
-    let fleet = Arc::new(Fleet::open(&settings, cores)?);
-    registry.add_source(Box::new(Figures(Arc::clone(&fleet))));
+    let upstreams = Arc::new(SharedUpstreams::open(&settings, cores)?);
+    registry.add_source(Box::new(Figures(Arc::clone(&upstreams))));
     let (handle, calls) = channel(cores * CALLS_PER_CORE);
     registry.watch_queue(handle.watch());
     let shutdown_limit = Duration::from_secs(settings.shutdown_timeout_seconds);
@@ -242,7 +242,7 @@ pub fn start_with(
         anomalies: watch_calls(&settings, &registry),
         feed: inlet,
         breakers,
-        fleet: Arc::clone(&fleet),
+        upstreams: Arc::clone(&upstreams),
         api: handle,
         terms: api::terms,
         exchanges,
@@ -254,7 +254,7 @@ pub fn start_with(
         cores,
         body_bytes: usize::try_from(memory::body_bytes(&settings, MemoryLimit::allowed())).unwrap_or(usize::MAX),
     });
-    let door = open_door(&settings, &process, &store)?;
+    let intake = open_intake(&settings, &process, &store)?;
     let control = ControlThread::start(Control {
         store: store.clone(),
         reports: Arc::clone(&reports),
@@ -264,19 +264,19 @@ pub fn start_with(
         health: Arc::clone(&health),
         live: Arc::clone(&live),
         registry: Arc::clone(&process.parts.registry),
-        fleet: Arc::clone(&fleet),
+        upstreams: Arc::clone(&upstreams),
         spend: Arc::clone(&spend),
         settings: Arc::clone(live.snapshot()),
         golden: golden_set(&live, &process.parts.analyser, &inference, &process.parts.registry),
         calls,
-        ingest: door.clone().filter(|_| settings.otel_ingest.enabled),
+        ingest: intake.clone().filter(|_| settings.otel_ingest.enabled),
         probing: settings.health_check.clone(),
     })
     .map_err(|source| StartError::Thread { what: "the control thread", source })?;
     reloaders.add("upstreams", {
-        let (live, fleet, prices) = (Arc::clone(&live), Arc::clone(&fleet), Arc::clone(&process.parts.prices));
+        let (live, upstreams, prices) = (Arc::clone(&live), Arc::clone(&upstreams), Arc::clone(&process.parts.prices));
         let runtime = control.runtime().clone();
-        move || reread_upstreams(&live, &fleet, &prices, &runtime)
+        move || reread_upstreams(&live, &upstreams, &prices, &runtime)
     });
     let heartbeats = Arc::new(Heartbeats::new(cores));
     process.parts.registry.add_source(Box::new(CorePulses(Arc::clone(&heartbeats))));
@@ -301,8 +301,8 @@ pub fn start_with(
         .transpose()?;
     let grpc_times = extensions.grpc_times;
     let grpc = for_grpc
-        .zip(door)
-        .map(|(listener, door)| start_grpc(listener, tls.clone(), &process, door, grpc_times))
+        .zip(intake)
+        .map(|(listener, intake)| start_grpc(listener, tls.clone(), &process, intake, grpc_times))
         .transpose()?;
     let placement = CorePlacement { cpus, heartbeats: Arc::clone(&heartbeats) };
     let cores = start_cores(&process, listeners, tls.as_ref(), &hand_over, &placement)?;
@@ -340,11 +340,16 @@ fn priced_host(settings: &Settings) -> &str {
 }
 
 /// Reads upstreams, routes and keys again: all or nothing.
-fn reread_upstreams(live: &LiveSettings, fleet: &Fleet, prices: &Prices, runtime: &Handle) -> Result<String, String> {
+fn reread_upstreams(
+    live: &LiveSettings,
+    upstreams: &SharedUpstreams,
+    prices: &Prices,
+    runtime: &Handle,
+) -> Result<String, String> {
     let former = live.snapshot().load_full();
     live.reread_upstreams(|settings| {
         prices.serve_host(priced_host(settings)).map_err(|error| error.to_string())?;
-        let replaced = fleet.replace(settings).map_err(|error| {
+        let replaced = upstreams.replace(settings).map_err(|error| {
             // The file of prices was readable a moment ago; where it no longer is, SIGHUP says so.
             drop(prices.serve_host(priced_host(&former)));
             error.to_string()

@@ -35,7 +35,7 @@ pub(super) fn allow(inspected: Inspected) -> Result<Allowed, Stopped> {
 fn judge(exchange: &Exchange) -> Result<(), Refusal> {
     let Some(allowed) = &exchange.allowed else { return Ok(()) };
     let settings = Rc::clone(&exchange.journal.settings);
-    let table = &settings.fleet;
+    let table = &settings.local_upstreams;
     let target = table.target(exchange.chosen.target);
     let mut members = target.members.iter().map(|at| &table.member(*at).name);
     // A group goes by its name, or by the names of its members where all of them may be used.

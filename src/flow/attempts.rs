@@ -32,10 +32,10 @@ pub(super) async fn obtain(
     payload: Payload,
 ) -> Result<(Lease, Answered), Stop> {
     let settings = Rc::clone(&exchange.journal.settings);
-    let target = settings.fleet.target(exchange.chosen.target);
+    let target = settings.local_upstreams.target(exchange.chosen.target);
     let order = order(&settings, target, exchange);
     let first = order.first().copied().unwrap_or_default();
-    let gathered = begin(client, exchange, settings.fleet.pool(first), &payload).await?;
+    let gathered = begin(client, exchange, settings.local_upstreams.pool(first), &payload).await?;
     let mut tries = Tries { told: false, since: Instant::now() };
     let mut rest = order.iter().copied().peekable();
     let found = loop {
@@ -43,7 +43,7 @@ pub(super) async fn obtain(
         credentials::refuse_unusable(exchange, &client.session.core.process.parts.redaction)?;
         tries.since = Instant::now();
         let tried = try_member(client, exchange, &payload, &mut tries).await;
-        if settings.fleet.is_alone {
+        if settings.local_upstreams.is_alone {
             break tried.map_err(Failed::into_stop);
         }
         let ended = match &tried {
@@ -68,8 +68,8 @@ pub(super) async fn obtain(
             break tried.map_err(Failed::into_stop);
         }
     };
-    if !settings.fleet.is_alone {
-        exchange.journal.tag_with("upstream", || String::from(&*settings.fleet.member(exchange.member).name));
+    if !settings.local_upstreams.is_alone {
+        exchange.journal.tag_with("upstream", || String::from(&*settings.local_upstreams.member(exchange.member).name));
         steer::answered_by_member(exchange);
     }
     if exchange.own_keys.is_some() && credentials::is_own(exchange, &client.session.core.process.parts.redaction) {
@@ -101,8 +101,8 @@ fn order(settings: &InEffect, target: &Target, exchange: &Exchange) -> Tried {
         (ids.tenant_id.uuid().as_u128(), session).hash(&mut hasher);
         hasher.finish()
     });
-    let (chance, now_ms) = (settings.fleet.chance(), rt::now_ms());
-    settings.fleet.order(target, &Call { session, chance, now_ms, is_safe: is_safe(&exchange.head) })
+    let (chance, now_ms) = (settings.local_upstreams.chance(), rt::now_ms());
+    settings.local_upstreams.order(target, &Call { session, chance, now_ms, is_safe: is_safe(&exchange.head) })
 }
 
 /// Waits for the beginning of a body that is relayed as it comes.
@@ -178,7 +178,8 @@ async fn try_member(
     tries: &mut Tries,
 ) -> Result<(Lease, Answered), Failed> {
     let settings = Rc::clone(&exchange.journal.settings);
-    let (member, pool) = (settings.fleet.member(exchange.member), settings.fleet.pool(exchange.member));
+    let (member, pool) =
+        (settings.local_upstreams.member(exchange.member), settings.local_upstreams.pool(exchange.member));
     let limit = Duration::from_millis(member.timeout_ms);
     let holder = pool.holder(exchange.journal.ids.tenant_id.uuid().as_u128());
     let asked = Instant::now();
@@ -206,7 +207,7 @@ async fn try_member(
             Ok(answered) => return Ok((lease, answered)),
             Err(NoAnswer::ClientLeft) => {
                 let waited = exchange.journal.moments.awaiting_upstream.saturating_sub(waited);
-                let allowed_ms = settings.fleet.health.left_after_ms;
+                let allowed_ms = settings.local_upstreams.health.left_after_ms;
                 let given_up = allowed_ms > 0 && waited >= Duration::from_millis(allowed_ms);
                 return Err(Failed::Ended { stop: Stop::ClientLeft, given_up });
             }
@@ -215,7 +216,7 @@ async fn try_member(
             // that change nothing (RFC 9110 section 9.2.2).
             Err(NoAnswer::Silent) if reused && is_safe(&exchange.head) => {
                 fresh = true;
-                if !settings.fleet.is_alone {
+                if !settings.local_upstreams.is_alone {
                     exchange.journal.tried(&member.name, "connection_closed", tries.since.elapsed());
                     *tries = Tries { told: true, since: Instant::now() };
                 }
@@ -275,9 +276,9 @@ fn may_go_on(
 
 /// Counts a try, and writes it into the record where there is more than one.
 fn note(settings: &InEffect, exchange: &mut Exchange, (ended, status): (Ended, Option<u16>), since: Option<Instant>) {
-    let fleet = &settings.fleet;
-    let member = fleet.member(exchange.member);
-    member.health.ended(ended, rt::now_ms(), &fleet.health);
+    let upstreams = &settings.local_upstreams;
+    let member = upstreams.member(exchange.member);
+    member.health.ended(ended, rt::now_ms(), &upstreams.health);
     if let Some(since) = since {
         let outcome = status.map_or_else(|| ended.label().to_owned(), |status| status.to_string());
         exchange.journal.tried(&member.name, &outcome, since.elapsed());

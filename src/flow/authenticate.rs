@@ -53,7 +53,7 @@ pub(crate) async fn approach(
     {
         return Approach::Refused(refusal);
     }
-    let lends = path == Path::Proxied && settings.fleet.lends && !presented.brings_credential();
+    let lends = path == Path::Proxied && settings.local_upstreams.lends && !presented.brings_credential();
     let pages = &session.core.process.parts.pages;
     let judged = if pages.may_concern(presented, path, lends) {
         pages.judge(presented, Visit { method: head.method(), path, host: head.host(), lends })

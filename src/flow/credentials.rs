@@ -80,14 +80,14 @@ impl<'a> Credentials<'a> {
 /// The tenant's own key for the upstream the request goes to now.
 fn own_key(exchange: &Exchange) -> Option<&ProviderKey> {
     let own = exchange.own_keys.as_ref()?;
-    own.get(&*exchange.journal.settings.fleet.member(exchange.member).name)
+    own.get(&*exchange.journal.settings.local_upstreams.member(exchange.member).name)
 }
 
 /// The key that is added where the client brings none: the tenant's own, else the upstream's.
 pub(super) fn supplied(exchange: &Exchange) -> Option<&SharedSecret> {
     match own_key(exchange) {
         Some(own) => own.secret.as_ref(),
-        None => exchange.journal.settings.fleet.member(exchange.member).api_key.as_ref(),
+        None => exchange.journal.settings.local_upstreams.member(exchange.member).api_key.as_ref(),
     }
 }
 
@@ -105,7 +105,7 @@ pub(super) fn refuse_unusable(exchange: &Exchange, redaction: &Redaction) -> Res
     if Credentials::new(redaction, &exchange.head, Some(&unreadable)).brought(&exchange.head) {
         return Ok(());
     }
-    let upstream = exchange.journal.settings.fleet.member(exchange.member).name.to_string();
+    let upstream = exchange.journal.settings.local_upstreams.member(exchange.member).name.to_string();
     let message = format!(
         "this tenant's own provider key for the upstream `{upstream}` cannot be decrypted, because the gateway's key file \
          (`auth.token_key_file`) is missing or another one; restore the file and restart the gateway, or set the key again"

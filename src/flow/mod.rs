@@ -5,11 +5,15 @@
 //! exchange  the value that goes from stage to stage
 //! request   the journey in order, and how it ends when a stage refuses
 //! authenticate  whose it is, before its body is read
+//! preflight  what a browser asks on behalf of a page
 //! steer     which upstream or group it goes to, and what that says of its provider
 //! parse     name it: whose, where to, under which ids
 //! admit_request  loop, declared size, rate
+//! target, websocket  forms of a target and of a handshake that are refused
 //! look      inspect: read the body, find what is in it
+//! changing  what is to be changed in the body
 //! allow     the models and upstreams its sender may use
+//! outside   hear: models and outside verdicts, where they are waited for
 //! decide    what the findings mean for it
 //! caps      token caps, and the estimate reserved against budgets
 //! rewrite_request  the advisory; what the client is told
@@ -18,11 +22,14 @@
 //! attempts  the members of a group, one after the other, where asking again is safe
 //! forward   ask, and relay what is answered
 //! send      one sending of a request, and the head of its answer
+//! credentials  whose credential the request carries
 //! upload    the body, relayed as it arrives
-//! upstream  write to the provider, await the head of its answer
+//! upstream  write to the provider, await the head of its answer, while the client waits
 //! answer_listener  interim responses and the head, from the first byte, also while the request is still being sent
 //! tunnel    both directions of a WebSocket, once the provider has switched
 //! relay     the answer, byte by byte as it comes, with a tap beside it
+//! tapped    the tap itself, and how an answer ends that it stops
+//! unread_answer  what of an answer nobody will read
 //! unsent    behind an early answer: the rest of the upload
 //! own_path  paths Weir answers itself, handed to the control thread
 //! asking    asking the router, and the head of its answer

@@ -45,7 +45,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     // Anybody may name a tenant while nobody has to prove it.
     let is_proven = caller.proof != Proof::Open;
     let own_keys = if is_proven { core.process.parts.provider_keys.of(tenant_id) } else { None };
-    let chosen = steer::at_first(&settings.fleet, &mut head);
+    let chosen = steer::at_first(&settings.local_upstreams, &mut head);
     let Named { route, priced_as } = steer::named(settings, &head, &chosen);
     let trace = head.get("traceparent").and_then(TraceContext::parse);
     let mut agent_id = head.get("x-service-agent-id").map(|value| bounded_text(value, 256));

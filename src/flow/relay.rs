@@ -138,14 +138,14 @@ pub(super) async fn answer(
 
 /// Tells the member's health whether its answer came to an end.
 fn note_end(exchange: &Exchange, ended: &Body, complete: bool) {
-    let fleet = &exchange.journal.settings.fleet;
-    if fleet.is_alone {
+    let upstreams = &exchange.journal.settings.local_upstreams;
+    if upstreams.is_alone {
         return;
     }
-    let health = &fleet.member(exchange.member).health;
+    let health = &upstreams.member(exchange.member).health;
     match ended {
         Body::Complete { .. } => health.completed(),
-        Body::UpstreamCut(_) | Body::UpstreamIdle(_) if !complete => health.broke_off(rt::now_ms(), &fleet.health),
+        Body::UpstreamCut(_) | Body::UpstreamIdle(_) if !complete => health.broke_off(rt::now_ms(), &upstreams.health),
         _ => {}
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn ask(
     let Some((conn, read_buf)) = lease.parts() else { return Err(NoAnswer::Silent) };
     request_head(client.session, exchange, payload);
     let Exchange { head, route, journal, member, .. } = exchange;
-    let pool = Rc::clone(journal.settings.fleet.pool(*member));
+    let pool = Rc::clone(journal.settings.local_upstreams.pool(*member));
     let mut listener = AnswerListener::new(head, std::mem::take(read_buf));
     let sent_before = conn.tcp().sent();
     let sent = match payload {
@@ -188,7 +188,7 @@ impl From<io::Result<()>> for Sent {
 /// us, with Host rewritten in its place and one framing field. Written into the session's buffer.
 fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let (head, trace) = (&exchange.head, exchange.trace);
-    let member = exchange.journal.settings.fleet.member(exchange.member);
+    let member = exchange.journal.settings.local_upstreams.member(exchange.member);
     let endpoint = &member.endpoint;
     let body_room = match payload {
         Payload::Held { body, .. } if body.len() <= JOIN_BYTES_MAX => body.len() + 32,

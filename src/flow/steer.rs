@@ -54,7 +54,7 @@ pub(super) fn with_model(exchange: &mut Exchange) {
         RequestText::Read(view) => view.model.as_deref().map_or(Model::None, Model::Named),
         RequestText::None | RequestText::Raw(_) => Model::None,
     };
-    exchange.chosen = settings.fleet.choose(&asked(&exchange.head, model));
+    exchange.chosen = settings.local_upstreams.choose(&asked(&exchange.head, model));
     let Named { route, priced_as } = named(&settings, &exchange.head, &exchange.chosen);
     // How the body is read does not change behind its reading.
     exchange.route.provider = route.provider.clone();
@@ -64,7 +64,7 @@ pub(super) fn with_model(exchange: &mut Exchange) {
 /// Whom a call pays that another member of its group has answered than the one it was meant for.
 pub(super) fn answered_by_member(exchange: &mut Exchange) {
     let settings = std::rc::Rc::clone(&exchange.journal.settings);
-    let table = &settings.fleet;
+    let table = &settings.local_upstreams;
     let target = table.target(exchange.chosen.target);
     if target.is_of_its_members && target.members.first() != Some(&exchange.member) {
         let member = Chosen { target: table.alone(exchange.member), ..exchange.chosen };
@@ -94,7 +94,7 @@ pub(super) fn refuse_unknown(settings: &InEffect, exchange: &Exchange) -> Result
     if !exchange.chosen.is_nobody {
         return Ok(());
     }
-    let names = settings.fleet.names();
+    let names = settings.local_upstreams.names();
     let message = format!(
         "no upstream answers at this address; use /upstream/<name>/<path of the provider>, where the name is one of {}",
         names.join(", ")
@@ -105,7 +105,7 @@ pub(super) fn refuse_unknown(settings: &InEffect, exchange: &Exchange) -> Result
 /// The provider and the operation of a request that goes to `chosen`. What the operator says an upstream serves counts more
 /// than what a client or a path says.
 pub(super) fn named(settings: &InEffect, head: &RequestHead, chosen: &Chosen) -> Named {
-    let table = &settings.fleet;
+    let table = &settings.local_upstreams;
     let mut target = table.target(chosen.target);
     if target.is_of_its_members {
         target = table.target(table.alone(target.members.first().copied().unwrap_or_default()));

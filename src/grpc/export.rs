@@ -16,7 +16,7 @@ use weir_proto::v1::{ExportRequest, ExportResponse, ExportStreamResponse, Reject
 use super::admission::Sender;
 use super::bounds::{REJECTIONS_MAX, ROOM_LIMIT};
 use super::{convert, status};
-use crate::ingest::{Busy, Door, ReportedSpan, Taken};
+use crate::ingest::{Busy, Intake, ReportedSpan, Taken};
 use crate::process::Process;
 use crate::record::Permit;
 use crate::rt;
@@ -25,13 +25,13 @@ use crate::rt;
 const ID_BYTES_MAX: usize = 16;
 /// Bytes of a batch that are read between two other calls, some hundred microseconds.
 const AT_ONCE_BYTES: usize = 128 * 1024;
-/// How long to wait before a full door is tried again.
+/// How long to wait before a full intake is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Takes spans to the door.
+/// Takes spans to the intake.
 pub(super) struct Exporter {
     pub(super) process: Arc<Process>,
-    pub(super) door: Door,
+    pub(super) intake: Intake,
     /// How long the next batch of a stream may be waited for.
     pub(super) batch_limit: Duration,
     pub(super) stopping: watch::Receiver<bool>,
@@ -59,7 +59,7 @@ impl TraceService for Exporter {
     async fn export(&self, request: Request<ExportRequest>) -> Result<Response<ExportResponse>, Status> {
         let sender = sender(&request)?;
         let mut tally = Tally::default();
-        self.take(&sender, request.into_inner(), &mut tally).await.map_err(|busy| full(&self.door, &busy))?;
+        self.take(&sender, request.into_inner(), &mut tally).await.map_err(|busy| full(&self.intake, &busy))?;
         let Tally { accepted, duplicates, rejected, rejections } = tally;
         Ok(Response::new(ExportResponse {
             accepted_spans: accepted,
@@ -83,7 +83,7 @@ impl TraceService for Exporter {
                 Err(status) => break End::Early(status),
             };
             if let Err(busy) = self.take_patiently(&sender, batches, batch, &mut tally).await {
-                break End::Early(full(&self.door, &busy));
+                break End::Early(full(&self.intake, &busy));
             }
             batches += 1;
         };
@@ -151,7 +151,7 @@ impl Exporter {
         };
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         loop {
-            match self.door.take(&sender.caller, batch.good.clone()).await {
+            match self.intake.take(&sender.caller, batch.good.clone()).await {
                 Ok(taken) => {
                     tally.add(self, number, &mut batch, taken);
                     return Ok(());
@@ -164,7 +164,7 @@ impl Exporter {
 
     /// Room in memory for a batch until it is kept, as one that comes by HTTP has it.
     fn room(&self, sender: &Sender, batch: &ExportRequest) -> Result<Permit, Busy> {
-        self.door.room(sender.caller.tenant_id, size(batch))
+        self.intake.room(sender.caller.tenant_id, size(batch))
     }
 
     /// Takes a batch. Where there is no room for it, nothing of it is counted.
@@ -172,7 +172,7 @@ impl Exporter {
         let _room = self.room(sender, &batch)?;
         let mut batch = aside(weigh(&batch), || Sorted::of(batch));
         let good = std::mem::take(&mut batch.good);
-        let taken = self.door.take(&sender.caller, good).await?;
+        let taken = self.intake.take(&sender.caller, good).await?;
         tally.add(self, 0, &mut batch, taken);
         Ok(())
     }
@@ -249,7 +249,7 @@ pub(super) fn sender<T>(request: &Request<T>) -> Result<Sender, Status> {
 }
 
 /// The status of a batch for which there is no room.
-pub(super) fn full(door: &Door, busy: &Busy) -> Status {
-    door.count(busy);
+pub(super) fn full(intake: &Intake, busy: &Busy) -> Status {
+    intake.count(busy);
     status::again(Code::Unavailable, &format!("{}; send the batch again", busy.reason), busy.retry_after)
 }

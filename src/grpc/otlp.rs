@@ -13,22 +13,22 @@ use crate::ingest::otlp::{Sorted, Spans, Unreadable, read_protobuf};
 /// Reasons that an answer repeats.
 const REASONS_MAX: usize = 10;
 
-/// Takes spans to the same door.
+/// Takes spans to the same intake.
 pub(super) struct OtlpExporter(pub(super) Arc<Exporter>);
 
 impl Take for OtlpExporter {
     async fn take(&self, request: Request<Bytes>) -> Result<Exported, Status> {
         let sender = sender(&request)?;
         let body = request.get_ref();
-        let door = &self.0.door;
-        let _room = door.room(sender.caller.tenant_id, body.len()).map_err(|busy| full(door, &busy))?;
+        let intake = &self.0.intake;
+        let _room = intake.room(sender.caller.tenant_id, body.len()).map_err(|busy| full(intake, &busy))?;
         let read = aside(body.len(), || read_protobuf(body).map(Spans::sorted));
         let mut sorted: Sorted = read.map_err(|fault| match fault {
             Unreadable::TooMany => Status::resource_exhausted(fault.to_string()),
             _ => Status::invalid_argument(fault.to_string()),
         })?;
         let spans = std::mem::take(&mut sorted.spans);
-        let taken = door.take(&sender.caller, spans).await.map_err(|busy| full(door, &busy))?;
+        let taken = intake.take(&sender.caller, spans).await.map_err(|busy| full(intake, &busy))?;
         let (rejected, beyond) = sorted.rejected(taken.rejected);
         Ok(Exported { partial_success: self.rejected(&rejected, beyond) })
     }

@@ -23,7 +23,7 @@ use super::export::Exporter;
 use super::listening::Listening;
 use super::otlp::OtlpExporter;
 use super::places::Places;
-use crate::ingest::Door;
+use crate::ingest::Intake;
 use crate::process::Process;
 use crate::rt::{self, TlsAcceptor};
 
@@ -48,7 +48,7 @@ pub(crate) fn start(
     listener: TcpListener,
     tls: Option<Arc<TlsAcceptor>>,
     process: &Arc<Process>,
-    door: Door,
+    intake: Intake,
     times: Times,
 ) -> io::Result<Serving> {
     let addr = listener.local_addr()?;
@@ -71,7 +71,7 @@ pub(crate) fn start(
     };
     let listening = Listening { listener, tls, registry, times, stopping: stopping.clone() };
     let exporter =
-        Exporter { process: Arc::clone(process), door, batch_limit: times.batch, stopping: stopping.clone() };
+        Exporter { process: Arc::clone(process), intake, batch_limit: times.batch, stopping: stopping.clone() };
     let task = runtime.spawn(serve(listening, admission, exporter, stopping));
     Ok(Serving { addr, runtime, stop, places, task })
 }

@@ -15,7 +15,7 @@ use weir_storage::{Fate, NotWritten, SpanLog};
 use super::beside::Beside;
 use super::calls::{Brief, Counter, Standing};
 use super::elsewhere::{self, Elsewhere};
-use super::door::{Busy, Job, SPANS_MAX, Taken};
+use super::intake::{Busy, Job, SPANS_MAX, Taken};
 use super::known::{Decided, Traces};
 use super::span::{ReportedMessage, ReportedSpan, ReportedUsage};
 use super::{body, check};

@@ -43,7 +43,7 @@ pub use gate::{Agreement, Gate, Held, Passage};
 pub use prompt::Prompt;
 use retry::Patience;
 pub use verdict::{Category, NoVerdict, Recommended, Verdict};
-pub use worker::{Door, IsOpen, Options, Told, Worker};
+pub use worker::{CaseQueue, IsOpen, Options, Told, Worker};
 
 /// Somebody to ask for verdicts.
 pub struct Judge {

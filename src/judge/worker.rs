@@ -56,7 +56,7 @@ pub type IsOpen = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Where cases are handed in. Cheap to clone.
 #[derive(Clone)]
-pub struct Door {
+pub struct CaseQueue {
     queue: mpsc::Sender<Waiting>,
     is_open: IsOpen,
     min_score: u8,
@@ -73,7 +73,7 @@ struct Waiting {
 /// What a case comes to, once it is ruled on; never where there is no verdict.
 pub type Told = oneshot::Receiver<Ruling>;
 
-impl Door {
+impl CaseQueue {
     /// Hands a case in; `None` where it is turned away. Waits for nobody.
     pub fn submit(&self, case: Case) -> Option<Told> {
         let (tell, told) = oneshot::channel();
@@ -135,7 +135,7 @@ impl Source for QueueSource {
 }
 
 /// What one worker works with.
-struct Bench {
+struct WorkerParts {
     judge: Judge,
     model: Arc<str>,
     gate: Gate,
@@ -152,10 +152,10 @@ struct Given {
 
 /// A worker, which works from its start on.
 pub struct Worker {
-    door: Door,
+    cases: CaseQueue,
     stop: watch::Sender<bool>,
     places: Arc<Semaphore>,
-    bench: Arc<Bench>,
+    parts: Arc<WorkerParts>,
     waiting: Option<mpsc::Receiver<Waiting>>,
     task: Option<JoinHandle<()>>,
 }
@@ -166,13 +166,18 @@ impl Worker {
         let model: Arc<str> = judge.model().into();
         let figures = Arc::new(Figures::new(judge.backend(), &model));
         let (queue, waiting) = mpsc::channel(options.queue.max(1));
-        let bench =
-            Bench { judge, model, gate: options.gate, memory: VerdictCache::default(), figures: Arc::clone(&figures) };
+        let parts = WorkerParts {
+            judge,
+            model,
+            gate: options.gate,
+            memory: VerdictCache::default(),
+            figures: Arc::clone(&figures),
+        };
         Self {
-            door: Door { queue, is_open, min_score: options.min_score, figures },
+            cases: CaseQueue { queue, is_open, min_score: options.min_score, figures },
             stop: watch::Sender::new(false),
             places: Arc::new(Semaphore::new(options.at_once.max(1))),
-            bench: Arc::new(bench),
+            parts: Arc::new(parts),
             waiting: Some(waiting),
             task: None,
         }
@@ -181,19 +186,19 @@ impl Worker {
     /// Begins to work on `runtime`.
     pub fn start(&mut self, runtime: &Handle) {
         if let Some(waiting) = self.waiting.take() {
-            let work = run(Arc::clone(&self.bench), waiting, Arc::clone(&self.places), self.stop.subscribe());
+            let work = run(Arc::clone(&self.parts), waiting, Arc::clone(&self.places), self.stop.subscribe());
             self.task = Some(runtime.spawn(work));
         }
     }
 
     /// Where cases are handed in.
-    pub fn door(&self) -> Door {
-        self.door.clone()
+    pub fn cases(&self) -> CaseQueue {
+        self.cases.clone()
     }
 
     /// Its counters.
     pub fn source(&self) -> Box<dyn Source> {
-        Box::new(QueueSource { figures: Arc::clone(&self.door.figures), queue: self.door.queue.downgrade() })
+        Box::new(QueueSource { figures: Arc::clone(&self.cases.figures), queue: self.cases.queue.downgrade() })
     }
 
     /// Ends it: what waits and what is being asked is counted. A ruling that somebody waits for never comes then.
@@ -208,7 +213,7 @@ impl Worker {
 }
 
 async fn run(
-    bench: Arc<Bench>,
+    parts: Arc<WorkerParts>,
     mut waiting: mpsc::Receiver<Waiting>,
     places: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
@@ -222,24 +227,24 @@ async fn run(
         };
         let Some(one) = next else { break };
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            bench.figures.dropped(Dropped::SemaphoreClosed);
+            parts.figures.dropped(Dropped::SemaphoreClosed);
             break;
         };
-        let (bench, stop) = (Arc::clone(&bench), stop.clone());
+        let (parts, stop) = (Arc::clone(&parts), stop.clone());
         questions.spawn(async move {
-            bench.deal(one, stop).await;
+            parts.deal(one, stop).await;
             drop(place);
         });
         while questions.try_join_next().is_some() {}
     }
     waiting.close();
     while waiting.try_recv().is_ok() {
-        bench.figures.dropped(Dropped::Shutdown);
+        parts.figures.dropped(Dropped::Shutdown);
     }
     while questions.join_next().await.is_some() {}
 }
 
-impl Bench {
+impl WorkerParts {
     async fn deal(&self, Waiting { case, tell, also }: Waiting, stop: watch::Receiver<bool>) {
         let Some(Given { verdict, took, tokens }) = self.verdict(&case, stop).await else { return };
         self.figures.verdict(&verdict, Agreement::of(&verdict, case.blocked));

@@ -14,7 +14,7 @@ use weir_storage::{JudgeVerdict, LateFinding, VerdictBook};
 use super::inline::finding_of;
 use super::late::Asked;
 use crate::feed::{Batch, Consumer, Failure};
-use crate::judge::{Candidate, Case, Door, Mode, Told};
+use crate::judge::{Candidate, Case, CaseQueue, Mode, Told};
 use crate::redaction::Beside;
 use crate::router::{Tally, follow};
 
@@ -23,7 +23,7 @@ pub(super) type Book = Arc<OnceLock<Arc<dyn VerdictBook>>>;
 
 /// The consumer.
 pub(super) struct Finished {
-    door: Door,
+    cases: CaseQueue,
     router: Arc<ActionRouter>,
     tally: Arc<Tally>,
     book: Book,
@@ -35,11 +35,17 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    pub(super) fn new(door: Door, live: &Arc<ArcSwap<Settings>>, tally: Arc<Tally>, book: Book, asked: Asked) -> Self {
+    pub(super) fn new(
+        cases: CaseQueue,
+        live: &Arc<ArcSwap<Settings>>,
+        tally: Arc<Tally>,
+        book: Book,
+        asked: Asked,
+    ) -> Self {
         let settings = live.load();
         let router = Arc::new(settings.action_router.clone());
         let (max_text_bytes, persist) = (settings.judge.worker.max_text_bytes, settings.judge.persist);
-        Self { door, router, tally, book, asked, max_text_bytes, persist, settings: Arc::clone(live) }
+        Self { cases, router, tally, book, asked, max_text_bytes, persist, settings: Arc::clone(live) }
     }
 
     /// Asks.
@@ -52,14 +58,14 @@ impl Finished {
             blocked: span.enforcement == "blocked",
             mode: Mode::Async,
         };
-        if let Some(told) = self.door.submit(case) {
+        if let Some(told) = self.cases.submit(case) {
             self.keep_when_told(span, told);
         }
     }
 
     /// Has a verdict kept when it is there.
     fn keep_when_told(&self, span: &SpanRecord, told: Told) {
-        let (door, book, persist) = (self.door.clone(), Arc::clone(&self.book), self.persist);
+        let (cases, book, persist) = (self.cases.clone(), Arc::clone(&self.book), self.persist);
         let (place, settings) = ((span.tenant_id, span.span_id, span.trace_id), Arc::clone(&self.settings));
         // As many as the worker's queue and its places hold.
         tokio::spawn(async move {
@@ -67,7 +73,7 @@ impl Finished {
             let (mut finding, (tenant, span, trace)) = (finding_of(&ruling), place);
             Beside::of(&settings.load(), "").text("", "", &mut finding.evidence);
             let verdict = persist.then(|| kept(&finding, (tenant, trace)));
-            keep(&door, &book, LateFinding { tenant, span, finding: Some(finding), verdict }).await;
+            keep(&cases, &book, LateFinding { tenant, span, finding: Some(finding), verdict }).await;
         });
     }
 
@@ -76,7 +82,7 @@ impl Finished {
         if self.persist && finding.metadata.get("mode").is_some_and(|mode| mode == Mode::Inline.as_str()) {
             let verdict = Some(kept(finding, (span.tenant_id, span.trace_id)));
             let late = LateFinding { tenant: span.tenant_id, span: span.span_id, finding: None, verdict };
-            keep(&self.door, &self.book, late).await;
+            keep(&self.cases, &self.book, late).await;
         }
     }
 }
@@ -154,18 +160,18 @@ fn kept(finding: &Finding, (tenant_id, trace_id): (TenantId, TraceId)) -> JudgeV
     }
 }
 
-async fn keep(door: &Door, book: &Book, late: LateFinding) {
-    let Some(book) = book.get().cloned() else { return door.not_kept() };
+async fn keep(cases: &CaseQueue, book: &Book, late: LateFinding) {
+    let Some(book) = book.get().cloned() else { return cases.not_kept() };
     match tokio::task::spawn_blocking(move || book.add_late(late)).await {
         Ok(Ok(true)) => {}
         // The span was deleted, or never stored.
-        Ok(Ok(false)) => door.not_kept(),
+        Ok(Ok(false)) => cases.not_kept(),
         Ok(Err(error)) => {
-            door.not_kept();
+            cases.not_kept();
             tracing::warn!(%error, "a verdict of the judge could not be kept");
         }
         Err(error) => {
-            door.not_kept();
+            cases.not_kept();
             tracing::error!(%error, "keeping a verdict of the judge failed");
         }
     }

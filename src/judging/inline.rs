@@ -9,19 +9,19 @@ use weir_config::settings::{EnforcementMode, RouterAction};
 use weir_config::vocab::Finding;
 
 use super::late::Asking;
-use crate::judge::{Candidate, Case, Door, Mode, Ruling};
+use crate::judge::{Candidate, Case, CaseQueue, Mode, Ruling};
 use crate::process::{OutsideVerdict, Question, Verdict};
 
 /// See the module.
 pub(super) struct Inline {
-    door: Door,
+    cases: CaseQueue,
     asked: Asking,
     settings: Arc<ArcSwap<Settings>>,
 }
 
 impl Inline {
-    pub(super) fn new(door: Door, asked: Asking, settings: Arc<ArcSwap<Settings>>) -> Self {
-        Self { door, asked, settings }
+    pub(super) fn new(cases: CaseQueue, asked: Asking, settings: Arc<ArcSwap<Settings>>) -> Self {
+        Self { cases, asked, settings }
     }
 }
 
@@ -49,7 +49,7 @@ impl OutsideVerdict for Inline {
         // A verdict could do nothing in mode log; what is not taken in here is counted when the call has ended.
         let is_worth = settings.enforcement.mode != EnforcementMode::Log
             && question.findings.iter().any(asks)
-            && self.door.would_take(question.findings);
+            && self.cases.would_take(question.findings);
         if !is_worth {
             return None;
         }
@@ -61,7 +61,7 @@ impl OutsideVerdict for Inline {
             blocked: false,
             mode: Mode::Inline,
         };
-        let (told, later) = self.door.submit_for_two(case).unzip();
+        let (told, later) = self.cases.submit_for_two(case).unzip();
         self.asked.note(question.span, later);
         let told = told?;
         Some(Box::pin(async move {

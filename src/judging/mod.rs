@@ -19,7 +19,7 @@ use weir_config::settings::RouterAction;
 use weir_storage::VerdictBook;
 
 use crate::feed::Feed;
-use crate::judge::{Door, Judge, Options, Worker};
+use crate::judge::{CaseQueue, Judge, Options, Worker};
 use crate::meter::Registry;
 use crate::process::OutsideVerdict;
 use crate::router::Tally;
@@ -56,7 +56,7 @@ impl Judging {
         registry.add_source(worker.source());
         let (book, (asking, asked)) = (Book::default(), asked());
         if at_start.action_router.may(RouterAction::JudgeRoute) {
-            feed.add(Finished::new(worker.door(), settings, tally, Arc::clone(&book), asked));
+            feed.add(Finished::new(worker.cases(), settings, tally, Arc::clone(&book), asked));
         }
         Self { worker, asking, settings: Arc::clone(settings), book }
     }
@@ -66,7 +66,7 @@ impl Judging {
         let router = &self.settings.load().action_router;
         let waits = router.inline_await && router.may(RouterAction::JudgeRoute);
         waits.then(|| {
-            let inline = Inline::new(self.door(), self.asking.clone(), Arc::clone(&self.settings));
+            let inline = Inline::new(self.cases(), self.asking.clone(), Arc::clone(&self.settings));
             Arc::new(inline) as Arc<dyn OutsideVerdict>
         })
     }
@@ -82,7 +82,7 @@ impl Judging {
         self.worker.stop().await;
     }
 
-    fn door(&self) -> Door {
-        self.worker.door()
+    fn cases(&self) -> CaseQueue {
+        self.worker.cases()
     }
 }

@@ -44,7 +44,7 @@ use crate::record::Budget;
 use crate::redaction::Redaction;
 use crate::rewrite::MakeTap;
 use crate::rt::{self, DriverMode};
-use crate::upstreams::{Fleet, LocalUpstreams};
+use crate::upstreams::{LocalUpstreams, SharedUpstreams};
 
 /// Parts every core shares. Nothing in here takes a lock on a core thread.
 pub struct ProcessParts {
@@ -83,7 +83,7 @@ pub struct ProcessParts {
     /// Which web pages may ask.
     pub pages: Pages,
     /// The providers.
-    pub fleet: Arc<Fleet>,
+    pub upstreams: Arc<SharedUpstreams>,
     /// The control thread's router.
     pub api: ApiHandle,
     /// On which terms a method on one of our own paths is let in.
@@ -235,7 +235,7 @@ pub struct InEffect {
     /// What looks at an answer before its client has it.
     pub answer_plan: Arc<Plan>,
     /// The providers, and this core's connections to them.
-    pub fleet: Rc<LocalUpstreams>,
+    pub local_upstreams: Rc<LocalUpstreams>,
 }
 
 /// One core.
@@ -262,10 +262,10 @@ pub struct Core {
 impl InEffect {
     fn of(settings: &Arc<Settings>, process: &Process, meter: &Rc<CoreMeter>, former: Option<&Self>) -> Rc<Self> {
         let Plans { all, of_answers } = process.plans(settings);
-        let former = former.map(|former| &*former.fleet);
-        let fleet =
-            Rc::new(LocalUpstreams::new(process.parts.fleet.table(), former, |pool| lend(pool, meter)));
-        Rc::new(Self { settings: Settings::clone(settings), plan: all, answer_plan: of_answers, fleet })
+        let former = former.map(|former| &*former.local_upstreams);
+        let local_upstreams =
+            Rc::new(LocalUpstreams::new(process.parts.upstreams.table(), former, |pool| lend(pool, meter)));
+        Rc::new(Self { settings: Settings::clone(settings), plan: all, answer_plan: of_answers, local_upstreams })
     }
 }
 

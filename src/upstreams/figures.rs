@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::fleet::Fleet;
+use super::shared::SharedUpstreams;
 use crate::meter::{Exposition, Source, names};
 
 /// Shows calls by upstream, and which upstreams are passed by; nothing where there is only `upstream_url`.
-pub struct Figures(pub Arc<Fleet>);
+pub struct Figures(pub Arc<SharedUpstreams>);
 
 impl Source for Figures {
     fn collect(&self, out: &mut Exposition) {

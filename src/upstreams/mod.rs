@@ -7,22 +7,22 @@
 //! order     in which order the members of a group are tried
 //! health    what has become of the calls to an upstream, and whether it is passed by
 //! local     one core's pools
-//! fleet     the table as it is now, and how another takes its place
+//! shared    the table as it is now, and how another takes its place
 //! figures   what `/metrics` says of them
 //! ```
 
 mod choice;
 mod figures;
-mod fleet;
 mod health;
 mod local;
 mod order;
+mod shared;
 mod table;
 
 pub use choice::{Asked, Chosen, Model, addressed};
 pub use figures::Figures;
-pub use fleet::Fleet;
 pub use health::Ended;
 pub use local::LocalUpstreams;
 pub use order::{Call, Tried};
+pub use shared::SharedUpstreams;
 pub use table::{Link, Member, Target, UpstreamTable};

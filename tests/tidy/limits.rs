@@ -8,7 +8,7 @@ use std::path::Path;
 /// The crates that run in the product.
 const FOLDERS: [&str; 6] = ["src", "config/src", "inference/src", "models/src", "storage/src", "proto/src"];
 /// Words in names of limits: bounds, and the units of what is counted or measured.
-const WORDS: [&str; 18] = [
+const WORDS: [&str; 42] = [
     "MAX",
     "MIN",
     "LEAST",
@@ -27,6 +27,30 @@ const WORDS: [&str; 18] = [
     "US",
     "KIB",
     "TEXTS",
+    "FEW",
+    "CALLS",
+    "SLOTS",
+    "COUNTERS",
+    "PROBES",
+    "PLACES",
+    "BATCH",
+    "CREDITS",
+    "TRIES",
+    "ATTEMPTS",
+    "ENTRIES",
+    "BACKLOG",
+    "TOGETHER",
+    "EVERY",
+    "LOOKS",
+    "SCARCE",
+    "PART",
+    "OVERGROWN",
+    "RECENT",
+    "FREE",
+    "RELIEF",
+    "STRETCH",
+    "STEPS",
+    "REACH",
 ];
 
 /// A constant.
@@ -94,7 +118,7 @@ fn limits(text: &str) -> Vec<Limit> {
             continue;
         }
         let is_limit = kind == "Duration" || name.split('_').any(|word| WORDS.contains(&word));
-        if !is_limit || !["usize", "u64", "u32", "i64", "Duration"].contains(&kind) {
+        if !is_limit || !["usize", "u64", "u32", "i64", "i32", "Duration"].contains(&kind) {
             continue;
         }
         let rest = lines[at..].join(" ");

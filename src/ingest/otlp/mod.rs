@@ -24,7 +24,7 @@ use weir_storage::record::SpanEvent;
 pub(crate) use json::{read_json, structure};
 pub(crate) use protobuf::read_protobuf;
 
-use super::door::SPANS_MAX;
+use super::intake::SPANS_MAX;
 use super::span::{LeftOut, ReportedSpan, SCOPE_NAME};
 use crate::rt::yielding;
 

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use weir_config::vocab::{Finding, Severity, TenantId};
 
 use super::super::gate::{Gate, Held, Passage};
-use super::super::worker::{Door, Options, Worker};
+use super::super::worker::{CaseQueue, Options, Worker};
 use super::*;
 use crate::meter::Registry;
 
@@ -25,7 +25,7 @@ struct Bench {
     runtime: Runtime,
     registry: Registry,
     worker: Worker,
-    door: Door,
+    cases: CaseQueue,
     open: Arc<AtomicBool>,
 }
 
@@ -36,9 +36,9 @@ impl Bench {
         let is_open = Arc::clone(&open);
         let mut worker = Worker::new(judge, options, Arc::new(move || is_open.load(Ordering::Relaxed)));
         worker.start(runtime.handle());
-        let (registry, door) = (Registry::new(), worker.door());
+        let (registry, cases) = (Registry::new(), worker.cases());
         registry.add_source(worker.source());
-        Self { runtime, registry, worker, door, open }
+        Self { runtime, registry, worker, cases, open }
     }
 
     fn hear(&self, told: oneshot::Receiver<Ruling>) -> Option<Ruling> {
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     fn rule(&self, case: Case) -> Option<Ruling> {
-        self.hear(self.door.submit(case).unwrap())
+        self.hear(self.cases.submit(case).unwrap())
     }
 
     /// The value of the sample of `family` that has these labels.
@@ -201,35 +201,35 @@ fn what_is_turned_away_is_counted_with_its_reason() {
     let bench = Bench::new(judge(scripted.addr, patient("selfhosted"), false), options);
     let dropped = |reason: &str| bench.count("service_judge_dropped_total", &[("reason", reason)]);
     bench.open.store(false, Ordering::Relaxed);
-    assert!(bench.door.submit(case(PLEASE, Mode::Async)).is_none());
+    assert!(bench.cases.submit(case(PLEASE, Mode::Async)).is_none());
     bench.open.store(true, Ordering::Relaxed);
     let harmless = Case { prior: Vec::new(), ..case(PLEASE, Mode::Async) };
-    assert!(bench.door.submit(harmless).is_none());
+    assert!(bench.cases.submit(harmless).is_none());
     assert_eq!((dropped("disabled"), dropped("below_threshold")), (1.0, 1.0));
     // One is asked, one waits for its place, two wait for that, and the next is one too many.
     let mut cut = case("first", Mode::Inline);
     cut.candidate.truncated = true;
-    let asked = bench.door.submit(cut).unwrap();
+    let asked = bench.cases.submit(cut).unwrap();
     let begun = std::time::Instant::now();
     while scripted.seen().is_empty() {
         assert!(begun.elapsed() < PATIENCE, "the backend is asked");
         std::thread::yield_now();
     }
-    let second = bench.door.submit(case("second", Mode::Async)).unwrap();
+    let second = bench.cases.submit(case("second", Mode::Async)).unwrap();
     let begun = std::time::Instant::now();
     while bench.count("service_judge_queue_depth", &[]) > 0.0 {
         assert!(begun.elapsed() < PATIENCE, "it is taken out of the queue");
         std::thread::yield_now();
     }
-    let waiting = ["third", "fourth"].map(|text| bench.door.submit(case(text, Mode::Async)).unwrap());
+    let waiting = ["third", "fourth"].map(|text| bench.cases.submit(case(text, Mode::Async)).unwrap());
     assert_eq!(bench.count("service_judge_queue_depth", &[]), 2.0);
     let begun = std::time::Instant::now();
-    assert!(bench.door.submit(case("fifth", Mode::Inline)).is_none());
+    assert!(bench.cases.submit(case("fifth", Mode::Inline)).is_none());
     assert!(begun.elapsed() < Duration::from_secs(1), "nobody waits at a full queue");
     assert_eq!((dropped("channel_full"), dropped("analysis_text_truncated")), (1.0, 1.0));
-    let Bench { runtime, registry, worker, door, .. } = bench;
+    let Bench { runtime, registry, worker, cases, .. } = bench;
     runtime.block_on(async { tokio::time::timeout(PATIENCE, worker.stop()).await.unwrap() });
-    assert!(door.submit(case("sixth", Mode::Async)).is_none());
+    assert!(cases.submit(case("sixth", Mode::Async)).is_none());
     let dropped = |reason: &str| count(&registry, "service_judge_dropped_total", &[("reason", reason)]);
     assert_eq!((dropped("shutdown"), dropped("semaphore_closed"), dropped("channel_closed")), (2.0, 1.0, 1.0));
     let labels = [("mode", "inline"), ("status", "shutdown")];

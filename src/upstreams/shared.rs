@@ -9,12 +9,12 @@ use super::table::UpstreamTable;
 use crate::forward::{Peer, PeerError};
 
 /// The table of the process.
-pub struct Fleet {
+pub struct SharedUpstreams {
     now: ArcSwap<UpstreamTable>,
     cores: usize,
 }
 
-impl Fleet {
+impl SharedUpstreams {
     /// The table of the settings.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ const NO_MEMORY: &str = "no memory is free for this request at the moment; try a
 
 /// Takes batches of reported spans. Cheap to clone; its threads end with the last of the clones.
 #[derive(Clone)]
-pub struct Door {
+pub struct Intake {
     jobs: SyncSender<Job>,
     shares: Arc<Mutex<Shares<TenantId>>>,
     process: Arc<Process>,
@@ -56,7 +56,7 @@ pub struct Busy {
     pub retry_after: Duration,
     /// Why.
     pub reason: &'static str,
-    /// What the door lacked, in the word of the counter.
+    /// What the intake lacked, in the word of the counter.
     lack: Option<&'static str>,
 }
 
@@ -90,7 +90,7 @@ impl Busy {
     }
 }
 
-impl Door {
+impl Intake {
     /// Starts the threads.
     ///
     /// # Errors
