@@ -18,8 +18,8 @@ pub(super) enum Level {
 pub(in crate::cli) struct Diagnosis {
     pub(super) level: Level,
     /// What was looked at; stable, for scripts.
-    topic: &'static str,
-    text: String,
+    pub(super) topic: &'static str,
+    pub(super) text: String,
 }
 
 impl Diagnosis {
