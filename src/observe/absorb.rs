@@ -17,11 +17,11 @@ use crate::json::{JsonError, Walker};
 pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(json)?;
     match value(&mut walker)? {
-        Value::Object => root(collector, &mut walker)?,
+        Value::Object => root(collector, &mut walker, Root::default())?,
         Value::Array => {
             while let Some(item) = next_value(&mut walker)? {
                 match item {
-                    Value::Object => root(collector, &mut walker)?,
+                    Value::Object => root(collector, &mut walker, Root::default())?,
                     other => skip(&mut walker, other)?,
                 }
             }
@@ -34,8 +34,7 @@ pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Json
 }
 
 /// The object at the top, and the objects that carry the same keys: `message` of `message_start`, `response`.
-fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonError> {
-    let mut root = Root::default();
+fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'a>) -> Result<(), JsonError> {
     while let Some(key) = next_key(walker)? {
         let key_text = key.decode();
         let known = key_text.as_bytes();
@@ -56,7 +55,7 @@ fn root(collector: &mut Collector, walker: &mut Walker<'_>) -> Result<(), JsonEr
         }
         match dialect::member(&mut root, collector, walker, known, value)? {
             Taken::Yes => {}
-            Taken::Nested => self::root(collector, walker)?,
+            Taken::Nested => self::root(collector, walker, Root { is_nested: true, ..Root::default() })?,
             Taken::No => anybodys(collector, walker, &key_text, value)?,
         }
     }

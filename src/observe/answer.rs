@@ -214,6 +214,17 @@ struct Held {
     location: Location,
     /// Index into `Collector::calls`.
     call: Option<usize>,
+    grows: Grows,
+}
+
+/// How the messages of a stream go on with a text, where that is left to them.
+#[derive(Clone, Copy)]
+enum Grows {
+    /// Nobody knows yet: so many have said the same as the first.
+    Unknown(usize),
+    /// Each says all of it so far; the latest was so long.
+    Whole(usize),
+    InPieces,
 }
 
 struct Call {
@@ -353,6 +364,48 @@ impl Collector {
         }
         if let Some(at) = self.slot(slot, location) {
             self.settle(at, piece);
+        }
+    }
+
+    /// Continues the text in `slot` by a message of a server that sends either what is new or, each time, all there is so far: the second
+    /// message that says something tells which.
+    pub(super) fn grown(&mut self, slot: Slot, text: Text<'_>, location: impl FnOnce() -> Location) {
+        if piece_is_empty(Piece::Text(text)) {
+            return;
+        }
+        let Some(at) = self.slot(slot, location) else { return };
+        let Some(held) = self.held.get_mut(at) else { return };
+        // Where pieces are looked for in messages, each stands for itself.
+        if self.said.is_some() || held.text.is_empty() || matches!(held.grows, Grows::InPieces) {
+            return self.push(at, Piece::Text(text));
+        }
+        let new = text.decode();
+        let is_whole = new.starts_with(held.text.as_str());
+        let known = match held.grows {
+            Grows::Unknown(same) if is_whole && new.len() == held.text.len() => {
+                held.grows = Grows::Unknown(same + 1);
+                return;
+            }
+            Grows::Unknown(same) if !is_whole => {
+                held.grows = Grows::InPieces;
+                let first = held.text.clone();
+                (0..same).for_each(|_| self.keep(at, Piece::Raw(&first)));
+                return self.keep(at, Piece::Raw(&new));
+            }
+            Grows::Whole(known) if is_whole => known.max(held.text.len()),
+            _ if is_whole => held.text.len(),
+            // They were pieces after all, of which the second began like the first.
+            _ => {
+                if new.len() < held.text.len() {
+                    held.grows = Grows::InPieces;
+                }
+                return self.keep(at, Piece::Raw(&new));
+            }
+        };
+        held.grows = Grows::Whole(new.len().max(known));
+        let rest = new.get(known..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.keep(at, Piece::Raw(rest));
         }
     }
 
@@ -625,7 +678,7 @@ impl Collector {
 
 impl Held {
     fn new(slot: Slot, location: Location, call: Option<usize>) -> Self {
-        Self { slot, text: String::new(), raw: None, location, call }
+        Self { slot, text: String::new(), raw: None, location, call, grows: Grows::Unknown(0) }
     }
 
     /// Notes where a string of the document stands that belongs to it.

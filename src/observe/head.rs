@@ -36,6 +36,8 @@ pub(super) enum Kind {
 #[derive(Default)]
 pub(super) struct Root<'a> {
     pub(super) head: Head,
+    /// It is the answer that an event holds: what it says may have come in pieces before.
+    pub(super) is_nested: bool,
     pub(super) looked: bool,
     pub(super) status: Option<Text<'a>>,
     /// `message` and `code` as texts: an error where nothing else was said.
@@ -50,6 +52,8 @@ pub(super) struct Head {
     pub(super) output: Option<u32>,
     pub(super) part: Option<u32>,
     pub(super) summary: Option<u32>,
+    /// It says beside its text how the generation fares, as SGLang does.
+    pub(super) fares: bool,
 }
 
 fn kind(name: &str) -> Kind {
@@ -104,6 +108,7 @@ impl Head {
         match (key.raw().as_bytes(), value) {
             (b"type" | b"event_type", Value::Str(name)) => self.kind = Some(kind(&name.decode())),
             (b"index", Value::Number(spelled)) => self.index = position(spelled),
+            (b"meta_info", Value::Object) => self.fares = true,
             (b"output_index", Value::Number(spelled)) => self.output = position(spelled),
             (b"content_index" | b"command_index", Value::Number(spelled)) => self.part = position(spelled),
             (b"summary_index", Value::Number(spelled)) => self.summary = position(spelled),

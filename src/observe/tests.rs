@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use weir_config::vocab::part::PartForm;
 use weir_config::vocab::{Unread, UnreadSet};
 use weir_inference::PartKind::{self, Output, ToolCall as Call};
@@ -309,6 +310,59 @@ fn reads_a_responses_stream_once() {
         ],
     );
     assert_eq!(answer.finish_reason.as_deref(), Some("max_output_tokens"));
+}
+
+/// Events of a server that says with each text how the generation fares.
+fn faring(texts: &[&str]) -> String {
+    let event = |text: &&str| format!("data: {}\n\n", json!({"text": text, "meta_info": {"id": "g"}, "index": 0}));
+    texts.iter().map(event).collect::<String>() + "data: [DONE]\n\n"
+}
+
+#[test]
+fn a_text_that_is_repeated_with_every_event_is_read_once() {
+    for (texts, expected) in [
+        (&["Hel", "Hello", "Hello", "Hello you \u{e9}"][..], "Hello you \u{e9}"),
+        // A letter that has not come whole yet holds the text up.
+        (&["Hello", "Hello", "Hello", "Hello \u{e9}", "Hello \u{e9}"], "Hello \u{e9}"),
+        (&["Hel", "lo", " you", ""], "Hello you"),
+        (&["ha", "ha", "ha", " Nelson"], "hahaha Nelson"),
+        // Taken for all there is so far, until it cannot be.
+        (&["-", "--", "BEGIN", "-", "-"], "--BEGIN--"),
+    ] {
+        let answer = read(AnswerKind::EventStream, &faring(texts));
+        assert_parts(&answer, &[(Output, "response.text", expected)]);
+        assert!(answer.complete);
+    }
+    // Each of several has a text of its own.
+    let event =
+        |index: u32, text: &str| format!("data: {}\n\n", json!({"index": index, "text": text, "meta_info": {}}));
+    let both = [event(0, "one"), event(1, "on"), event(0, "one more"), event(1, "only")].concat();
+    assert_eq!(read(AnswerKind::EventStream, &both).text, "one more\nonly");
+    // What is kept is as bounded as that of any stream, and so is what counts as left out.
+    let texts: Vec<String> = (1..=400).map(|words| "word ".repeat(words)).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, None, 600);
+    reader.feed(faring(&texts).as_bytes());
+    let answer = reader.finish();
+    assert_eq!((answer.text.len(), answer.truncated, answer.left_out_bytes), (600, true, 1_400));
+}
+
+#[test]
+fn the_end_that_repeats_all_of_a_text_adds_nothing() {
+    let event = |kind: &str, more: Value| {
+        let mut event = json!({"event_type": kind, "is_finished": kind == "stream-end"});
+        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        format!("{event}\n")
+    };
+    let end = |said: &str| {
+        event("stream-end", json!({"finish_reason": "COMPLETE", "response": {"generation_id": "g", "text": said}}))
+    };
+    let said = ["Hel", "lo"].map(|word| event("text-generation", json!({"text": word}))).concat();
+    let answer = read(AnswerKind::JsonLines, &format!("{said}{}", end("Hello")));
+    assert_eq!((answer.text.as_str(), answer.finish_reason.as_deref()), ("Hello", Some("COMPLETE")));
+    // What was not said before is read.
+    assert_eq!(read(AnswerKind::JsonLines, &format!("{said}{}", end("Something else"))).text, "Hello\nSomething else");
+    assert_eq!(read(AnswerKind::JsonLines, &end("Hello")).text, "Hello");
 }
 
 #[test]

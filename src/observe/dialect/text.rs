@@ -1,7 +1,7 @@
-//! Servers and models that generate bare text: TGI, Titan, Llama, Mistral, Cohere.
+//! Servers and models that generate bare text: TGI, SGLang, Titan, Llama, Mistral, Cohere.
 
-use crate::json::{JsonError, Walker};
-use crate::observe::answer::{Channel, Collector};
+use crate::json::{JsonError, Location, Walker};
+use crate::observe::answer::{Channel, Collector, Piece, Slot};
 use crate::observe::head::{Kind, Root, Taken, plain};
 use crate::observe::value::{Value, next_key, next_value, skip, value};
 use crate::observe::{blocks, usage};
@@ -17,6 +17,16 @@ pub(super) fn member<'a>(
         (b"outputs" | b"generations", Value::Array) => blocks::list(collector, walker, 0, "outputs")?,
         (b"results", Value::Array) => results(collector, walker)?,
         (b"token", Value::Object) => token(collector, walker)?,
+        // SGLang sends all there is so far each time, unless it is told to send pieces.
+        (b"text", Value::Str(text)) if root.head.fares => {
+            let slot = Slot { choice: root.head.index.unwrap_or(0), channel: Channel::Content, block: 0 };
+            collector.grown(slot, text, || Location::root("response").key("text"));
+        }
+        // At its end Cohere's first version says all of the text once more.
+        (b"text", Value::Str(text)) if root.is_nested => {
+            let slot = Slot { choice: 0, channel: Channel::Content, block: 0 };
+            collector.whole(slot, Piece::Text(text), || Location::root("response").key("text"));
+        }
         (b"generated_text", Value::Str(_)) if root.head.kind == Some(Kind::Repeat) || collector.has_text() => {}
         (b"prompt_token_count" | b"inputTextTokenCount", Value::Number(n)) => {
             usage::raise(&mut collector.counters.prompt, n);
