@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use weir_config::settings::EnforcementScope;
+use weir_config::settings::{EnforcementScope, PiiAction};
 use weir_config::vocab::Finding;
 
 use super::allow::Allowed;
@@ -16,6 +16,7 @@ use crate::enforce::{self, Decision};
 use crate::exchange::{Payload, Refusal};
 use crate::process::{Core, Question};
 use crate::rt;
+use crate::settle::marks::is_name;
 use crate::settle::masking::Masking;
 use crate::settle::models;
 use crate::settle::text::{RequestText, request_parts};
@@ -73,6 +74,9 @@ async fn hear_models(core: &Core, exchange: &mut Exchange, pending: Pending) -> 
             }
             // Where something is decided, what the settings do not wait for has no say; models are asked once more after the answer.
             if decides || (is_whole && !enforce::can_act(&settings.enforcement)) {
+                let is_silent = settings.pii_action == PiiAction::RedactSilent;
+                let (quiet, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| is_silent && is_name(found));
+                inspection.names = quiet;
                 inspection.findings.extend(found);
                 if let Some(before) = &mut so_far.ran {
                     before.join(&ran);
@@ -112,7 +116,8 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
         return;
     }
     // Others see of it what the record will show.
-    let shown = Masking::of(exchange.settings()).shown(view, &inspection.findings);
+    let known: Vec<Finding> = inspection.findings.iter().chain(&inspection.names).cloned().collect();
+    let shown = Masking::of(exchange.settings()).shown(view, &known);
     let (masked, findings) = shown.as_ref().map_or((None, &inspection.findings), |(texts, found)| (Some(texts), found));
     let texts = request_parts(view).enumerate().map(|(at, part)| match masked {
         Some(texts) => (part.kind, texts.get(at).map(String::as_str).unwrap_or_default()),

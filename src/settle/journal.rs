@@ -58,6 +58,8 @@ pub(crate) struct Inspection {
     pub(crate) analysis: Analysis,
     /// What was found; of an analysis that was cut it counts for the decision and not for the record, which is analysed again.
     pub(crate) findings: Vec<Finding>,
+    /// Names that were found where personal data is redacted without a word: they decide nothing, and tell the record what to take out.
+    pub(crate) names: Vec<Finding>,
     /// What is to be changed in the body before it is forwarded; `None` where nobody has looked for it.
     pub(crate) changes: Option<Box<Changes>>,
     /// The detectors that looked at it.
@@ -121,6 +123,7 @@ impl Journal {
                 text: RequestText::None,
                 analysis: skip.map_or(Analysis::Due, Analysis::Skipped),
                 findings: Vec::new(),
+                names: Vec::new(),
                 changes: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
@@ -422,6 +425,7 @@ impl Journal {
         match self.inspection.analysis {
             Analysis::Ran => {
                 span.security_findings.append(&mut self.inspection.findings);
+                span.security_findings.append(&mut self.inspection.names);
                 let analyser = &self.core.process.parts.analyser;
                 span.detectors.extend(analyser.names(self.inspection.detectors).map(Cow::Borrowed));
                 span.security_score = Some(score(&span.security_findings));

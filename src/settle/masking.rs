@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
-use weir_config::vocab::{ByteSpan, Finding, JUDGE_VERDICT};
+use weir_config::vocab::{ByteSpan, Finding, JUDGE_VERDICT, score};
 use weir_inference::{KeyEnds, Taker, Taking, personal_data};
 use weir_storage::record::SpanRecord;
 
@@ -24,6 +24,8 @@ use crate::redaction::{Beside, Credentials};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Masking {
     personal: bool,
+    /// Names that a model finds are taken out like all personal data and are no findings: those of rules are not even made.
+    silent: bool,
     secrets: bool,
     /// What would be taken out of answers on their way to their clients, where that is only counted.
     counts: Option<Taking>,
@@ -35,6 +37,7 @@ impl Masking {
         let taking = Taking { personal: answers.personal(), secrets: answers.secrets() };
         Self {
             personal: settings.pii_action != PiiAction::AlertOnly,
+            silent: settings.pii_action == PiiAction::RedactSilent,
             secrets: settings.storage.mask_secrets,
             counts: (settings.pii_redact_answers_shadow_mode && taking != Taking::default()).then_some(taking),
         }
@@ -66,6 +69,9 @@ impl Masking {
             }
         }
         self.apply_beside(span, &found.unwrap_or_default());
+        if self.silent {
+            forget_names(span);
+        }
     }
 
     /// The credentials that were found in the texts of a call; `None` where none are to be taken out.
@@ -112,7 +118,8 @@ impl Masking {
         }
         // What others say in words of their own may hold anything.
         let reasons = span.security_findings.iter_mut().filter(|finding| finding.finding_type == JUDGE_VERDICT);
-        let mut said = reasons.map(|finding| &mut finding.evidence).chain(&mut span.error_message).peekable();
+        let errors = span.error_message.iter_mut().chain(&mut span.error_type);
+        let mut said = reasons.map(|finding| &mut finding.evidence).chain(errors).peekable();
         if said.peek().is_some() {
             let mut beside = Beside::quiet(Taking { personal: self.personal, secrets: self.secrets });
             said.for_each(|text| beside.text("", "", text));
@@ -128,7 +135,7 @@ impl Masking {
             found.mask(&mut event.description);
             event.data.values_mut().for_each(|value| found.mask(value));
         }
-        span.error_message.iter_mut().for_each(|text| found.mask(text));
+        span.error_message.iter_mut().chain(&mut span.error_type).for_each(|text| found.mask(text));
     }
 
     /// A request's texts and what was found in them, for somebody who is asked about it before there is a record: they are shown what
@@ -165,7 +172,16 @@ impl Masking {
             found.mask(&mut finding.evidence);
             finding
         });
-        Some((texts, moved.collect()))
+        Some((texts, moved.filter(|finding| !self.silent || !is_name(finding)).collect()))
+    }
+}
+
+/// Leaves out what was found of names, and what it did to the score.
+fn forget_names(span: &mut SpanRecord) {
+    let all = span.security_findings.len();
+    span.security_findings.retain(|finding| !is_name(finding));
+    if span.security_findings.len() < all {
+        span.security_score = span.security_score.map(|_| score(&span.security_findings));
     }
 }
 
@@ -203,6 +219,11 @@ fn personal(text: &str, parts: &[PartRecord], side: PartSide) -> Vec<Mark> {
             range: at.start + found.range().start..at.start + found.range().end,
             with: found.tag(),
         }));
+    }
+    let of_side = |part: &PartRecord| if part.side == side { text.get(place(part)?) } else { None };
+    for (part, Mark { range, with }) in seam::personal_across(parts, of_side, None).unwrap_or_default() {
+        let Some(at) = parts.get(part).and_then(place) else { continue };
+        marks.push(Mark { range: at.start + range.start..at.start + range.end, with });
     }
     marks
 }

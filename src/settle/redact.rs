@@ -11,6 +11,7 @@ use weir_config::vocab::Finding;
 use weir_inference::{PartKind, Personal, personal_data_by};
 
 use super::marks::{Mark, is_name, joined, name_tag};
+use super::seam::personal_across;
 use crate::inspect::{RequestView, Spelling, TextPart, percent_encoded};
 use crate::rewrite::Changes;
 
@@ -25,6 +26,11 @@ pub(crate) fn redaction(
     let mut changes = Changes::default();
     let mut spotter = body.map(|body| view.spotter(body));
     let mut files = Files { view, current: None };
+    let text_of = |part: &TextPart| view.text.get(part.range.clone());
+    let Some(across) = personal_across(&view.parts, text_of, deadline) else {
+        return Changes { is_late: true, ..changes };
+    };
+    let mut across = across.into_iter().peekable();
     for (number, part) in view.parts.iter().enumerate().filter(|(_, part)| !part.is_credential()) {
         let text = view.text.get(part.range.clone()).unwrap_or_default();
         let is_json = is_json(part, text);
@@ -32,7 +38,9 @@ pub(crate) fn redaction(
             changes.is_late = true;
             break;
         };
-        for Mark { range, mut with } in with_names(all, text, number, findings) {
+        let cut = std::iter::from_fn(|| across.next_if(|(part, _)| *part <= number));
+        let cut = cut.filter(|(part, _)| *part == number).map(|(_, mark)| mark).collect();
+        for Mark { range, mut with } in with_others(all, text, number, findings, cut) {
             changes.personal += 1;
             let whole = part.range.start + range.start..part.range.start + range.end;
             if is_json && is_bare_value(text, &range) {
@@ -58,15 +66,17 @@ pub(crate) fn redaction(
     changes
 }
 
-/// The personal data of a part, together with the names that were found in it.
-fn with_names(personal: Vec<Personal>, text: &str, part: usize, findings: &[Finding]) -> Vec<Mark> {
+/// The personal data of a part, together with the names that were found in it and its pieces of what its message has cut.
+fn with_others(personal: Vec<Personal>, text: &str, part: usize, findings: &[Finding], cut: Vec<Mark>) -> Vec<Mark> {
     let mut marks: Vec<Mark> =
         personal.into_iter().map(|found| Mark { range: found.range(), with: found.tag() }).collect();
+    let is_cut = !cut.is_empty();
+    marks.extend(cut);
     let own =
         |finding: &&Finding| is_name(finding) && finding.part.and_then(|at| usize::try_from(at).ok()) == Some(part);
     let mut names = findings.iter().filter(own).peekable();
     if names.peek().is_none() {
-        return marks;
+        return if is_cut { joined(marks) } else { marks };
     }
     marks.extend(names.filter_map(|finding| {
         let range = finding.span.map(|span| span.start..span.end)?;

@@ -2,12 +2,14 @@
 //! them; the model reads them as one conversation, so what meets is looked at together.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 use weir_config::vocab::part::{PartForm, PartRecord};
 use weir_config::vocab::{ByteSpan, Finding};
-use weir_inference::{Hit, Part, PartKind};
+use weir_inference::{Hit, Part, PartKind, personal_data_by};
 
+use super::marks::Mark;
 use crate::inspect::TextPart;
 
 /// Bytes looked at of each side. A phrase is shorter; and this text is new with every turn, so that its length is what the look
@@ -15,7 +17,9 @@ use crate::inspect::TextPart;
 const SIDE_BYTES_MAX: usize = 96;
 /// In the metadata of a finding: what kind of credential it is about.
 const SECRET: &str = "secret_type";
-/// In the metadata of a finding: the other pieces of a credential that lies across several texts.
+/// In the metadata of a finding: what kind of personal data it is about.
+const PERSONAL: &str = "pii_type";
+/// In the metadata of a finding: the other pieces of a credential, or of personal data, that lies across several texts.
 const ALSO_IN: &str = "also_in";
 /// Stands between two turns, and between two texts that no blank parts.
 const BETWEEN: &str = " ";
@@ -193,8 +197,9 @@ impl Seam {
         if others.is_empty() {
             return None;
         }
-        if finding.metadata.contains_key(SECRET) {
-            if self.is_part_of(span, known, index) {
+        let kept_out = [SECRET, PERSONAL].into_iter().find(|key| finding.metadata.contains_key(*key));
+        if let Some(key) = kept_out {
+            if self.is_part_of(key, span, known, index) {
                 return None;
             }
             finding.metadata.insert(ALSO_IN.to_owned(), self.written(others, span));
@@ -210,23 +215,23 @@ impl Seam {
         Some(Hit { part: last.part, finding })
     }
 
-    /// Whether one of its texts shows a credential by itself that stands there; what goes on in the others is noted as its piece, unless
-    /// that is a word that merely stands behind it.
-    fn is_part_of(&self, span: ByteSpan, known: &mut [Hit], index: &Index) -> bool {
+    /// Whether one of its texts shows by itself a credential, or personal data, that stands there; of a credential what goes on in the
+    /// others is noted as its piece, unless that is a word that merely stands behind it.
+    fn is_part_of(&self, key: &str, span: ByteSpan, known: &mut [Hit], index: &Index) -> bool {
         let pieces = self.pieces_of(span);
         let of_piece = |hit: &Hit| pieces.iter().position(|piece| piece.part == hit.part);
         let meets = |hit: &Hit| {
             let own = of_piece(hit).and_then(|at| pieces.get(at)).map(|piece| piece.within(span));
             let met =
                 own.zip(hit.finding.span).is_some_and(|(own, known)| own.start < known.end && known.start < own.end);
-            met && hit.finding.metadata.contains_key(SECRET)
+            met && hit.finding.metadata.contains_key(key)
         };
         let mut here = pieces.iter().flat_map(|piece| index.of(piece.part)).copied();
         let found = here.find(|at| known.get(*at).is_some_and(meets));
         let Some(hit) = found.and_then(|at| known.get_mut(at)) else { return false };
         let others: SmallVec<[Piece; 2]> =
             pieces.iter().filter(|piece| piece.part != hit.part && !self.is_word(piece, span)).copied().collect();
-        if !others.is_empty() {
+        if !others.is_empty() && key == SECRET {
             let written = self.written(&others, span);
             hit.finding.metadata.entry(ALSO_IN.to_owned()).or_insert(written);
         }
@@ -248,12 +253,67 @@ impl Seam {
         pieces.iter().map(one).collect::<Vec<_>>().join(",")
     }
 
+    /// Adds the pieces of personal data that lies across its texts; each gets the tag. `None` where the deadline passed.
+    fn personal(&self, deadline: Option<Instant>, out: &mut Vec<(usize, Mark)>) -> Option<()> {
+        // Of each text what it shows by itself, asked for where something lies across.
+        let mut own: Vec<Option<Vec<ByteSpan>>> = vec![None; self.pieces.len()];
+        for found in personal_data_by(&self.text, self.kind, deadline)? {
+            let range = found.range();
+            let span = ByteSpan { start: range.start, end: range.end };
+            let touched = self.pieces_of(span);
+            if touched.len() < 2 {
+                continue;
+            }
+            let mut is_known = false;
+            for piece in touched {
+                let at = self.pieces.partition_point(|other| other.at < piece.at);
+                let Some(known) = own.get_mut(at) else { continue };
+                if known.is_none() {
+                    *known = Some(self.own(piece, deadline)?);
+                }
+                is_known |= known.iter().flatten().any(|known| known.start < span.end && span.start < known.end);
+            }
+            if !is_known {
+                let mark = |piece: &Piece| {
+                    let ByteSpan { start, end } = piece.within(span);
+                    (piece.part, Mark { range: start..end, with: found.tag() })
+                };
+                out.extend(touched.iter().map(mark));
+            }
+        }
+        Some(())
+    }
+
+    /// Where personal data stands that a piece shows by itself, in bytes of the seam's text.
+    fn own(&self, piece: &Piece, deadline: Option<Instant>) -> Option<Vec<ByteSpan>> {
+        let words = self.text.get(piece.at..piece.at + piece.bytes).unwrap_or_default();
+        let found = personal_data_by(words, self.kind, deadline)?;
+        let placed = found.into_iter().map(|found| found.range());
+        Some(placed.map(|range| ByteSpan { start: piece.at + range.start, end: piece.at + range.end }).collect())
+    }
+
     /// The pieces that a stretch of the text touches.
     fn pieces_of(&self, span: ByteSpan) -> &[Piece] {
         let first = self.pieces.partition_point(|piece| piece.at + piece.bytes <= span.start);
         let end = self.pieces.partition_point(|piece| piece.at < span.end);
         self.pieces.get(first..end).unwrap_or_default()
     }
+}
+
+/// Personal data that the texts of one message cut into pieces: the numbers of their parts, in order, and where they stand in them. What
+/// one of the texts shows by itself is that text's. `None` where the deadline passed before all had been looked at.
+pub(super) fn personal_across<'a, T: Turn>(
+    parts: &[T],
+    text: impl Fn(&T) -> Option<&'a str>,
+    deadline: Option<Instant>,
+) -> Option<Vec<(usize, Mark)>> {
+    let (mut seams, mut all) = (Vec::new(), Vec::new());
+    Seam::within_messages(parts, &text, &mut seams);
+    for seam in &seams {
+        seam.personal(deadline, &mut all)?;
+    }
+    all.sort_by_key(|(part, mark): &(usize, Mark)| (*part, mark.range.start));
+    Some(all)
 }
 
 /// What is known of each part, by its number: there may be thousands of findings, and of seams.

@@ -86,7 +86,8 @@ fn a_reported_action_keeps_neither_credentials_nor_personal_data() {
 fn a_providers_error_is_kept_without_what_it_repeats() {
     let (token, password) = (TOKEN.concat(), PASSWORD.concat());
     let said = format!("no access for {token}; the login {password} of {MAIL} failed");
-    let body = json!({"error": {"message": said, "type": "authentication_error"}}).to_string();
+    let kind = format!("refused {token}");
+    let body = json!({"error": {"message": said, "type": kind}}).to_string();
     let refusal = format!(
         "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
@@ -114,6 +115,7 @@ fn a_providers_error_is_kept_without_what_it_repeats() {
         assert_eq!((answer.status, answer.text().contains(&token)), (401, true), "the client is told all of it");
         let span = gateway.span_of(&answer);
         assert_eq!(span["error_message"], kept, "{span}");
+        assert_eq!(span["error_type"], if mask { "refused [SECRET:GITHUB_PAT]" } else { &kind }, "{span}");
         let all = everything(&gateway, &answer.trace_id()) + &bytes_in(folder.path());
         assert_eq!((all.contains(&token), all.contains(&password)), (!mask, !mask), "{mask}");
     }

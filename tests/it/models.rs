@@ -167,10 +167,19 @@ fn names_that_a_model_finds_are_neither_kept_nor_forwarded_where_personal_data_i
     let answer = send(&gateway, said);
     assert_eq!((answer.status, forwarded()), (200, chat_body(without).to_string()));
     assert_eq!(gateway.span_of(&answer)["prompt"], without);
+    // Without a word they are no findings, and decide nothing, as little as what rules call personal data.
+    let any = "enforcement: {mode: block, min_severity: Info, min_confidence: 0, timeout_ms: 20000}\n";
+    let gateway = start(&format!("{quiet}{any}pii: {{action: redact_silent}}\n"));
+    let answer = send(&gateway, said);
+    assert_eq!((answer.status, forwarded()), (200, chat_body(without).to_string()));
+    let span = gateway.span_of(&answer);
+    assert_eq!((&span["prompt"], &span["security_findings"]), (&json!(without), &json!([])), "{span}");
+    assert_eq!(span["security_score"], 0.0);
     // A shadow counts them, and forwards what came.
     let gateway = start(&format!("{quiet}pii: {{action: redact_silent, shadow_mode: true}}\n"));
-    send(&gateway, said);
+    let answer = send(&gateway, said);
     assert_eq!(forwarded(), chat_body(said).to_string());
+    assert!(found(&gateway.span_of(&answer), "ner").is_empty());
     assert_eq!(gateway.metric("service_redactions_total", "mode=\"shadow\""), 2.0);
     let gateway = start(quiet);
     assert_eq!(gateway.span_of(&send(&gateway, said))["prompt"], said);

@@ -48,6 +48,30 @@ on_both_drivers! {
                 assert_eq!(seen, body.replace(TEXT, WITHOUT), "{path}");
             }
         }
+        // Cut over the texts of one message, as the user's and as a tool's, it goes as a whole; what merely stands beside it stays.
+        for (cut, without) in [
+            (["write to anna.berg@exa", "mple.com please"], ["write to [PII:EMAIL]", "[PII:EMAIL] please"]),
+            (["card 4111 1111 ", "1111 1111, thanks"], ["card [PII:CREDIT_CARD]", "[PII:CREDIT_CARD], thanks"]),
+            (["it is GB82WEST", "12345698765432"], ["it is [PII:IBAN]", "[PII:IBAN]"]),
+            (["write to anna.berg@example.com", "please"], ["write to [PII:EMAIL]", "please"]),
+            (["from 10 to 20", "1980-04-01"], ["from 10 to 20", "1980-04-01"]),
+        ] {
+            let bodies = |texts: [&str; 2]| {
+                let blocks = texts.map(|text| json!({"type": "text", "text": text}));
+                let result = json!([{"type": "tool_result", "tool_use_id": "t", "content": blocks}]);
+                [("/v1/chat/completions", json!(blocks)), ("/v1/messages", result)].map(|(path, content)| {
+                    (path, json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": content}]}))
+                })
+            };
+            for ((path, body), (_, expected)) in bodies(cut).into_iter().zip(bodies(without)) {
+                let answer = call(gateway.addr, Call::post(path, body.to_string()).bytes());
+                let seen = String::from_utf8(provider.take_received().remove(0).request.body).unwrap();
+                assert_eq!(seen, expected.to_string(), "{path}");
+                let span = gateway.span_of(&answer);
+                assert_eq!(span["prompt"], without.join("\n"), "{path}: {span}");
+                assert_eq!(types(&span).contains(&"pii_detected"), cut != without, "{path}: {span}");
+            }
+        }
     }
 
     fn so_is_every_other_place_for_words(driver) {
