@@ -322,10 +322,11 @@ impl Analyser {
             detector.look(&text, &call.plan.tuning(index), &mut found);
             watch.lap(index);
         }
-        let failed = found.failed;
+        let (failed, full) = (found.failed, found.full);
         *score = found.shared.as_ref().and_then(|shared| shared.score);
         *said = found.said;
         outcome.failed |= failed;
+        outcome.full |= full;
         outcome
     }
 

@@ -122,6 +122,8 @@ pub struct Decoded {
 pub struct Found<'a> {
     pub(crate) said: Vec<(Range<usize>, Finding)>,
     pub(crate) failed: bool,
+    /// More was said than is kept.
+    pub(crate) full: bool,
     /// What models say of the text, reported or not.
     pub(crate) heard: Signals,
     pub(crate) shared: Option<SharedLook<'a>>,
@@ -194,6 +196,8 @@ impl Found<'_> {
     pub fn report(&mut self, range: Range<usize>, finding: Finding) {
         if self.said.len() < crate::part::HITS_MAX {
             self.said.push((range, finding));
+        } else {
+            self.full = true;
         }
     }
 

@@ -175,7 +175,7 @@ impl Analyser {
             self.fuse_later(kept, &plan, &mut found);
             let Seen { hits, ran } = &mut seen[*at];
             ran.failed |= found.failed;
-            ran.full |= hits.len() + found.said.len() > HITS_MAX;
+            ran.full |= found.full || hits.len() + found.said.len() > HITS_MAX;
             if let Some(name) = kept.clean.filter(|_| found.said.is_empty() && !ran.failed && !ran.cut) {
                 self.clean.add(name);
             }

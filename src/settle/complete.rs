@@ -104,12 +104,28 @@ impl Finished {
 impl Finished {
     /// Takes over what models said.
     pub(crate) fn join(&mut self, analyser: &Analyser, findings: Vec<Finding>, ran: &Ran) {
+        if ran.full {
+            self.note_full(&findings);
+        }
         self.span.security_findings.extend(findings);
         note_detectors(&mut self.span, analyser, ran);
         if ran.cut || ran.failed {
             return self.miss(if ran.cut { "analyzer_timeout" } else { "analyzer_error" }, true);
         }
         self.span.security_score = Some(score(&self.span.security_findings));
+    }
+
+    /// Models found more than is kept: from the text on in which the last finding stands, not all of it is there.
+    fn note_full(&mut self, findings: &[Finding]) {
+        let last = findings.iter().rev().find(|finding| finding.span.is_some());
+        let is_answer = last.is_some_and(|finding| finding.location.starts_with("response"));
+        let (tag, unread) = if is_answer {
+            ("unscanned_response", &mut self.unread_answer)
+        } else {
+            ("unscanned", &mut self.unread_request)
+        };
+        unread.insert(Unread::Truncated);
+        self.span.tags.insert(Cow::Borrowed(tag), unread.to_string());
     }
 
     /// Models have not said anything: the analysis is not whole.

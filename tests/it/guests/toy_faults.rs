@@ -25,6 +25,13 @@ impl Detector for ToyFaults {
     fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
         let named = if self.0 == CostClass::Model { "model" } else { "rule" };
         assert!(!text.raw().contains(&format!("the {named} panics")), "as the text asks");
+        // "the model counts to 9." reports so many things.
+        let asked = text.raw().split_once(&format!("the {named} counts to "));
+        let number = asked.and_then(|(_, rest)| rest.split_once('.')?.0.parse().ok()).unwrap_or(0_usize);
+        for at in 0..number {
+            let about = "The toy model has found another one";
+            found.report(at % 4..at % 4 + 1, Finding::new("jailbreak", Severity::Info, 0.5, self.name(), about));
+        }
         // "the model waits for /a/file." goes on when the file is there; that it waits says a file beside it.
         let asked = text.raw().split_once(&format!("the {named} waits for "));
         let Some((path, _)) = asked.and_then(|(_, rest)| rest.split_once(' ')) else { return };
