@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use weir_storage::record::SpanRecord;
-use weir_storage::{Cursor, SpanBatch, SpanLog};
+use weir_storage::{Cursor, ReadingClaim, SpanBatch, SpanLog};
 
 use super::consumer::{Batch, Consumer, Failure, Limits};
 use super::queue::Waiting;
@@ -17,8 +17,10 @@ pub(super) const BATCH_SPANS: usize = 256;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// Least time between two looks that find less than a full batch: commits come every 5 ms under load.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often the store is read without word of a commit: another process may write to the same file during a takeover.
+/// How often the store is read without word of a commit: other processes may write to the same file.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often a process that may not read because another one does asks whether that is still there.
+const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How long the cursor of a consumer may lag behind calls that do not concern it: a restart passes them once more, which costs next to
 /// nothing, while each cursor that is written is a commit.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
@@ -46,6 +48,8 @@ pub(super) struct Delivery<C: Consumer> {
     cursor: Option<Cursor>,
     /// Another process may have moved the saved cursor on.
     adrift: bool,
+    /// The right to read, where one process alone has it.
+    claim: Claim,
     /// What was stored when it was told to stop; what comes later is for the next start.
     until: Option<Cursor>,
     /// Spans of the batch under way that are nowhere else.
@@ -56,6 +60,17 @@ pub(super) struct Delivery<C: Consumer> {
     /// When the cursor was written down, and whether it has moved since.
     kept_at: Instant,
     lags: bool,
+}
+
+/// Whether this process may read what is stored.
+enum Claim {
+    /// As all may.
+    Needless,
+    Held {
+        _claim: ReadingClaim,
+    },
+    /// Not before this instant is it asked for.
+    Wanted(Instant),
 }
 
 /// What became of a batch.
@@ -84,6 +99,7 @@ impl<C: Consumer> Delivery<C> {
         orders: watch::Receiver<Orders>,
     ) -> Self {
         let limits = consumer.limits();
+        let claim = if consumer.reads_alone() { Claim::Wanted(Instant::now()) } else { Claim::Needless };
         let cursor = match begin(&*store, waiting.name) {
             Ok(cursor) => Some(cursor),
             Err(error) => {
@@ -94,7 +110,7 @@ impl<C: Consumer> Delivery<C> {
         };
         let (adrift, until, in_hand, failing) = (false, None, 0, false);
         let (kept_at, lags) = (Instant::now(), false);
-        Self { consumer, limits, waiting, store, cursor, adrift, until, in_hand, orders, failing, kept_at, lags }
+        Self { consumer, limits, waiting, store, cursor, adrift, claim, until, in_hand, orders, failing, kept_at, lags }
     }
 
     /// Runs until it is stopped and has dealt with what there is, or may no longer try.
@@ -106,10 +122,11 @@ impl<C: Consumer> Delivery<C> {
                 (Some(Fate::Stopped), _) | (_, Some(Fate::Stopped)) => break,
                 (None, None) if self.is_stopping() => break,
                 (None, None) => {
+                    let idle = self.idle_time();
                     let Self { waiting, orders, .. } = &mut self;
                     tokio::select! {
                         () = waiting.news() => {}
-                        () = tokio::time::sleep(LOOK_EVERY) => {}
+                        () = tokio::time::sleep(idle) => {}
                         _ = orders.changed() => {}
                     }
                 }
@@ -132,9 +149,45 @@ impl<C: Consumer> Delivery<C> {
         let Orders { held, handed_over, .. } = *self.orders.borrow();
         let others = held || (handed_over && !self.is_stopping());
         self.adrift |= others;
+        if others {
+            self.give_up_claim();
+        }
         let is_over =
             |until: Cursor| self.cursor.is_some_and(|at| at.file() == until.file() && at.place() >= until.place());
         !others && !self.until.is_some_and(is_over)
+    }
+
+    /// Lets another process read.
+    fn give_up_claim(&mut self) {
+        if let Claim::Held { .. } = self.claim {
+            self.claim = Claim::Wanted(Instant::now());
+        }
+    }
+
+    /// Whether this process is the one that reads.
+    async fn has_claim(&mut self) -> Result<bool, String> {
+        let due = match self.claim {
+            Claim::Needless | Claim::Held { .. } => return Ok(true),
+            Claim::Wanted(due) => due,
+        };
+        let now = Instant::now();
+        if now < due {
+            return Ok(false);
+        }
+        self.claim = Claim::Wanted(now + CLAIM_EVERY);
+        let (store, name) = (Arc::clone(&self.store), self.waiting.name);
+        let claimed = tokio::task::spawn_blocking(move || store.claim_reading(name)).await;
+        let claimed = claimed.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        // Whoever read until now has moved the cursor.
+        self.adrift = true;
+        let Some(claim) = claimed else { return Ok(false) };
+        self.claim = Claim::Held { _claim: claim };
+        Ok(true)
+    }
+
+    /// How long to wait without word of anything.
+    fn idle_time(&self) -> Duration {
+        if let Claim::Wanted(_) = self.claim { CLAIM_EVERY } else { LOOK_EVERY }
     }
 
     /// Brings what waits in memory; `None` when nothing does.
@@ -157,7 +210,12 @@ impl<C: Consumer> Delivery<C> {
         if !self.may_read() {
             return None;
         }
-        let batch = match self.read().await {
+        let read = match self.has_claim().await {
+            Ok(false) => return None,
+            Ok(true) => self.read().await,
+            Err(error) => Err(error),
+        };
+        let batch = match read {
             Ok(batch) => batch,
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {

@@ -11,7 +11,9 @@
 //! Invariants: each span that is stored and concerns a consumer reaches it at least once, over crashes and restarts: its cursor
 //! lies in the store and moves only behind what was taken. What is not stored waits in a bounded queue in memory; every span
 //! a consumer does not get is counted under its name with the reason. Some are concerned by every span, some
-//! by those with findings only: these read past all others. A consumer that is slow or fails delays nobody else, and no core. Without a consumer there is no thread, no queue and no work. Knows neither what consumers do nor HTTP.
+//! by those with findings only: these read past all others. Where several processes have one store, those that would act twice
+//! are read for by one of them, and by another when that is gone. A consumer that is slow or fails delays nobody else, and no core.
+//! Without a consumer there is no thread, no queue and no work. Knows neither what consumers do nor HTTP.
 
 mod consumer;
 mod delivery;
@@ -21,8 +23,7 @@ mod tally;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use tokio::runtime::Handle;
@@ -39,9 +40,6 @@ use queue::Waiting;
 
 /// How long consumers that are given up may take to count what is lost with them.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
-/// How long after it was handed in a span with findings wakes those whom only such spans concern. A commit takes milliseconds; one
-/// that takes longer is found by their next look.
-const FOUND_MS: u64 = 2_000;
 
 /// Starts the task of one consumer.
 type Begin = Box<dyn FnOnce(Arc<dyn SpanLog>, watch::Receiver<Orders>) -> BoxFuture<'static, ()> + Send>;
@@ -82,7 +80,7 @@ impl Feed {
 
     /// Where spans go in.
     pub fn inlet(&self) -> Arc<Inlet> {
-        Arc::new(Inlet { consumers: self.waiting.clone(), begun: Instant::now(), found_ms: AtomicU64::new(0) })
+        Arc::new(Inlet { consumers: self.waiting.clone() })
     }
 
     /// Starts the consumers on `runtime`, each with its counters in `registry`. What is stored waits for [`Running::go`].
@@ -138,9 +136,6 @@ impl Running {
 /// Where finished spans, and word of stored ones, go in. Any thread may call it; nothing here waits.
 pub struct Inlet {
     consumers: Vec<Arc<Waiting>>,
-    begun: Instant,
-    /// Until how many milliseconds after the beginning a commit may bring calls in which something was found.
-    found_ms: AtomicU64,
 }
 
 impl std::fmt::Debug for Inlet {
@@ -159,24 +154,14 @@ impl Inlet {
         }
     }
 
-    /// A span with findings is about to be stored.
-    pub fn found(&self) {
-        self.found_ms.fetch_max(self.now_ms() + FOUND_MS, Ordering::Relaxed);
-    }
-
     /// Spans of calls have been stored.
     pub fn committed(&self) {
-        let found = self.found_ms.load(Ordering::Relaxed) > self.now_ms();
-        self.consumers.iter().filter(|waiting| found || waiting.heeds_clean_calls).for_each(|waiting| waiting.wake());
+        self.consumers.iter().filter(|waiting| waiting.heeds_clean_calls).for_each(|waiting| waiting.wake());
     }
 
-    /// Reported spans have been stored, of which nothing is known here.
-    fn reported(&self) {
+    /// Spans in which something was found have been stored, or reported ones, of which nothing is known here.
+    fn found(&self) {
         self.consumers.iter().for_each(|waiting| waiting.wake());
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
@@ -195,6 +180,11 @@ impl<O: StoreObserver> StoreObserver for Told<O> {
         self.inlet.committed();
     }
 
+    fn found(&self) {
+        self.also.found();
+        self.inlet.found();
+    }
+
     fn given_up(&self, span: &SpanRecord) {
         self.also.given_up(span);
         self.inlet.offer(Box::new(span.clone()));
@@ -207,7 +197,7 @@ impl<O: StoreObserver> StoreObserver for Told<O> {
     fn write(&self, operation: &'static str, took: Duration, ok: bool) {
         self.also.write(operation, took, ok);
         if ok && operation == "insert_trace" {
-            self.inlet.reported();
+            self.inlet.found();
         }
     }
 }

@@ -319,7 +319,7 @@ fn calls_that_do_not_concern_a_consumer_bring_no_further_looks() {
     let mut world = World::new(&[&toy]);
     world.store(1);
     // A look in the middle of such calls, of which there are more whenever it looks again.
-    world.inlet.reported();
+    world.inlet.found();
     let (begun, mut stored) = (Instant::now(), 1);
     while begun.elapsed() < Duration::from_millis(600) {
         stored += world.store(1).len() as u64;
@@ -330,7 +330,6 @@ fn calls_that_do_not_concern_a_consumer_bring_no_further_looks() {
     let mut found = span();
     found.security_findings = vec![Finding::new("jailbreak", Severity::High, 0.9, "rules", "")];
     let id = found.span_id;
-    world.inlet.found();
     world.store.sink().push(found).unwrap();
     eventually(|| toy.taken() == [id]);
     world.stop(PATIENCE);

@@ -92,6 +92,11 @@ impl Consumer for Finished {
         "judge"
     }
 
+    /// What a request was asked about before it was forwarded only its own process knows.
+    fn reads_alone(&self) -> bool {
+        !self.router.inline_await
+    }
+
     fn heeds_clean_calls(&self) -> bool {
         false
     }

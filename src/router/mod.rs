@@ -61,6 +61,10 @@ impl Consumer for Router {
         "action_router"
     }
 
+    fn reads_alone(&self) -> bool {
+        true
+    }
+
     fn heeds_clean_calls(&self) -> bool {
         false
     }

@@ -43,6 +43,10 @@ impl Consumer for Webhook {
         "action_webhook"
     }
 
+    fn reads_alone(&self) -> bool {
+        true
+    }
+
     fn heeds_clean_calls(&self) -> bool {
         false
     }

@@ -136,9 +136,6 @@ impl Publish {
 
     /// To the store; what that does not take, to the feed's consumers, if there are any.
     fn keep(&self, process: &Process, meter: &CoreMeter, span: Box<SpanRecord>) {
-        if let Some(feed) = process.parts.feed.as_ref().filter(|_| !span.security_findings.is_empty()) {
-            feed.found();
-        }
         let not_stored = if self.store {
             let Err(refused) = process.parts.sink.push(span) else { return };
             let reason = match refused.reason {

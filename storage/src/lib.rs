@@ -13,6 +13,7 @@ pub mod alerts;
 mod attributes;
 pub mod audit;
 mod change;
+mod claim;
 mod cursor;
 mod encode;
 mod engine;
@@ -39,6 +40,7 @@ pub mod usage;
 mod verdicts;
 mod writer;
 
+pub use claim::ReadingClaim;
 pub use cursor::{Cursor, Fate, Inserted, SpanBatch, TracePlace, TraceRest};
 pub use error::{Dropped, NotTaken, NotWritten, OpenError, ReadError};
 pub use observer::{BatchOutcome, StoreObserver};

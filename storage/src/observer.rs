@@ -8,6 +8,8 @@ use crate::record::SpanRecord;
 pub trait StoreObserver: Send + Sync {
     /// A batch ended: `rows` were committed, or given up.
     fn batch(&self, rows: usize, took: Duration, outcome: BatchOutcome);
+    /// Of the batch that has just ended, spans in which something was found were stored, or may have been in part.
+    fn found(&self) {}
     /// A span of a batch that is given up, or one that no store could take: it will never be read.
     fn given_up(&self, span: &SpanRecord) {
         let _unused = span;

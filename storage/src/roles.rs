@@ -14,6 +14,7 @@ use weir_config::vocab::{Finding, KeyId, SpanId, TenantId, Timestamp, TraceId};
 use crate::actions::ActionsSummary;
 use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
+use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
 use crate::offences::{BlockedAddress, Offence};
@@ -81,6 +82,16 @@ pub trait SpanLog: Send + Sync + 'static {
     /// # Errors
     /// [`NotWritten`].
     fn save_cursor(&self, consumer: &str, at: Cursor) -> Result<(), NotWritten>;
+
+    /// Claims to read for a consumer what is stored, alone of all processes that have the store, until the claim is dropped or its
+    /// process ends; `None` while another one holds it. A store that one process alone has grants it always.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn claim_reading(&self, consumer: &str) -> Result<Option<ReadingClaim>, ReadError> {
+        let _everybody = consumer;
+        Ok(Some(ReadingClaim::sole()))
+    }
 
     /// Traces, newest first, each with its spans.
     ///

@@ -99,6 +99,8 @@ struct Inner {
     lost_before_close: AtomicU64,
     policy: Arc<Policy>,
     auditor: Auditor,
+    /// The database; `None` for one in memory.
+    file: Option<PathBuf>,
 }
 
 impl Store {
@@ -113,6 +115,7 @@ impl Store {
         };
         let policy = Arc::new(Policy::default());
         let engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
+        let file = if let Home::File(path) = &home { Some(path.clone()) } else { None };
         let readers = Readers::new(home, options.pause);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
         let tally = Arc::new(Tally::default());
@@ -144,6 +147,7 @@ impl Store {
             lost_before_close,
             auditor: Auditor::default(),
             policy,
+            file,
         };
         Ok(Self { inner: Arc::new(inner) })
     }

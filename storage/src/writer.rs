@@ -192,6 +192,9 @@ impl Writer {
         };
         batches.fetch_add(1, Ordering::Relaxed);
         self.observer.batch(rows, started.elapsed(), outcome);
+        if batch.iter().any(|row| !row.span.security_findings.is_empty()) {
+            self.observer.found();
+        }
     }
 
     /// Writes rows as one transaction; halves the group to find a bad row, replays it while the store fails.

@@ -211,15 +211,30 @@ on_both_drivers! {
 #[test]
 fn who_is_blocked_by_one_gateway_is_turned_away_by_the_other_on_the_same_store() {
     let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
-    let rules = "action_router: {enabled: true, default_actions: [], rules: [{finding_type: prompt_injection, actions: \
-                 [block_ip]}], ip_block: {max_offenses: 3, ttl_seconds: 600, allow_shared: true}}";
+    let receiver = Upstream::always(OK);
+    let rules = format!(
+        "action_router: {{enabled: true, default_actions: [], rules: [{{finding_type: prompt_injection, actions: \
+         [block_ip, webhook]}}], webhook: {{url: '{}'}}, ip_block: {{max_offenses: 4, ttl_seconds: 600, allow_shared: true}}}}",
+        receiver.url()
+    );
     let storage = format!("{{database_path: '{}'}}", folder.path().join("weir.db").display());
-    let setup = Setup::new(Driver::Auto).upstream(provider.url()).storage(&storage).unlimited().with(rules);
-    let (one, other) = (setup.clone().start(), setup.start());
+    let setup = Setup::new(Driver::Auto).upstream(provider.url()).storage(&storage).unlimited().with(&rules);
+    let (mut one, other) = (setup.clone().start(), setup.start());
     assert_eq!(say(&other, "What is the capital of France?").status, 200);
-    for _ in 0..3 {
-        assert_eq!(say(&one, ATTACK).status, 200);
-    }
+    assert_eq!(say(&one, ATTACK).status, 200);
+    // Each call is acted on by one of the two, and when that is gone by the other.
+    eventually("the first call is told", || (bodies(&receiver).len() == 1).then_some(()));
+    one.kill();
+    assert_eq!(say(&other, ATTACK).status, 200);
+    eventually("the other one takes over", || (executed(&other, "webhook") == 1.0).then_some(()));
+    one.restart();
+    assert_eq!((say(&one, ATTACK).status, say(&other, ATTACK).status), (200, 200));
+    eventually("whoever reads tells of the other's calls", || (executed(&other, "webhook") == 3.0).then_some(()));
+    let mut spans: Vec<Value> = bodies(&receiver).iter().map(|body| body["span_id"].clone()).collect();
+    spans.sort_by_key(Value::to_string);
+    spans.dedup();
+    assert_eq!((spans.len(), bodies(&receiver).len()), (4, 4), "each once");
+    assert_eq!((executed(&one, "webhook"), executed(&one, "block_ip")), (0.0, 0.0));
     for gateway in [&one, &other] {
         let refused = || Some(say(gateway, "What is the capital of France?")).filter(|answer| answer.status == 403);
         assert_eq!(eventually("it is turned away", refused).json()["error"]["type"], "ip_blocked");

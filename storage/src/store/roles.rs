@@ -10,6 +10,7 @@ use crate::actions::ActionsSummary;
 use crate::alerts::{Accepted, AlertFilter, AlertKey, AlertRecord, Claim, Claimant, Heard, Sighting, Step, StepDone};
 use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::change::{AlertChange, Answer, Change, ReportedAction, TokenWanted};
+use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
 use crate::offences::{BlockedAddress, Offence};
@@ -77,6 +78,11 @@ impl SpanLog for Store {
 
     fn save_cursor(&self, consumer: &str, at: Cursor) -> Result<(), NotWritten> {
         self.write(Change::SaveCursor { consumer: consumer.to_owned(), at })
+    }
+
+    fn claim_reading(&self, consumer: &str) -> Result<Option<ReadingClaim>, ReadError> {
+        let Some(file) = &self.inner.file else { return Ok(Some(ReadingClaim::sole())) };
+        ReadingClaim::beside(file, consumer).map_err(|error| ReadError::Unavailable { reason: error.to_string() })
     }
 
     fn list_traces(&self, tenant: TenantId, filter: &TraceFilter, page: Page) -> Result<Paged<TraceRecord>, ReadError> {

@@ -240,3 +240,21 @@ fn what_began_before_its_tenants_deletion_is_left_out_of_what_is_put_in() {
         assert_eq!((total(store, tenant(1)), total(store, tenant(2))), (0, 1));
     });
 }
+
+#[test]
+fn one_holder_at_a_time_reads_for_a_consumer() {
+    on_both(|store| {
+        let claim = store.claim_reading("router").unwrap().unwrap();
+        drop(claim);
+        assert!(store.claim_reading("router").unwrap().is_some(), "it was given up");
+    });
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("weir.db");
+    let (one, other) = (open(&path), open(&path));
+    let claim = one.claim_reading("router").unwrap().unwrap();
+    assert!(other.claim_reading("router").unwrap().is_none(), "another process reads");
+    assert!(other.claim_reading("judge").unwrap().is_some(), "another consumer's is another one");
+    drop(claim);
+    let claim = other.claim_reading("router").unwrap();
+    assert!(claim.is_some() && one.claim_reading("router").unwrap().is_none());
+}
