@@ -123,6 +123,11 @@ impl Channel {
         self.is_for(finding.severity) && serious || routed()
     }
 
+    /// Whether its receiver keeps an incident open until it is told that it is over.
+    pub(super) fn keeps_incidents(&self) -> bool {
+        self.settings.kind == AlertKind::PagerDuty
+    }
+
     /// Whether something of this severity is for it.
     pub(super) fn is_for(&self, severity: Severity) -> bool {
         severity >= self.settings.min_severity

@@ -1,4 +1,4 @@
-//! What channels are told later: how many more there were, that nobody has acknowledged an alert, that it is over. The record says
+//! What channels are told later: how many more there were, that nobody has acknowledged an alert, that it is over or known. The record says
 //! what is due, so nothing is forgotten by a restart; one task for each channel, so none waits for another one.
 
 use std::sync::Arc;
@@ -43,6 +43,10 @@ pub(super) async fn keep(teller: Teller, higher: Vec<Arc<Channel>>) {
         };
         let outcome = match step {
             Step::Escalation => escalate(&teller, &higher, alert).await,
+            Step::Closing => {
+                close(&teller, &higher, alert).await;
+                Ok(())
+            }
             Step::Summary | Step::Resolution => {
                 let to = Arc::clone(&teller.channel);
                 Due { teller: teller.clone(), to, alert, step, further: None }.take().await
@@ -88,6 +92,30 @@ async fn escalate(teller: &Teller, higher: &[Arc<Channel>], alert: AlertRecord) 
     Ok(())
 }
 
+/// Tells the channels it went to that an alert is over, where an incident is open there until then. Beside this channel's own messages,
+/// because any of them may hang; where one does not hear of it all are told again, which changes nothing for those that know.
+async fn close(teller: &Teller, higher: &[Arc<Channel>], alert: AlertRecord) {
+    let last = alert.escalated_to.as_ref();
+    let last = last.and_then(|last| higher.iter().position(|channel| channel.label == *last));
+    let went = higher.iter().take(last.map_or(0, |last| last + 1));
+    let open: Vec<Arc<Channel>> = went.filter(|channel| channel.keeps_incidents()).cloned().collect();
+    let to = Arc::clone(&teller.channel);
+    let due = Due { teller: teller.clone(), to, alert, step: Step::Closing, further: None };
+    if open.is_empty() {
+        return due.finish(0).await;
+    }
+    tokio::spawn(async move {
+        let mut wait = None;
+        for to in open {
+            wait = due.tell(&to).await.err().max(wait);
+        }
+        match wait {
+            None => due.finish(0).await,
+            Some(wait) => due.hold(wait.max(jittered(BACKOFF_MAX)).max(BACKOFF_MIN)).await,
+        }
+    });
+}
+
 /// A message that is due.
 struct Due {
     teller: Teller,
@@ -108,29 +136,39 @@ impl Due {
             self.finish(u64::MAX).await;
             return Ok(());
         }
-        let (channel, suppressed) = (&to.label, alert.suppressed);
-        match to.send(&Notice::about(alert, *step)).await {
+        match self.tell(to).await {
+            Ok(()) => {
+                self.finish(alert.suppressed).await;
+                Ok(())
+            }
+            Err(wait) => {
+                self.hold(if *step == Step::Escalation { wait.max(jittered(BACKOFF_MAX)) } else { wait }).await;
+                Err(wait)
+            }
+        }
+    }
+
+    /// Sends it to a channel, and counts what became of it; for how long that wants to be left alone, where it did not take it.
+    async fn tell(&self, to: &Channel) -> Result<(), Duration> {
+        let (channel, step) = (&to.label, self.step);
+        match to.send(&Notice::about(&self.alert, step)).await {
             Ok(()) => {
                 match step {
                     Step::Summary => to.tally.summary.add(1),
                     Step::Escalation => to.tally.escalated.add(1),
-                    Step::Resolution => to.tally.resolved.add(1),
+                    Step::Resolution | Step::Closing => to.tally.resolved.add(1),
                 }
-                self.finish(suppressed).await;
                 Ok(())
             }
             Err(Failure::Never { reason }) => {
                 to.tally.refused.add(1);
                 tracing::warn!(channel, reason, ?step, "a message about an alert was refused and is not sent again");
-                self.finish(suppressed).await;
                 Ok(())
             }
             Err(Failure::Later { reason, after }) => {
                 to.tally.failed.add(1);
                 tracing::warn!(channel, reason, ?step, "a message about an alert could not be sent; will retry");
-                let wait = after.unwrap_or_default();
-                self.hold(if *step == Step::Escalation { wait.max(jittered(BACKOFF_MAX)) } else { wait }).await;
-                Err(wait)
+                Err(after.unwrap_or_default())
             }
         }
     }
@@ -143,7 +181,7 @@ impl Due {
                 let limit = self.further.map_or(TOO_OLD, |further| further.clamp(BACKOFF_MAX, TOO_OLD));
                 (self.alert.escalates_at.unwrap_or(self.alert.notified_at), limit)
             }
-            Step::Resolution => return false,
+            Step::Resolution | Step::Closing => return false,
         };
         later(due, limit).micros() < Timestamp::now().micros()
     }

@@ -92,6 +92,7 @@ impl Notice {
                 (Kind::Escalated(from.clone()), "escalation", alert.count)
             }
             Step::Resolution => (Kind::Resolved, "resolution", alert.count),
+            Step::Closing => (Kind::Resolved, "closing", alert.count),
         };
         // A channel that was told before it may have the same receiver as the next one.
         let since = alert.escalated_at.filter(|_| step == Step::Escalation).unwrap_or(alert.notified_at);

@@ -180,6 +180,9 @@ pub enum Step {
     Escalation,
     /// That what it was about is over.
     Resolution,
+    /// To the channels that it went to: that it is over, or that somebody knows of what has no end of its own. For those that keep an
+    /// incident open until they hear of it.
+    Closing,
 }
 
 /// A message about an alert that was accepted, or never will be.

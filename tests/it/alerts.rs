@@ -227,6 +227,46 @@ fn what_nobody_acknowledges_goes_from_channel_to_channel_over_restarts() {
 }
 
 #[test]
+fn an_incident_that_an_escalation_has_opened_ends_when_somebody_knows() {
+    let (provider, first, pager) = (provider(), Upstream::always(OK), Upstream::always(OK));
+    let higher = format!(
+        "{{type: pagerduty, url: '{}', routing_key: 0123456789abcdefghijklmnopqrstuv, min_severity: Critical, min_security_score: 100}}",
+        pager.url()
+    );
+    let alerts = format!(
+        "alerts: {{enabled: true, escalation: {{escalate_after_seconds: 1}}, channels: [{}, {higher}]}}",
+        channel(&first)
+    );
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().with(&alerts).start();
+    let events = |action: &str| {
+        let events = pager.requests().into_iter().map(|request| serde_json::from_slice(&request.body).unwrap());
+        let is_meant = |event: &Value| {
+            event["event_action"] == action && event["dedup_key"].as_str().unwrap().ends_with("/prompt_injection")
+        };
+        events.filter(is_meant).collect::<Vec<_>>()
+    };
+    attack(&gateway, 1);
+    let opened = eventually("an incident begins", || events("trigger").pop());
+    let alert = eventually("it is written down", || {
+        listed(&gateway, "webhook_1").filter(|alert| alert["escalated_to"] == "pagerduty_2")
+    });
+    assert_eq!(events("resolve").len(), 0);
+    let path = format!("/api/v1/alerts/{}/ack", alert["id"].as_str().unwrap());
+    assert_eq!(call(gateway.addr, Call::post(&path, String::new()).bytes()).status, 200);
+    // What else is due is seen to when there is news.
+    attack(&gateway, 1);
+    let ended = eventually("the incident ends", || events("resolve").pop());
+    assert_eq!((&ended["dedup_key"], &ended["routing_key"]), (&opened["dedup_key"], &opened["routing_key"]));
+    eventually("it is counted", || (outcome(&gateway, "pagerduty_2", "resolved") >= 1.0).then_some(()));
+    assert_eq!(
+        listed(&gateway, "webhook_1").unwrap()["state"],
+        "acknowledged",
+        "it was no condition that ends by itself"
+    );
+    assert!(told(&first).iter().all(|body| body["alert_type"] != "resolved"), "whoever acknowledged it knows");
+}
+
+#[test]
 fn an_acknowledged_alert_goes_nowhere_and_says_who_knows() {
     let (provider, first, next) = (provider(), Upstream::always(OK), Upstream::always(OK));
     let higher = format!("{{type: webhook, url: '{}', min_severity: Critical, min_security_score: 100}}", next.url());

@@ -330,21 +330,24 @@ impl Tx<'_> {
     fn claim_due(&self, channel: &str, by: &Claimant, limit: u32) -> Result<Vec<(AlertRecord, Step)>, WriteError> {
         self.conn.prepare_cached("DELETE FROM alert_claims WHERE until_us <= ?1")?.execute([by.now.micros()])?;
         let sql = format!(
-            "SELECT {COLUMNS}, a.tenant, t.uuid FROM alerts a INDEXED BY alerts_due JOIN tenants t ON t.id = a.tenant \
+            "SELECT {COLUMNS}, a.tenant, t.uuid, a.close_us FROM alerts a INDEXED BY alerts_due JOIN tenants t ON t.id = a.tenant \
              WHERE a.channel = ?3 AND a.next_us <= ?1 AND length(t.uuid) = 16 AND NOT EXISTS (SELECT 1 FROM alert_claims c \
              WHERE c.tenant = a.tenant AND c.channel = a.channel AND c.finding_type = a.finding_type) \
              ORDER BY a.next_us LIMIT ?2"
         );
-        let due = |row: &Row<'_>| Ok((row.get::<_, i64>(21)?, record(TenantId::from_bytes(row.get(22)?), row)?));
+        let due = |row: &Row<'_>| {
+            let closes = row.get::<_, Option<i64>>(23)?.map(Timestamp::from_micros);
+            Ok((row.get::<_, i64>(21)?, record(TenantId::from_bytes(row.get(22)?), row)?, closes))
+        };
         let mut statement = self.conn.prepare_cached(&sql)?;
         let rows = statement.query_map((by.now.micros(), limit, channel), due)?.collect::<Result<Vec<_>, _>>()?;
         let mut steps = Vec::with_capacity(rows.len());
-        for (tenant, alert) in rows {
+        for (tenant, alert, closes) in rows {
             let (channel, finding_type) = (alert.channel.clone(), alert.finding_type.clone());
             let key = AlertKey { tenant: alert.tenant_id, channel, finding_type };
             // An older alert of the same kind has its turn when this one is done.
             if self.put_claim(tenant, &key, by)? {
-                let step = step_of(&alert, by.now);
+                let step = step_of(&alert, closes, by.now);
                 steps.push((alert, step));
             }
         }
@@ -367,8 +370,10 @@ impl Tx<'_> {
             }
             Step::Escalation => {
                 // Where that channel has an alert of its own, that one goes further.
+                // So it is closed where somebody got to know of it meanwhile.
                 let sql = format!(
-                    "UPDATE alerts SET escalated_us = ?3, escalated_to = ifnull(?4, escalated_to), escalate_us = CASE WHEN state = 'open' AND NOT EXISTS \
+                    "UPDATE alerts SET escalated_us = ?3, escalated_to = ifnull(?4, escalated_to), close_us = CASE WHEN \
+                     state = 'acknowledged' AND resolve_us IS NULL AND ?4 IS NOT NULL THEN ?3 ELSE close_us END, escalate_us = CASE WHEN state = 'open' AND NOT EXISTS \
                      (SELECT 1 FROM alerts o WHERE o.tenant = ?1 AND o.channel = ?4 AND o.finding_type = alerts.finding_type \
                      AND o.state = 'open') THEN ?5 END {whose}"
                 );
@@ -378,9 +383,14 @@ impl Tx<'_> {
             }
             Step::Resolution => {
                 let sql = format!(
-                    "UPDATE alerts SET state = 'resolved', resolved_us = ?3, suppressed = 0, escalate_us = NULL {whose}"
+                    "UPDATE alerts SET state = 'resolved', resolved_us = ?3, suppressed = 0, escalate_us = NULL, \
+                     close_us = CASE WHEN escalated_to IS NULL THEN NULL ELSE ?3 END {whose}"
                 );
                 self.conn.prepare_cached(&sql)?.execute((tenant, id, at.micros()))?;
+            }
+            Step::Closing => {
+                let sql = format!("UPDATE alerts SET close_us = NULL {whose}");
+                self.conn.prepare_cached(&sql)?.execute((tenant, id))?;
             }
         }
         Ok(())
@@ -397,7 +407,9 @@ impl Tx<'_> {
         if alert.state != AlertState::Open {
             return Ok(Some(alert));
         }
-        let sql = "UPDATE alerts SET state = 'acknowledged', acked_us = ?3, acked_by = ?4, escalate_us = NULL \
+        // What ends by itself is over later, whoever knows of it.
+        let sql = "UPDATE alerts SET state = 'acknowledged', acked_us = ?3, acked_by = ?4, escalate_us = NULL, \
+            close_us = CASE WHEN escalated_to IS NOT NULL AND resolve_us IS NULL THEN ?3 END \
             WHERE tenant = ?1 AND finding_type = ?2 AND state = 'open'";
         let now_us = Timestamp::now().micros();
         self.conn.prepare_cached(sql)?.execute((tenant, &alert.finding_type, now_us, &by.actor))?;
@@ -413,10 +425,12 @@ impl Tx<'_> {
 }
 
 /// What is due first: that it is over makes everything else needless.
-fn step_of(alert: &AlertRecord, now: Timestamp) -> Step {
+fn step_of(alert: &AlertRecord, closes: Option<Timestamp>, now: Timestamp) -> Step {
     let is_due = |at: Option<Timestamp>| at.is_some_and(|at| at.micros() <= now.micros());
     if alert.state != AlertState::Resolved && is_due(alert.resolves_at) {
         Step::Resolution
+    } else if is_due(closes) {
+        Step::Closing
     } else if alert.state == AlertState::Open && is_due(alert.escalates_at) {
         Step::Escalation
     } else {

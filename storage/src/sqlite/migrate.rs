@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 23] = [
+const MIGRATIONS: [Migration; 24] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -45,6 +45,7 @@ const MIGRATIONS: [Migration; 23] = [
     Migration { name: "found", sql: include_str!("../schema/0021_found.sql") },
     Migration { name: "alert_holders", sql: include_str!("../schema/0022_alert_holders.sql") },
     Migration { name: "trace_erasures", sql: include_str!("../schema/0023_trace_erasures.sql") },
+    Migration { name: "alert_closings", sql: include_str!("../schema/0024_alert_closings.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

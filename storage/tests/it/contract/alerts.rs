@@ -23,6 +23,7 @@ checks! { Store:
     the_end_of_a_cooldown_is_told_once,
     an_alert_escalates_unless_somebody_knows_of_it,
     an_alert_goes_from_channel_to_channel_until_one_has_its_own,
+    what_ends_by_itself_is_closed_where_it_went_when_it_is_over,
     what_is_over_is_resolved_and_begins_afresh,
     what_several_processes_hold_is_over_with_the_last_of_them,
     what_a_process_held_that_is_gone_is_over_when_its_time_is,
@@ -295,6 +296,31 @@ fn an_alert_goes_from_channel_to_channel_until_one_has_its_own(store: &Store) {
     store.acknowledge_alert(tenant(1), alert.id, event(&alert)).unwrap().unwrap();
     store.finish_step(alert, went("webhook_2", 2_610, Some(3_210))).unwrap();
     assert_eq!((all(store)[0].state, all(store)[0].escalates_at), (AlertState::Acknowledged, None));
+    // The channel it went to is told that somebody knows, once.
+    let due = store.claim_due("webhook_1", by(1, 2_620), 9).unwrap();
+    assert_eq!(
+        due.iter().map(|(alert, step)| (alert.id, *step)).collect::<Vec<_>>(),
+        [(all(store)[0].id, Step::Closing)]
+    );
+    store.finish_step(due[0].0.clone(), done(Step::Closing, 0, 2_621)).unwrap();
+    assert_eq!(store.claim_due("webhook_1", by(1, 9_000), 9).unwrap(), []);
+}
+
+fn what_ends_by_itself_is_closed_where_it_went_when_it_is_over(store: &Store) {
+    begin(store);
+    let sighting = Sighting { resolves_at: Some(at(900)), ..sighting(&key("webhook_1", "anomaly_cost"), 1..2, 0) };
+    store.claim_alert(sighting.clone(), by(1, 0)).unwrap();
+    store.accept_alert(Accepted { escalates_at: Some(at(600)), ..accepted(&sighting, 0) }).unwrap().unwrap();
+    let alert = escalating(store, "webhook_1", 600);
+    store.finish_step(alert.clone(), went("pagerduty_2", 610, None)).unwrap();
+    // That somebody knows of it ends nothing.
+    store.acknowledge_alert(tenant(1), alert.id, event(&alert)).unwrap().unwrap();
+    for (step, now) in [(Step::Resolution, 900), (Step::Closing, 910)] {
+        let due = store.claim_due("webhook_1", by(1, now), 9).unwrap();
+        assert_eq!(due.iter().map(|(alert, step)| (alert.id, *step)).collect::<Vec<_>>(), [(alert.id, step)]);
+        store.finish_step(due[0].0.clone(), done(step, 0, now)).unwrap();
+    }
+    assert_eq!(store.next_due("webhook_1").unwrap(), None);
 }
 
 fn what_is_over_is_resolved_and_begins_afresh(store: &Store) {
