@@ -144,6 +144,25 @@ fn what_a_record_lacks_is_counted_and_said() {
     assert_eq!((&types["spans_before"], &types["spans_after"]), (&json!(1), &json!(1)), "{summary}");
     let text = String::from_utf8_lossy(&replay(&gateway, &[]).stdout).into_owned();
     assert!(text.contains("what was found of them counts as found again"), "{text}");
+    // And by name what the settings would ask, and a replay does not.
+    let named = |summary: &Value| {
+        let all = summary["not_asked"].as_array().unwrap().iter();
+        all.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(named(summary), [""; 0], "{summary}");
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("more.yaml");
+    let more = "security_analysis: {ner_enabled: true, ner_model: some/names, guard_a_enabled: true, guard_a_model: some/guard, \
+                zone_detection: {enabled: true}}\noutput_safety: {enabled: true, toxicity_enabled: true}\njudge: {enabled: true, backend: \
+                classifier}\naction_router: {enabled: true}\n";
+    std::fs::write(&config, more).unwrap();
+    let config = config.to_str().unwrap();
+    let expected = ["guard_a", "ner", "toxicity", "output_safety", "judge", "zones"];
+    assert_eq!(named(lines(&replay(&gateway, &["--config", config, "--json"])).last().unwrap()), expected);
+    let text = String::from_utf8_lossy(&replay(&gateway, &["--config", config]).stdout).into_owned();
+    for name in expected {
+        assert!(text.contains(&format!("not asked  `{name}`: ")), "{name}: {text}");
+    }
 }
 
 #[test]

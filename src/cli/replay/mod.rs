@@ -7,6 +7,7 @@
 mod options;
 mod report;
 mod tally;
+mod unasked;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,8 +39,10 @@ const PIECE_BYTES: usize = 4 << 20;
 pub(super) fn run(from: &Options, options: &ReplayOptions, extensions: Extensions) -> Result<ExitCode, StartError> {
     let loaded = weir_config::load(&sources(from))?;
     let analyser = own_rules::analyser(&loaded.settings, extensions.detectors)?.0.without_memory();
+    let not_asked = unasked::all(&loaded.settings)?;
     let done = traces::open(from, &options.of)?.and_then(|record| {
         let mut replay = Replay::new(options, &loaded.settings, &analyser);
+        replay.tally.not_asked = not_asked;
         replay.all(&record)?;
         Ok(replay.end())
     });

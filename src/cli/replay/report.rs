@@ -7,6 +7,7 @@ use weir_config::vocab::Severity;
 use weir_storage::record::SpanRecord;
 
 use super::tally::{Change, Tally};
+use super::unasked::Unasked;
 use crate::cli::scan::plain;
 
 /// What is printed.
@@ -76,6 +77,9 @@ impl Report {
             }
             for (detector, count) in &tally.not_replayed {
                 self.say(&format!("not replayed  {count} findings of `{detector}`"));
+            }
+            for Unasked { name, what } in &tally.not_asked {
+                self.say(&format!("not asked  `{name}`: {what}"));
             }
             let Tally { spans, compared, changed, .. } = tally;
             self.say(&format!("{spans} spans, {compared} compared, {changed} would change"));

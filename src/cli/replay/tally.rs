@@ -10,6 +10,7 @@ use weir_config::settings::Enforcement;
 use weir_config::vocab::{Finding, Severity};
 use weir_storage::record::SpanRecord;
 
+use super::unasked::Unasked;
 use crate::enforce::{self, Decision};
 
 /// Detectors that look again.
@@ -127,6 +128,8 @@ pub(super) struct Tally {
     pub(super) lacks: BTreeMap<Lack, u64>,
     /// Findings that no detector here makes again, by who made them.
     pub(super) not_replayed: BTreeMap<String, u64>,
+    /// What the settings would ask and nobody asks here.
+    pub(super) not_asked: Vec<Unasked>,
 }
 
 impl Tally {
