@@ -21,6 +21,7 @@ use super::error::ErrorAnswer;
 use super::query;
 use super::route::Answer;
 use super::state::{Api, patiently, to_json};
+use crate::meter::Registry;
 use crate::redaction::{Beside, Redaction};
 
 /// Bytes of a result that are kept.
@@ -31,6 +32,9 @@ const NAME_BYTES_MAX: usize = 4_096;
 const DETAIL_BYTES_MAX: usize = action::TEXT_BYTES_MAX;
 /// Bytes the short fields may have.
 const WORD_BYTES_MAX: usize = 64;
+/// By what a finding says that something of an action was not looked at, and what is counted then.
+const LEFT_OUT: [(&str, &str); 2] = [("analysis_truncated", "truncated"), ("analysis_timeout", "analyzer_timeout")];
+
 /// What was done.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -115,7 +119,8 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
     reported.check()?;
     let span = reported.span_id;
     let settings = api.live.snapshot().load_full();
-    let checked = Arc::new(Checked { reported, redaction: api.redaction.clone(), settings, outcome: OnceLock::new() });
+    let (redaction, registry) = (api.redaction.clone(), Arc::clone(&api.registry));
+    let checked = Arc::new(Checked { reported, redaction, registry, settings, outcome: OnceLock::new() });
     patiently(|| {
         let checked = Arc::clone(&checked);
         api.write(move |store| {
@@ -136,6 +141,8 @@ pub(super) async fn report(api: Api, ask: Ask) -> Answer {
 struct Checked {
     reported: ActionReport,
     redaction: Option<Arc<Redaction>>,
+    /// Where it counts that something was not looked at.
+    registry: Arc<Registry>,
     settings: Arc<Settings>,
     outcome: OnceLock<(AgentAction, Vec<Finding>)>,
 }
@@ -145,6 +152,11 @@ impl Checked {
         self.outcome.get_or_init(|| {
             let limit = Duration::from_millis(self.settings.limits.security_analysis_timeout_ms);
             let mut findings = action::check(&self.reported.to_check(), Some(Instant::now() + limit));
+            for (finding_type, reason) in LEFT_OUT {
+                if findings.iter().any(|finding| finding.finding_type == finding_type) {
+                    self.registry.shared().dropped("actions", reason, 1);
+                }
+            }
             let mut action = self.reported.to_record();
             self.mask(&mut action, &mut findings);
             // Not before: half of a credential is none that anybody would know.

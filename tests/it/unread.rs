@@ -276,6 +276,15 @@ on_both_drivers! {
             assert_eq!(unread(&gateway, "response", "truncated"), f64::from(u8::from(is_cut)));
             let findings = span["security_findings"].as_array().unwrap();
             assert_eq!(findings.iter().any(|finding| finding["finding_type"] == "analysis_truncated"), is_cut);
+            // The same reported by whoever runs it, where it is not too long to be reported at all.
+            let action = json!({"action_type": "tool_call", "name": "bash", "arguments": arguments});
+            let path = format!("/api/v1/traces/{}/actions", answer.trace_id());
+            let reported = call(gateway.addr, Call::post(&path, action.to_string()).bytes());
+            let is_taken = arguments.len() <= 65_536;
+            assert_eq!(reported.status, if is_taken { 201 } else { 400 }, "{}", reported.text());
+            assert_eq!(reported.text().contains("analysis_truncated"), is_taken && is_cut);
+            let counted = gateway.metric("service_dropped_total", "queue=\"actions\",reason=\"truncated\"");
+            assert_eq!(counted, f64::from(u8::from(is_taken && is_cut)));
         }
     }
 
