@@ -295,6 +295,18 @@ mod tests {
                 let mut rules = rules(mode);
                 (rules.min_severity, rules.min_confidence) = (bar, least);
                 rules.categories.extend(category.map(|(action, _)| ("jailbreak".to_owned(), action)));
+                // Without a verdict (time was over, the queue full, the breaker open) nothing was found, and no bar turns that into something;
+                // what was not read is refused where anything is blocked, however high the bars.
+                assert_eq!((decide(&[], &rules), worst(&[], &rules)), (Decision::Forward, None));
+                let blocks =
+                    by_mode == Decision::Block || category.is_some_and(|(_, action)| action == Decision::Block);
+                for reason in Unread::ALL {
+                    let mut unread = UnreadSet::default();
+                    unread.insert(reason);
+                    let seen = Unseen { unread, unreadable: None, takes_files: false, is_embedding: false };
+                    let passes = matches!(reason, Unread::BinaryPart | Unread::WebSocket | Unread::TruncatedForModels);
+                    assert_eq!(refuse_unread(&seen, &rules).is_err(), blocks && !passes, "{rules:?}: {reason:?}");
+                }
                 for (severity, confidence, mark) in product(&severities, &confidences, &["", "earlier", "allowed"]) {
                     let mut found = finding("jailbreak", severity, confidence);
                     match mark {

@@ -118,11 +118,16 @@ on_both_drivers! {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();
         let responses = json!({"model": "fake-large", "input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]});
+        let result = json!({"toolResult": {"toolUseId": "t", "content": [{"text": "x"}]}});
+        let converse = json!({"messages": [{"role": "user", "content": [result]}]});
+        let gemini = json!({"contents": [{"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"r": "x"}}}]}]});
         for (path, body, reason) in [
             ("/v1/chat/completions", chat_body("hello"), "no_tool_messages"),
             ("/v1/embeddings", json!({"model": "fake-embedding", "input": ["x"]}), "unsupported_provider"),
             ("/v1/completions", json!({"model": "fake-large", "prompt": "x"}), "unsupported_provider"),
             ("/v1/responses", responses, "unsupported_provider"),
+            ("/model/anthropic.claude-3/converse", converse, "unsupported_provider"),
+            ("/v1beta/models/gemini-2.0-flash:generateContent", gemini, "unsupported_provider"),
         ] {
             let before = counted(&gateway, "skipped_total", &format!("reason=\"{reason}\""));
             call(gateway.addr, Call::post(path, body.to_string()).bytes());

@@ -11,7 +11,8 @@
 //! | a finding in the answer | relayed | relayed | relayed |
 //!
 //! Over the binary each value of a setting meets each value of each other one; the whole product is that of
-//! `enforce::tests::the_whole_product_*`. Time-outs, full queues and the breaker of the analysis are those of `unanalysed`.
+//! `enforce::tests::the_whole_product_*`, with no verdict and with each way of not having read a body. Time-outs, full queues and the
+//! breaker of the analysis are those of `unanalysed`, where each bar of severity and of confidence meets each of them.
 
 use std::collections::BTreeSet;
 

@@ -21,9 +21,13 @@ struct Rules {
     is_full: bool,
 }
 
-/// Each mode of the catalogue with each other action for a category, and with none; depths and the category's type take turns.
+/// Least confidences: below all, between some, above nearly all.
+const CONFIDENCES: [&str; 3] = ["0.0", "0.9", "1.0"];
+
+/// Each mode of the catalogue with each other action for a category, and with none; depths, bars of severity and of confidence and the
+/// category's type take turns.
 fn all_rules() -> Vec<Rules> {
-    let depths = choices("enforcement.analysis_depth");
+    let (depths, severities) = (choices("enforcement.analysis_depth"), choices("enforcement.min_severity"));
     let mut rules = Vec::new();
     for mode in choices("enforcement.mode") {
         let others = actions().iter().filter(|action| action != &mode).map(|action| Some(*action));
@@ -32,10 +36,15 @@ fn all_rules() -> Vec<Rules> {
             let named = ["prompt_injection", "jailbreak", "pii_detected"][at % 3];
             let category = action.map(|action| format!("{{finding_type: {named}, action: {action}}}"));
             let depth = depths[at % depths.len()];
-            let yaml = format!("mode: {mode}, analysis_depth: {depth}, categories: [{}]", category.unwrap_or_default());
+            let (severity, confidence) = (severities[at % severities.len()], CONFIDENCES[at % CONFIDENCES.len()]);
+            let yaml = format!(
+                "mode: {mode}, analysis_depth: {depth}, min_severity: {severity}, min_confidence: {confidence}, categories: [{}]",
+                category.unwrap_or_default()
+            );
             rules.push(Rules { yaml, blocks: *mode == "block" || action == Some("block"), is_full: depth == "full" });
         }
     }
+    assert!(rules.len() >= severities.len().max(CONFIDENCES.len()), "each bar is met");
     rules
 }
 
@@ -170,12 +179,19 @@ fn an_open_breaker_of_the_analysis_decides_nothing_and_says_so() {
 fn an_open_breaker_of_the_analysis_is_told_and_that_it_is_over() {
     let (provider, folder) = (provider(), tempfile::tempdir().unwrap());
     let receiver = Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let pager = Upstream::always("HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}");
     let settings = format!(
         "circuit_breaker: {{scope: subsystem, failure_threshold: 0, recovery_timeout_ms: 1500}}\n\
-         alerts: {{enabled: true, channels: [{{type: webhook, url: '{}'}}]}}",
-        receiver.url()
+         alerts: {{enabled: true, escalation: {{escalate_after_seconds: 1}}, channels: [{{type: webhook, url: '{}'}}, {{type: \
+         pagerduty, url: '{}', routing_key: 0123456789abcdefghijklmnopqrstuv, min_severity: Critical}}]}}",
+        receiver.url(),
+        pager.url()
     );
     let gateway = setup(&provider, "mode: flag", ", timeout_ms: 400").with(&settings).start();
+    let events = |action: &str| {
+        let events = pager.requests().into_iter().map(|request| serde_json::from_slice(&request.body).unwrap());
+        events.filter(|event: &Value| event["event_action"] == action).collect::<Vec<_>>()
+    };
     let told = |kind: &str| {
         let bodies = receiver.requests().into_iter().map(|request| serde_json::from_slice(&request.body).unwrap());
         let is_meant = |body: &Value| body["alert_type"] == kind && body["finding_type"] == "breaker_open_security";
@@ -184,6 +200,7 @@ fn an_open_breaker_of_the_analysis_is_told_and_that_it_is_over() {
     break_analysis(&gateway, folder.path());
     let opened = eventually("the open breaker is told", || told("breaker_open_security").pop());
     assert_eq!((&opened["severity"], told("resolved").len()), (&json!("High"), 0));
+    let escalated = eventually("nobody has acknowledged it", || events("trigger").pop());
     // Half open it lets a few calls find out, and one that is analysed closes it.
     let over = eventually("that it is over is told", || {
         call(gateway.addr, chat_call(&long(TWIN)).bytes());
@@ -191,6 +208,9 @@ fn an_open_breaker_of_the_analysis_is_told_and_that_it_is_over() {
     });
     assert_eq!((&over["severity"], &over["alert_id"]), (&opened["severity"], &opened["alert_id"]));
     assert_eq!((told("breaker_open_security").len(), told("resolved").len()), (1, 1));
+    // Whoever it was escalated to has an incident that is to end, too.
+    let ended = eventually("the incident ends", || events("resolve").pop());
+    assert_eq!((&ended["dedup_key"], &ended["routing_key"]), (&escalated["dedup_key"], &escalated["routing_key"]));
     harmless_passes(&gateway);
 }
 
@@ -242,6 +262,22 @@ fn a_full_queue_decides_nothing_and_says_so() {
         // With the records written nothing waits any more.
         answers.iter().for_each(|answer| drop(gateway.span_of(answer)));
         harmless_passes(&gateway);
+    }
+}
+
+/// What is kept of one text is bounded, and that some was left out is said like any text that was not looked at.
+#[test]
+fn a_model_that_finds_more_than_is_kept_says_so() {
+    let provider = provider();
+    let gateway = setup(&provider, "mode: log", "").start();
+    for (number, unscanned) in [(4_096, Value::Null), (4_097, json!("truncated"))] {
+        let answer = call(gateway.addr, chat_call(&format!("the model counts to {number}. It is all right")).bytes());
+        let span = gateway.span_of(&answer);
+        let of_model =
+            span["security_findings"].as_array().unwrap().iter().filter(|found| found["detector"] == "classifier");
+        assert_eq!((of_model.count(), &span["tags"]["unscanned"]), (4_096, &unscanned), "{number}");
+        let labels = "direction=\"request\",reason=\"truncated\"";
+        assert_eq!(gateway.metric("service_unread_total", labels), f64::from(u8::from(unscanned != Value::Null)));
     }
 }
 
