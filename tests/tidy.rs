@@ -147,6 +147,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "actions",
                 "attributes",
                 "audit",
+                "claim",
                 "offences",
                 "pause",
                 "query",
