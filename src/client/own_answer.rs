@@ -1,5 +1,5 @@
-//! Answers of our own, and what becomes of the connection behind an answer. "Answer, linger, keep or close" stands here and nowhere else:
-//! stages say what is answered to which request, and hand on the [`Next`] that they get.
+//! Answers of our own, and what becomes of the connection behind an answer. "Answer, linger, keep or close" stands here
+//! and nowhere else: stages say what is answered to which request, and hand on the [`Next`] that they get.
 
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use weir_config::vocab::{Dialect, Provider, TraceId};
 use super::session::{Next, Said, Session};
 use super::{date, page};
 use crate::exchange::{Moments, Refusal};
+use crate::meter::Counted;
 use crate::process::log_entry::LogEntry;
 use crate::wire::{HeadWriter, RequestHead, RequestLine, canonical_reason};
 
@@ -108,15 +109,8 @@ impl Session {
     /// Answers something that never became a request, and counts it.
     pub(crate) async fn refuse_unparsed(&mut self, refusal: &Refusal) -> Next {
         let moments = Moments::now();
-        self.core.meter.request(
-            Provider::OPENAI.label(),
-            None,
-            refusal.status,
-            0,
-            u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0),
-            None,
-            None,
-        );
+        let took_us = u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0);
+        self.core.meter.request(&Counted::refused(Provider::OPENAI.label(), refusal.status, took_us));
         self.said = Said::default();
         let body = refusal.body(Dialect::ChatCompletions, TraceId::fresh()).into();
         let behind = Behind { head_only: false, close: true };

@@ -17,6 +17,7 @@ use crate::client::own_answer::Refused;
 use crate::client::session::{Next, Session};
 use crate::exchange::{Caller, Moments, Refusal};
 use crate::inspect::Route;
+use crate::meter::Counted;
 use crate::process::log_entry::LogEntry;
 use crate::process::{Core, InEffect};
 use crate::rt;
@@ -141,15 +142,8 @@ pub(crate) async fn refuse_stranger(
     refusal: &Refusal,
     moments: Moments,
 ) -> Next {
-    session.core.meter.request(
-        route.provider.label(),
-        None,
-        refusal.status,
-        0,
-        u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0),
-        None,
-        None,
-    );
+    let took_us = u64::try_from(moments.started.elapsed().as_micros()).unwrap_or(0);
+    session.core.meter.request(&Counted::refused(route.provider.label(), refusal.status, took_us));
     let mut entry = LogEntry::of_ours(Some(head.line()));
     entry.refused(refusal);
     let body = refusal.body(route.dialect, TraceId::fresh());

@@ -250,6 +250,33 @@ impl<'a> From<Option<&'a str>> for Model<'a> {
     }
 }
 
+/// A finished exchange as it is counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a> {
+    /// `Provider::label()`.
+    pub provider_label: &'static str,
+    /// What it was asked of.
+    pub model: Model<'a>,
+    /// What the client was sent, 0 when it was sent no head.
+    pub status: u16,
+    /// How long it took, in microseconds.
+    pub duration_us: u64,
+    /// How much of that was the gateway's own.
+    pub overhead_us: u64,
+    /// `None` when nobody knows.
+    pub prompt_tokens: Option<u64>,
+    /// As above.
+    pub completion_tokens: Option<u64>,
+}
+
+impl Counted<'_> {
+    /// One that never reached a provider.
+    pub fn refused(provider_label: &'static str, status: u16, duration_us: u64) -> Self {
+        let (overhead_us, prompt_tokens, completion_tokens) = (0, None, None);
+        Self { provider_label, model: None.into(), status, duration_us, overhead_us, prompt_tokens, completion_tokens }
+    }
+}
+
 /// A core's entry for one provider and model.
 struct Requests {
     series: Arc<RequestSeries>,
@@ -300,21 +327,11 @@ impl CoreMeter {
         }
     }
 
-    /// Counts one finished exchange. `status` is what the client was sent, 0 when it was sent no head; durations are
-    /// microseconds; token counts are `None` when nobody knows them. `provider_label` is `Provider::label()`.
-    #[allow(clippy::too_many_arguments)] // One flat call on the hot path; every argument is a column of the record.
-    pub fn request<'a>(
-        &self,
-        provider_label: &'static str,
-        model: impl Into<Model<'a>>,
-        status: u16,
-        duration_us: u64,
-        overhead_us: u64,
-        prompt_tokens: Option<u64>,
-        completion_tokens: Option<u64>,
-    ) {
+    /// Counts one finished exchange.
+    pub fn request(&self, call: &Counted<'_>) {
+        let Counted { provider_label, model, status, duration_us, overhead_us, prompt_tokens, completion_tokens } =
+            *call;
         self.cells.overhead_us.observe(overhead_us);
-        let model = model.into();
         let mut table = self.requests.borrow_mut();
         let at = self.locate(&mut table, provider_label, model.name.unwrap_or(NO_MODEL), &model);
         let Some(entry) = table.get_mut(at) else { return };

@@ -26,7 +26,7 @@ mod table;
 mod tests;
 
 pub use cell::HistogramSum;
-pub use core::{AnswerStop, ClientEvent, CoreMeter, Direction, Model, UpstreamState};
+pub use core::{AnswerStop, ClientEvent, CoreMeter, Counted, Direction, Model, UpstreamState};
 pub use cost::TENANTS_MAX;
 pub use defence::{DefenceError, DefenceSkip};
 pub use expose::{CONTENT_TYPE, Exposition, Labels};

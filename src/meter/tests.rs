@@ -45,14 +45,34 @@ fn from_somebody(model: &str, vouched: bool) -> Model<'_> {
     Model { name: Some(model), tenant: TenantId::from_credential(model.as_bytes()), vouched }
 }
 
+/// Counts a call by its status, its microseconds in all and of the gateway's own, and its tokens.
+fn count<'a>(
+    meter: &CoreMeter,
+    provider_label: &'static str,
+    model: impl Into<Model<'a>>,
+    (status, duration_us, overhead_us): (u16, u64, u64),
+    (prompt_tokens, completion_tokens): (Option<u64>, Option<u64>),
+) {
+    let model = model.into();
+    meter.request(&Counted {
+        provider_label,
+        model,
+        status,
+        duration_us,
+        overhead_us,
+        prompt_tokens,
+        completion_tokens,
+    });
+}
+
 #[test]
 fn two_cores_are_summed_under_the_names_of_the_contract() {
     let registry = Registry::new();
     registry.set_build("0.1.0", "epoll");
     let (one, two) = (registry.core(), registry.core());
-    one.request("openai", Some("gpt-4o"), 200, 3_000, 20, Some(7), Some(5));
-    two.request("openai", Some("gpt-4o"), 200, 700_000, 30, Some(3), None);
-    two.request("anthropic", None, 0, 10, 9_000, None, None);
+    count(&one, "openai", Some("gpt-4o"), (200, 3_000, 20), (Some(7), Some(5)));
+    count(&two, "openai", Some("gpt-4o"), (200, 700_000, 30), (Some(3), None));
+    count(&two, "anthropic", None, (0, 10, 9_000), (None, None));
     one.finding(Severity::High, "prompt_injection");
     two.finding(Severity::High, "prompt_injection");
     one.detector("rules", 4);
@@ -106,7 +126,7 @@ fn two_cores_are_summed_under_the_names_of_the_contract() {
 fn families_have_the_types_of_the_contract() {
     let registry = Registry::new();
     let core = registry.core();
-    core.request("openai", Some("m"), 200, 1, 1, Some(1), Some(1));
+    count(&core, "openai", Some("m"), (200, 1, 1), (Some(1), Some(1)));
     core.finding(Severity::Low, "is_urgent");
     core.detector("pii", 1);
     registry.shared().storage("write_trace", true, 1);
@@ -130,7 +150,7 @@ fn malformed_models_are_shown_as_other_and_counted() {
     let core = registry.core();
     let long = "x".repeat(65);
     for model in ["two words", "evil\"} 1\n", "", long.as_str(), "other"] {
-        core.request("openai", Some(model), 200, 1, 1, None, None);
+        count(&core, "openai", Some(model), (200, 1, 1), (None, None));
     }
     let text = registry.render().unwrap();
     read_strictly(&text);
@@ -147,7 +167,7 @@ fn one_core_shows_two_hundred_models_and_folds_the_rest() {
     let core = registry.core();
     for round in 0..2 {
         for n in 0..MODELS_MAX + 50 {
-            core.request("openai", from_somebody(&format!("m{n}"), true), 200, 1, 1, None, None);
+            count(&core, "openai", from_somebody(&format!("m{n}"), true), (200, 1, 1), (None, None));
         }
         let text = registry.render().unwrap();
         let models = text.lines().filter(|line| line.starts_with("service_requests_total{")).count();
@@ -162,8 +182,8 @@ fn two_cores_together_show_two_hundred_models_and_no_request_is_lost() {
     let registry = Registry::new();
     let (one, two) = (registry.core(), registry.core());
     for n in 0..MODELS_MAX {
-        one.request("openai", from_somebody(&format!("one-{n}"), true), 200, 1, 1, None, None);
-        two.request("openai", from_somebody(&format!("two-{n}"), true), 200, 1, 1, None, None);
+        count(&one, "openai", from_somebody(&format!("one-{n}"), true), (200, 1, 1), (None, None));
+        count(&two, "openai", from_somebody(&format!("two-{n}"), true), (200, 1, 1), (None, None));
     }
     for _ in 0..2 {
         let samples = read_strictly(&registry.render().unwrap());
@@ -180,9 +200,9 @@ fn two_cores_together_show_two_hundred_models_and_no_request_is_lost() {
 fn a_name_nobody_vouches_for_is_shown_only_where_it_is_known() {
     let registry = Registry::new();
     let core = registry.core();
-    core.request("openai", from_somebody("junk", false), 404, 1, 1, None, None);
-    core.request("openai", from_somebody("own-model", true), 200, 1, 1, None, None);
-    core.request("openai", from_somebody("own-model", false), 500, 1, 1, None, None);
+    count(&core, "openai", from_somebody("junk", false), (404, 1, 1), (None, None));
+    count(&core, "openai", from_somebody("own-model", true), (200, 1, 1), (None, None));
+    count(&core, "openai", from_somebody("own-model", false), (500, 1, 1), (None, None));
     let text = registry.render().unwrap();
     let count = |model: &str, status: u16| {
         value_of(
@@ -201,10 +221,10 @@ fn one_tenant_leaves_labels_and_series_of_costs_to_the_others() {
     let [greedy, modest] = ["greedy", "modest"].map(|name| TenantId::from_credential(name.as_bytes()));
     for n in 0..11_000 {
         let name = format!("gpt-4o-{n}");
-        core.request("openai", Model { name: Some(&name), tenant: greedy, vouched: true }, 200, 1, 1, None, None);
+        count(&core, "openai", Model { name: Some(&name), tenant: greedy, vouched: true }, (200, 1, 1), (None, None));
         core.cost(greedy, Some(&name), 1_000);
     }
-    core.request("openai", Model { name: Some("mine"), tenant: modest, vouched: true }, 200, 1, 1, None, None);
+    count(&core, "openai", Model { name: Some("mine"), tenant: modest, vouched: true }, (200, 1, 1), (None, None));
     core.cost(modest, Some("mine"), 7_000);
     let text = registry.render().unwrap();
     let served = r#"service_requests_total{provider="openai",model="mine",status_code="200"}"#;
@@ -233,7 +253,7 @@ fn statuses_of_one_model_are_bounded() {
     let registry = Registry::new();
     let core = registry.core();
     for status in 100..=999 {
-        core.request("openai", Some("m"), status, 1, 1, None, None);
+        count(&core, "openai", Some("m"), (status, 1, 1), (None, None));
     }
     let text = registry.render().unwrap();
     assert_eq!(text.lines().filter(|line| line.starts_with("service_requests_total{")).count(), 41);
@@ -248,7 +268,7 @@ fn a_core_that_ends_takes_its_levels_along_and_leaves_its_counts() {
     let registry = Registry::new();
     let core = registry.core();
     core.connections_add(5);
-    core.request("openai", Some("m"), 200, 1, 1, None, None);
+    count(&core, "openai", Some("m"), (200, 1, 1), (None, None));
     drop(core);
     let text = registry.render().unwrap();
     assert_eq!(value_of(&text, "service_active_connections"), Some(0.0));
@@ -266,7 +286,13 @@ fn scrapes_while_cores_write_see_sums_that_never_fall() {
                 let core = registry.core();
                 scope.spawn(move || {
                     for n in 0..EACH {
-                        core.request("openai", Some(if n % 2 == 0 { "m0" } else { "m1" }), 200, n, n, Some(1), None);
+                        count(
+                            &core,
+                            "openai",
+                            Some(if n % 2 == 0 { "m0" } else { "m1" }),
+                            (200, n, n),
+                            (Some(1), None),
+                        );
                     }
                 })
             })
@@ -292,21 +318,19 @@ fn cost_of_one_request() {
     let start = std::time::Instant::now();
     for n in 0..rounds {
         let model = &models[(n % 8) as usize];
-        core.request(
+        count(
+            &core,
             "openai",
             Some(std::hint::black_box(model.as_str())),
-            200,
-            n & 0xff_ffff,
-            n & 0xfff,
-            Some(100),
-            Some(20),
+            (200, n & 0xff_ffff, n & 0xfff),
+            (Some(100), Some(20)),
         );
     }
     println!("request(): {:.1} ns", start.elapsed().as_nanos() as f64 / rounds as f64);
 
     for provider in ["openai", "anthropic", "ollama", "vllm", "tgi"] {
         for n in 0..180 {
-            core.request(provider, Some(format!("m{n}").as_str()), 200, n, n, Some(1), Some(1));
+            count(&core, provider, Some(format!("m{n}").as_str()), (200, n, n), (Some(1), Some(1)));
         }
     }
     let start = std::time::Instant::now();

@@ -22,6 +22,7 @@ use super::publish::Publish;
 use super::text::RequestText;
 use crate::exchange::{Analysis, Moments, Refusal, Skip};
 use crate::limits::kept_bytes_max;
+use crate::meter::Counted;
 use crate::money::Reservation;
 use crate::observe::AnswerReader;
 use crate::process::log_entry::LogEntry;
@@ -336,7 +337,9 @@ impl Journal {
         let provider_label = self.ids.provider.label();
         let Some(mut span) = self.span.take() else {
             let status = self.status.unwrap_or(0);
-            self.core.meter.request(provider_label, None, status, micros(total), overhead_us, None, None);
+            self.core
+                .meter
+                .request(&Counted { overhead_us, ..Counted::refused(provider_label, status, micros(total)) });
             drop(self.permit.take());
             if let Some(access) = access {
                 access.write(&self.core.process, None);

@@ -16,7 +16,7 @@ use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
 use super::masking::Masking;
 use crate::anomalies::{Anomalies, Anomaly, Call};
-use crate::meter::{CoreMeter, Direction, Model};
+use crate::meter::{CoreMeter, Counted, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
 use crate::ops::breaker::State;
 use crate::process::Process;
@@ -113,15 +113,15 @@ impl Publish {
         } else if span.tags.contains_key(UNPRICED) {
             meter.unpriced(self.provider_label, model);
         }
-        meter.request(
-            self.provider_label,
+        meter.request(&Counted {
+            provider_label: self.provider_label,
             model,
-            span.status_code.unwrap_or(0),
-            u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
-            span.overhead_us.unwrap_or(0),
-            span.prompt_tokens,
-            span.completion_tokens,
-        );
+            status: span.status_code.unwrap_or(0),
+            duration_us: u64::try_from(span.end_time.micros() - span.start_time.micros()).unwrap_or(0),
+            overhead_us: span.overhead_us.unwrap_or(0),
+            prompt_tokens: span.prompt_tokens,
+            completion_tokens: span.completion_tokens,
+        });
         for finding in &span.security_findings {
             meter.finding(finding.severity, &finding.finding_type);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::fake::{Fake, World, json_of, refusal};
+use crate::meter::Counted;
 
 fn world() -> World {
     World::over(Arc::new(Fake::holding(Vec::new())))
@@ -43,7 +44,8 @@ fn readiness_follows_the_phase_and_liveness_does_not() {
 #[test]
 fn metrics_are_prometheus_text() {
     let world = world();
-    world.registry.core().request("openai", Some("gpt-4o"), 200, 1_500, 20, Some(1), Some(2));
+    let counted = Counted { model: Some("gpt-4o").into(), ..Counted::refused("openai", 200, 1_500) };
+    world.registry.core().request(&counted);
     let response = world.ask("GET", "/metrics", &[]);
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
