@@ -1,11 +1,12 @@
 //! Weir, an LLM egress gateway: a transparent HTTP proxy between applications and LLM providers that records every call
 //! as a trace, scores it for security, enforces limits, and stays out of the way.
 //!
-//! The map: `rt` is the runtime seam, `wire` the HTTP/1.1 framing, `client` a client's connection, `flow` the journey of a
-//! request through the stages `admit`, `inspect`, `enforce`, `rewrite`, `forward` and `observe`, `settle` its end, `output` what
-//! looks at answers before their clients have them, and `process` what they work with; `exchange` is what they say to each other in. `control` is the cores' side of our own API and `api` the
-//! other; `grpc` takes in spans from elsewhere; `ops` and `meter` run the gateway; `boot` builds and takes down. `tests/tidy.rs`
-//! has the floors, ARCHITECTURE.md the reasons.
+//! The map: `rt` is the runtime seam, `wire` the HTTP/1.1 framing, `client` a client's connection, `flow` the journey
+//! of a request through the stages `admit`, `inspect`, `enforce`, `rewrite`, `forward` and `observe`, `settle` its end,
+//! `output` what looks at answers before their clients have them, and `process` what they work with; `exchange` is what
+//! they say to each other in. `control` is the cores' side of our own API and `api` the other; `grpc` takes in spans
+//! from elsewhere; `ops` and `meter` run the gateway; `boot` builds and takes down. `tests/tidy.rs` has the floors,
+//! ARCHITECTURE.md the reasons.
 
 pub mod admit;
 pub mod alerts;

@@ -486,6 +486,70 @@ fn every_limit_has_a_reason_and_stands_on_one_page() {
     assert_eq!(kept.lines().count(), page.lines().count(), "docs/limits.md names limits that are gone");
 }
 
+/// What goes together through the journey of a request belongs to a value that owns it, and is not handed on piece by piece.
+const ARGUMENTS_MAX: usize = 5;
+
+#[test]
+fn what_a_request_needs_is_owned_and_not_handed_on_piece_by_piece() {
+    let mut found = Vec::new();
+    for (path, text) in ["client", "flow", "settle", "process"].iter().flat_map(|room| sources(&format!("src/{room}")))
+    {
+        let code: String = code(&text).map(|(_, line)| format!("{line}\n")).collect();
+        for function in code.split("fn ").skip(1) {
+            let count = arguments(function);
+            if count > ARGUMENTS_MAX {
+                let name = function.split(['(', '<']).next().unwrap_or_default();
+                found.push(format!("{}: `{name}` takes {count}", path.strip_prefix(root()).unwrap().display()));
+            }
+        }
+    }
+    assert_none(found, "a function of the journey takes more arguments than it may");
+}
+
+/// How many arguments a function takes beside itself: `function` begins with its name.
+fn arguments(function: &str) -> usize {
+    // Brackets of types are no ends of arguments, and the arrow of a function's type is no bracket.
+    let function = function.replace("->", "");
+    let (mut depth, mut count, mut has_begun, mut is_empty) = (0, 0, false, true);
+    let head = function.trim_start_matches(|it: char| it.is_alphanumeric() || it == '_');
+    for it in head.chars() {
+        match it {
+            '(' | '<' | '[' | '{' => depth += 1,
+            ')' | '>' | ']' | '}' => depth -= 1,
+            ',' if depth == 1 && has_begun => {
+                count += usize::from(!is_empty);
+                is_empty = true;
+                continue;
+            }
+            _ => {}
+        }
+        if !has_begun {
+            // Generic parameters stand in front.
+            has_begun = it == '(' && depth == 1;
+        } else if depth == 0 {
+            break;
+        } else if !it.is_whitespace() {
+            is_empty = false;
+        }
+    }
+    let first = function.split_once('(').map_or("", |(_, rest)| rest);
+    let takes_itself = first.split([',', ')', ':']).next().is_some_and(|it| it.trim_end().ends_with("self"));
+    count + usize::from(!is_empty) - usize::from(takes_itself)
+}
+
+#[test]
+fn arguments_are_counted_as_a_reader_counts_them() {
+    for (function, count) in [
+        ("none() {}", 0),
+        ("method(&mut self) {}", 0),
+        ("one(a: &str) {}", 1),
+        ("several(self: &Arc<Self>, (a, b): (A, B), c: HashMap<K, V>,\n) {}", 2),
+        ("generic<T: Fn(A, B) -> C, U>(t: T, then: impl FnOnce(&[A], B) -> Option<C>) {}", 2),
+    ] {
+        assert_eq!(arguments(function), count, "{function}");
+    }
+}
+
 #[test]
 fn every_file_says_what_it_is_for() {
     for folder in ["src"].into_iter().chain(CRATE_FLOORS.iter().map(|(folder, _)| *folder)) {

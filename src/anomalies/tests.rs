@@ -109,8 +109,8 @@ fn loop_noticed(method: AnomalyMethod, threshold: f64, seed: u64) -> i64 {
     }
 }
 
-/// A day of somebody at work with an assistant now and then: some fifteen sessions of a few calls, a few seconds apart, sometimes several
-/// at once, and nothing between them.
+/// A day of somebody at work with an assistant now and then: some fifteen sessions of a few calls, a few seconds apart,
+/// sometimes several at once, and nothing between them.
 fn thin_day(chance: &mut Chance, mut each: impl FnMut(i64)) {
     let mut at_us = BEGIN_US;
     let mut after = |chance: &mut Chance, seconds: f64| {

@@ -1,7 +1,8 @@
 //! A request as handlers see it: the caller, the parameters and the body, each checked on the way out.
 //!
-//! Invariant: the caller was settled before the request came here (`flow::own_path`); the query was read against the route's own list before the handler runs; a body that does not fit is refused
-//! with the field, the value and what is accepted. Knows no routes and no store.
+//! Invariant: the caller was settled before the request came here (`flow::own_path`); the query was read against the
+//! route's own list before the handler runs; a body that does not fit is refused with the field, the value and what is
+//! accepted. Knows no routes and no store.
 
 use std::str::FromStr;
 

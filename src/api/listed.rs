@@ -4,10 +4,10 @@
 //! belongs to another list, other filters or another tenant, is refused. The seal's key is the store's own number, so cursors
 //! outlive a restart and hold for every process on the file.
 //!
-//! With `format=jsonl` a list comes as lines, piece after piece: each answer but the last says where the next piece begins
-//! ([`Further`]), and whoever sends the pieces asks for one when the one before has been taken (`flow::lines`). Such a piece goes to the
-//! end of the list as it is then: what is recorded meanwhile never ends it early. Lists that know no cursors (the ledger's) come as lines
-//! all the same, by the numbers of their rows.
+//! With `format=jsonl` a list comes as lines, piece after piece: each answer but the last says where the next piece
+//! begins ([`Further`]), and whoever sends the pieces asks for one when the one before has been taken (`flow::lines`).
+//! Such a piece goes to the end of the list as it is then: what is recorded meanwhile never ends it early. Lists that
+//! know no cursors (the ledger's) come as lines all the same, by the numbers of their rows.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

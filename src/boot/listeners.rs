@@ -1,5 +1,5 @@
-//! Where the listening sockets come from: bound by this process, passed by the service manager, or taken over from the process that serves
-//! the address now.
+//! Where the listening sockets come from: bound by this process, passed by the service manager, or taken over from the
+//! process that serves the address now.
 //!
 //! Invariant: every core gets at least one socket, and no two cores share one, except where fewer were passed than there are cores.
 

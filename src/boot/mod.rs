@@ -1,8 +1,8 @@
 //! Construction and the end: builds every part in order, starts the threads, waits for a signal, takes everything down
-//! again without losing a request or a record. It starts the threads of the gateway (control, blocking work, readers of lists, the
-//! network runtime, the probes during a start, a takeover), or has them started: `rt` the cores', `inference` the pool's, `models` the
-//! loader's, `storage` the writer's, `ingest` those that deal with reports, `grpc` its runtime's, `reports` the builder's, `ops` those of
-//! logs and of the service manager's watchdog.
+//! again without losing a request or a record. It starts the threads of the gateway (control, blocking work, readers of
+//! lists, the network runtime, the probes during a start, a takeover), or has them started: `rt` the cores',
+//! `inference` the pool's, `models` the loader's, `storage` the writer's, `ingest` those that deal with reports, `grpc`
+//! its runtime's, `reports` the builder's, `ops` those of logs and of the service manager's watchdog.
 //!
 //! ```text
 //! settings ─▶ driver probe ─▶ listeners (`starting` is answered) ─▶ store ─▶ inference pool ─▶ control thread ─▶ cores ─▶ ready

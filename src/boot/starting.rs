@@ -8,8 +8,9 @@
 //! | `/readyz`      | 503 `starting`                  |
 //! | everything else| 503 `service_starting`, retry   |
 //!
-//! The listener for metrics says the same. Only sockets that this process has bound itself are answered on. Those of a process that is taken over are served by it
-//! until this one is ready, and clients of a service manager's socket wait: that is what it holds the socket for.
+//! The listener for metrics says the same. Only sockets that this process has bound itself are answered on. Those of a
+//! process that is taken over are served by it until this one is ready, and clients of a service manager's socket wait:
+//! that is what it holds the socket for.
 //!
 //! Invariant: no core accepts before the thread has ended, so none waits for a connection that went elsewhere.
 

@@ -15,8 +15,8 @@
 //! a socket beside the database, in a folder where nobody else can put one; without such a folder at one with an abstract name
 //! (unix(7)), which any local user could take first. Each side checks the other's user.
 //!
-//! A process that is told to stop gives nothing away any more: it refuses takeovers, and a process that asks binds its own sockets. Sockets that
-//! are out already when that happens stay open for the one that has them.
+//! A process that is told to stop gives nothing away any more: it refuses takeovers, and a process that asks binds its
+//! own sockets. Sockets that are out already when that happens stay open for the one that has them.
 //!
 //! Invariant: at any time at most one process accepts from a socket; what has been given away is not shut down.
 
@@ -87,7 +87,8 @@ impl HandOver {
         }
     }
 
-    /// No process waits for a takeover any more. To be done before the socket is closed: another process may open one there from then on.
+    /// No process waits for a takeover any more. To be done before the socket is closed: another process may open one
+    /// there from then on.
     fn close_socket(&self) {
         if let Some(Place::File(path)) = self.socket_at.lock().take() {
             // Gone already, perhaps with its folder.

@@ -1,5 +1,5 @@
-//! A client's connection: how it is let in, waits, is read, written and ended, and which one is evicted when room is needed. Knows no stage of a
-//! request's journey.
+//! A client's connection: how it is let in, waits, is read, written and ended, and which one is evicted when room is
+//! needed. Knows no stage of a request's journey.
 
 mod admission;
 pub(crate) mod body;

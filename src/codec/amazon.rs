@@ -5,8 +5,8 @@
 //! ```
 //! Numbers are big-endian. Invariants: the messages do not depend on how the bytes were cut; at most
 //! [`FRAME_BYTES_MAX`] bytes of an unfinished message are held, longer ones are skipped and counted; a message whose
-//! checksum is wrong, or that ends early, is not read; after a wrong checksum of the lengths nothing is, because nobody knows where the next
-//! message begins. Must not know: what is in a payload.
+//! checksum is wrong, or that ends early, is not read; after a wrong checksum of the lengths nothing is, because nobody
+//! knows where the next message begins. Must not know: what is in a payload.
 
 /// Longest message kept: 1 MiB.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;

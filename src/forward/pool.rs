@@ -373,7 +373,8 @@ impl Lease {
         self.conn.as_mut()
     }
 
-    /// Returns the connection for the next request, with its now empty read buffer. Only after a complete exchange with nothing left over.
+    /// Returns the connection for the next request, with its now empty read buffer. Only after a complete exchange with
+    /// nothing left over.
     pub fn give_back(mut self, mut buf: BytesMut) {
         if let Some(conn) = self.conn.take() {
             let pool = &self.pool;

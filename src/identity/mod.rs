@@ -1,9 +1,10 @@
 //! Tenants, keys and tokens as one.
 //!
-//! Invariants: what comes into being is stored first and let in second; whoever is denied (a revoked key, a replaced token,
-//! a deleted tenant) is shut out of the directory first, before anything is waited for, and written down second: a store that
-//! cannot take it does not let them in again, and is asked until it can ([`Kept`]). A plaintext key exists in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on
-//! the API's blocking threads. Knows no HTTP.
+//! Invariants: what comes into being is stored first and let in second; whoever is denied (a revoked key, a replaced
+//! token, a deleted tenant) is shut out of the directory first, before anything is waited for, and written down second:
+//! a store that cannot take it does not let them in again, and is asked until it can ([`Kept`]). A plaintext key exists
+//! in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on the API's blocking
+//! threads. Knows no HTTP.
 
 mod key_access;
 mod key_file;

@@ -1,8 +1,8 @@
 //! The keys of request bodies that mean something to us.
 //!
-//! A key counts at every spelling some provider's parser could take for it: escapes are decoded, ASCII case and
-//! the characters between words are ignored (`toolCalls`, `TOOL_CALLS`, `tool-calls`), because parsers that ignore case exist. `exact` tells whether
-//! it was the spelling of the interface.
+//! A key counts at every spelling some provider's parser could take for it: escapes are decoded, ASCII case and the
+//! characters between words are ignored (`toolCalls`, `TOOL_CALLS`, `tool-calls`), because parsers that ignore case
+//! exist. `exact` tells whether it was the spelling of the interface.
 
 use crate::json::Text;
 

@@ -1,7 +1,7 @@
 //! Cuts an array that arrives in pieces into its elements.
 //!
-//! Invariants: the cuts do not depend on how the bytes came; nothing is kept. Only structure is looked at: whether an element is JSON, its
-//! reader says.
+//! Invariants: the cuts do not depend on how the bytes came; nothing is kept. Only structure is looked at: whether an
+//! element is JSON, its reader says.
 
 /// Follows one array.
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +54,8 @@ impl Elements {
     }
 }
 
-/// An element that is an object without the bracket or the comma before it, and where it begins; nothing where only the array's end is left.
+/// An element that is an object without the bracket or the comma before it, and where it begins; nothing where only the
+/// array's end is left.
 pub fn element(bytes: &[u8]) -> (usize, &[u8]) {
     let begin = bytes.iter().position(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'[' | b',' | b']'));
     let begin = begin.unwrap_or(bytes.len());

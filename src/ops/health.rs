@@ -10,8 +10,9 @@
 //! | ready    | 200    | 200     | 200 `healthy`, or `degraded` with reasons |
 //! | draining | 200    | 503     | 503 `draining`                            |
 //!
-//! Degraded: the storage probe has missed `retries` times in a row, a circuit breaker is open, or the store has not taken who is
-//! denied; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the probe tells it what it found.
+//! Degraded: the storage probe has missed `retries` times in a row, a circuit breaker is open, or the store has not
+//! taken who is denied; `reasons` says which. Invariant: a phase never goes back. Knows neither HTTP nor the store; the
+//! probe tells it what it found.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -7,9 +7,10 @@
 //! | any of these out of which something is taken (`pii.redact_answers`) | frame by frame, a document whole | it goes on without it (`redact`) |
 //! | another stream, with `streaming_analysis.enabled` | every `token_interval` tokens, behind the client's bytes | an event on the span |
 //!
-//! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Only answers of success
-//! are looked at. The record is analysed whole after the end in any case; what is found here decides and is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a deadline; what could not
-//! be looked at passes, is counted and is said on the span.
+//! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Only
+//! answers of success are looked at. The record is analysed whole after the end in any case; what is found here decides
+//! and is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a
+//! deadline; what could not be looked at passes, is counted and is said on the span.
 
 mod asking;
 mod document;

@@ -1,8 +1,9 @@
 //! A tap looks at an answer before the client gets it, and may hold it back or stop it.
 //!
-//! Without a tap bytes go first and are looked at afterwards. With one the body goes frame by frame. Invariants: what is
-//! let through is the provider's own bytes in their order, but for what a tap takes out of them; at most [`HOLD_BYTES_MAX`] bytes wait,
-//! each frame counted with [`FRAME_COST_BYTES`] more; a stream that is stopped ends as its dialect ends streams, or does not look whole.
+//! Without a tap bytes go first and are looked at afterwards. With one the body goes frame by frame. Invariants: what
+//! is let through is the provider's own bytes in their order, but for what a tap takes out of them; at most
+//! [`HOLD_BYTES_MAX`] bytes wait, each frame counted with [`FRAME_COST_BYTES`] more; a stream that is stopped ends as
+//! its dialect ends streams, or does not look whole.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -25,8 +25,8 @@ pub(super) fn pin_to(cpu: usize) {
 
 /// How long a core thread's turn is, the shortest there is. The kernel's own is some milliseconds.
 const TURN: Duration = Duration::from_micros(100);
-/// How long a turn is of threads that let core threads go first. Linux (6.12 and later) takes the CPU from a thread at once when one with
-/// shorter turns wakes; one whose turns are as short keeps it to the end of its own.
+/// How long a turn is of threads that let core threads go first. Linux (6.12 and later) takes the CPU from a thread at
+/// once when one with shorter turns wakes; one whose turns are as short keeps it to the end of its own.
 const LONGER_TURN: Duration = Duration::from_micros(200);
 
 /// Asks for short turns on the CPU, which come the sooner for it: Linux's fair scheduler (EEVDF, Linux 6.12 and later) lets a
@@ -78,9 +78,10 @@ pub(crate) fn stand_back() {
     }
 }
 
-/// For threads whose work comes in long stretches and must not fall behind, such as the store's writer: their turns are little
-/// longer than a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up the rest of a turn for good
-/// (Linux 6.18): with the kernel's turns of milliseconds the writer of a busy gateway fell behind until records were dropped.
+/// For threads whose work comes in long stretches and must not fall behind, such as the store's writer: their turns are
+/// little longer than a core thread's, and others go first at every [`pause`](super::yielding::pause). A yield gives up
+/// the rest of a turn for good (Linux 6.18): with the kernel's turns of milliseconds the writer of a busy gateway fell
+/// behind until records were dropped.
 pub(crate) fn let_others_in() {
     take_turns(LONGER_TURN);
     super::yielding::yield_often();

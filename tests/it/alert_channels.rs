@@ -1,5 +1,6 @@
-//! Promise: a channel that hangs delays no other; mail goes over TLS and cannot be steered by what is found; what is the matter with the
-//! gateway itself is told, and that it is over; `weir alerts test` says which channel works, and shows no credential.
+//! Promise: a channel that hangs delays no other; mail goes over TLS and cannot be steered by what is found; what is
+//! the matter with the gateway itself is told, and that it is over; `weir alerts test` says which channel works, and
+//! shows no credential.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

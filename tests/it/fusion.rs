@@ -1,5 +1,5 @@
-//! Promise: what all detectors say of a text is weighed together by the weights in the binary or by an operator's, and a file that is no
-//! such weights is named before anything runs.
+//! Promise: what all detectors say of a text is weighed together by the weights in the binary or by an operator's, and
+//! a file that is no such weights is named before anything runs.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Promise: a reported call is counted once whoever reports it, a report costs what is new in it however long its trace is, and what was
-//! acknowledged is there whatever becomes of the gateway.
+//! Promise: a reported call is counted once whoever reports it, a report costs what is new in it however long its trace
+//! is, and what was acknowledged is there whatever becomes of the gateway.
 
 use serde_json::{Value, json};
 

@@ -142,8 +142,9 @@ fn ways() -> [(&'static str, &'static str); 5] {
     ]
 }
 
-/// The time the gateway adds to calls of the conversation, and what the provider gets, without rewriting and with each way of it.
-/// Of a release build: `WEIR_TEST_BINARY=$PWD/target/release/weir cargo test --workspace --test it rewriting::what_it_costs -- --ignored --nocapture`.
+/// The time the gateway adds to calls of the conversation, and what the provider gets, without rewriting and with each
+/// way of it. Of a release build: `WEIR_TEST_BINARY=$PWD/target/release/weir cargo test --workspace --test it
+/// rewriting::what_it_costs -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures; only a release build says something"]
 fn what_it_costs() {

@@ -1,4 +1,5 @@
-//! The URL of a channel of alerts that sends mail: `smtps://user:password@host:465?from=weir@example.org&to=a@example.org,b@example.org`.
+//! The URL of a channel of alerts that sends mail:
+//! `smtps://user:password@host:465?from=weir@example.org&to=a@example.org,b@example.org`.
 //!
 //! `smtp://` is not encrypted, so it is for a relay on the same machine only. User, password and addresses are percent-encoded.
 

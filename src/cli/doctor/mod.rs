@@ -2,8 +2,8 @@
 //!
 //! One line each: `ok`, `warn` or `FAIL`, what was looked at, what was found and what to do. Nothing is changed: a
 //! temporary file beside the database and the overlay shows whether their folders take files, and is removed again. The
-//! provider, and receivers of alerts, are connected to and greeted by TLS, but not asked or told anything. Invariant: the exit code is 1 exactly if a line
-//! says FAIL.
+//! provider, and receivers of alerts, are connected to and greeted by TLS, but not asked or told anything. Invariant:
+//! the exit code is 1 exactly if a line says FAIL.
 
 mod alerts;
 mod choice;

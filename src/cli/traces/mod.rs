@@ -1,8 +1,9 @@
 //! `weir traces`: the record in a terminal, read from the database file.
 //!
-//! Over the file and not over the API: it works where the gateway does not run, needs no credential beyond the right to read the
-//! file, and takes no worker from those who ask the API. It reads as any other reader does, beside a gateway that writes. Records of the
-//! profile `memory` are in the gateway's process only; `format=jsonl` of the API exports those.
+//! Over the file and not over the API: it works where the gateway does not run, needs no credential beyond the right to
+//! read the file, and takes no worker from those who ask the API. It reads as any other reader does, beside a gateway
+//! that writes. Records of the profile `memory` are in the gateway's process only; `format=jsonl` of the API exports
+//! those.
 
 mod options;
 mod screen;

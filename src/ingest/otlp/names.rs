@@ -176,7 +176,8 @@ pub(super) const LEVEL: &str = "langfuse.observation.level";
 /// What went wrong, where it did.
 pub(super) const STATUS_MESSAGE: &str = "langfuse.observation.status_message";
 
-/// Attributes that hold messages to the model, or what it was given beside them. A name with a dot at its end stands for a list spelled in names.
+/// Attributes that hold messages to the model, or what it was given beside them. A name with a dot at its end stands
+/// for a list spelled in names.
 pub(super) const INPUT: &[&str] = &[
     "gen_ai.input.messages",
     "gen_ai.prompt.",

@@ -1,11 +1,11 @@
 //! A fake LLM provider as pure logic: a request in, a plan of the answer out.
 //!
 //! Speaks three dialects well enough for their official clients: chat-completions (`/v1/chat/completions`,
-//! `/v1/completions`, `/v1/embeddings`, `/v1/models`, `/v1/responses`, also below Azure's `/openai/deployments/{name}`), messages (`/v1/messages`,
-//! `/v1/messages/count_tokens`, `/v1/models` with `anthropic-version`) and the local server (`/api/generate`,
-//! `/api/chat`, `/api/tags`, `/api/embed`, `/api/embeddings`, `/api/version`). How an answer can be bent is told in the
-//! directives' table of `steer.rs`: header fields `x-fake-*`, `model@directive=value`, or `[[fake directive=value]]` in
-//! the prompt.
+//! `/v1/completions`, `/v1/embeddings`, `/v1/models`, `/v1/responses`, also below Azure's
+//! `/openai/deployments/{name}`), messages (`/v1/messages`, `/v1/messages/count_tokens`, `/v1/models` with
+//! `anthropic-version`) and the local server (`/api/generate`, `/api/chat`, `/api/tags`, `/api/embed`,
+//! `/api/embeddings`, `/api/version`). How an answer can be bent is told in the directives' table of `steer.rs`: header
+//! fields `x-fake-*`, `model@directive=value`, or `[[fake directive=value]]` in the prompt.
 //!
 //! Invariant: the same request always gets the same answer, and a streamed text joined equals the whole one. Performs
 //! no I/O and reads no clock; the servers around it do.
