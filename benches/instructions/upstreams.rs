@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use weir::upstreams::{Asked, Call, Ended, Fleet, Model};
+use weir::upstreams::{Asked, Call, Ended, Model, SharedUpstreams};
 use weir_config::Settings;
 use weir_config::settings::{NamedUpstream, Pattern, RouteRule};
 use weir_config::vocab::Provider;
@@ -16,7 +16,7 @@ pub(crate) fn all() -> Outcome {
         ("find where a call goes, one upstream", 1),
         ("find where a call goes, twenty upstreams", 20),
     ] {
-        let table = Fleet::open(&settings(count), 1)?.table();
+        let table = SharedUpstreams::open(&settings(count), 1)?.table();
         let last = format!("provider-{}", count.max(1) - 1);
         let expected = if count == 0 { "default" } else { last.as_str() };
         let asked =
