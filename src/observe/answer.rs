@@ -428,6 +428,11 @@ impl Collector {
         Some(at)
     }
 
+    /// How many tool calls have begun.
+    pub(super) fn calls_begun(&self) -> u32 {
+        u32::try_from(self.calls.len()).unwrap_or(u32::MAX)
+    }
+
     /// Starts or continues a tool call. `index` and `id` are what the provider sent, if anything.
     pub(super) fn call(
         &mut self,

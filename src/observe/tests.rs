@@ -406,6 +406,11 @@ fn reads_the_other_shapes() {
             Some("STOP"),
         ),
         (
+            r#"[{"candidates":[{"content":{"parts":[{"text":"be"},{"text":"fore"}]}}]},{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":"x"}}}]}}]},{"candidates":[{"content":{"parts":[{"text":"af"}]}}]},{"candidates":[{"content":{"parts":[{"text":"ter"}]},"finishReason":"STOP"}]}]"#,
+            "before\n{\"a\":\"x\"}\nafter",
+            Some("STOP"),
+        ),
+        (
             r#"{"output":{"message":{"role":"assistant","content":[{"text":"B"},{"toolUse":{"toolUseId":"t","name":"f","input":{"q":"x"}}},{"reasoningContent":{"reasoningText":{"text":"why"}}}]}},"stopReason":"tool_use","usage":{"inputTokens":1,"outputTokens":2,"totalTokens":3}}"#,
             "B\n{\"q\":\"x\"}\nwhy",
             Some("tool_use"),

@@ -60,11 +60,12 @@ fn candidate(collector: &mut Collector, walker: &mut Walker<'_>, at: u32) -> Res
     Ok(())
 }
 
-/// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel.
+/// Parts of a candidate. In a stream every chunk numbers its parts from 0, so they share one text per channel; what comes behind a
+/// call is another text.
 fn parts(collector: &mut Collector, walker: &mut Walker<'_>, choice: u32) -> Result<(), JsonError> {
     while let Some(part) = next_value(walker)? {
         match part {
-            Value::Object => block(collector, walker, choice, 0, "candidates")?,
+            Value::Object => block(collector, walker, choice, collector.calls_begun(), "candidates")?,
             other => skip(walker, other)?,
         }
     }
