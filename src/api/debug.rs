@@ -12,6 +12,7 @@ use weir_storage::JudgeVerdict;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::{as_lines, lines_of};
 use super::route::Answer;
 use super::state::{Api, to_json};
 
@@ -39,10 +40,12 @@ pub(super) async fn verdicts(api: Api, ask: Ask) -> Answer {
         ErrorAnswer::invalid("`trace_id` is missing; name the trace whose verdicts are to be shown, a UUID")
     })?;
     let tenant = ask.query.id("tenant_id")?.unwrap_or(TenantId::DEFAULT);
+    let lines = ask.query.lines()?;
     let book = api.verdicts.clone();
-    api.read(move |_| {
-        let data = book.as_ref().map_or(Ok(Vec::new()), |book| book.list_verdicts(tenant, trace))?;
-        to_json(&Verdicts { data })
-    })
-    .await
+    let verdicts = move || book.as_ref().map_or(Ok(Vec::new()), |book| book.list_verdicts(tenant, trace));
+    if lines {
+        // A trace has a thousand at most.
+        return Ok(as_lines(api.read_piece(move |_| lines_of(&verdicts()?, to_json)).await?, None));
+    }
+    api.read(move |_| to_json(&Verdicts { data: verdicts()? })).await
 }

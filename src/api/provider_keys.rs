@@ -7,8 +7,9 @@ use weir_config::vocab::{Secret, TenantId};
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
+use super::listed::{as_lines, lines_of};
 use super::route::Answer;
-use super::state::{Api, nothing, ok};
+use super::state::{Api, nothing, ok, to_json};
 use crate::exchange::Proof;
 use crate::identity::ProviderKeyRecord;
 use crate::redaction::{KEY_PREFIX, TOKEN_PREFIX};
@@ -35,9 +36,10 @@ pub(super) struct ProviderKeys {
 }
 
 pub(super) async fn list(api: Api, ask: Ask) -> Answer {
-    let id: TenantId = ask.id("id")?;
+    let (id, lines): (TenantId, _) = (ask.id("id")?, ask.query.lines()?);
     api.change(move |identities| {
-        ok(&ProviderKeys { data: identities.list_provider_keys(id)?.ok_or_else(unknown_tenant)? })
+        let data = identities.list_provider_keys(id)?.ok_or_else(unknown_tenant)?;
+        if lines { Ok(as_lines(lines_of(&data, to_json)?, None)) } else { ok(&ProviderKeys { data }) }
     })
     .await
 }

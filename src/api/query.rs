@@ -89,7 +89,7 @@ const FIELDS: Parameter = parameter(
     "fields",
     Kind::Fields,
     "Only these fields of each item, separated by commas; those of a trace's spans as `spans.<field>`. `messages`, the \
-     conversation of a span, is in a list only where it is named here.",
+     conversation of a span, is in a list only where it is named here, and `request`, the body as it was sent, nowhere else.",
 );
 /// How a list of records may come.
 pub(super) const FORMATS: &[&str] = &["json", "jsonl"];
@@ -121,7 +121,14 @@ const PROVIDER: Parameter = parameter("provider", Kind::Text, "Exact provider, e
 pub(super) const VERDICTS: &[Parameter] = &[
     parameter("trace_id", Kind::Id, "The trace the verdicts are about; has to be there."),
     parameter("tenant_id", Kind::Id, "Whose trace; left out, the default tenant's."),
+    FORMAT,
 ];
+
+/// Of lists that are one piece and have no filters.
+pub(super) const WHOLE: &[Parameter] = &[FORMAT];
+
+/// Of one record.
+pub(super) const ONE: &[Parameter] = &[FIELDS];
 
 /// Of the trace list. All filters but the times are about the trace's first span.
 pub(super) const TRACES: &[Parameter] = &[

@@ -65,6 +65,7 @@ fn debug() -> Vec<Route> {
             .says("Debug", "list_verdicts", "The judge's verdicts about a trace")
             .query(query::VERDICTS)
             .answers::<debugging::Verdicts>(200, "The verdicts; none where the tenant has no such trace")
+            .content(200, "", Some((LINES, operations::text_schema)))
             .debug(),
         Route::get("/debug/judge/golden_set/replay", OPEN, debugging::replay)
             .says("Debug", "replay_golden_set", "Looks at the golden set and says where it disagrees")
@@ -107,6 +108,7 @@ fn records() -> Vec<Route> {
             .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/traces/{trace_id}", VIEWER, traces::one)
             .says("Records", "get_trace", "One trace with all its spans")
+            .query(query::ONE)
             .answers::<TraceShown<'_>>(200, "The trace"),
         Route::delete("/api/v1/traces/{trace_id}", ADMIN, traces::delete)
             .says("Records", "delete_trace", "Delete a trace with its spans, actions and texts")
@@ -118,6 +120,7 @@ fn records() -> Vec<Route> {
             .content(200, "", Some((LINES, operations::text_schema))),
         Route::get("/api/v1/spans/{span_id}", VIEWER, spans::one)
             .says("Records", "get_span", "One span")
+            .query(query::ONE)
             .answers::<SpanShown<'_>>(200, "The span"),
         Route::get("/api/v1/security/findings", VIEWER, spans::findings)
             .says("Records", "list_findings", "Spans with a score above 0, newest first, findings included")
@@ -269,7 +272,9 @@ fn identities() -> Vec<Route> {
             .answers::<tenants::Reset<'_>>(200, "The new token"),
         Route::get("/api/v1/tenants/{id}/provider-keys", ADMIN, provider_keys::list)
             .says("Tenants", "list_provider_keys", "For which upstreams a tenant has a credential of its own")
-            .answers::<provider_keys::ProviderKeys>(200, "The upstreams; no credential is shown"),
+            .query(query::WHOLE)
+            .answers::<provider_keys::ProviderKeys>(200, "The upstreams; no credential is shown")
+            .content(200, "", Some((LINES, operations::text_schema))),
         Route::put("/api/v1/tenants/{id}/provider-keys/{upstream}", ADMIN, provider_keys::put)
             .says("Tenants", "set_provider_key", "Set or rotate a tenant's own credential for an upstream")
             .takes::<provider_keys::Put>()

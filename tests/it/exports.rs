@@ -52,7 +52,7 @@ fn like(gateway: &Gateway, count: usize, bytes: usize) -> Vec<SpanRecord> {
     (0..count).map(one).collect()
 }
 
-fn lines(answer: &Answer) -> Vec<Value> {
+pub(crate) fn lines(answer: &Answer) -> Vec<Value> {
     assert_eq!((answer.status, answer.header("content-type").as_deref()), (200, Some("application/jsonl")));
     answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -223,6 +223,13 @@ fn a_page_of_fifty_without_texts_is_small() {
     assert!(store.close(Duration::from_secs(30)));
 }
 
+/// The most memory the gateway has had, in MiB.
+fn peak_mib(gateway: &Gateway) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1_024.0
+}
+
 /// Pieces of spans that were read from the store.
 fn pieces_read(gateway: &Gateway) -> f64 {
     gateway.metric("service_storage_operations_total", r#"operation="read_spans",result="success""#)
@@ -236,6 +243,11 @@ fn an_export_reads_no_faster_than_its_client_and_ends_with_it() {
     for spans in like(&gateway, MANY, LARGE).chunks(20) {
         store.insert(spans.to_vec()).unwrap();
     }
+    let peak = peak_mib(&gateway);
+    let whole = call(gateway.addr, Call::get("/api/v1/spans?format=jsonl").bytes());
+    let (mib, grown) = (whole.body.len() as f64 / 1_048_576.0, peak_mib(&gateway) - peak);
+    println!("an export of {mib:.0} MiB: {grown:.1} MiB more at most");
+    assert!(grown < mib / 3.0, "{grown:.1} MiB for {mib:.0}");
     let before = pieces_read(&gateway);
     let mut client = Client::connect(gateway.addr);
     client.say(Call::get("/api/v1/spans?format=jsonl").bytes());

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::exports::lines;
 use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, Upstream, call, eventually, on_both_drivers};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
@@ -99,7 +100,10 @@ on_both_drivers! {
         assert_eq!(put(&gateway, &acme, "one", "sk-canary-acme-one").status, 200);
         let (file, aside) = (gateway.folder().join("weir.db.key"), gateway.folder().join("aside"));
         let usable = |gateway: &Gateway| {
-            let listed = gateway.admin(Call::get(&format!("/api/v1/tenants/{acme}/provider-keys"))).json();
+            let list = format!("/api/v1/tenants/{acme}/provider-keys");
+            let listed = gateway.admin(Call::get(&list)).json();
+            let exported = gateway.admin(Call::get(&format!("{list}?format=jsonl")));
+            assert_eq!(json!(lines(&exported)), listed["data"]);
             listed["data"][0]["usable"].clone()
         };
         gateway.restart();
