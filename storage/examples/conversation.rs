@@ -1,13 +1,19 @@
 //! What calls take on disk and of the storage thread: single ones with fresh text of 1 and of 8 KB, and agents' conversations of
 //! twenty turns, with tools of their own and with the same ones.
 //!
-//! `cargo run --release -p weir-storage --example conversation -- [rounds]`. The medians
-//! of interleaved rounds are shown; the file is measured after a clean close.
+//! `cargo run --release -p weir-storage --example conversation -- [rounds] [turns]`. The medians
+//! of interleaved rounds are shown; the file is measured after a clean close. `turns` names a file of what the gateway records of a real
+//! agent, which `WEIR_TURNS_OUT=FILE cargo test -p weir --lib what_an_agent_sends` writes: it is measured as it is recorded, without its
+//! frame, and with each turn's texts stored whole, as before texts were shared.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
+use weir_config::vocab::TenantId;
+use weir_config::vocab::frame::Frame;
+use weir_config::vocab::part::PartRecord;
 use weir_storage::SpanLog as _;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
@@ -64,16 +70,61 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// What is recorded of a request.
+#[derive(Deserialize)]
+struct Turn {
+    prompt: String,
+    parts: Vec<PartRecord>,
+    frame: String,
+    texts: Vec<(u32, u32)>,
+}
+
+/// How much of it is kept.
+#[derive(Clone, Copy, PartialEq)]
+enum Kept {
+    Whole,
+    Texts,
+    All,
+}
+
+/// The conversation in these lines, once for each of twenty tenants, who share nothing; the turns alternate.
+fn recorded(turns: &str, kept: Kept) -> serde_json::Result<Vec<SpanRecord>> {
+    let mut text = corpus::texts();
+    let mut all = Vec::new();
+    for line in turns.lines() {
+        for tenant in 1..=20 {
+            let Turn { prompt, parts, frame, texts } = serde_json::from_str(line)?;
+            let texts = texts.into_iter().map(|(start, end)| start..end).collect();
+            let Some(blank) = corpus::each_span(1).next() else { continue };
+            all.push(SpanRecord {
+                tenant_id: TenantId::from_bytes([tenant; 16]),
+                prompt: Some(prompt),
+                response: Some(text(300)),
+                parts: if kept == Kept::Whole { Vec::new() } else { parts },
+                frame: (kept == Kept::All).then(|| Box::new(Frame { json: frame, texts })),
+                ..blank
+            });
+        }
+    }
+    Ok(all)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rounds = std::env::args().nth(1).map_or(Ok(5), |text| text.parse())?;
     let folder = std::env::temp_dir().join(format!("conversation-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let kinds = [
+    let mut kinds = vec![
         ("single, 1 KB", single(8_000, 1_024)),
         ("single, 8 KB", single(4_000, 8_192)),
         ("20 turns", conversations(20, false)),
         ("20 turns, the same tools in all", conversations(20, true)),
     ];
+    if let Some(file) = std::env::args().nth(2) {
+        let turns = std::fs::read_to_string(file)?;
+        kinds.push(("a real agent, stored whole", recorded(&turns, Kept::Whole)?));
+        kinds.push(("a real agent, without its frame", recorded(&turns, Kept::Texts)?));
+        kinds.push(("a real agent", recorded(&turns, Kept::All)?));
+    }
     let mut figures = vec![(Vec::new(), Vec::new()); kinds.len()];
     for _ in 0..rounds {
         for ((_, spans), (bytes, cpu)) in kinds.iter().zip(&mut figures) {

@@ -1,7 +1,7 @@
 //! How long list queries take on a full database: `cargo run --release -p weir-storage --example lists -- [spans] [folder]`.
 //!
-//! Fills a file with spans of one tenant, and with reported actions, reports, audit lines, keys and tenants (a tenth as many
-//! of each as spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
+//! Fills a file with spans of all kinds, most of them one tenant's, and with reported actions, reports, audit lines, keys and
+//! tenants (a tenth as many of each as spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
 //! Says how far the process grew meanwhile.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use uuid::Uuid;
-use weir_config::vocab::{Finding, Severity, TenantId, Timestamp, TraceId};
+use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide};
+use weir_config::vocab::{Finding, Severity, TenantId, Timestamp, TraceId, score};
 use weir_storage::audit::AuditEvent;
 use weir_storage::query::{Facets, Page, SpanFilter, TraceFilter};
 use weir_storage::record::{AgentAction, SpanRecord};
@@ -26,33 +27,139 @@ mod corpus;
 const TENANT: TenantId = TenantId::DEFAULT;
 const ROUNDS: usize = 40;
 
-/// Different spans in one respect each, so that every filter has something to select, much or very little.
-fn vary(at: usize, span: SpanRecord) -> SpanRecord {
-    let common = ["gpt-4o-mini", "gpt-4o", "claude-sonnet", "llama-3"][at % 4];
-    let model = Some(if at.is_multiple_of(50_000) { "rare" } else { common }.to_owned());
-    let security_score = Some(if at.is_multiple_of(50) { 60 } else { 0 });
-    let operation_name = if at.is_multiple_of(7) { "messages" } else { "chat_completion" }.into();
-    let provider = if at.is_multiple_of(7) { "anthropic" } else { "openai" }.into();
-    let (status, error) = match (at.is_multiple_of(97), at.is_multiple_of(101)) {
-        (true, _) => (429, Some("rate_limit_exceeded")),
-        (_, true) => (502, Some("upstream_connect_failed")),
+/// Numbers that have nothing to do with each other, of one number.
+struct Roll(u64);
+
+impl Roll {
+    fn of(number: usize) -> Self {
+        Self(number as u64)
+    }
+
+    /// One of the first `of` numbers (splitmix64).
+    fn pick(&mut self, of: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % of
+    }
+
+    /// One of these; the earlier ones far more often.
+    fn favour<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        let most = self.pick(all.len() as u64) + 1;
+        all.get(self.pick(most) as usize).copied()
+    }
+}
+
+/// Spans that belong to traces of one, three or six; one in twenty traces is another tenant's.
+const TOGETHER: usize = 6;
+
+/// A span like none beside it: its trace, tenant, model, session, client, outcome, findings, size, length and cost are drawn
+/// independently, most of them unevenly.
+fn vary(at: usize, span: SpanRecord, texts: &[String]) -> SpanRecord {
+    let (mut roll, block) = (Roll::of(at), at / TOGETHER);
+    let mut of_trace = Roll::of(block ^ 0x7777_0000);
+    let mates = [1, 1, 3, TOGETHER][of_trace.pick(4) as usize];
+    let mut trace = [0; 16];
+    trace[..8].copy_from_slice(
+        &((block * TOGETHER + at % TOGETHER / mates) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),
+    );
+    let tenant_id = match of_trace.pick(20) {
+        0 => TenantId::from_bytes([1 + of_trace.pick(40) as u8; 16]),
+        _ => TENANT,
+    };
+    let models = [
+        "gpt-4o-mini",
+        "gpt-4o",
+        "claude-sonnet",
+        "llama-3",
+        "gemini-pro",
+        "mistral",
+        "o3",
+        "qwen",
+        "command-r",
+        "rare",
+    ];
+    let model = if roll.pick(5_000) == 0 { Some("rare") } else { roll.favour(&models[..9]) };
+    let (provider, operation) =
+        if roll.pick(7) == 0 { ("anthropic", "messages") } else { ("openai", "chat_completion") };
+    let (status, error) = match roll.pick(100) {
+        0 => (429, Some("rate_limit_exceeded")),
+        1 => (502, Some("upstream_connect_failed")),
+        2 => (400, Some("invalid_request_error")),
+        3 => (504, Some("upstream_timeout")),
+        4 => (403, Some("request_blocked")),
         _ => (200, None),
     };
-    let mut span = SpanRecord { model, security_score, operation_name, provider, ..span };
-    if at.is_multiple_of(50) {
-        span.security_findings.push(Finding::new("jailbreak", Severity::Medium, 0.8, "rules", "asks for a role"));
-    }
-    SpanRecord {
-        session_id: (!at.is_multiple_of(3)).then(|| format!("session-{}", at / 20)),
-        agent_id: Some(format!("agent-{}", at % 100)),
-        client: Some(["claude-cli", "codex", "curl"][at % 3].to_owned()),
-        streaming: at.is_multiple_of(2),
+    let start = Timestamp::from_micros(span.start_time.micros() + roll.pick(2_000_000).cast_signed());
+    // From milliseconds to minutes.
+    let longest = 1 << (10 + roll.pick(18));
+    let duration_us = 5_000 + roll.pick(longest);
+    let mut span = SpanRecord {
+        trace_id: TraceId::from_bytes(trace),
+        tenant_id,
+        start_time: start,
+        end_time: Timestamp::from_micros(start.micros() + duration_us.cast_signed()),
+        duration_ms: duration_us as f64 / 1e3,
+        model: model.map(str::to_owned),
+        operation_name: operation.into(),
+        provider: provider.into(),
+        session_id: (roll.pick(3) > 0).then(|| format!("session-{}", at / 2_000 * 100 + roll.pick(100) as usize)),
+        agent_id: (roll.pick(5) > 0).then(|| format!("agent-{}", roll.pick(300))),
+        client: roll.favour(&["claude-cli", "codex", "curl", "openai-python", "ai-sdk", "cursor"]).map(str::to_owned),
+        streaming: roll.pick(2) == 0,
         status_code: Some(status),
         error_type: error.map(str::to_owned),
-        estimated_cost_usd: Some((at % 1_000) as f64 / 1e4),
-        tags: [("upstream".into(), if at.is_multiple_of(500) { "vllm-b" } else { "openai" }.to_owned())].into(),
+        estimated_cost_usd: (roll.pick(10) > 0).then(|| roll.pick(1_000) as f64 / 1e4),
+        tags: [("upstream".into(), if roll.pick(500) == 0 { "vllm-b" } else { "openai" }.to_owned())].into(),
         ..span
+    };
+    let types = [
+        "jailbreak",
+        "prompt_injection",
+        "pii_detected",
+        "secret_leakage",
+        "is_urgent",
+        "suspicious_url",
+        "data_exfiltration",
+    ];
+    let severities = [Severity::Medium, Severity::Low, Severity::High, Severity::Info, Severity::Critical];
+    for _ in 0..if roll.pick(20) == 0 { 1 + roll.pick(4) } else { 0 } {
+        if let (Some(of), Some(severity)) = (roll.favour(&types), roll.favour(&severities)) {
+            span.security_findings.push(Finding::new(of, severity, 0.8, "rules", "asks for a role"));
+        }
     }
+    span.security_score = (roll.pick(30) > 0).then(|| score(&span.security_findings));
+    resize(&mut span, &mut roll, texts);
+    span
+}
+
+/// From a few words to a conversation whose beginning many share.
+fn resize(span: &mut SpanRecord, roll: &mut Roll, texts: &[String]) {
+    let (Some(prompt), Some(shared)) = (&mut span.prompt, texts.get(roll.pick(texts.len() as u64) as usize)) else {
+        return;
+    };
+    match roll.pick(100) {
+        0..60 => prompt.truncate(10 + roll.pick(700) as usize),
+        60..90 => {}
+        90..99 => *prompt = format!("{shared}\n{prompt}"),
+        _ => *prompt = format!("{shared}\n{}", prompt.repeat(20)),
+    }
+    let own = if prompt.starts_with(shared.as_str()) { shared.len() + 1 } else { 0 };
+    let part = |kind, text: std::ops::Range<usize>| PartRecord {
+        side: PartSide::Request,
+        kind,
+        form: PartForm::Text,
+        role: None,
+        message: (kind == PartKind::User).then_some(0),
+        text: Some(text.start as u32..text.end as u32),
+        raw: None,
+        tool: None,
+    };
+    if own > 0 {
+        span.parts.push(part(PartKind::System, 0..own - 1));
+    }
+    span.parts.push(part(PartKind::User, own..prompt.len()));
 }
 
 /// The filters that no running sum knows, each on the first page, deep by offset, and behind the first page by cursor; sessions,
@@ -373,11 +480,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         observer: Arc::new(corpus::Unobserved),
     })?;
     let sink = store.sink();
-    for (at, span) in corpus::spans(count).into_iter().enumerate() {
+    let mut text = corpus::texts();
+    let shared: Vec<String> = (0..40).map(|at| text(1_500 + at * 200)).collect();
+    for (at, span) in corpus::each_span(count).enumerate() {
         while store.counters().queue_items > 16_384 {
             std::thread::sleep(Duration::from_millis(1));
         }
-        sink.push(Box::new(vary(at, span)))?;
+        sink.push(Box::new(vary(at, span, &shared)))?;
     }
     if !store.flush(Duration::from_secs(60)) {
         return Err("the store lost spans".into());

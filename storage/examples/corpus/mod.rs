@@ -46,11 +46,17 @@ impl Dice {
 }
 
 /// `count` spans, 131 microseconds apart.
+#[allow(dead_code, reason = "those of the examples that share this file need it that hold all of them")]
 pub(crate) fn spans(count: usize) -> Vec<SpanRecord> {
+    each_span(count).collect()
+}
+
+/// The same, one at a time.
+pub(crate) fn each_span(count: usize) -> impl Iterator<Item = SpanRecord> {
     let words: Vec<&str> = WORDS.split_whitespace().collect();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let start = 1_760_000_000_000_000;
-    (0..count).map(|at| span(&mut dice, &words, Timestamp::from_micros(start + at as i64 * 131))).collect()
+    (0..count).map(move |at| span(&mut dice, &words, Timestamp::from_micros(start + at as i64 * 131)))
 }
 
 /// What a plain chat completion leaves behind.
@@ -94,6 +100,7 @@ fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: weir_storage::record::Attributes::default(),
     }
 }
