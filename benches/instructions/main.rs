@@ -291,6 +291,7 @@ fn span(number: usize) -> SpanRecord {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: Default::default(),
     }
 }

@@ -39,8 +39,17 @@ const SEAL_BYTES: usize = 16;
 const PIECE_ITEMS: u32 = 256;
 const PIECE_BYTES: usize = 256 * 1024;
 /// The fields that hold texts, or are made of them.
-const OF_TEXTS: [&str; 7] =
-    ["spans", "prompt", "response", "messages", "spans.prompt", "spans.response", "spans.messages"];
+const OF_TEXTS: [&str; 9] = [
+    "spans",
+    "prompt",
+    "response",
+    "messages",
+    "request",
+    "spans.prompt",
+    "spans.response",
+    "spans.messages",
+    "spans.request",
+];
 /// The content type of lines.
 pub(super) const LINES: &str = "application/jsonl";
 
@@ -181,10 +190,7 @@ impl List {
 
     /// The fields of an item that were asked for.
     fn item<T: Shown>(&self, item: &T) -> Result<Value, ErrorAnswer> {
-        let fields = self.fields.as_deref().unwrap_or_default();
-        let talks = fields.iter().any(|field| field == "messages" || field == "spans.messages");
-        let value = if talks { item.with_messages() } else { serde_json::to_value(item) };
-        Ok(picked(value.map_err(|_| ErrorAnswer::internal())?, fields))
+        some_of(item, self.fields.as_deref().unwrap_or_default())
     }
 
     fn key(store: &Roles) -> Result<[u8; 32], ErrorAnswer> {
@@ -282,6 +288,14 @@ fn hide(key: &[u8; 32], seal: &[u8], plain: &mut [u8]) {
         let mask = Sha256::new().chain_update(key).chain_update([at as u8]).chain_update(seal).finalize();
         block.iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
     }
+}
+
+/// These fields of an item.
+pub(super) fn some_of<T: Shown>(item: &T, fields: &[String]) -> Result<Value, ErrorAnswer> {
+    let names = |name: &str| fields.iter().any(|field| field.strip_prefix("spans.").unwrap_or(field) == name);
+    let (talks, asks) = (names("messages"), names("request"));
+    let value = if talks || asks { item.with_messages(asks) } else { serde_json::to_value(item) };
+    Ok(picked(value.map_err(|_| ErrorAnswer::internal())?, fields))
 }
 
 /// The fields of an item that were asked for.

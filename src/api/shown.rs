@@ -12,24 +12,26 @@ use weir_storage::usage::SessionRecord;
 
 /// An item of a list.
 pub(super) trait Shown: Serialize + JsonSchema + Send + 'static {
-    /// The item with its conversation, where it has one.
-    fn with_messages(&self) -> serde_json::Result<Value>;
+    /// The item with its conversation, where it has one; with its requests, too, if `request` says so.
+    fn with_messages(&self, request: bool) -> serde_json::Result<Value>;
 }
 
 impl Shown for SpanRecord {
-    fn with_messages(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(SpanShown::of(self))
+    fn with_messages(&self, request: bool) -> serde_json::Result<Value> {
+        serde_json::to_value(SpanShown::of(self).asking(request))
     }
 }
 
 impl Shown for TraceRecord {
-    fn with_messages(&self) -> serde_json::Result<Value> {
-        serde_json::to_value(TraceShown::of(self))
+    fn with_messages(&self, request: bool) -> serde_json::Result<Value> {
+        let mut shown = TraceShown::of(self);
+        shown.spans = shown.spans.into_iter().map(|span| span.asking(request)).collect();
+        serde_json::to_value(shown)
     }
 }
 
 impl Shown for SessionRecord {
-    fn with_messages(&self) -> serde_json::Result<Value> {
+    fn with_messages(&self, _: bool) -> serde_json::Result<Value> {
         serde_json::to_value(self)
     }
 }
@@ -41,6 +43,10 @@ pub(crate) struct SpanShown<'a> {
     span: &'a SpanRecord,
     /// Who said what, in the order of the wire; empty where only the texts are known.
     messages: Vec<Message<'a>>,
+    /// The body of the request as it was sent, to ask the same again: what was redacted is redacted, a file is its SHA-256. Only where
+    /// `fields` names it; null for calls without tools, of which the conversation says all that a request of the dialect needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<Value>,
     /// What its sender said beyond these fields. Left out where there is nothing, as for every call that passed the gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     attributes: BTreeMap<&'a str, &'a Value>,
@@ -71,7 +77,14 @@ pub(crate) struct TraceShown<'a> {
 
 impl<'a> SpanShown<'a> {
     pub(crate) fn of(span: &'a SpanRecord) -> Self {
-        Self { span, messages: messages::of(span), attributes: span.attributes.iter().collect() }
+        Self { span, messages: messages::of(span), request: None, attributes: span.attributes.iter().collect() }
+    }
+
+    /// The same with the request, if it is asked for.
+    fn asking(mut self, request: bool) -> Self {
+        let body = || Some(self.span.frame.as_ref()?.body(self.span.prompt.as_deref().unwrap_or_default()));
+        self.request = request.then(|| body().and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default());
+        self
     }
 }
 

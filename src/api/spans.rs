@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use weir_config::vocab::SpanId;
 
 use super::ask::Ask;
-use super::listed::{List, names_of};
+use super::listed::{List, names_of, some_of};
 use super::query;
 use super::route::Answer;
 use super::shown::SpanShown;
-use super::state::{Api, found};
+use super::state::{Api, found, to_json};
 
 /// What `fields` may name.
 fn known() -> &'static [String] {
@@ -26,7 +26,15 @@ pub(super) async fn list(api: Api, ask: Ask) -> Answer {
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let span: SpanId = ask.id("span_id")?;
     let tenant = ask.tenant()?;
-    api.read(move |store| found("span", store.spans.span(tenant, span)?.as_ref().map(SpanShown::of))).await
+    let fields = ask.query.fields(known())?;
+    api.read(move |store| {
+        let record = store.spans.span(tenant, span)?;
+        match (&record, &fields) {
+            (Some(record), Some(fields)) => to_json(&some_of(record, fields)?),
+            _ => found("span", record.as_ref().map(SpanShown::of)),
+        }
+    })
+    .await
 }
 
 pub(super) async fn findings(api: Api, ask: Ask) -> Answer {

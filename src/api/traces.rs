@@ -9,30 +9,44 @@ use weir_storage::audit::AuditEvent;
 
 use super::ask::Ask;
 use super::error::ErrorAnswer;
-use super::listed::{List, names_of};
+use super::listed::{List, names_of, some_of};
 use super::query;
 use super::route::Answer;
 use super::shown::{SpanShown, TraceShown};
-use super::state::{Api, found, nothing, patiently};
+use super::state::{Api, found, nothing, patiently, to_json};
 
 /// A client that asks for a trace whose id is no older than this, in seconds, gets it as soon as it is committed.
 const FRESH_S: u64 = 2;
 
-pub(super) async fn list(api: Api, ask: Ask) -> Answer {
+/// What `fields` may name.
+fn known() -> &'static [String] {
     static FIELDS: OnceLock<Vec<String>> = OnceLock::new();
-    let known = FIELDS.get_or_init(|| {
+    FIELDS.get_or_init(|| {
         let below = names_of::<SpanShown<'_>>().into_iter().map(|name| format!("spans.{name}"));
         names_of::<TraceShown<'_>>().into_iter().chain(below).collect()
-    });
+    })
+}
+
+pub(super) async fn list(api: Api, ask: Ask) -> Answer {
     let (filter, tenant) = (query::trace_filter(&ask.query)?, ask.tenant()?);
-    let list = List::new(&ask, "traces", &filter, known)?;
+    let list = List::new(&ask, "traces", &filter, known())?;
     list.read(&api, move |store, page| store.spans.list_traces(tenant, &filter, page)).await
 }
 
 pub(super) async fn one(api: Api, ask: Ask) -> Answer {
     let trace: TraceId = ask.id("trace_id")?;
     let tenant = ask.tenant()?;
-    let read = || api.read(move |store| found("trace", store.spans.trace(tenant, trace)?.as_ref().map(TraceShown::of)));
+    let fields = ask.query.fields(known())?;
+    let read = || {
+        let fields = fields.clone();
+        api.read(move |store| {
+            let record = store.spans.trace(tenant, trace)?;
+            match (&record, &fields) {
+                (Some(record), Some(fields)) => to_json(&some_of(record, fields)?),
+                _ => found("trace", record.as_ref().map(TraceShown::of)),
+            }
+        })
+    };
     if is_fresh(trace, Timestamp::now()) { patiently(read).await } else { read().await }
 }
 

@@ -111,7 +111,7 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         }
         let media_type = std::str::from_utf8(media_type).ok().filter(|name| is_token(name));
         let media_type = media_type.unwrap_or(binary::UNKNOWN);
-        gather.note(None, &binary::describe(content, media_type));
+        gather.note(None, Source::Put(&binary::describe(content, media_type)));
         match words(content) {
             Some(text) => gather.file(location, source(&text, body, content)),
             None if binary::is_textual(media_type) => return Err("multipart file of text that is not plain UTF-8"),

@@ -12,7 +12,8 @@ use weir_inference::PartKind;
 
 use super::binary::Payload;
 use super::expect;
-use super::part::{FileNote, Label, Labels, TextPart};
+use super::frame::Framing;
+use super::part::{BareCall, FileNote, Label, Labels, TextPart};
 use super::place::{Places, Spelling};
 use super::request::RequestView;
 use crate::json::{Location, Text};
@@ -33,6 +34,8 @@ pub(super) enum Source<'a> {
     Made(&'a str, Text<'a>),
     /// A file in base64, and where in this JSON string that stands.
     File(&'a str, Text<'a>, &'a Payload),
+    /// The description of a file that stands in this JSON string.
+    Described(&'a str, Text<'a>),
     /// What stands nowhere in the body as it is.
     Put(&'a str),
     /// All of a body that could not be read.
@@ -43,7 +46,9 @@ impl Source<'_> {
     /// Where it stands in the body.
     fn raw(self) -> Option<Range<u32>> {
         let raw = match self {
-            Self::Json(text) | Self::Made(_, text) | Self::File(_, text, _) => text.start()..text.end(),
+            Self::Json(text) | Self::Made(_, text) | Self::Described(_, text) | Self::File(_, text, _) => {
+                text.start()..text.end()
+            }
             Self::Coded(_, raw, _) => raw.clone(),
             Self::Plain(text, at) => at..at + text.len(),
             Self::Put(_) | Self::Unreadable(_) => return None,
@@ -67,12 +72,16 @@ impl About {
     pub(super) const USER: Self = Self { kind: PartKind::User, settled: true, message: None };
 }
 
+/// Calls without a word that are kept.
+const BARE_MAX: usize = 1024;
+
 /// Models listed beside the one that is asked for; no provider takes as many.
 const OTHER_MODELS_MAX: usize = 32;
 
 /// Collects texts and their places.
 pub(super) struct Gather {
     pub(super) view: RequestView,
+    framing: Framing,
     text_max: usize,
 }
 
@@ -95,12 +104,14 @@ impl Gather {
             crowded: false,
             unrecorded: Vec::new(),
             files: Vec::new(),
+            bare: Vec::new(),
             passed_by: UnreadSet::default(),
             zones: None,
+            frame: None,
             places: Places::default(),
             labels: Labels::default(),
         };
-        Self { view, text_max }
+        Self { view, framing: Framing::default(), text_max }
     }
 
     /// Takes a model's name; a key at an unusual spelling yields to one at the usual.
@@ -195,8 +206,8 @@ impl Gather {
     }
 
     /// Adds the description of a file, which is stored and not analysed.
-    pub(super) fn note(&mut self, message: Option<u32>, description: &str) {
-        if let Some(range) = self.append(Source::Put(description))
+    pub(super) fn note(&mut self, message: Option<u32>, description: Source<'_>) {
+        if let Some(range) = self.append(description)
             && self.view.files.len() < PARTS_MAX
         {
             self.view.files.push(FileNote { range, message });
@@ -225,6 +236,9 @@ impl Gather {
                 part.kind = kind;
             }
         }
+        for call in self.bare_from(start).filter(|call| !call.settled) {
+            (call.settled, call.kind) = (true, kind);
+        }
     }
 
     /// Notes whose message the parts from `start` on belong to.
@@ -232,6 +246,7 @@ impl Gather {
         for part in self.view.parts.get_mut(start..).unwrap_or_default() {
             part.role = role;
         }
+        self.bare_from(start).for_each(|call| call.role = role);
     }
 
     /// Notes which tool the parts from `start` on are about, those that are about one and do not say so themselves.
@@ -242,6 +257,10 @@ impl Gather {
                 part.tool_id = if part.tool_id.is_empty() { id } else { part.tool_id };
             }
         }
+        for call in self.bare_from(start) {
+            call.tool_name = if call.tool_name.is_empty() { name } else { call.tool_name };
+            call.tool_id = if call.tool_id.is_empty() { id } else { call.tool_id };
+        }
     }
 
     /// Takes back the milder kind `from` in the parts from `start` on.
@@ -249,6 +268,9 @@ impl Gather {
         let parts = self.view.parts.get_mut(start..).unwrap_or_default();
         for part in parts.iter_mut().filter(|part| part.kind == from) {
             part.kind = to;
+        }
+        for call in self.bare_from(start).filter(|call| call.kind == from) {
+            call.kind = to;
         }
     }
 
@@ -269,6 +291,7 @@ impl Gather {
             | Source::Coded(words, ..)
             | Source::Made(words, _)
             | Source::File(words, ..)
+            | Source::Described(words, _)
             | Source::Put(words) => text.push_str(words),
             Source::Unreadable(body) => raw_text(body, self.text_max, text),
         }
@@ -285,6 +308,9 @@ impl Gather {
             return None;
         }
         let end = text.len();
+        if !matches!(source, Source::Json(_)) {
+            self.framing.made(start, source);
+        }
         match source {
             Source::Json(string) => self.view.places.json(start, &string),
             Source::Plain(words, at) => self.view.places.plain(start, at..at + words.len()),
@@ -292,9 +318,44 @@ impl Gather {
             Source::File(words, string, payload) if end - start == words.len() => {
                 self.view.places.file(start..end, payload.in_body(&string), payload.coding);
             }
-            Source::File(..) | Source::Made(..) | Source::Put(_) | Source::Unreadable(_) => {}
+            Source::File(..) | Source::Made(..) | Source::Described(..) | Source::Put(_) | Source::Unreadable(_) => {}
         }
         Some(start..end)
+    }
+
+    /// A call of a tool whose arguments hold no text.
+    pub(super) fn bare_call(&mut self, about: About) {
+        if self.view.bare.len() < BARE_MAX {
+            let (role, tool_name, tool_id) = (Label::default(), Label::default(), Label::default());
+            let About { kind, settled, message } = about;
+            let (at, ended) = (self.len(), false);
+            self.view.bare.push(BareCall { at, ended, kind, settled, message, role, tool_name, tool_id });
+        }
+    }
+
+    /// Those of them that were met from the part `start` on.
+    fn bare_from(&mut self, start: usize) -> impl Iterator<Item = &mut BareCall> {
+        self.view.bare.iter_mut().rev().take_while(move |call| !call.ended && call.at >= start)
+    }
+
+    /// Whose calls were made is known.
+    pub(super) fn turn_ended(&mut self) {
+        self.bare_from(0).for_each(|call| call.ended = true);
+    }
+
+    /// A string of which no text is kept.
+    pub(super) fn withhold(&mut self, string: &Text<'_>) {
+        self.framing.withhold(string);
+    }
+
+    /// A value whose strings are one part stands at `raw`.
+    pub(super) fn value(&mut self, raw: Range<usize>) {
+        self.framing.value(raw);
+    }
+
+    /// Keeps what the body, which has been read whole as JSON, is beside its texts.
+    pub(super) fn frame(&mut self, body: &[u8]) {
+        self.view.frame = self.framing.cut(&self.view, body);
     }
 
     /// Forgets the texts found so far and takes the whole body as one.
@@ -303,8 +364,10 @@ impl Gather {
         self.view.parts.clear();
         self.view.unrecorded.clear();
         self.view.files.clear();
+        self.view.bare.clear();
         self.view.token_ids = 0;
         self.view.places.clear();
+        self.framing = Framing::default();
         self.view.truncated = false;
         self.view.passed_by = UnreadSet::default();
         self.view.messages_open = None;

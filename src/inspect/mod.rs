@@ -9,6 +9,7 @@ mod coded;
 pub mod decode;
 mod expect;
 mod form;
+mod frame;
 mod gather;
 mod keys;
 mod part;

@@ -97,26 +97,45 @@ impl RequestView {
 
     /// How many parts the record gets of it.
     pub fn records(&self) -> usize {
-        self.parts.len() + self.files.len()
+        self.parts.len() + self.files.len() + self.bare.len()
     }
 
     /// The text as it is recorded, and the parts in it: of files that are text only their descriptions are kept, of
     /// credentials nothing. The descriptions stand behind the parts that are analysed, whose numbers findings know.
     pub fn into_record(mut self) -> (String, Vec<PartRecord>) {
         // Those of the answer follow.
-        let mut records = Vec::with_capacity(self.parts.len() + self.files.len() + 2);
+        let mut records = Vec::with_capacity(self.records() + 2);
         let mut kept = Kept::of(&self.unrecorded);
         for part in &self.parts {
             records.push(self.record(part, kept.place(&part.range)));
         }
         let mut kept = Kept::of(&self.unrecorded);
         records.extend(self.files.iter().map(|file| file.record(kept.place(&file.range))));
+        records.extend(self.bare.iter().map(|call| self.bare_record(call)));
         (self.take_recorded(), records)
     }
 
-    fn record(&self, part: &TextPart, text: Option<Range<u32>>) -> PartRecord {
-        let (name, id) = (self.label(part.tool_name), self.label(part.tool_id));
+    /// The tool of these labels.
+    fn tool(&self, name: Label, id: Label) -> Option<Box<PartTool>> {
+        let (name, id) = (self.label(name), self.label(id));
         let tool = PartTool { name: name.map(str::to_owned), id: id.map(str::to_owned) };
+        (name.is_some() || id.is_some()).then(|| Box::new(tool))
+    }
+
+    fn bare_record(&self, call: &BareCall) -> PartRecord {
+        PartRecord {
+            side: PartSide::Request,
+            kind: call.kind,
+            form: PartForm::Text,
+            role: self.label(call.role).map(role_name),
+            message: call.message,
+            text: None,
+            raw: None,
+            tool: self.tool(call.tool_name, call.tool_id),
+        }
+    }
+
+    fn record(&self, part: &TextPart, text: Option<Range<u32>>) -> PartRecord {
         PartRecord {
             side: PartSide::Request,
             kind: part.kind,
@@ -125,7 +144,7 @@ impl RequestView {
             message: part.message,
             text,
             raw: part.raw.clone(),
-            tool: (name.is_some() || id.is_some()).then(|| Box::new(tool)),
+            tool: self.tool(part.tool_name, part.tool_id),
         }
     }
 
@@ -151,18 +170,18 @@ impl RequestView {
 }
 
 /// Where texts stand once the stretches that are not recorded have been taken out. To be asked in order.
-struct Kept<'a> {
+pub(super) struct Kept<'a> {
     left_out: std::iter::Peekable<std::slice::Iter<'a, Range<usize>>>,
     /// Bytes left out before, with the line break behind each stretch.
     shift: usize,
 }
 
 impl<'a> Kept<'a> {
-    fn of(unrecorded: &'a [Range<usize>]) -> Self {
+    pub(super) fn of(unrecorded: &'a [Range<usize>]) -> Self {
         Self { left_out: unrecorded.iter().peekable(), shift: 0 }
     }
 
-    fn place(&mut self, text: &Range<usize>) -> Option<Range<u32>> {
+    pub(super) fn place(&mut self, text: &Range<usize>) -> Option<Range<u32>> {
         while let Some(range) = self.left_out.next_if(|range| range.end <= text.start) {
             self.shift += range.len() + 1;
         }
@@ -172,6 +191,25 @@ impl<'a> Kept<'a> {
         let end = text.end.saturating_sub(inside.map(|range| range.len() + 1).sum::<usize>() + self.shift);
         short(text.start.saturating_sub(self.shift)..end).filter(|_| is_kept)
     }
+}
+
+/// A call of a tool whose arguments hold no text: there is nothing to look at, and it was made all the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BareCall {
+    /// How many parts there were before it.
+    pub(super) at: usize,
+    /// Its message has ended.
+    pub(super) ended: bool,
+    /// Whose call.
+    pub(super) kind: PartKind,
+    /// False while its kind waits for a `role` or `type` further on.
+    pub(super) settled: bool,
+    /// Position of its message in the conversation.
+    pub(super) message: Option<u32>,
+    /// As those of a [`TextPart`].
+    pub(super) role: Label,
+    pub(super) tool_name: Label,
+    pub(super) tool_id: Label,
 }
 
 /// The description of a file in a request's text.

@@ -101,6 +101,13 @@ impl Places {
         }
     }
 
+    /// Where the text of each JSON string begins, and where the string stands in the body; `None` where that is not known of all of them.
+    pub(super) fn strings(&self) -> Option<impl Iterator<Item = (u32, Range<u32>)>> {
+        let is_json = |piece: &Piece| matches!(piece.spelling, Spelling::Json { .. });
+        let known = self.pieces.len() < PIECES_MAX && self.files.len() < PIECES_MAX && self.pieces.iter().all(is_json);
+        known.then(|| self.pieces.iter().map(|piece| (piece.text, piece.raw..piece.raw.saturating_add(piece.len))))
+    }
+
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.files.clear();

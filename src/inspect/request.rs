@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
+use weir_config::vocab::frame::Frame;
 use weir_config::vocab::{Dialect, Operation, Unread, UnreadSet};
 
 use super::expect::{self, Declared, Media, Takes};
 use super::gather::Gather;
-use super::part::{FileNote, Labels, TextPart};
+use super::part::{BareCall, FileNote, Labels, TextPart};
 use super::place::Places;
 use super::zone::Zones;
 use super::{form, walk};
@@ -50,10 +51,14 @@ pub struct RequestView {
     pub unrecorded: Vec<Range<usize>>,
     /// The descriptions of files, in order: text of no part that is analysed.
     pub files: Vec<FileNote>,
+    /// Calls of tools whose arguments hold no text, in order.
+    pub bare: Vec<BareCall>,
     /// What was passed by: files, and bodies that are none we read.
     pub passed_by: UnreadSet,
     /// Which pieces of the texts are data, where somebody asked.
     pub zones: Option<Box<Zones>>,
+    /// The body without its texts, where its parts alone do not say enough to ask the same again.
+    pub frame: Option<Box<Frame>>,
     pub(super) places: Places,
     pub(super) labels: Labels,
 }

@@ -93,6 +93,8 @@ struct Walk<'a, 'g> {
     frames: SmallVec<[Frame<'a>; 8]>,
     /// Depth at which a merged region began, and its part.
     merged: Option<(usize, Option<usize>)>,
+    /// Where in the body that was.
+    merged_from: usize,
     /// Depth at which the fields sent to a server of tools began.
     fields_from: Option<usize>,
     /// What may be such fields, and what are credentials, of the merged region: apart, until it ends.
@@ -112,6 +114,7 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
         gather,
         frames: SmallVec::new(),
         merged: None,
+        merged_from: 0,
         fields_from: None,
         fields: String::new(),
         credentials: String::new(),
@@ -123,7 +126,7 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
             Event::Key(text) => walk.key(text),
             Event::ObjectStart => walk.open(false, walker.span().end),
             Event::ArrayStart => walk.open(true, walker.span().end),
-            Event::ObjectEnd | Event::ArrayEnd => walk.close(),
+            Event::ObjectEnd | Event::ArrayEnd => walk.close(walker.span().end),
             Event::Str(text) => walk.string(text),
             Event::Number(spelled) => walk.number(spelled),
             Event::Bool(value) => walk.boolean(value),
@@ -140,6 +143,7 @@ pub(super) fn json(gather: &mut Gather, dialect: Dialect, body: &[u8]) -> Result
     if dialect == Dialect::LocalServer {
         view.stream = view.stream.or(shadow_stream);
     }
+    gather.frame(body);
     Ok(())
 }
 
@@ -154,6 +158,9 @@ impl<'a> Walk<'a, '_> {
         // A key made of words is read by the model like any other text.
         if key == Key::Other && !is_token(text.raw()) && !is_token(&text.decode()) {
             self.text(&text);
+        } else if key == Key::Other && text.is_escaped() {
+            // Who looks for something in what is kept looks for it as it reads.
+            self.gather.withhold(&text);
         }
     }
 
@@ -183,12 +190,13 @@ impl<'a> Walk<'a, '_> {
         let is_function = top.array && top.held == Key::FunctionDeclarations;
         if shape == Shape::Merged && (self.merged.is_none() || is_function) {
             self.merged = Some((self.frames.len(), None));
+            self.merged_from = content_start - 1;
         }
         let reasoning = held.is_reasoning() && matches!(top.shape, Shape::Turn | Shape::Content);
         self.frames.push(Frame { tokens, reasoning, ..Frame::new(shape, array, held, kind, settled, parts_start) });
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, end: usize) {
         self.flush_file();
         self.flush_credentials();
         let Some(frame) = self.frames.pop() else { return };
@@ -196,7 +204,16 @@ impl<'a> Walk<'a, '_> {
             self.fields_from = None;
         }
         if self.merged.is_some_and(|(depth, _)| depth >= self.frames.len()) {
-            self.merged = None;
+            let held = matches!(frame.held, Key::Input | Key::Args | Key::Arguments);
+            match self.merged.take() {
+                Some((_, Some(_))) => self.gather.value(self.merged_from..end),
+                // Arguments without a word are those of a call all the same.
+                Some(_) if held && !frame.array && self.frames.len() > 2 => {
+                    self.gather.bare_call(self.about());
+                    self.gather.value(self.merged_from..end);
+                }
+                _ => {}
+            }
         }
         if frame.reasoning {
             self.gather.reasoned(frame.parts_start);
@@ -229,6 +246,9 @@ impl<'a> Walk<'a, '_> {
         }
         if !(frame.tool_name.is_empty() && frame.tool_id.is_empty()) {
             self.gather.about_tool(frame.parts_start, frame.tool_name, frame.tool_id);
+        }
+        if frame.shape == Shape::Turn {
+            self.gather.turn_ended();
         }
         if self.frames.len() == 1 && frame.held == Key::Messages && frame.array {
             self.gather.view.messages_empty = frame.index == 0;
@@ -332,6 +352,9 @@ impl<'a> Walk<'a, '_> {
             _ => {}
         }
         if key.is_structural() && is_token(&text.decode()) {
+            if text.is_escaped() {
+                self.gather.withhold(&text);
+            }
             return self.value_done();
         }
         if self.fields_from.is_some() || (in_tool && key == Key::Headers) {
@@ -430,6 +453,7 @@ impl<'a> Walk<'a, '_> {
         if self.merged.is_none() {
             return self.credential(text);
         }
+        self.gather.withhold(text);
         self.fields.push('\n');
         text.decode_into(&mut self.fields);
     }
@@ -437,6 +461,7 @@ impl<'a> Walk<'a, '_> {
     /// Takes a credential, which is looked at like any text and not recorded. It must not part the texts around it.
     fn credential(&mut self, text: &Text<'_>) {
         if self.merged.is_some() {
+            self.gather.withhold(text);
             self.credentials.push('\n');
             return text.decode_into(&mut self.credentials);
         }
@@ -477,7 +502,7 @@ impl<'a> Walk<'a, '_> {
     fn file(&mut self, text: &Text<'_>, media_type: Option<&str>) {
         match binary::look(&text.decode(), media_type) {
             Found::File(description) => {
-                self.gather.note(self.about().message, &description);
+                self.gather.note(self.about().message, Source::Described(&description, *text));
                 self.gather.pass_by(Unread::BinaryPart);
             }
             Found::Words(words, Some(payload)) => self.add(Source::File(&words, *text, &payload)),

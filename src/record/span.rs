@@ -88,6 +88,7 @@ pub fn blank(ids: &CallIds) -> Box<SpanRecord> {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: Attributes::default(),
     })
 }

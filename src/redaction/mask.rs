@@ -31,7 +31,13 @@ pub(super) fn record(span: &mut SpanRecord, admin: Option<&SharedSecret>) {
     for text in texts.into_iter().flatten() {
         replace(text, admin);
     }
+    if let Some(frame) = &mut span.frame {
+        replace(&mut frame.json, admin);
+    }
     let [prompt_changed, response_changed] = std::array::from_fn(|at| before[at] != lengths(span)[at]);
+    if prompt_changed {
+        span.frame = None;
+    }
     for part in &mut span.parts {
         let changed = if part.side == PartSide::Request { prompt_changed } else { response_changed };
         if changed {

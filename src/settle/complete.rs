@@ -372,6 +372,7 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
     if span.session_id.is_none() {
         span.session_id = view.session_id.take();
     }
+    span.frame = view.frame.take();
     let (text, parts) = view.into_record();
     span.parts = parts;
     if !text.is_empty() {

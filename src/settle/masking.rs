@@ -15,6 +15,7 @@ use weir_config::vocab::{ByteSpan, Finding, JUDGE_VERDICT, score};
 use weir_inference::{KeyEnds, Taker, Taking, personal_data};
 use weir_storage::record::SpanRecord;
 
+use super::framed;
 use super::marks::{Mark, Shifts, is_name, joined, name_tag, replaced};
 use super::seam;
 use crate::inspect::{RequestView, TextPart};
@@ -67,6 +68,9 @@ impl Masking {
                     replace(span, side, marks);
                 }
             }
+        }
+        if let Some(frame) = &mut span.frame {
+            framed::mask(frame, self.personal, found.as_ref());
         }
         self.apply_beside(span, &found.unwrap_or_default());
         if self.silent {
@@ -379,6 +383,12 @@ fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
     let Some(before) = held.take() else { return };
     let after = replaced(&before, &marks);
     let shifts = Shifts::of(&marks);
+    if let Some(frame) = span.frame.as_mut().filter(|_| side == PartSide::Request) {
+        for text in &mut frame.texts {
+            let at = |place: u32| u32::try_from(shifts.at(place as usize)).unwrap_or(u32::MAX);
+            *text = at(text.start)..at(text.end);
+        }
+    }
     let mut calls = Vec::new();
     for part in span.parts.iter_mut().filter(|part| part.side == side) {
         let Some(old) = place(part) else { continue };

@@ -4,6 +4,7 @@ mod answer_copy;
 pub(crate) mod charge;
 pub(crate) mod closing;
 pub(crate) mod complete;
+mod framed;
 pub(crate) mod inspection;
 pub(crate) mod journal;
 mod leak;

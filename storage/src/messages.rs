@@ -3,9 +3,11 @@
 //! It is made from the parts of a span and its two texts whenever it is asked for, and says nothing that they do not.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide};
 
@@ -32,6 +34,10 @@ pub struct MessagePart<'a> {
     pub part_type: MessagePartType,
     /// Its text: words, the arguments of a tool call, what a tool brought. Null where it is not kept.
     pub text: Option<&'a str>,
+    /// The JSON whose strings are the text, where that says more: arguments of a tool call that are an object, a tool's definition with
+    /// its schema, a result that is no text. Left out where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
     /// The tool it is about.
     pub name: Option<&'a str>,
     /// The provider's id of the tool call it is about.
@@ -80,6 +86,7 @@ pub struct FileMark {
 /// The conversation of a span; empty where its parts are not known, as in records of earlier versions.
 pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
     let mut messages: Vec<Message<'_>> = Vec::new();
+    let (values, mut bare) = values(span);
     for side in [PartSide::Request, PartSide::Response] {
         let mut former: Option<Group<'_>> = None;
         for (at, part) in in_order(span, side) {
@@ -91,7 +98,13 @@ pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
             };
             let tools = part.kind == PartKind::ToolDefinition;
             let group = Group { index: part.message, speaker, tools };
-            let shown = show(span, at, part);
+            let value = match &part.text {
+                _ if side == PartSide::Response => None,
+                Some(text) => values.get(&text.start).cloned(),
+                None if is_bare_call(part) => bare.next(),
+                None => None,
+            };
+            let shown = MessagePart { value, ..show(span, at, part) };
             match messages.last_mut().filter(|_| former.as_ref() == Some(&group)) {
                 Some(message) => {
                     if let (Some(role), true) = (part.role.as_deref(), message.parts.iter().all(is_file)) {
@@ -111,6 +124,26 @@ pub fn of(span: &SpanRecord) -> Vec<Message<'_>> {
     messages
 }
 
+/// The values of a request whose strings are one text each, by where that begins, and those that hold none, in order.
+fn values(span: &SpanRecord) -> (HashMap<u32, Value>, std::vec::IntoIter<Value>) {
+    let (mut values, mut bare) = (HashMap::new(), Vec::new());
+    if let Some(frame) = &span.frame {
+        frame.filled(span.prompt.as_deref().unwrap_or_default(), |text, value| {
+            match (text, serde_json::from_str(value)) {
+                (Some(text), Ok(value)) => drop(values.insert(text, value)),
+                (None, Ok(value)) => bare.push(value),
+                (_, Err(_)) => {}
+            }
+        });
+    }
+    (values, bare.into_iter())
+}
+
+/// Whether a part is a call of a tool whose arguments hold no text.
+fn is_bare_call(part: &PartRecord) -> bool {
+    part.text.is_none() && part.kind == PartKind::ToolCall && part.form == PartForm::Text
+}
+
 /// What the parts of one message have in common.
 #[derive(PartialEq, Eq)]
 struct Group<'a> {
@@ -121,11 +154,21 @@ struct Group<'a> {
 }
 
 /// The parts of one side in the order of the wire, each with its place in the span's list. What has no text stands where the part
-/// before it does.
+/// before it does, and a call without a word behind the texts of its message.
 fn in_order(span: &SpanRecord, side: PartSide) -> Vec<(usize, &PartRecord)> {
     let mut place = 0;
     let mut parts: Vec<(u32, usize, &PartRecord)> = Vec::new();
-    for (at, part) in span.parts.iter().enumerate().filter(|(_, part)| part.side == side) {
+    let of_side = || span.parts.iter().enumerate().filter(move |(_, part)| part.side == side);
+    let mut ends: BTreeMap<u32, u32> = BTreeMap::new();
+    if of_side().any(|(_, part)| is_bare_call(part)) {
+        ends.extend(of_side().filter_map(|(_, part)| Some((part.message?, part.text.as_ref()?.start))));
+    }
+    for (at, part) in of_side() {
+        if let (true, Some(message)) = (is_bare_call(part), part.message) {
+            let end = ends.range(..=message).next_back().map_or(0, |(_, start)| *start);
+            parts.push((end, at, part));
+            continue;
+        }
         place = part.text.as_ref().map_or(place, |text| text.start);
         parts.push((place, at, part));
     }
@@ -156,6 +199,7 @@ fn show<'a>(span: &'a SpanRecord, at: usize, part: &'a PartRecord) -> MessagePar
     MessagePart {
         part_type,
         text: text.filter(|_| file.is_none()),
+        value: None,
         name: tool.and_then(|tool| tool.name.as_deref()),
         call_id: tool.and_then(|tool| tool.id.as_deref()),
         file,

@@ -329,6 +329,7 @@ pub fn weigh(span: &SpanRecord) -> usize {
         bytes += size_of_val(event) + event.description.len() + pairs(&event.data);
     }
     bytes += span.agent_actions.iter().map(weigh_action).sum::<usize>();
+    bytes += span.frame.as_ref().map_or(0, |frame| size_of_val(&**frame) + frame.bytes());
     bytes + span.parts.iter().map(weigh_part).sum::<usize>() + span.attributes.bytes()
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::PartRecord;
 use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp, TraceId};
 
@@ -96,6 +97,9 @@ pub struct SpanRecord {
     /// The parts of the request and of the answer, in wire order. The API shows them as `messages`.
     #[serde(skip)]
     pub parts: Vec<PartRecord>,
+    /// The request's body without its texts, of calls with tools. The API shows what it makes with them as `request`.
+    #[serde(skip)]
+    pub frame: Option<Box<Frame>>,
     /// What a sender said beyond these fields.
     #[serde(skip)]
     pub attributes: Attributes,
@@ -109,7 +113,7 @@ impl SpanRecord {
     /// thing was found.
     pub(crate) fn remove_texts(&mut self) {
         (self.prompt, self.response) = (None, None);
-        self.parts = Vec::new();
+        (self.parts, self.frame) = (Vec::new(), None);
         self.attributes = Attributes::default();
         self.security_findings.iter_mut().for_each(remove_quote);
         self.events.iter_mut().for_each(|event| drop(event.data.remove("arguments")));

@@ -1,8 +1,9 @@
 //! Promise: what is kept of a call is enough to ask the same again in its dialect: who said what, in the order of the wire, which tools
 //! there are, were asked for and answered. What was redacted stays redacted.
 //!
-//! Not kept, and so left out on both sides ([`kept`]): parameters beside the model and streaming, the schemas of tools, a file's bytes
-//! (its SHA-256 is), and the field names of arguments that are an object (their words are).
+//! A call with tools gives back its whole body (`request`). `messages` alone, of any call, say less; what they leave out is left out on both
+//! sides ([`kept`]): parameters beside the model and streaming, schemas, and the field names of arguments that are an object. Of a file
+//! its SHA-256 is kept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -273,6 +274,54 @@ fn recorded(gateway: &Gateway, path: &str, request: &Value) -> Value {
     gateway.span_of(&answer)
 }
 
+/// The request as the record gives it back.
+fn request_of(gateway: &Gateway, span: &Value) -> Value {
+    let path = format!("/api/v1/spans/{}?fields=request", span["span_id"].as_str().unwrap());
+    let traces = format!("/api/v1/traces/{}?fields=spans.request", span["trace_id"].as_str().unwrap());
+    let mut one = gateway.json(&path);
+    assert_eq!(gateway.json(&traces), json!({ "spans": [&one] }));
+    one["request"].take()
+}
+
+/// A request as it is given back: all of it where it has tools, files as what is known of them.
+fn whole(request: &Value) -> Value {
+    fn described(value: &mut Value, media_type: Option<&str>) {
+        let file = |base64: &str, media_type: &str| {
+            let bytes = STANDARD.decode(base64).unwrap();
+            let sha256: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            json!({ "sha256": sha256, "bytes": bytes.len(), "media_type": media_type })
+        };
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| described(item, None)),
+            Value::Object(fields) => {
+                let of = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+                let media_type = of("media_type").or_else(|| of("mimeType"));
+                for (name, value) in fields.iter_mut() {
+                    described(value, media_type.as_deref().filter(|_| name == "data"));
+                }
+            }
+            Value::String(text) => match (text.strip_prefix("data:image/png;base64,"), media_type) {
+                (Some(base64), _) => *value = file(base64, "image/png"),
+                (None, Some(media_type)) => *value = file(text, media_type),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+    let has_tools = ["tools", "toolConfig"].iter().any(|name| request.get(name).is_some())
+        || request.to_string().contains("tool_calls");
+    if !has_tools {
+        return Value::Null;
+    }
+    let mut request = request.clone();
+    described(&mut request, None);
+    request
+}
+
+fn blocks_of(message: &Value) -> impl Iterator<Item = &Value> {
+    message["content"].as_array().into_iter().flatten()
+}
+
 /// A request without the files of which only hashes are there.
 fn without_files(mut value: Value) -> Value {
     match &mut value {
@@ -307,6 +356,7 @@ on_both_drivers! {
             let span = recorded(&gateway, path, &case["request"]);
             let again = rebuilt(path, &span);
             assert_eq!(again, kept(path, &case["request"]), "{path}");
+            assert_eq!(request_of(&gateway, &span), whole(&case["request"]), "{path}");
             // Asked again it is recorded as the same conversation.
             let second = recorded(&gateway, path, &without_files(again));
             assert_eq!(told_of_request(&second), told_of_request(&span), "{path}");
@@ -329,6 +379,32 @@ on_both_drivers! {
             let span = recorded(&gateway, path, &with("Write to anna.berg@example.com."));
             let again = rebuilt(path, &span);
             assert_eq!(again, kept(path, &with("Write to [PII:EMAIL].")), "{path}");
+            assert_eq!(request_of(&gateway, &span), whole(&with("Write to [PII:EMAIL].")), "{path}");
+        }
+        // What is no text is looked at all the same.
+        let told = json!({ "model": "claude", "max_tokens": 9, "messages": [{ "role": "assistant", "content": [{ "type": "tool_use",
+            "id": "t1", "name": "pay", "input": { "card": 4_111_111_111_111_111_u64, "sum": 12, "for": "tea" } },
+            { "type": "tool_use", "id": "t2", "name": "wait", "input": { "seconds": 5 } }] }] });
+        let tagged: Value = serde_json::from_str(&told.to_string().replace("4111111111111111", "\"[PII:CREDIT_CARD]\"")).unwrap();
+        assert_eq!(request_of(&gateway, &recorded(&gateway, "/v1/messages", &told)), tagged);
+    }
+
+    fn the_turns_of_an_agent_are_kept_as_they_were_sent(driver) {
+        let upstream = crate::support::provider();
+        let gateway = Setup::new(driver).upstream(upstream.url()).start();
+        let turns = crate::rewriting::turns();
+        // All of them are read in `inspect::tests`.
+        for turn in [&turns[0], &turns[1], turns.last().unwrap()] {
+            let turn: Value = serde_json::from_str(turn).unwrap();
+            let span = recorded(&gateway, "/v1/messages", &turn);
+            assert_eq!(request_of(&gateway, &span), turn);
+            let calls = |span: &Value| -> Vec<Value> {
+                let parts = asked(span).into_iter().flat_map(parts).filter(|part| is(part, "tool_call"));
+                parts.map(|part| part["value"].clone()).collect()
+            };
+            let inputs: Vec<&Value> = turn["messages"].as_array().unwrap().iter().flat_map(blocks_of)
+                .filter(|block| block["type"] == "tool_use").map(|block| &block["input"]).collect();
+            assert_eq!(calls(&span).iter().collect::<Vec<_>>(), inputs);
         }
     }
 }

@@ -25,7 +25,7 @@ fn path(of: &str) -> std::path::PathBuf {
 }
 
 /// What Claude Code sent in each turn of a task with tools, as `tests/clients/record_agent.py` recorded it.
-fn turns() -> Vec<String> {
+pub(crate) fn turns() -> Vec<String> {
     let packed = std::fs::read(path("tests/it/data/agent_turns.jsonl.zst")).unwrap();
     let lines = String::from_utf8(zstd::stream::decode_all(&packed[..]).unwrap()).unwrap();
     lines.lines().map(str::to_owned).collect()

@@ -57,6 +57,11 @@ on_both_drivers! {
         let mut body = chat_body("one");
         body["prompt_cache_key"] = json!(OTHER);
         assert_eq!(seen(Call::post("/v1/chat/completions", body.to_string())).0, json!(OTHER));
+        for (field, session) in [("client_metadata", json!(SESSION)), ("metadata", json!(SESSION)), ("about", json!(OTHER))] {
+            let mut body = body.clone();
+            body[field] = json!({ "session_id": SESSION });
+            assert_eq!(seen(Call::post("/v1/chat/completions", body.to_string())).0, session, "{field}");
+        }
         let headed = Call::post("/v1/chat/completions", body.to_string()).field("session-id", "head");
         assert_eq!(seen(headed).0, json!("head"), "a field goes before the body");
         body["prompt_cache_key"] = json!("my-app");

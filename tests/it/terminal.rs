@@ -80,6 +80,15 @@ fn a_trace_is_shown_as_a_conversation() {
     let as_json: Value = serde_json::from_str(&traces(&file, &["show", &turn, "--json"])).unwrap();
     assert_eq!(as_json, gateway.trace(&turn));
 
+    // Arguments that are an object are shown with their names and numbers.
+    let asked = json!({ "model": "claude", "max_tokens": 9, "messages": [{ "role": "assistant", "content": [
+        { "type": "tool_use", "id": "t1", "name": "weather", "input": { "city": "Paris", "days": 2 } }] }] });
+    let answer = call(gateway.addr, Call::post("/v1/messages", asked.to_string()).bytes());
+    drop(gateway.trace_of(&answer));
+    let shown = traces(&file, &["show", &answer.trace_id()]);
+    let call = "\nassistant\n  [calls weather t1]\n    {\n      \"city\": \"Paris\",\n      \"days\": 2\n    }\n";
+    assert!(shown.contains(call), "{shown}");
+
     let missing = "0190a5b2-0000-7000-8000-000000000001";
     let (code, out, err) = said(&["traces", "show", missing, "--database", file.to_str().unwrap()]);
     assert_eq!((code, out.as_str()), (1, ""));

@@ -5,6 +5,7 @@
 //! identifiers, severities) are spelled here once.
 
 mod finding;
+pub mod frame;
 mod ids;
 pub mod part;
 mod provider;

@@ -327,6 +327,7 @@ pub(super) fn span(tenant_id: TenantId) -> SpanRecord {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: weir_storage::record::Attributes::default(),
     }
 }

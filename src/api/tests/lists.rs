@@ -183,7 +183,7 @@ fn bad_parameters_are_refused_by_name() {
             "security/findings?model=m",
             "unknown query parameter `model`; accepted here: fields, format, texts, limit, offset, cursor",
         ),
-        (&format!("traces/{TRACE}?limit=1"), "unknown query parameter `limit`; accepted here: none"),
+        (&format!("traces/{TRACE}?limit=1"), "unknown query parameter `limit`; accepted here: fields"),
         ("traces/42", "`trace_id` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"),
         ("spans/%ff%fe", "`span_id` is not a UUID such as 6f1c2b1e-0d5a-4c6f-9e7b-0d9a4c3b2a10"),
     ] {

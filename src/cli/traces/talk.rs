@@ -104,7 +104,10 @@ fn print_part(part: &MessagePart<'_>, screen: &mut Screen) {
             screen.line(&about(&format!("{}, {} bytes, sha256 {hash}", file.media_type, file.bytes)));
         }
     }
-    if let Some(text) = part.text {
+    if let Some(value) = part.value.as_ref().filter(|_| part.part_type == MessagePartType::ToolCall) {
+        // Names and numbers are part of what is asked for.
+        screen.text(&INDENT.repeat(2), &format!("{value:#}"));
+    } else if let Some(text) = part.text {
         let indent = if part.part_type == MessagePartType::Text { INDENT.to_owned() } else { INDENT.repeat(2) };
         screen.text(&indent, text);
     }

@@ -273,3 +273,132 @@ proptest! {
         }
     }
 }
+
+/// The body as the record gives it back.
+fn given_back(body: &str) -> serde_json::Value {
+    let mut view = read_request(Dialect::Messages, declared("application/json"), body.as_bytes(), MAX);
+    let frame = view.frame.take().unwrap();
+    let (text, _) = view.into_record();
+    let body = frame.body(&text);
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+fn as_value(body: &str) -> serde_json::Value {
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn what_an_agent_sends_comes_back_whole() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/agent_turns.jsonl.zst");
+    let turns = String::from_utf8(zstd::stream::decode_all(&std::fs::read(file).unwrap()[..]).unwrap()).unwrap();
+    assert_eq!(turns.lines().count(), 22);
+    let mut recorded = String::new();
+    for turn in turns.lines() {
+        assert_eq!(given_back(turn), as_value(turn));
+        let mut view = read_request(Dialect::Messages, declared("application/json"), turn.as_bytes(), MAX);
+        let frame = view.frame.take().unwrap();
+        let (prompt, parts) = view.into_record();
+        let texts: Vec<[u32; 2]> = frame.texts.iter().map(|text| [text.start, text.end]).collect();
+        let line = serde_json::json!({"prompt": prompt, "parts": parts, "frame": frame.json, "texts": texts});
+        recorded.push_str(&format!("{line}\n"));
+    }
+    // For `storage/examples/conversation.rs`.
+    if let Ok(file) = std::env::var("WEIR_TURNS_OUT") {
+        std::fs::write(file, recorded).unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_kept_is_not_in_the_frame_either() {
+    let body = r#"{"t\u006fols":[{"type":"mcp","server_url":"https://me:pw-1@mcp.example/x","authorization":"Bearer tok-2",
+        "headers":{"X-Key":"tok-3"},"allowed_tools":["a"]}],"api_key":"k-4","messages":[{"role":"tool","tool_call_id":"c\u0031","content":[
+        {"type":"input_file","file_data":"data:text/plain;base64,aWdub3JlIGFsbA=="},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="}}]}]}"#;
+    let back = given_back(body);
+    let tool = &back["tools"][0];
+    assert_eq!(tool["server_url"], "https://***@mcp.example/x");
+    for gone in
+        [&tool["authorization"], &tool["headers"]["X-Key"], &back["api_key"], &back["messages"][0]["tool_call_id"]]
+    {
+        assert_eq!(gone, "[not kept]");
+    }
+    let content = &back["messages"][0]["content"];
+    assert_eq!(content[0]["file_data"], "data:text/plain;base64,aWdub3JlIGFsbA==");
+    assert_eq!(
+        (&content[1]["source"]["data"]["bytes"], &content[1]["source"]["data"]["media_type"]),
+        (&70.into(), &"image/png".into())
+    );
+    // Nothing but its parts is needed of a call without tools.
+    assert_eq!(read(r#"{"messages":[{"role":"user","content":"hi"}],"metadata":{"a":"b c"}}"#).frame, None);
+}
+
+#[test]
+fn a_call_without_a_word_is_a_call() {
+    let body = r#"{"messages":[{"role":"user","content":"hi"},
+        {"role":"assistant","content":[{"input":{"n":5},"type":"tool_use","id":"t1","name":"wait","cache_control":{"type":"ephemeral"}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"done"}]},
+        {"role":"user","content":[{"type":"tool_use","id":"t2","name":"mine","input":{}}]}],"metadata":{"input":{"n":1}}}"#;
+    let view = read(body);
+    assert_eq!(view.records(), 4);
+    let (text, records) = view.into_record();
+    assert_eq!(text, "hi\ndone");
+    let told = |at: usize| {
+        let record = &records[at];
+        let tool = record.tool.as_ref().unwrap();
+        (
+            record.kind,
+            record.role.as_deref(),
+            record.message,
+            tool.name.as_deref(),
+            tool.id.as_deref(),
+            record.text.clone(),
+        )
+    };
+    assert_eq!(told(2), (ToolCall, Some("assistant"), Some(1), Some("wait"), Some("t1"), None));
+    assert_eq!(told(3), (User, Some("user"), Some(3), Some("mine"), Some("t2"), None));
+    assert_eq!(given_back(body), as_value(body));
+}
+
+/// Any JSON, of names that mean something and of others.
+fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    use serde_json::Value;
+    let names = [
+        "type",
+        "text",
+        "content",
+        "input",
+        "args",
+        "id",
+        "name",
+        "role",
+        "parts",
+        "thinking",
+        "a b",
+        "q\"\\",
+        "\u{1f980}",
+    ];
+    let words =
+        ["", "tool_use", "tool_result", "user", "two words", "line\none", "\u{1}\u{6}", "\u{e9}\u{1f980}\"\\", "4711"];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i32>().prop_map(Value::from),
+        proptest::sample::select(words.to_vec()).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        let name = proptest::sample::select(names.to_vec()).prop_map(str::to_owned);
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec((name, inner), 0..5).prop_map(|fields| Value::from_iter(fields)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_body_with_a_tool_comes_back(content in any_json(), input in any_json(), beside in any_json()) {
+        let body = serde_json::json!({"beside": beside, "messages": [{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t1", "name": "f", "input": {"q": "all", "n": 1, "more": input}}, content]}]});
+        prop_assert_eq!(given_back(&body.to_string()), body);
+    }
+}

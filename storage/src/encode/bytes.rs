@@ -37,11 +37,14 @@ impl Packer {
         self.head.extend_from_slice(id.as_bytes());
     }
 
-    /// Bit-exact. Multiples of a thousandth, which times in milliseconds are, take 2 to 4 bytes instead of 9.
+    /// Bit-exact. Multiples of a thousandth, which times in milliseconds are, and of a billionth, which costs are, take 2 to 5 bytes
+    /// instead of 9.
     pub(super) fn float(&mut self, value: f64) {
-        let thousandths = (value * 1e3).round();
+        let (thousandths, billionths) = ((value * 1e3).round(), (value * 1e9).round());
         if value.is_sign_positive() && thousandths < 9e15 && (thousandths / 1e3).to_bits() == value.to_bits() {
             self.varint((thousandths as u64) << 1);
+        } else if (1.0..3e10).contains(&billionths) && (billionths / 1e9).to_bits() == value.to_bits() {
+            self.varint((billionths as u64) << 1 | 1);
         } else {
             self.byte(1);
             self.head.extend_from_slice(&value.to_le_bytes());
@@ -148,7 +151,11 @@ impl<'a> Unpacker<'a> {
 
     pub(super) fn float(&mut self) -> Result<f64, Damaged> {
         let tagged = self.varint()?;
-        if tagged & 1 == 0 { Ok((tagged >> 1) as f64 / 1e3) } else { self.array().map(f64::from_le_bytes) }
+        match (tagged >> 1, tagged & 1) {
+            (thousandths, 0) => Ok(thousandths as f64 / 1e3),
+            (0, _) => self.array().map(f64::from_le_bytes),
+            (billionths, _) => Ok(billionths as f64 / 1e9),
+        }
     }
 
     fn text_of(&mut self, len: u64) -> Result<String, Damaged> {

@@ -1,7 +1,7 @@
 //! Which field of a record goes where in its body, in both directions.
 //!
 //! The order here is the file format. A new field gets a new format byte (see the parent module), or a flag that says it
-//! stands behind all others; it never moves others.
+//! stands behind all others; it never moves others. What can be told from other fields is left out, and a flag says so.
 
 use std::borrow::Cow;
 
@@ -20,37 +20,66 @@ const MODEL_WITHIN: u8 = 4;
 const ATTRIBUTES: u8 = 8;
 /// Where the texts lie stands behind even those, and the fields `prompt` and `response` are empty.
 const LAYOUT: u8 = 16;
+// From schema 25 on:
+/// Left out are `prompt`, `response` and the enforcement `none`; the detectors are one number, a bit for each of [`DETECTORS`].
+const PLAIN: u8 = 32;
+/// Left out is the duration: it is the time from start to end.
+const TIMED: u8 = 64;
+/// Left out is the total: it is the sum of the prompt's tokens and the answer's.
+const SUMMED: u8 = 128;
+
+// Positions are part of the file format; the order is the one in which detectors run.
+const DETECTORS: [&str; 7] = ["rules", "jailbreak", "pii", "secrets", "operator", "classifier", "fusion"];
 
 pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid: &Laid<'_>) {
     let model = span.model.as_ref().filter(|_| model_within);
+    let detectors = known(&span.detectors).filter(|_| span.enforcement == "none");
+    let timed = lasted(span.end_time.micros() - span.start_time.micros()).to_bits() == span.duration_ms.to_bits();
+    let summed = span.total_tokens.is_some() && span.total_tokens == sum(span.prompt_tokens, span.completion_tokens);
     let flags = [
         (span.streaming, STREAMING),
         (span.tokens_estimated, TOKENS_ESTIMATED),
         (model.is_some(), MODEL_WITHIN),
         (!span.attributes.is_empty(), ATTRIBUTES),
         (!laid.is_empty(), LAYOUT),
+        (detectors.is_some(), PLAIN),
+        (timed, TIMED),
+        (summed, SUMMED),
     ];
     to.byte(flags.into_iter().filter(|(set, _)| *set).fold(0, |flags, (_, flag)| flags | flag));
     to.zigzag(span.end_time.micros() - span.start_time.micros());
     to.optional(span.parent_span_id, |to, id| to.uuid(id.uuid()));
-    for count in counts(span) {
-        to.optional(count, Packer::varint);
+    to.optional(span.prompt_tokens, Packer::varint);
+    to.optional(span.completion_tokens, Packer::varint);
+    if !summed {
+        to.optional(span.total_tokens, Packer::varint);
     }
+    to.optional(span.cached_tokens, Packer::varint);
+    to.optional(span.reasoning_tokens, Packer::varint);
     to.optional(span.time_to_first_token_ms, Packer::float);
-    to.float(span.duration_ms);
+    if !timed {
+        to.float(span.duration_ms);
+    }
     to.optional(span.overhead_us, Packer::varint);
     to.optional(span.status_code, |to, status| to.varint(u64::from(status)));
     to.optional(span.estimated_cost_usd, Packer::float);
-    to.optional_text(None);
-    to.optional_text(None);
+    if detectors.is_none() {
+        to.optional_text(None);
+        to.optional_text(None);
+    }
     to.optional_text(span.agent_id.as_deref());
     to.optional_text(span.error_type.as_deref());
     to.optional_text(span.error_message.as_deref());
     to.optional_text(span.finish_reason.as_deref());
-    to.text(&span.enforcement);
-    to.varint(span.detectors.len() as u64);
-    for detector in &span.detectors {
-        to.text(detector);
+    match detectors {
+        Some(detectors) => to.varint(detectors),
+        None => {
+            to.text(&span.enforcement);
+            to.varint(span.detectors.len() as u64);
+            for detector in &span.detectors {
+                to.text(detector);
+            }
+        }
     }
     to.pairs(span.tags.iter().map(|(key, value)| (key.as_ref(), value.as_str())));
     let start = span.start_time;
@@ -84,8 +113,24 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid:
     }
 }
 
-fn counts(span: &SpanRecord) -> [Option<u64>; 5] {
-    [span.prompt_tokens, span.completion_tokens, span.total_tokens, span.cached_tokens, span.reasoning_tokens]
+/// The detectors as a number, where they are known ones in the order in which they run.
+fn known(detectors: &[Cow<'static, str>]) -> Option<u64> {
+    let (mut bits, mut next) = (0, 0);
+    for detector in detectors {
+        let at = next + DETECTORS.get(next..)?.iter().position(|name| name == detector)?;
+        bits |= 1 << at;
+        next = at + 1;
+    }
+    Some(bits)
+}
+
+/// The duration of what took so long.
+fn lasted(micros: i64) -> f64 {
+    micros as f64 / 1e3
+}
+
+fn sum(prompt: Option<u64>, completion: Option<u64>) -> Option<u64> {
+    prompt?.checked_add(completion?)
 }
 
 fn pack_finding(to: &mut Packer, finding: &Finding, start: Timestamp) {
@@ -148,6 +193,7 @@ pub(super) fn unpack_reported(from: &mut Unpacker<'_>) -> Result<(AgentAction, V
 pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanRecord, Layout), Damaged> {
     let start = columns.start_time;
     let flags = from.byte()?;
+    let is_plain = flags & PLAIN != 0;
     // Fields are evaluated in the order written, which is the order they were packed in.
     let mut span = SpanRecord {
         streaming: flags & STREAMING != 0,
@@ -156,22 +202,22 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         parent_span_id: from.optional(Unpacker::uuid)?.map(SpanId::from_uuid),
         prompt_tokens: from.optional(Unpacker::varint)?,
         completion_tokens: from.optional(Unpacker::varint)?,
-        total_tokens: from.optional(Unpacker::varint)?,
+        total_tokens: if flags & SUMMED == 0 { from.optional(Unpacker::varint)? } else { None },
         cached_tokens: from.optional(Unpacker::varint)?,
         reasoning_tokens: from.optional(Unpacker::varint)?,
         time_to_first_token_ms: from.optional(Unpacker::float)?,
-        duration_ms: from.float()?,
+        duration_ms: if flags & TIMED == 0 { from.float()? } else { 0.0 },
         overhead_us: from.optional(Unpacker::varint)?,
         status_code: from.optional(status)?,
         estimated_cost_usd: from.optional(Unpacker::float)?,
-        prompt: from.optional_text()?,
-        response: from.optional_text()?,
+        prompt: if is_plain { None } else { from.optional_text()? },
+        response: if is_plain { None } else { from.optional_text()? },
         agent_id: from.optional_text()?,
         error_type: from.optional_text()?,
         error_message: from.optional_text()?,
         finish_reason: from.optional_text()?,
-        enforcement: from.text()?.into(),
-        detectors: from.list(|from| from.text().map(Cow::Owned))?,
+        enforcement: if is_plain { Cow::Borrowed("none") } else { from.text()?.into() },
+        detectors: if is_plain { named(from.varint()?)? } else { from.list(|from| from.text().map(Cow::Owned))? },
         tags: from.pairs()?.into_iter().map(|(key, value)| (key.into(), value)).collect(),
         security_findings: from.list(|from| unpack_finding(from, start))?,
         events: from.list(|from| {
@@ -186,6 +232,7 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         model: if flags & MODEL_WITHIN == 0 { columns.model } else { Some(from.text()?) },
         attributes: if flags & ATTRIBUTES == 0 { Attributes::default() } else { attributes(from)? },
         parts: Vec::new(),
+        frame: None,
         trace_id: columns.trace_id,
         span_id: columns.span_id,
         tenant_id: columns.tenant_id,
@@ -196,9 +243,24 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         session_id: columns.session,
         client: columns.client,
     };
+    if flags & SUMMED != 0 {
+        span.total_tokens = sum(span.prompt_tokens, span.completion_tokens);
+    }
+    if flags & TIMED != 0 {
+        span.duration_ms = lasted(span.end_time.micros().saturating_sub(start.micros()));
+    }
     let layout =
         if flags & LAYOUT == 0 { Layout::default() } else { layout::unpack(from, &mut span.security_findings)? };
     Ok((span, layout))
+}
+
+/// The detectors of this number.
+fn named(bits: u64) -> Result<Vec<Cow<'static, str>>, Damaged> {
+    if bits >> DETECTORS.len() != 0 {
+        return Err(Damaged);
+    }
+    let all = DETECTORS.iter().enumerate();
+    Ok(all.filter(|(at, _)| bits >> at & 1 == 1).map(|(_, name)| Cow::Borrowed(*name)).collect())
 }
 
 fn attributes(from: &mut Unpacker<'_>) -> Result<Attributes, Damaged> {

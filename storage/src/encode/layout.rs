@@ -1,20 +1,23 @@
 //! Where a record's texts lie: in its own body, or among those that records share.
 //!
-//! In the body the layout stands behind all fields: its version, the entries of the request and of the answer, and which part
-//! each finding is about. An entry is a run of pieces, or the integer of a shared text, which is a leaf (pieces) or a branch
+//! In the body the layout stands behind all fields: its version, the entries of the request, of the answer and of the request's
+//! frame, and which part each finding is about. An entry is a run of pieces, a stretch of the frame, or the integer of a shared text, which is a leaf (pieces) or a branch
 //! (other shared texts, in order).
 
 use weir_config::vocab::Finding;
 
 use super::bytes::{Packer, Unpacker, put_varint, take_varint};
+use super::frames::{self, ReadStretch, Stretch};
 use super::pieces::{self, Piece, Read};
 use super::{Damaged, TEXT_MAX};
 
-/// Version of the layout.
+/// Version of a layout without a frame, and of one with it; from schema 25 on.
 const VERSION: u8 = 1;
+const WITH_FRAME: u8 = 2;
 /// What an entry is.
 const PIECES: u8 = 0;
 const NODE: u8 = 1;
+const STRETCH: u8 = 2;
 
 /// Where a text on its way into the store is to lie. The messages of the pieces are told from those of the pieces before them, across
 /// entries.
@@ -22,6 +25,8 @@ const NODE: u8 = 1;
 pub(crate) enum Entry<'a> {
     /// In the body; `last` is the message of the last part before these.
     Pieces { pieces: &'a [Piece<'a>], last: i64 },
+    /// A stretch of the frame, in the body.
+    Stretch(Stretch<'a>),
     /// Among the shared ones.
     Node(i64),
 }
@@ -31,6 +36,7 @@ pub(crate) enum Entry<'a> {
 pub(crate) struct Laid<'a> {
     pub(crate) request: Vec<Entry<'a>>,
     pub(crate) response: Vec<Entry<'a>>,
+    pub(crate) frame: Vec<Entry<'a>>,
     /// Indexes of the span's parts in the order in which they are stored.
     pub(crate) order: Vec<usize>,
 }
@@ -40,6 +46,7 @@ pub(crate) struct Laid<'a> {
 pub(crate) struct Layout {
     pub(crate) request: Vec<Lying>,
     pub(crate) response: Vec<Lying>,
+    pub(crate) frame: Vec<Lying>,
     /// Whether there is one: a record of an earlier version has its texts in its fields.
     pub(crate) is_there: bool,
 }
@@ -48,6 +55,7 @@ pub(crate) struct Layout {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Lying {
     Pieces(Vec<Read>),
+    Stretch(ReadStretch),
     Node(i64),
 }
 
@@ -55,6 +63,7 @@ pub(crate) enum Lying {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Stored {
     Leaf(Vec<Read>),
+    Stretch(ReadStretch),
     Branch(Vec<i64>),
 }
 
@@ -62,11 +71,11 @@ impl Laid<'_> {
     /// The shared texts it names, in order.
     pub(crate) fn nodes(&self) -> Vec<i64> {
         let node = |entry: &Entry<'_>| if let Entry::Node(id) = entry { Some(*id) } else { None };
-        self.request.iter().chain(&self.response).filter_map(node).collect()
+        self.request.iter().chain(&self.response).chain(&self.frame).filter_map(node).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.request.is_empty() && self.response.is_empty()
+        self.request.is_empty() && self.response.is_empty() && self.frame.is_empty()
     }
 }
 
@@ -74,13 +83,14 @@ impl Layout {
     /// The shared texts it names, in order.
     pub(crate) fn nodes(&self) -> Vec<i64> {
         let node = |entry: &Lying| if let Lying::Node(id) = entry { Some(*id) } else { None };
-        self.request.iter().chain(&self.response).filter_map(node).collect()
+        self.request.iter().chain(&self.response).chain(&self.frame).filter_map(node).collect()
     }
 }
 
 pub(super) fn pack(to: &mut Packer, laid: &Laid<'_>, findings: &[Finding]) {
-    to.byte(VERSION);
-    for side in [&laid.request, &laid.response] {
+    to.byte(if laid.frame.is_empty() { VERSION } else { WITH_FRAME });
+    let with_frame = (!laid.frame.is_empty()).then_some(&laid.frame);
+    for side in [&laid.request, &laid.response].into_iter().chain(with_frame) {
         to.varint(side.len() as u64);
         for entry in side {
             match entry {
@@ -88,6 +98,10 @@ pub(super) fn pack(to: &mut Packer, laid: &Laid<'_>, findings: &[Finding]) {
                     to.byte(PIECES);
                     let mut last = *last;
                     pieces::pack(to, pieces, &mut last);
+                }
+                Entry::Stretch(stretch) => {
+                    to.byte(STRETCH);
+                    frames::pack(to, stretch);
                 }
                 Entry::Node(id) => {
                     to.byte(NODE);
@@ -108,11 +122,14 @@ pub(super) fn pack(to: &mut Packer, laid: &Laid<'_>, findings: &[Finding]) {
 
 /// Reads the layout, and says in `findings` which part each is about.
 pub(super) fn unpack(from: &mut Unpacker<'_>, findings: &mut [Finding]) -> Result<Layout, Damaged> {
-    if from.byte()? != VERSION {
+    let version = from.byte()?;
+    if ![VERSION, WITH_FRAME].contains(&version) {
         return Err(Damaged);
     }
     let side = |from: &mut Unpacker<'_>| from.list(entry);
-    let layout = Layout { request: side(from)?, response: side(from)?, is_there: true };
+    let (request, response) = (side(from)?, side(from)?);
+    let frame = if version == WITH_FRAME { side(from)? } else { Vec::new() };
+    let layout = Layout { request, response, frame, is_there: true };
     let places = from.list(Unpacker::varint)?;
     for (finding, place) in findings.iter_mut().zip(places) {
         finding.part = place.checked_sub(1).map(u32::try_from).transpose().map_err(|_| Damaged)?;
@@ -123,6 +140,7 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, findings: &mut [Finding]) -> Resul
 fn entry(from: &mut Unpacker<'_>) -> Result<Lying, Damaged> {
     match from.byte()? {
         PIECES => pieces::unpack(from).map(Lying::Pieces),
+        STRETCH => frames::unpack(from).map(Lying::Stretch),
         NODE => Ok(Lying::Node(from.varint()?.cast_signed())),
         _ => Err(Damaged),
     }

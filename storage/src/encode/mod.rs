@@ -5,11 +5,13 @@
 
 mod bytes;
 mod fields;
+mod frames;
 mod huffman;
 mod layout;
 mod pieces;
 mod text_code;
 
+pub(crate) use frames::{ReadStretch, Reframing, Stretch, stretches};
 pub(crate) use layout::{Entry, Laid, Layout, Lying, Stored};
 pub(crate) use pieces::{Joining, Piece, Read as ReadPiece, Side, divide, last_message};
 
@@ -67,6 +69,12 @@ impl Packed {
     pub(crate) fn put(&mut self, pieces: &[Piece<'_>], last: &mut i64) {
         self.0.clear();
         pieces::pack(&mut self.0, pieces, last);
+    }
+
+    /// Packs this stretch in place of what was packed before.
+    pub(crate) fn put_stretch(&mut self, stretch: &Stretch<'_>) {
+        self.0.clear();
+        frames::pack(&mut self.0, stretch);
     }
 
     /// The packed form in two strings of bytes.
@@ -216,6 +224,14 @@ pub(crate) fn decode_stored(body: &[u8]) -> Result<Stored, Damaged> {
     }
 }
 
+/// Reads a shared stretch of a frame.
+pub(crate) fn decode_stretch(body: &[u8]) -> Result<Stored, Damaged> {
+    match body.split_first() {
+        Some((&BRANCH, rest)) => layout::branch(rest).map(Stored::Branch),
+        _ => open(body, frames::unpack).map(Stored::Stretch),
+    }
+}
+
 /// The body of a shared text that is made of others.
 pub(crate) fn encode_branch(children: &[i64]) -> Vec<u8> {
     layout::put_branch(vec![BRANCH], children)
@@ -303,6 +319,7 @@ pub(crate) fn sample_span() -> SpanRecord {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: crate::record::Attributes::default(),
     }
 }

@@ -34,6 +34,7 @@ fn encoded(encoder: &mut Encoder, span: &SpanRecord, model_within: bool) -> Vec<
         request: vec![Entry::Pieces { pieces: &request.pieces, last: -1 }],
         response: vec![Entry::Pieces { pieces: &response.pieces, last: -1 }],
         order: request.order.iter().chain(&response.order).copied().collect(),
+        ..Laid::default()
     };
     encoder.encode(span, model_within, &laid).unwrap().to_vec()
 }
@@ -105,7 +106,23 @@ fn a_model_that_its_column_does_not_say_stands_in_the_body() {
 
 #[test]
 fn floats_keep_every_bit() {
-    for value in [0.0, -0.0, 0.001, 123.456, 1e-9, 9e12, 9.1e12, f64::MAX, f64::MIN_POSITIVE, f64::INFINITY, -5.5] {
+    for value in [
+        0.0,
+        -0.0,
+        0.000_087_3,
+        0.000_12,
+        29.9,
+        -0.000_3,
+        0.001,
+        123.456,
+        1e-9,
+        9e12,
+        9.1e12,
+        f64::MAX,
+        f64::MIN_POSITIVE,
+        f64::INFINITY,
+        -5.5,
+    ] {
         let mut packer = Packer::default();
         packer.float(value);
         let back = Unpacker::new(&packer.head, b"").unwrap().float().unwrap();

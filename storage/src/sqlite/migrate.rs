@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 24] = [
+const MIGRATIONS: [Migration; 25] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -46,6 +46,7 @@ const MIGRATIONS: [Migration; 24] = [
     Migration { name: "alert_holders", sql: include_str!("../schema/0022_alert_holders.sql") },
     Migration { name: "trace_erasures", sql: include_str!("../schema/0023_trace_erasures.sql") },
     Migration { name: "alert_closings", sql: include_str!("../schema/0024_alert_closings.sql") },
+    Migration { name: "frames", sql: include_str!("../schema/0025_frames.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (
@@ -124,6 +125,11 @@ fn recognise(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// The file's version, once its recorded checksums agree with what this build ships.
 fn version(conn: &Connection, path: &Path) -> Result<u32, OpenError> {
+    version_among(&MIGRATIONS, conn, path)
+}
+
+/// The same of a build that ships these migrations.
+fn version_among(shipped: &[Migration], conn: &Connection, path: &Path) -> Result<u32, OpenError> {
     let failed = |error| open::explain(path, "reading the schema version", error);
     if !conn.table_exists(None, "migrations").map_err(failed)? {
         return Ok(0);
@@ -132,10 +138,10 @@ fn version(conn: &Connection, path: &Path) -> Result<u32, OpenError> {
     let rows = statement.query_map([], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?))).map_err(failed)?;
     let applied = rows.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let found = applied.last().map_or(0, |(version, _)| *version);
-    if found as usize > MIGRATIONS.len() {
-        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known: MIGRATIONS.len() as u32 });
+    if found as usize > shipped.len() {
+        return Err(OpenError::NewerSchema { path: path.to_owned(), found, known: shipped.len() as u32 });
     }
-    for (at, migration) in MIGRATIONS.iter().enumerate().take(found as usize) {
+    for (at, migration) in shipped.iter().enumerate().take(found as usize) {
         let expected = (at as u32 + 1, checksum(migration));
         if applied.get(at) != Some(&expected) {
             return Err(OpenError::ChangedMigration { path: path.to_owned(), version: expected.0 });
@@ -146,4 +152,25 @@ fn version(conn: &Connection, path: &Path) -> Result<u32, OpenError> {
 
 fn checksum(migration: &Migration) -> Vec<u8> {
     Sha256::digest(migration.sql.as_bytes()).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_earlier_build_refuses_the_file_by_its_number() {
+        let path = Path::new("service.db");
+        let mut conn = Connection::open_in_memory().unwrap();
+        apply(&mut conn, path, true).unwrap();
+        let all = MIGRATIONS.len() as u32;
+        assert_eq!(version(&conn, path), Ok(all));
+        for known in 1..all {
+            let refused = version_among(&MIGRATIONS[..known as usize], &conn, path).unwrap_err();
+            assert_eq!(refused, OpenError::NewerSchema { path: path.to_owned(), found: all, known });
+            let said = refused.to_string();
+            let names = [format!("is version {all},"), format!("up to {known};"), "service.db".to_owned()];
+            assert!(names.iter().all(|name| said.contains(name.as_str())), "{said}");
+        }
+    }
 }

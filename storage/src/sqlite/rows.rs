@@ -17,7 +17,7 @@ use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
 use crate::cursor::Fate;
-use crate::encode::divide;
+use crate::encode::{divide, stretches};
 use crate::error::WriteError;
 use crate::pause;
 use crate::record::SpanRecord;
@@ -209,7 +209,8 @@ fn append_body(tx: &mut Tx<'_>, row: &mut Row<'_>, bodies: &mut Vec<u8>) -> Resu
         row.span
     };
     let (request, response) = (divide(span, PartSide::Request), divide(span, PartSide::Response));
-    let laid = texts::lay(tx, row.key.tenant, &request, &response)?;
+    let frame = span.frame.as_deref().map(stretches).unwrap_or_default();
+    let laid = texts::lay(tx, row.key.tenant, &request, &response, &frame)?;
     row.nodes = laid.nodes();
     let body = tx.encoder.encode(span, row.model_within, &laid).map_err(|too_large| {
         WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))

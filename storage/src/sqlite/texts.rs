@@ -14,11 +14,12 @@ use std::ops::Range;
 
 use rusqlite::{Connection, OptionalExtension};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
+use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::{PartKind, PartSide};
 
 use super::readers::Stop;
 use super::tx::Tx;
-use crate::encode::{self, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Side, Stored};
+use crate::encode::{self, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Reframing, Side, Stored, Stretch};
 use crate::error::ReadError;
 use crate::error::WriteError;
 use crate::record::SpanRecord;
@@ -60,6 +61,8 @@ struct Tree {
 enum Of {
     /// Pieces, and the message of the last part before them.
     Pieces(Range<usize>, i64),
+    /// A stretch of the frame.
+    Stretch(usize),
     Texts(Vec<Tree>),
 }
 
@@ -101,9 +104,11 @@ pub(super) fn lay<'s>(
     tenant: i64,
     request: &'s Side<'_>,
     response: &'s Side<'_>,
+    frame: &'s [Stretch<'s>],
 ) -> Result<Laid<'s>, WriteError> {
     let order = request.order.iter().chain(&response.order).copied().collect();
-    Ok(Laid { request: lay_request(tx, tenant, &request.pieces)?, response: whole(&response.pieces), order })
+    let (request, frame) = (lay_request(tx, tenant, &request.pieces)?, lay_frame(tx, tenant, frame)?);
+    Ok(Laid { request, response: whole(&response.pieces), frame, order })
 }
 
 fn whole<'s>(pieces: &'s [Piece<'s>]) -> Vec<Entry<'s>> {
@@ -127,7 +132,7 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
         if own.iter().map(Piece::bytes).sum::<usize>() >= LEAF_BYTES_MIN {
             let Texts { packed, .. } = &mut *tx.texts;
             packed.put(own, &mut before.clone());
-            let name = name_of(key, packed);
+            let name = name_of(key, PIECES, packed);
             if comes_again || class(own.first()) == Some(Class::System) || tx.texts.has_come(name) {
                 places.push(Place::Shared(Tree { name, of: Of::Pieces(chunk, before) }));
                 continue;
@@ -144,26 +149,73 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
         match place {
             Place::Shared(tree) => shared.push(tree),
             Place::Span(range, last) => {
-                refer_all(tx, tenant, key, pieces, std::mem::take(&mut shared), &mut entries)?;
+                refer_all(tx, tenant, key, Source::Pieces(pieces), std::mem::take(&mut shared), &mut entries)?;
                 entries.push(Entry::Pieces { pieces: pieces.get(range).unwrap_or_default(), last });
             }
         }
     }
-    refer_all(tx, tenant, key, pieces, shared, &mut entries)?;
+    refer_all(tx, tenant, key, Source::Pieces(pieces), shared, &mut entries)?;
     Ok(entries)
 }
+
+/// What has tools comes again with its next turn: all but the end of its frame is shared at once.
+fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
+    let mut entries = Vec::new();
+    let Some((last, further)) = stretches.split_last() else { return Ok(entries) };
+    if !further.is_empty() {
+        let key = key_of(tx, tenant)?;
+        let shared = further.iter().enumerate().map(|(at, stretch)| {
+            let packed = &mut tx.texts.packed;
+            packed.put_stretch(stretch);
+            Tree { name: name_of(key, FRAME, packed), of: Of::Stretch(at) }
+        });
+        let shared = shared.collect();
+        refer_all(tx, tenant, key, Source::Frame(stretches), shared, &mut entries)?;
+    }
+    entries.push(Entry::Stretch(*last));
+    Ok(entries)
+}
+
+/// What shared texts are made of.
+#[derive(Clone, Copy)]
+enum Source<'s> {
+    Pieces(&'s [Piece<'s>]),
+    Frame(&'s [Stretch<'s>]),
+}
+
+impl Source<'_> {
+    /// Packs what a text is made of; a tree is of one source, so the others hold nothing.
+    fn pack(self, of: &Of, packed: &mut Packed) {
+        match (self, of) {
+            (Self::Pieces(pieces), Of::Pieces(range, last)) => {
+                packed.put(pieces.get(range.clone()).unwrap_or_default(), &mut last.clone());
+            }
+            (Self::Frame(stretches), Of::Stretch(at)) => {
+                if let Some(stretch) = stretches.get(*at) {
+                    packed.put_stretch(stretch);
+                }
+            }
+            _ => packed.put(&[], &mut -1),
+        }
+    }
+}
+
+/// What names tell apart.
+const PIECES: u8 = 0;
+const BRANCH: u8 = 1;
+const FRAME: u8 = 2;
 
 /// Names these texts, gathered into branches.
 fn refer_all<'s>(
     tx: &mut Tx<'_>,
     tenant: i64,
     key: (u64, u64),
-    pieces: &'s [Piece<'s>],
+    source: Source<'_>,
     shared: Vec<Tree>,
     entries: &mut Vec<Entry<'s>>,
 ) -> Result<(), WriteError> {
     for tree in branches(key, shared) {
-        entries.push(Entry::Node(refer(tx, tenant, pieces, &tree)?));
+        entries.push(Entry::Node(refer(tx, tenant, source, &tree)?));
     }
     Ok(())
 }
@@ -231,17 +283,17 @@ fn branches(key: (u64, u64), mut level: Vec<Tree>) -> Vec<Tree> {
 
 fn branch(key: (u64, u64), texts: Vec<Tree>) -> Tree {
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
-    hasher.write_u8(1);
+    hasher.write_u8(BRANCH);
     for text in &texts {
         hasher.write_u128(text.name);
     }
     Tree { name: hasher.finish128().as_u128(), of: Of::Texts(texts) }
 }
 
-fn name_of(key: (u64, u64), packed: &Packed) -> u128 {
+fn name_of(key: (u64, u64), what: u8, packed: &Packed) -> u128 {
     let (head, text) = packed.bytes();
     let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
-    hasher.write_u8(0);
+    hasher.write_u8(what);
     hasher.write_usize(head.len());
     hasher.write(head);
     hasher.write(text);
@@ -270,7 +322,7 @@ const fn halves(name: u128) -> (i64, i64) {
 }
 
 /// Names a text once more; puts it in where it is not there.
-fn refer(tx: &mut Tx<'_>, tenant: i64, pieces: &[Piece<'_>], tree: &Tree) -> Result<i64, WriteError> {
+fn refer(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<i64, WriteError> {
     let (a, b) = halves(tree.name);
     let mut found = tx.texts.known.get(&tree.name).copied();
     if let Some(id) = found {
@@ -287,24 +339,24 @@ fn refer(tx: &mut Tx<'_>, tenant: i64, pieces: &[Piece<'_>], tree: &Tree) -> Res
     }
     let id = match found {
         Some(id) => id,
-        None => put(tx, tenant, pieces, tree)?,
+        None => put(tx, tenant, source, tree)?,
     };
     tx.texts.remember(tree.name, id);
     Ok(id)
 }
 
-fn put(tx: &mut Tx<'_>, tenant: i64, pieces: &[Piece<'_>], tree: &Tree) -> Result<i64, WriteError> {
+fn put(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<i64, WriteError> {
     let branch;
     let body = match &tree.of {
-        Of::Pieces(range, last) => {
+        of @ (Of::Pieces(..) | Of::Stretch(_)) => {
             let packed = &mut tx.texts.packed;
-            packed.put(pieces.get(range.clone()).unwrap_or_default(), &mut last.clone());
+            source.pack(of, packed);
             tx.encoder.encode_packed(packed).map_err(|too_large| {
                 WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
             })?
         }
         Of::Texts(texts) => {
-            let children = texts.iter().map(|text| refer(tx, tenant, pieces, text)).collect::<Result<Vec<_>, _>>()?;
+            let children = texts.iter().map(|text| refer(tx, tenant, source, text)).collect::<Result<Vec<_>, _>>()?;
             branch = encode::encode_branch(&children);
             &branch
         }
@@ -386,12 +438,13 @@ pub(super) fn fill(
     if !layout.is_there {
         return Ok(());
     }
-    let Layout { request, response, .. } = layout;
+    let Layout { request, response, frame, .. } = layout;
     let mut filling = Filling { conn, row, charge };
     let (prompt, mut parts) = filling.side(PartSide::Request, request)?;
     let (answer, further) = filling.side(PartSide::Response, response)?;
     parts.extend(further);
     (span.prompt, span.response, span.parts) = (prompt, answer, parts);
+    span.frame = filling.frame(frame)?;
     Ok(())
 }
 
@@ -410,6 +463,7 @@ impl Filling<'_> {
             match entry {
                 Lying::Pieces(pieces) => self.add(&mut joining, pieces)?,
                 Lying::Node(id) => self.text(&mut joining, id, 0)?,
+                Lying::Stretch(_) => return Err(self.damaged()),
             }
         }
         Ok(joining.end())
@@ -424,18 +478,47 @@ impl Filling<'_> {
     }
 
     fn text(&mut self, joining: &mut Joining, id: i64, depth: usize) -> Result<(), Stop> {
+        match self.stored(id, encode::decode_stored)? {
+            Stored::Leaf(pieces) => self.add(joining, pieces),
+            Stored::Stretch(_) => Err(self.damaged()),
+            Stored::Branch(_) if depth >= DEPTH_MAX => Err(self.damaged()),
+            Stored::Branch(children) => children.into_iter().try_for_each(|id| self.text(joining, id, depth + 1)),
+        }
+    }
+
+    fn frame(&mut self, entries: Vec<Lying>) -> Result<Option<Box<Frame>>, Stop> {
+        let mut reframing = Reframing::default();
+        for entry in entries {
+            match entry {
+                Lying::Stretch(stretch) => self.add_stretch(&mut reframing, stretch)?,
+                Lying::Node(id) => self.stretches(&mut reframing, id, 0)?,
+                Lying::Pieces(_) => return Err(self.damaged()),
+            }
+        }
+        Ok(reframing.end())
+    }
+
+    fn add_stretch(&mut self, reframing: &mut Reframing, stretch: encode::ReadStretch) -> Result<(), Stop> {
+        (self.charge)(stretch.weight())?;
+        reframing.add(stretch).map_err(|_| self.damaged())
+    }
+
+    fn stretches(&mut self, reframing: &mut Reframing, id: i64, depth: usize) -> Result<(), Stop> {
+        match self.stored(id, encode::decode_stretch)? {
+            Stored::Stretch(stretch) => self.add_stretch(reframing, stretch),
+            Stored::Branch(children) if depth < DEPTH_MAX => {
+                children.into_iter().try_for_each(|id| self.stretches(reframing, id, depth + 1))
+            }
+            Stored::Leaf(_) | Stored::Branch(_) => Err(self.damaged()),
+        }
+    }
+
+    fn stored(&self, id: i64, decode: fn(&[u8]) -> Result<Stored, encode::Damaged>) -> Result<Stored, Stop> {
         let mut statement = self.conn.prepare_cached("SELECT body FROM text_bodies WHERE id = ?1")?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Err(self.damaged()) };
         let body = row.get_ref(0)?.as_blob().map_err(|_| self.damaged())?;
-        let stored = encode::decode_stored(body).map_err(|_| self.damaged())?;
-        drop(rows);
-        drop(statement);
-        match stored {
-            Stored::Leaf(pieces) => self.add(joining, pieces),
-            Stored::Branch(_) if depth >= DEPTH_MAX => Err(self.damaged()),
-            Stored::Branch(children) => children.into_iter().try_for_each(|id| self.text(joining, id, depth + 1)),
-        }
+        decode(body).map_err(|_| self.damaged())
     }
 
     fn damaged(&self) -> Stop {

@@ -166,6 +166,7 @@ fn record() -> impl Strategy<Value = SpanRecord> {
             events: lists.2,
             agent_actions: lists.3,
             parts: Vec::new(),
+            frame: None,
             attributes: lists.4,
         }
     })

@@ -142,6 +142,7 @@ pub(crate) fn span(start_us: i64) -> SpanRecord {
         events: Vec::new(),
         agent_actions: Vec::new(),
         parts: Vec::new(),
+        frame: None,
         attributes: weir_storage::record::Attributes::default(),
     }
 }

@@ -9,6 +9,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
+use weir_config::vocab::frame::{Frame, TEXT};
 use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide, PartTool};
 use weir_config::vocab::{Finding, Severity};
 use weir_storage::record::SpanRecord;
@@ -75,6 +76,18 @@ impl Told {
     }
 }
 
+/// What a body with these texts could be beside them.
+fn framed(parts: &[PartRecord]) -> Box<Frame> {
+    let mut frame = Frame { json: "[".to_owned(), texts: Vec::new() };
+    for part in parts.iter().filter(|part| part.side == PartSide::Request) {
+        let Some(text) = &part.text else { continue };
+        frame.json.push_str(&format!("{{\"kind\":\"{:?}\",\"len\":{},\"text\":{TEXT}}},", part.kind, text.len()));
+        frame.texts.push(text.clone());
+    }
+    frame.json.push(']');
+    Box::new(frame)
+}
+
 /// The call of an agent's `turn`: instructions, tools, all that was said before, and the answer.
 pub(crate) fn turn(of: u8, turn: usize) -> SpanRecord {
     use PartKind::{Assistant, Output, System, Tool, ToolCall, ToolDefinition, User};
@@ -93,6 +106,7 @@ pub(crate) fn turn(of: u8, turn: usize) -> SpanRecord {
     told.say(Response, Output, Some(0), &words(1_000 + turn, 120));
     told.say(Response, ToolCall, Some(0), &words(2_000 + turn, 90));
     let mut span = told.span(1_000 + turn as i64, of);
+    span.frame = Some(framed(&span.parts));
     let mut finding = Finding::new("pii", Severity::Low, 0.5, "pii", "an address");
     finding.part = Some(2);
     finding.detected_at = span.start_time;
@@ -145,8 +159,8 @@ fn a_conversation_is_stored_once_and_every_turn_reads_as_it_was() {
     let first = held(&path).1;
     put(&store, (1..20).map(|at| turn(1, at)));
     let (texts, bytes) = held(&path);
-    // Each turn brings 1,600 bytes that are new.
-    assert!(bytes < first + 19 * 1_600, "{first} bytes for the first turn, {bytes} for all");
+    // Each turn brings 1,600 bytes that are new, and holds the end of its frame itself.
+    assert!(bytes < first + 19 * 1_800, "{first} bytes for the first turn, {bytes} for all");
     assert!(store.close(PATIENCE));
     // Another process knows them, too.
     let store = open(&path);
@@ -484,6 +498,7 @@ proptest! {
                 let mut span = told.span(at as i64, 1);
                 span.prompt = span.prompt.filter(|_| !asked);
                 span.response = span.response.filter(|_| !answered);
+                span.frame = (at % 2 == 0).then(|| framed(&span.parts));
                 if let Some(about) = about.filter(|about| (*about as usize) < span.parts.len()) {
                     let mut finding = Finding::new("pii", Severity::Low, 0.5, "pii", "an address");
                     finding.detected_at = span.start_time;

@@ -1,0 +1,2 @@
+-- Nothing changes in the tables. From here on a span may keep what its request is beside its texts (`encode/frames.rs`), and leave out
+-- what its other fields tell (`encode/fields.rs`). Versions before cannot read that: they are to refuse the file.
