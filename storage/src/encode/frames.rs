@@ -33,6 +33,13 @@ pub(crate) struct ReadStretch {
     texts: Vec<(i64, u32)>,
 }
 
+impl Stretch<'_> {
+    /// Bytes of its JSON.
+    pub(crate) fn bytes(&self) -> usize {
+        self.json.len()
+    }
+}
+
 /// Divides a frame.
 pub(crate) fn stretches(frame: &Frame) -> Vec<Stretch<'_>> {
     let mut found = Vec::new();

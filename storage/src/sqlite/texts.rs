@@ -26,6 +26,8 @@ use crate::record::SpanRecord;
 
 /// Shorter runs of pieces stay in their span: naming them would take about as much.
 const LEAF_BYTES_MIN: usize = 1024;
+/// Of a conversation shorter ones are shared, too, when they come again: runs end where others begin to speak, and there are several.
+const SHORT_BYTES_MIN: usize = 192;
 /// Children of a branch: it ends behind one whose name says so, which one in four does.
 const BRANCH_MIN: usize = 2;
 const BRANCH_MAX: usize = 16;
@@ -129,11 +131,14 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
         let own = pieces.get(chunk.clone()).unwrap_or_default();
         let before = last;
         last = encode::last_message(own, last);
-        if own.iter().map(Piece::bytes).sum::<usize>() >= LEAF_BYTES_MIN {
+        let bytes = own.iter().map(Piece::bytes).sum::<usize>();
+        if bytes >= LEAF_BYTES_MIN || (comes_again && bytes >= SHORT_BYTES_MIN) {
             let Texts { packed, .. } = &mut *tx.texts;
             packed.put(own, &mut before.clone());
             let name = name_of(key, PIECES, packed);
-            if comes_again || class(own.first()) == Some(Class::System) || tx.texts.has_come(name) {
+            let at_once = comes_again || class(own.first()) == Some(Class::System);
+            // A short run that grows with each turn is another one every time.
+            if (at_once && bytes >= LEAF_BYTES_MIN) || tx.texts.has_come(name) {
                 places.push(Place::Shared(Tree { name, of: Of::Pieces(chunk, before) }));
                 continue;
             }
@@ -158,21 +163,26 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     Ok(entries)
 }
 
-/// What has tools comes again with its next turn: all but the end of its frame is shared at once.
+/// Stretches are shared from their second coming on: where a turn ends, the next one has another.
 fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
     let mut entries = Vec::new();
-    let Some((last, further)) = stretches.split_last() else { return Ok(entries) };
-    if !further.is_empty() {
-        let key = key_of(tx, tenant)?;
-        let shared = further.iter().enumerate().map(|(at, stretch)| {
-            let packed = &mut tx.texts.packed;
-            packed.put_stretch(stretch);
-            Tree { name: name_of(key, FRAME, packed), of: Of::Stretch(at) }
-        });
-        let shared = shared.collect();
-        refer_all(tx, tenant, key, Source::Frame(stretches), shared, &mut entries)?;
+    if stretches.is_empty() {
+        return Ok(entries);
     }
-    entries.push(Entry::Stretch(*last));
+    let (key, source) = (key_of(tx, tenant)?, Source::Frame(stretches));
+    let mut shared = Vec::new();
+    for (at, stretch) in stretches.iter().enumerate() {
+        let packed = &mut tx.texts.packed;
+        packed.put_stretch(stretch);
+        let name = name_of(key, FRAME, packed);
+        if stretch.bytes() >= SHORT_BYTES_MIN && tx.texts.has_come(name) {
+            shared.push(Tree { name, of: Of::Stretch(at) });
+        } else {
+            refer_all(tx, tenant, key, source, std::mem::take(&mut shared), &mut entries)?;
+            entries.push(Entry::Stretch(*stretch));
+        }
+    }
+    refer_all(tx, tenant, key, source, shared, &mut entries)?;
     Ok(entries)
 }
 

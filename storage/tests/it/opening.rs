@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use weir_config::vocab::TenantId;
 use weir_storage::SpanLog as _;
+use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, OpenError, Store};
 
 use crate::support::{PATIENCE, file, open, options, put, span, total};
@@ -177,6 +178,34 @@ fn a_file_of_the_first_version_is_migrated_with_its_sums() {
     );
     put(&store, [span(1_500_000_000)]);
     assert_eq!(store.stats(TenantId::DEFAULT).unwrap().total_traces, 1_001);
+}
+
+/// The file that a build of 2026-11-22 (e8efa3d, schema 12) wrote, and what it read back of it: texts in one piece, without parts.
+#[test]
+fn rows_of_a_former_build_are_what_it_wrote() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    std::fs::write(&path, zstd::decode_all(&include_bytes!("data/schema12.db.zst")[..]).unwrap()).unwrap();
+    let conn = Connection::open(&path).unwrap();
+    let version = || -> u32 { conn.query_row("SELECT max(version) FROM migrations", [], |row| row.get(0)).unwrap() };
+    assert_eq!(version(), 12);
+    let pending = Store::examine(&path, true).unwrap();
+    let store = open(&path);
+    assert_eq!(version() as usize, 12 + pending);
+    let written = zstd::decode_all(&include_bytes!("data/schema12.jsonl.zst")[..]).unwrap();
+    let written = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let written: Vec<SpanRecord> = written.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    assert_eq!(written.len(), 6);
+    for then in &written {
+        assert_eq!(store.span(then.tenant_id, then.span_id).unwrap().as_ref(), Some(then));
+    }
+    // Its rows and new ones of the same trace stand side by side.
+    let further = SpanRecord { trace_id: written[0].trace_id, ..span(written[0].start_time.micros() + 1) };
+    put(&store, [further.clone()]);
+    let trace = store.trace(TenantId::DEFAULT, further.trace_id).unwrap().unwrap();
+    assert_eq!(trace.spans.first(), written.first());
+    assert!(trace.spans.contains(&further));
+    assert!(store.close(PATIENCE));
 }
 
 #[test]
