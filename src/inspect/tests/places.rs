@@ -389,7 +389,7 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
         let name = proptest::sample::select(names.to_vec()).prop_map(str::to_owned);
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            proptest::collection::vec((name, inner), 0..5).prop_map(|fields| Value::from_iter(fields)),
+            proptest::collection::vec((name, inner), 0..5).prop_map(|fields| fields.into_iter().collect::<Value>()),
         ]
     })
 }
