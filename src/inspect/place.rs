@@ -101,7 +101,8 @@ impl Places {
         }
     }
 
-    /// Where the text of each JSON string begins, and where the string stands in the body; `None` where that is not known of all of them.
+    /// Where the text of each JSON string begins, and where the string stands in the body; `None` where that is not known of
+    /// all of them.
     pub(super) fn strings(&self) -> Option<impl Iterator<Item = (u32, Range<u32>)>> {
         let is_json = |piece: &Piece| matches!(piece.spelling, Spelling::Json { .. });
         let known = self.pieces.len() < PIECES_MAX && self.files.len() < PIECES_MAX && self.pieces.iter().all(is_json);

@@ -2,9 +2,9 @@
 //! twenty turns, with tools of their own and with the same ones.
 //!
 //! `cargo run --release -p weir-storage --example conversation -- [rounds] [turns]`. The medians
-//! of interleaved rounds are shown; the file is measured after a clean close. `turns` names a file of what the gateway records of a real
-//! agent, which `WEIR_TURNS_OUT=FILE cargo test -p weir --lib what_an_agent_sends` writes: it is measured as it is recorded, without its
-//! frame, and with each turn's texts stored whole, as before texts were shared.
+//! of interleaved rounds are shown; the file is measured after a clean close. `turns` names a file of what the gateway
+//! records of a real agent, which `WEIR_TURNS_OUT=FILE cargo test -p weir --lib what_an_agent_sends` writes: it is measured as
+//! it is recorded, without its frame, and with each turn's texts stored whole, as before texts were shared.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! How long list queries take on a full database: `cargo run --release -p weir-storage --example lists -- [spans] [folder]`.
 //!
 //! Fills a file with spans of all kinds, most of them one tenant's, and with reported actions, reports, audit lines, keys and
-//! tenants (a tenth as many of each as spans, at least 1,000), and times every filter of every list, first and deep pages, 40 times each with a page of 100.
+//! tenants (a tenth as many of each as spans, at least 1,000), and times every filter of every list, first and deep pages, 40
+//! times each with a page of 100.
 //! Says how far the process grew meanwhile.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Promise: what is kept of a call is enough to ask the same again in its dialect: who said what, in the order of the wire, which tools
 //! there are, were asked for and answered. What was redacted stays redacted.
 //!
-//! A call with tools gives back its whole body (`request`). `messages` alone, of any call, say less; what they leave out is left out on both
-//! sides ([`kept`]): parameters beside the model and streaming, schemas, and the field names of arguments that are an object. Of a file
-//! its SHA-256 is kept.
+//! A call with tools gives back its whole body (`request`). `messages` alone, of any call, say less; what they leave out is left
+//! out on both sides ([`kept`]): parameters beside the model and streaming, schemas, and the field names of arguments that are an
+//! object. Of a file its SHA-256 is kept.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -36,8 +36,8 @@ impl Frame {
         self.filled(prompt, |_, _| {})
     }
 
-    /// The same; `value` hears of each value whose strings are one text where its first text stands, if it has any, and how the value is
-    /// spelled.
+    /// The same; `value` hears of each value whose strings are one text where its first text stands, if it has any, and how
+    /// the value is spelled.
     pub fn filled(&self, prompt: &str, mut value: impl FnMut(Option<u32>, &str)) -> String {
         let mut out = String::with_capacity(self.json.len() + prompt.len());
         let mut texts = self.texts.iter();

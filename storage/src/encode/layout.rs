@@ -1,8 +1,8 @@
 //! Where a record's texts lie: in its own body, or among those that records share.
 //!
-//! In the body the layout stands behind all fields: its version, the entries of the request, of the answer and of the request's
-//! frame, and which part each finding is about. An entry is a run of pieces, a stretch of the frame, or the integer of a shared text, which is a leaf (pieces) or a branch
-//! (other shared texts, in order).
+//! In the body the layout stands behind all fields: its version, the entries of the request, of the answer and of the
+//! request's frame, and which part each finding is about. An entry is a run of pieces, a stretch of the frame, or the integer of
+//! a shared text, which is a leaf (pieces, a stretch) or a branch (other shared texts, in order).
 
 use weir_config::vocab::Finding;
 
