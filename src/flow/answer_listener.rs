@@ -27,7 +27,7 @@ pub(crate) struct AnswerListener<'a> {
     /// An interim response that announces a body, or is of HTTP/1.0, costs the connection like a final one.
     reusable: bool,
     /// The head of the answer, or what is wrong, found while the request was being sent.
-    found: Option<Result<ResponseHead, String>>,
+    found: Option<Result<Box<ResponseHead>, String>>,
 }
 
 impl<'a> AnswerListener<'a> {
@@ -44,12 +44,12 @@ impl<'a> AnswerListener<'a> {
 
     /// The head of the answer, where it came while the request was being sent.
     pub(crate) fn early_head(&self) -> Option<&ResponseHead> {
-        self.found.as_ref().and_then(|found| found.as_ref().ok())
+        self.found.as_ref().and_then(|found| found.as_deref().ok())
     }
 
     /// The head of the answer, if it is complete, or what makes it unusable. Interim responses in front of it are kept for
     /// [`AnswerListener::pass_on`].
-    pub(crate) fn head(&mut self) -> Option<Result<ResponseHead, String>> {
+    pub(crate) fn head(&mut self) -> Option<Result<Box<ResponseHead>, String>> {
         if self.found.is_some() {
             return self.found.take();
         }
@@ -61,7 +61,7 @@ impl<'a> AnswerListener<'a> {
             let switched = head.status == 101 && self.asked.upgrade_websocket && websocket::has_switched(&head);
             if !head.is_informational() || switched {
                 head.keep_alive &= self.reusable || switched;
-                return Some(Ok(head));
+                return Some(Ok(Box::new(head)));
             }
             self.interim_seen += 1;
             self.reusable &= head.keep_alive;

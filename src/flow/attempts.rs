@@ -36,14 +36,14 @@ pub(super) async fn obtain(
     let order = order(&settings, target, exchange);
     let first = order.first().copied().unwrap_or_default();
     let gathered = begin(client, exchange, settings.local_upstreams.pool(first), &payload).await?;
+    let is_alone = settings.local_upstreams.is_alone;
     let mut tries = Tries { told: false, since: Instant::now() };
     let mut rest = order.iter().copied().peekable();
     let found = loop {
         exchange.member = rest.next().unwrap_or_default();
         credentials::refuse_unusable(exchange, &client.session.core.process.parts.redaction)?;
-        tries.since = Instant::now();
         let tried = try_member(client, exchange, &payload, &mut tries).await;
-        if settings.local_upstreams.is_alone {
+        if is_alone {
             break tried.map_err(Failed::into_stop);
         }
         let ended = match &tried {
@@ -67,8 +67,9 @@ pub(super) async fn obtain(
         if !goes_on {
             break tried.map_err(Failed::into_stop);
         }
+        tries.since = Instant::now();
     };
-    if !settings.local_upstreams.is_alone {
+    if !is_alone {
         exchange.journal.tag_with("upstream", || String::from(&*settings.local_upstreams.member(exchange.member).name));
         steer::answered_by_member(exchange);
     }
@@ -182,16 +183,18 @@ async fn try_member(
         (settings.local_upstreams.member(exchange.member), settings.local_upstreams.pool(exchange.member));
     let limit = Duration::from_millis(member.timeout_ms);
     let holder = pool.holder(exchange.journal.ids.tenant_id.uuid().as_u128());
-    let asked = Instant::now();
+    let asked = tries.since;
     let mut fresh = false;
     loop {
         let at_hand = if fresh { None } else { pool.at_hand(holder) };
+        let mut left = limit;
         let mut lease = match at_hand {
             Some(lease) => lease,
             None => {
                 let waiting = Instant::now();
                 let lease = upstream::lease(client, pool, holder, limit.saturating_sub(asked.elapsed())).await;
                 exchange.journal.moments.awaiting_upstream += waiting.elapsed();
+                left = limit.saturating_sub(asked.elapsed());
                 lease.map_err(|error| match error {
                     NoLease::Ended(stop) => stop.into(),
                     NoLease::NotConnected(refusal) => {
@@ -201,7 +204,6 @@ async fn try_member(
             }
         };
         let reused = lease.reused();
-        let left = limit.saturating_sub(asked.elapsed());
         let waited = exchange.journal.moments.awaiting_upstream;
         match ask(client, exchange, payload, &mut lease, left).await {
             Ok(answered) => return Ok((lease, answered)),

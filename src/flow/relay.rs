@@ -226,7 +226,7 @@ fn response_head(session: &mut Session, journal: &Journal, head: &ResponseHead, 
     for field in head.fields() {
         if field.is("content-length") {
             if let Some(length) = head.declared_length.filter(|_| framing == Framing::Same) {
-                writer.number(field.name(), length);
+                writer.relay_with_number(field, length);
             }
         } else if field.is("transfer-encoding") {
             if head.body == ResponseBody::Chunked && framing == Framing::Same {

@@ -216,21 +216,21 @@ fn request_head(session: &mut Session, exchange: &Exchange, payload: &Payload) {
     let plain = wants_plain(exchange.settings());
     for field in head.fields() {
         if field.is("host") {
-            writer.field(field.name(), endpoint.authority.as_bytes());
+            writer.relay_with(field, endpoint.authority.as_bytes());
             host_written = true;
         } else if field.is("content-length") {
-            writer.number(field.name(), length.unwrap_or(0));
+            writer.relay_with_number(field, length.unwrap_or(0));
         } else if field.is("transfer-encoding") {
             writer.chunked();
         } else if let Some(hops) = hops
             && field.is("max-forwards")
         {
-            writer.number(field.name(), hops.saturating_sub(1));
+            writer.relay_with_number(field, hops.saturating_sub(1));
         } else if plain && field.is("accept-encoding") {
             // Written once, below.
         } else if field.is("traceparent") && trace.is_some() {
             let child = trace.map(|trace| trace.child(exchange.journal.ids.span_id)).unwrap_or_default();
-            writer.field(field.name(), child.as_bytes());
+            writer.relay_with(field, child.as_bytes());
         } else if exchange.is_decoded && field.is("content-encoding") {
             // What is forwarded has none any more.
         } else if !field.is("expect")

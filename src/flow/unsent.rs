@@ -11,20 +11,22 @@ use std::time::Instant;
 use super::answer_listener::AnswerListener;
 use crate::client::session::Session;
 use crate::limits::{EARLY_ARRIVAL_LIMIT, EARLY_REST_BYTES_MAX, EARLY_REST_LIMIT, READ_BYTES_STREAM};
-use crate::wire::{BodyScanner, Ranges};
+use crate::wire::{BodyScanner, Ranges, RequestBody};
 
-/// The missing part of an upload, known to be little.
-pub(crate) struct Unsent(BodyScanner);
+/// The missing part of an upload, known to be little: so many bytes.
+pub(crate) struct Unsent(u64);
 
 impl Unsent {
     /// What is missing behind the answer that `listener` has heard; `None` when too much is missing, or nobody knows how much.
     pub(crate) fn behind(listener: &AnswerListener<'_>, scanner: &BodyScanner) -> Option<Self> {
         listener.early_head()?;
-        let is_little = match scanner {
-            BodyScanner::Length(length) => length.remaining() <= EARLY_REST_BYTES_MAX as u64,
-            BodyScanner::Chunked(_) | BodyScanner::UntilClose => false,
-        };
-        is_little.then(|| Self(scanner.clone()))
+        match scanner {
+            BodyScanner::Length(length) => {
+                let remaining = length.remaining();
+                (remaining <= EARLY_REST_BYTES_MAX as u64).then_some(Self(remaining))
+            }
+            BodyScanner::Chunked(_) | BodyScanner::UntilClose => None,
+        }
     }
 }
 
@@ -62,7 +64,7 @@ pub(crate) async fn has_arrived(
 /// Reads what is missing from the client, for nobody. Where it does not come in time the body stays unread, and the client's
 /// connection has to end.
 pub(crate) async fn finish(session: &mut Session, unsent: Unsent) {
-    let Unsent(mut scanner) = unsent;
+    let mut scanner = BodyScanner::request(RequestBody::Length(unsent.0));
     let mut bytes_left = EARLY_REST_BYTES_MAX;
     let until = Instant::now() + EARLY_REST_LIMIT;
     let mut ranges = Ranges::default();

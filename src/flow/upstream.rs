@@ -118,7 +118,8 @@ pub(crate) enum NoLease {
 
 /// The head of an answer and the bytes that came with it.
 pub(crate) struct Answered {
-    pub(crate) head: ResponseHead,
+    /// Boxed: it is handed from one function to the next, and some hundred bytes long.
+    pub(crate) head: Box<ResponseHead>,
     /// Bytes read behind the head.
     pub(crate) rest: BytesMut,
     /// What is missing of the upload, where the answer came first.

@@ -25,6 +25,16 @@ const SESSION_FIELDS: [&str; 7] = [
 const USER_FIELD: &str = "helicone-user-id";
 const PROPERTY_PREFIX: &str = "helicone-property-";
 
+/// The lengths that names of sessions and users have, a bit for each: most fields are passed over for their name's length.
+const LENGTHS: u64 = {
+    let (mut lengths, mut at) = (1 << USER_FIELD.len(), 0);
+    while at < SESSION_FIELDS.len() {
+        lengths |= 1 << SESSION_FIELDS[at].len();
+        at += 1;
+    }
+    lengths
+};
+
 /// What the head says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sender {
@@ -46,7 +56,9 @@ impl Sender {
                 Some(b'u') if sender.client.is_none() && name.eq_ignore_ascii_case(b"user-agent") => {
                     sender.client = client(value);
                 }
-                Some(b'c' | b'h' | b's' | b't' | b'x') => {
+                Some(first @ (b'c' | b'h' | b's' | b't' | b'x'))
+                    if first == b'h' || LENGTHS >> name.len().min(63) & 1 != 0 =>
+                {
                     let at = SESSION_FIELDS.iter().position(|known| name.eq_ignore_ascii_case(known.as_bytes()));
                     if let Some(at) = at.filter(|at| *at < rank) {
                         if let Some(id) = std::str::from_utf8(value).ok().and_then(session_id) {

@@ -7,7 +7,7 @@
 use bytes::BufMut;
 
 use crate::wire::fields::FieldRef;
-use crate::wire::grammar::{is_token_byte, is_value_byte};
+use crate::wire::grammar::{is_control, is_token_byte};
 
 /// The end of a chunked body without trailer fields.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -67,22 +67,39 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
         self.out.put_slice(b"\r\n");
     }
 
-    /// Writes a field of our own. The name is a constant or taken from a parsed head.
+    /// Writes a field of our own. The name is a constant.
     pub fn field(&mut self, name: &str, value: &[u8]) {
-        debug_assert!(!name.is_empty() && name.bytes().all(is_token_byte), "a field name is a token");
-        self.out.put_slice(name.as_bytes());
-        self.out.put_slice(b": ");
+        self.named(name.as_bytes());
         self.text(value);
         self.out.put_slice(b"\r\n");
     }
 
-    /// Writes a field with a decimal number as its value.
+    /// Writes another value under the name of a field of a parsed head.
+    pub fn relay_with(&mut self, field: FieldRef<'_>, value: &[u8]) {
+        self.named(field.name_bytes());
+        self.text(value);
+        self.out.put_slice(b"\r\n");
+    }
+
+    /// Writes a field with a decimal number as its value; the name is a constant.
     pub fn number(&mut self, name: &str, value: u64) {
-        debug_assert!(!name.is_empty() && name.bytes().all(is_token_byte), "a field name is a token");
-        self.out.put_slice(name.as_bytes());
-        self.out.put_slice(b": ");
+        self.named(name.as_bytes());
         write_decimal(self.out, value);
         self.out.put_slice(b"\r\n");
+    }
+
+    /// Writes a number under the name of a field of a parsed head.
+    pub fn relay_with_number(&mut self, field: FieldRef<'_>, value: u64) {
+        self.named(field.name_bytes());
+        write_decimal(self.out, value);
+        self.out.put_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn named(&mut self, name: &[u8]) {
+        debug_assert!(!name.is_empty() && name.iter().copied().all(is_token_byte), "a field name is a token");
+        self.out.put_slice(name);
+        self.out.put_slice(b": ");
     }
 
     /// Announces a body of `length` bytes. The one framing field, if [`Self::chunked`] is not.
@@ -107,11 +124,12 @@ impl<'a, B: BufMut> HeadWriter<'a, B> {
 
     /// Text from outside a parsed head: a control character becomes a space.
     fn text(&mut self, text: &[u8]) {
-        if text.iter().all(|byte| is_value_byte(*byte)) {
+        // Without a way out in the middle, so that many bytes are looked at in one instruction.
+        if !text.iter().fold(false, |found, byte| found | is_control(*byte)) {
             self.out.put_slice(text);
         } else {
             for byte in text {
-                self.out.put_u8(if is_value_byte(*byte) { *byte } else { b' ' });
+                self.out.put_u8(if is_control(*byte) { b' ' } else { *byte });
             }
         }
     }

@@ -66,6 +66,12 @@ pub(super) fn is_value_byte(byte: u8) -> bool {
     class(byte) & VALUE != 0
 }
 
+/// The opposite of [`is_value_byte`], without a table.
+#[inline]
+pub(super) const fn is_control(byte: u8) -> bool {
+    (byte < b' ' && byte != b'\t') || byte == 0x7f
+}
+
 /// Whether `host` is `uri-host [":" port]` (RFC 9110 7.2) and not empty.
 pub(super) fn is_host(host: &[u8]) -> bool {
     let (name, port) = match host.strip_prefix(b"[") {
@@ -110,5 +116,15 @@ fn is_port(port: &[u8]) -> bool {
                 && digits.iter().fold(0_u32, |number, digit| number * 10 + u32::from(digit - b'0'))
                     <= u32::from(u16::MAX)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_is_a_control_or_may_stand_in_a_value() {
+        assert!((0..=u8::MAX).all(|byte| is_control(byte) != is_value_byte(byte)));
     }
 }
