@@ -405,11 +405,10 @@ fn document(messages: &mut Messages, body: &[u8]) {
         return;
     }
     let cut = messages.collector.answer.truncated;
-    let body = match std::str::from_utf8(body) {
-        // The cut may have split a character.
-        Err(fault) if cut => body.get(..fault.valid_up_to()).unwrap_or_default(),
-        _ => body,
-    };
+    // A cut may have split a character.
+    let whole =
+        if cut { std::str::from_utf8(body).map_or_else(|fault| fault.valid_up_to(), str::len) } else { body.len() };
+    let body = body.get(..whole).unwrap_or_default();
     messages.collector.in_document = true;
     let outcome = absorb::message(&mut messages.collector, body);
     if outcome.is_ok() {

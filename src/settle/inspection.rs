@@ -238,10 +238,17 @@ impl Subject for Alone<'_> {
 
 impl Subject for Texts<'_> {
     fn parts(&self) -> Vec<Part<'_>> {
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(8);
-        parts.extend(self.request.into_iter().flat_map(text::request_parts));
-        parts.extend(self.answer.into_iter().flat_map(text::answer_parts));
-        parts.extend(self.request.into_iter().flat_map(zones::parts));
+        let count = self.zones_from() + self.request.map_or(0, |view| zones::parts(view).count());
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(count);
+        if let Some(view) = self.request {
+            text::request_parts(view).for_each(|part| parts.push(part));
+        }
+        if let Some(answer) = self.answer {
+            text::answer_parts(answer).for_each(|part| parts.push(part));
+        }
+        if let Some(view) = self.request {
+            parts.extend(zones::parts(view));
+        }
         parts
     }
 
