@@ -1,5 +1,5 @@
-//! What channels are told later: how many more there were, that nobody has acknowledged an alert, that it is over or known. The record says
-//! what is due, so nothing is forgotten by a restart; one task for each channel, so none waits for another one.
+//! What channels are told later: how many more there were, that nobody has acknowledged an alert, that it is over or known. The
+//! record says what is due, so nothing is forgotten by a restart; one task for each channel, so none waits for another one.
 
 use std::sync::Arc;
 use std::time::Duration;

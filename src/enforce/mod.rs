@@ -295,8 +295,8 @@ mod tests {
                 let mut rules = rules(mode);
                 (rules.min_severity, rules.min_confidence) = (bar, least);
                 rules.categories.extend(category.map(|(action, _)| ("jailbreak".to_owned(), action)));
-                // Without a verdict (time was over, the queue full, the breaker open) nothing was found, and no bar turns that into something;
-                // what was not read is refused where anything is blocked, however high the bars.
+                // Without a verdict (time was over, the queue full, the breaker open) nothing was found, and no bar turns that
+                // into something; what was not read is refused where anything is blocked, however high the bars.
                 assert_eq!((decide(&[], &rules), worst(&[], &rules)), (Decision::Forward, None));
                 let blocks =
                     by_mode == Decision::Block || category.is_some_and(|(_, action)| action == Decision::Block);

@@ -31,8 +31,8 @@ pub trait Consumer: Send + 'static {
         true
     }
 
-    /// Whether of several processes that have one store one alone reads for it what is stored: whoever does something to others by what it
-    /// reads would do it once for each process.
+    /// Whether of several processes that have one store one alone reads for it what is stored: whoever does something to others by
+    /// what it reads would do it once for each process.
     fn reads_alone(&self) -> bool {
         false
     }

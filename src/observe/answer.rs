@@ -367,8 +367,8 @@ impl Collector {
         }
     }
 
-    /// Continues the text in `slot` by a message of a server that sends either what is new or, each time, all there is so far: the second
-    /// message that says something tells which.
+    /// Continues the text in `slot` by a message of a server that sends either what is new or, each time, all there is so far: the
+    /// second message that says something tells which.
     pub(super) fn grown(&mut self, slot: Slot, text: Text<'_>, location: impl FnOnce() -> Location) {
         if piece_is_empty(Piece::Text(text)) {
             return;

@@ -300,8 +300,8 @@ impl Seam {
     }
 }
 
-/// Personal data that the texts of one message cut into pieces: the numbers of their parts, in order, and where they stand in them. What
-/// one of the texts shows by itself is that text's. `None` where the deadline passed before all had been looked at.
+/// Personal data that the texts of one message cut into pieces: the numbers of their parts, in order, and where they stand in
+/// them. What one of the texts shows by itself is that text's. `None` where the deadline passed before all had been looked at.
 pub(super) fn personal_across<'a, T: Turn>(
     parts: &[T],
     text: impl Fn(&T) -> Option<&'a str>,
