@@ -162,14 +162,14 @@ impl Analyser {
 
     /// The names of some detectors, in the order in which they run.
     pub fn names(&self, set: DetectorSet) -> impl Iterator<Item = &'static str> + '_ {
-        set.indices().filter_map(|index| self.detectors.get(index)).map(|detector| detector.name())
+        set.indices().filter_map(|index| self.detectors.get(index)).map(|detector| detector.label())
     }
 
     /// How long each detector took, in microseconds; nothing where all was known already. The detectors share a pass over
     /// the text; its time is that of `rules`.
     pub fn latencies_us<'a>(&'a self, ran: &'a Ran) -> impl Iterator<Item = (&'static str, u64)> + use<'a> {
         ran.timed.indices().filter_map(|index| {
-            Some((self.detectors.get(index)?.name(), ran.took_ns.get(index).copied().unwrap_or_default() / 1_000))
+            Some((self.detectors.get(index)?.label(), ran.took_ns.get(index).copied().unwrap_or_default() / 1_000))
         })
     }
 

@@ -17,8 +17,13 @@ use crate::tuning::Tuning;
 
 /// Something that looks at texts and reports what it finds.
 pub trait Detector: fmt::Debug + Send + Sync {
-    /// Its name on spans, in findings and as a metric label.
+    /// Its name among the detectors, by which plans know it.
     fn name(&self) -> &'static str;
+
+    /// Its name on spans, in findings and as a metric label. Detectors of which one stands in for another share it.
+    fn label(&self) -> &'static str {
+        self.name()
+    }
 
     /// Which threads may run it.
     fn cost(&self) -> CostClass;
@@ -124,6 +129,8 @@ pub struct Found<'a> {
     pub(crate) failed: bool,
     /// More was said than is kept.
     pub(crate) full: bool,
+    /// Not all that encoded words say was looked at.
+    pub(crate) skipped: bool,
     /// What models say of the text, reported or not.
     pub(crate) heard: Signals,
     pub(crate) shared: Option<SharedLook<'a>>,
@@ -205,6 +212,11 @@ impl Found<'_> {
     /// not.
     pub fn probability(&mut self, detector: &str, probability: f64) {
         self.heard.hear(detector, probability);
+    }
+
+    /// Not all that encoded words in the text say was looked at: it is no clean text, and that is said.
+    pub fn skip(&mut self) {
+        self.skipped = true;
     }
 
     /// The text could not be judged: it is no clean text, and the analysis is not whole.

@@ -175,8 +175,10 @@ impl Analyser {
             self.fuse_later(kept, &plan, &mut found);
             let Seen { hits, ran } = &mut seen[*at];
             ran.failed |= found.failed;
+            ran.skipped |= found.skipped;
             ran.full |= found.full || hits.len() + found.said.len() > HITS_MAX;
-            if let Some(name) = kept.clean.filter(|_| found.said.is_empty() && !ran.failed && !ran.cut) {
+            let whole = !found.skipped && !ran.failed && !ran.cut;
+            if let Some(name) = kept.clean.filter(|_| found.said.is_empty() && whole) {
                 self.clean.add(name);
             }
             let room = HITS_MAX.saturating_sub(hits.len());

@@ -10,7 +10,7 @@
 //! | `jailbreak` | personas, privilege, format tricks, encoded orders | the same rules, also over decoded text |
 //! | `pii` | personal data | a linear scanner with check digits and context words |
 //! | `secrets` | credentials | rules with prefixes, entropy, and bare shapes |
-//! | `ml` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
+//! | `classifier` | orders that the rules have no words for | learned weights of words and pairs of words, in windows ([`Analyser::whole`]) |
 //! | `fusion` | attacks in what all the others say together | a weighted sum ([`Fusion`]) |
 //! | `toxicity` | toxic answers, where no ONNX model of them is configured | learned weights of words, pairs and runs of letters ([`Analyser::whole`]) |
 //! | `operator_rules` | what operators' own rules say | as `rules`, in a pass of their own ([`OperatorRules`]) |
@@ -68,7 +68,7 @@ pub use detector_set::{DETECTORS_MAX, DetectorSet};
 pub use fusion::Fusion;
 pub use later::{Later, Seen};
 pub use learned::Classifier;
-pub use names::{EMBEDDED, FUSION};
+pub use names::{CLASSIFIER, EMBEDDED, FUSION};
 pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind};
 pub use personal::{Personal, personal_data, personal_data_by};

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(prints.len(), others.len() + 1);
         // Without a model nothing depends on how much of a text models see.
         assert_eq!(print(PlanSettings { model_text_max: 1, ..all }), print(all));
-        let plan = analyser.plan(&PlanSettings { off: &["pii", "ml"], ..all });
+        let plan = analyser.plan(&PlanSettings { off: &["pii", crate::EMBEDDED], ..all });
         assert_eq!(analyser.names(plan.now(PartKind::User)).collect::<Vec<_>>(), ["rules", "jailbreak", "secrets"]);
         assert!(plan.later(PartKind::User).is_empty());
     }

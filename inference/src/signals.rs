@@ -2,7 +2,7 @@
 
 use weir_config::vocab::{Finding, Severity};
 
-use crate::names::{EMBEDDED, FUSION};
+use crate::names::{CLASSIFIER, FUSION};
 use crate::part::{Hit, PartKind};
 
 /// Findings about persons and credentials, which are no orders.
@@ -41,7 +41,7 @@ impl Signals {
         for Finding { finding_type, severity, confidence, detector, metadata, .. } in
             hits.iter().map(|hit| &hit.finding)
         {
-            if DATA_TYPES.contains(&&**finding_type) || *detector == EMBEDDED || *detector == FUSION {
+            if DATA_TYPES.contains(&&**finding_type) || *detector == CLASSIFIER || *detector == FUSION {
                 continue;
             }
             let surest = match severity {
@@ -65,7 +65,7 @@ impl Signals {
         let odds = probability.clamp(1e-6, 1.0 - 1e-6);
         let logits = (odds / (1.0 - odds)).ln();
         match detector {
-            "classifier" => self.classifier = Some(logits),
+            CLASSIFIER => self.classifier = Some(logits),
             "guard_a" => self.guards[0] = Some(logits),
             "guard_b" => self.guards[1] = Some(logits),
             _ => {}

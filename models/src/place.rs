@@ -57,7 +57,7 @@ pub enum NotAsked {
     Late,
 }
 
-/// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more.
+/// Most decoded words of a text that are looked at beside it: whoever sends more of them pays for no more, and is told so.
 const DECODED_MAX: usize = 8;
 /// How long the sentences of one answer may take.
 const SUPPORT_TIME: Duration = Duration::from_secs(5);
@@ -129,8 +129,21 @@ impl Place {
         Ok(worst)
     }
 
+    /// Says that what `left` encoded words of a text say is not looked at.
+    fn leave_out(&self, left: usize, text: &Text<'_>, found: &mut Found<'_>) {
+        found.skip();
+        let about = "more encoded words stand in the text than models are asked about; the rules have read all of them";
+        let mut finding = Finding::new("analysis_truncated", Severity::Low, 1.0, self.slot.name(), about);
+        finding.metadata.insert("left_out_encoded".to_owned(), left.to_string());
+        let first = text.decoded().get(DECODED_MAX).map_or(0..0, |decoded| decoded.range.clone());
+        found.report(first, finding);
+    }
+
     /// Looks for orders, and at answers for what should not be in them.
     fn classify(&self, model: &Model, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        if let Some(left @ 1..) = text.decoded().len().checked_sub(DECODED_MAX) {
+            self.leave_out(left, text, found);
+        }
         let (worst, encoding) = match self.worst(model, text) {
             Ok(Some(worst)) => worst,
             Ok(None) => return,

@@ -255,6 +255,9 @@ pub(super) fn conclude(core: &Core, exchange: &mut Exchange, so_far: SoFar) -> R
             if ran.full || ran.verify_cap_reached {
                 view.passed_by.insert(Unread::Truncated);
             }
+            if ran.skipped {
+                view.passed_by.insert(Unread::TruncatedForModels);
+            }
         }
         // Findings of an analysis that was cut count for the decision; for the record it is made once more.
         if ran.cut {

@@ -107,6 +107,9 @@ impl Finished {
         if ran.full {
             self.note_full(&findings);
         }
+        if ran.skipped {
+            self.note_skipped(&findings);
+        }
         self.span.security_findings.extend(findings);
         note_detectors(&mut self.span, analyser, ran);
         if ran.cut || ran.failed {
@@ -118,13 +121,23 @@ impl Finished {
     /// Models found more than is kept: from the text on in which the last finding stands, not all of it is there.
     fn note_full(&mut self, findings: &[Finding]) {
         let last = findings.iter().rev().find(|finding| finding.span.is_some());
-        let is_answer = last.is_some_and(|finding| finding.location.starts_with("response"));
+        self.note_unread(last.is_some_and(is_of_answer), Unread::Truncated);
+    }
+
+    /// Models were not shown all that encoded words say; whose words those are is in the findings about it.
+    fn note_skipped(&mut self, findings: &[Finding]) {
+        for finding in findings.iter().filter(|finding| finding.metadata.contains_key("left_out_encoded")) {
+            self.note_unread(is_of_answer(finding), Unread::TruncatedForModels);
+        }
+    }
+
+    fn note_unread(&mut self, is_answer: bool, what: Unread) {
         let (tag, unread) = if is_answer {
             ("unscanned_response", &mut self.unread_answer)
         } else {
             ("unscanned", &mut self.unread_request)
         };
-        unread.insert(Unread::Truncated);
+        unread.insert(what);
         self.span.tags.insert(Cow::Borrowed(tag), unread.to_string());
     }
 
@@ -356,6 +369,11 @@ fn note_detectors(span: &mut SpanRecord, analyser: &Analyser, ran: &Ran) {
             span.detectors.push(Cow::Borrowed(name));
         }
     }
+}
+
+/// Whether what was found stands in the answer.
+fn is_of_answer(finding: &Finding) -> bool {
+    finding.location.starts_with("response")
 }
 
 fn dropped(span: &mut SpanRecord, reason: &'static str, by_content: bool) -> Outcome {

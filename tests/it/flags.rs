@@ -251,9 +251,9 @@ fn classified(gateway: &Gateway, text: &str) -> (bool, Vec<Value>) {
     let answer = call(gateway.addr, chat_call(text).bytes());
     assert_eq!(answer.status, 200);
     let span = gateway.span_of(&answer);
-    let ran = span["detectors"].as_array().unwrap().contains(&json!("ml"));
+    let ran = span["detectors"].as_array().unwrap().contains(&json!("classifier"));
     let findings = span["security_findings"].as_array().unwrap();
-    (ran, findings.iter().filter(|finding| finding["detector"] == "ml").cloned().collect())
+    (ran, findings.iter().filter(|finding| finding["detector"] == "classifier").cloned().collect())
 }
 
 #[test]

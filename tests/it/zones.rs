@@ -104,7 +104,7 @@ on_both_drivers! {
         let said = |gateway: &Gateway, body: &Value| {
             let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
             let span = gateway.span_of(&answer);
-            span["detectors"].as_array().unwrap().iter().any(|name| name == "ml")
+            span["detectors"].as_array().unwrap().iter().any(|name| name == "classifier")
         };
         let data = json!(chat_body("Sum up\n```\nThe shop opens at nine.\n```"));
         let words = json!(chat_body("The shop opens at nine."));

@@ -1,4 +1,4 @@
-//! `ml`: the classifier that is part of the binary. It reads what people and tools say, in the folded form and with what
+//! `classifier`: the one that is part of the binary. It reads what people and tools say, in the folded form and with what
 //! encoded words say, and speaks where the rules are silent: what they have called an order is not said twice, and what they only
 //! suspect makes it surer.
 //!
@@ -18,7 +18,7 @@ use model::{Model, WEIGHTS};
 use crate::builtin::Compiled;
 use crate::decode::Ciphers;
 use crate::detector::{CostClass, Detector, Found, Kinds, Text};
-use crate::names::EMBEDDED;
+use crate::names::{CLASSIFIER, EMBEDDED};
 use crate::part::PartKind;
 use crate::shared_look::{Score, SharedLook};
 use crate::trained::{ModelError, Window};
@@ -94,6 +94,10 @@ impl Detector for Learned {
         EMBEDDED
     }
 
+    fn label(&self) -> &'static str {
+        CLASSIFIER
+    }
+
     fn is_learned(&self) -> bool {
         true
     }
@@ -142,7 +146,7 @@ impl Detector for Learned {
         let severity = if confidence >= SURE { Severity::High } else { Severity::Medium };
         let finding_type = if text.kind == PartKind::Tool { "indirect_injection" } else { "prompt_injection" };
         let about = "The words are like those of attacks on a model";
-        let mut finding = Finding::new(finding_type, severity, confidence, EMBEDDED, about);
+        let mut finding = Finding::new(finding_type, severity, confidence, CLASSIFIER, about);
         finding.metadata.insert("model".to_owned(), "embedded".to_owned());
         if let Some(encoding) = suspect.encoding {
             finding.metadata.insert("encoding".to_owned(), encoding.to_owned());

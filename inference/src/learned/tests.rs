@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::model::Model;
-use super::{EMBEDDED, WEIGHTS};
+use super::model::{Model, WEIGHTS};
+use crate::names::{CLASSIFIER, EMBEDDED};
 use crate::trained::ModelError;
 use crate::{Analyser, Call, Hit, OperatingPoint, Part, PartKind, PlanSettings};
 
@@ -21,7 +21,7 @@ fn look(text: &str, kind: PartKind, settings: &PlanSettings<'_>) -> Vec<Hit> {
 }
 
 fn ml(hits: &[Hit]) -> Vec<&Hit> {
-    hits.iter().filter(|hit| hit.finding.detector == EMBEDDED).collect()
+    hits.iter().filter(|hit| hit.finding.detector == CLASSIFIER).collect()
 }
 
 /// What the scripts that trained the model say, the crate says too.

@@ -120,7 +120,7 @@ impl<'a> Replay<'a> {
         for (missed, lack) in [
             (ran.cut, Lack::Timeout),
             (ran.failed, Lack::Failed),
-            (ran.full || ran.verify_cap_reached, Lack::Cut),
+            (ran.full || ran.verify_cap_reached || ran.skipped, Lack::Cut),
             (rest.is_some(), Lack::Models),
         ] {
             if missed {

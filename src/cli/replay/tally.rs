@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use weir_config::settings::Enforcement;
 use weir_config::vocab::{Finding, Severity};
+use weir_inference::CLASSIFIER;
 use weir_storage::record::SpanRecord;
 
 use super::unasked::Unasked;
 use crate::enforce::{self, Decision};
 
-/// Detectors that look again.
-const REPLAYED: [&str; 7] = ["rules", "jailbreak", "pii", "secrets", "ml", "operator_rules", "actions"];
+/// Detectors that look again, beside the embedded classifier.
+const REPLAYED: [&str; 6] = ["rules", "jailbreak", "pii", "secrets", "operator_rules", "actions"];
 /// Types that say how an analysis went, and not what it found.
 const ABOUT_ANALYSIS: [&str; 3] = ["analysis_timeout", "analysis_truncated", "unreadable_body"];
 
@@ -158,7 +159,7 @@ impl Tally {
             return None;
         }
         self.compared += 1;
-        for finding in span.security_findings.iter().filter(|finding| !REPLAYED.contains(&&*finding.detector)) {
+        for finding in span.security_findings.iter().filter(|finding| !is_replayed(finding)) {
             *self.not_replayed.entry(finding.detector.to_string()).or_default() += 1;
         }
         let types = seen(span, now, lacks.contains(&Lack::Masked));
@@ -191,8 +192,14 @@ fn is_maskable(finding: &Finding) -> bool {
     finding.metadata.contains_key("secret_type") || finding.finding_type == "pii_detected"
 }
 
+/// Whether a detector made it that looks again: of classifiers, the embedded one alone.
+fn is_replayed(finding: &Finding) -> bool {
+    let is_embedded = || finding.metadata.get("model").is_some_and(|model| model == "embedded");
+    REPLAYED.contains(&&*finding.detector) || finding.detector == CLASSIFIER && is_embedded()
+}
+
 fn is_compared(finding: &Finding) -> bool {
-    REPLAYED.contains(&&*finding.detector) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
+    is_replayed(finding) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
 }
 
 fn seen(span: &SpanRecord, now: &[Finding], masked: bool) -> BTreeMap<String, Seen> {

@@ -217,7 +217,7 @@ pub(super) fn unpack(from: &mut Unpacker<'_>, columns: Columns) -> Result<(SpanR
         error_message: from.optional_text()?,
         finish_reason: from.optional_text()?,
         enforcement: if is_plain { Cow::Borrowed("none") } else { from.text()?.into() },
-        detectors: if is_plain { named(from.varint()?)? } else { from.list(|from| from.text().map(Cow::Owned))? },
+        detectors: if is_plain { named(from.varint()?)? } else { from.list(|from| from.text().map(detector))? },
         tags: from.pairs()?.into_iter().map(|(key, value)| (key.into(), value)).collect(),
         security_findings: from.list(|from| unpack_finding(from, start))?,
         events: from.list(|from| {
@@ -311,11 +311,16 @@ fn unpack_finding(from: &mut Unpacker<'_>, start: Timestamp) -> Result<Finding, 
         span: from.optional(|from| Ok(ByteSpan { start: offset(from)?, end: offset(from)? }))?,
         finding_type: from.text()?.into(),
         description: from.text()?.into(),
-        detector: from.text()?.into(),
+        detector: detector(from.text()?),
         location: from.text()?,
         evidence: from.text()?,
         metadata: from.pairs()?.into_iter().collect(),
     })
+}
+
+/// The name of a detector as it is called today: the embedded classifier was `ml` in what older versions wrote.
+fn detector(name: String) -> Cow<'static, str> {
+    if name == "ml" { Cow::Borrowed("classifier") } else { name.into() }
 }
 
 fn unpack_action(from: &mut Unpacker<'_>, start: Timestamp) -> Result<AgentAction, Damaged> {

@@ -86,6 +86,20 @@ fn long_text_takes_zstd() {
 }
 
 #[test]
+fn a_detector_that_was_renamed_is_read_by_its_name_of_today() {
+    use weir_config::vocab::{Finding, Severity};
+    let finding = |detector| Finding::new("prompt_injection", Severity::Medium, 0.8, detector, "an order");
+    let mut span = span(None);
+    span.detectors = vec!["rules".into(), "ml".into()];
+    span.security_findings = vec![finding("ml"), finding("rules")];
+    let body = encoded(&mut Encoder::default(), &span, true);
+    let read = decoded(columns(&span), &body).unwrap();
+    assert_eq!(read.detectors, ["rules", "classifier"]);
+    let detectors: Vec<&str> = read.security_findings.iter().map(|finding| &*finding.detector).collect();
+    assert_eq!(detectors, ["classifier", "rules"]);
+}
+
+#[test]
 fn text_the_fixed_code_does_not_fit_takes_zstd_too() {
     assert_eq!(round_trip("これは長い文章です。".repeat(100)).0, ZSTD);
 }

@@ -72,6 +72,40 @@ fn padding_takes_an_order_past_the_model_and_never_in_silence() {
     assert_eq!((counted(&gateway, "request"), counted(&gateway, "response")), (5.0, 0.0));
 }
 
+/// Texts in base64, each long enough to be looked into, and one more.
+fn encoded(harmless: usize, last: &str) -> String {
+    let words = (0..harmless).map(|at| format!("note {at}: the river ends in a wide delta"));
+    words.chain([last.to_owned()]).map(|text| STANDARD.encode(text)).collect::<Vec<_>>().join(" and ")
+}
+
+#[test]
+fn encoded_words_that_a_model_is_not_asked_about_are_said() {
+    let upstream = Upstream::always(ANSWER);
+    for (mode, waits) in [("enforcement: {mode: block}", true), ("llm_advisory_injection_enabled: false", false)] {
+        let (gateway, _cache) = start(&upstream.url(), ORDERS_ON, mode);
+        // The model is asked about eight of them.
+        let seen = send(&gateway, &encoded(7, PLATYPUS));
+        assert_eq!(
+            (seen.status == 403, found(&gateway.span_of(&seen), "classifier")),
+            (waits, vec!["ml_prompt_injection".to_owned()])
+        );
+        assert_eq!(counted(&gateway, "request"), 0.0);
+        for (more, left) in [(8, "1"), (10, "3")] {
+            let passed = send(&gateway, &encoded(more, PLATYPUS));
+            let span = gateway.span_of(&passed);
+            let finding = span["security_findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|finding| finding["detector"] == "classifier");
+            let said = finding.map(|finding| (&finding["finding_type"], &finding["metadata"]["left_out_encoded"]));
+            assert_eq!(said, Some((&json!("analysis_truncated"), &json!(left))), "{span}");
+            assert_eq!((passed.status, &span["tags"]["unscanned"]), (200, &json!(WORD)));
+        }
+        assert_eq!(counted(&gateway, "request"), 2.0);
+    }
+}
+
 #[test]
 fn request_and_answer_that_are_looked_at_together_share_the_bound_and_say_so() {
     let message = json!({ "role": "assistant", "content": padding(1_400) });
