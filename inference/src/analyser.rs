@@ -45,8 +45,8 @@ pub struct Analyser {
     pub(crate) clean: Clean,
     /// Those of the operator: which findings they allow.
     operator: Option<Arc<OperatorRules>>,
-    /// The embedded classifier, for who asks it by itself.
-    classifier: Option<Arc<Learned>>,
+    /// The embedded classifier, for who asks it by itself, and its number among the detectors.
+    classifier: Option<(usize, Arc<Learned>)>,
     /// What weighs together what the others say, and its number among the detectors.
     pub(crate) fusion: Option<(usize, Arc<Fusion>)>,
 }
@@ -100,13 +100,18 @@ impl Analyser {
         let learned =
             Learned::embedded(&compiled).map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?;
         let mut own: Vec<Arc<dyn Detector>> = vec![Arc::clone(&learned) as _];
+        let classifier = (builtin::detectors(&compiled).len(), learned);
         if !others.iter().any(|other| other.name() == TOXICITY) {
             own.push(Toxic::embedded().map(Arc::new).map_err(|error| LoadError::Model(error.to_string()))?);
         }
         own.extend(others);
         let number = builtin::detectors(&compiled).len() + own.len();
         own.push(Arc::clone(&fusion) as _);
-        Ok(Self { classifier: Some(learned), fusion: Some((number, fusion)), ..Self::of(compiled, own.into_iter())? })
+        Ok(Self {
+            classifier: Some(classifier),
+            fusion: Some((number, fusion)),
+            ..Self::of(compiled, own.into_iter())?
+        })
     }
 
     /// The detectors of [`Self::builtin`] and `others`.
@@ -247,7 +252,7 @@ impl Analyser {
             let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
             let before = out.len();
-            self.report(scratch, index, part, call.plan, out);
+            self.report(scratch, index, part, call, out);
             if let Some(operator) = &self.operator {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
@@ -363,7 +368,8 @@ impl Analyser {
 
     /// Turns candidates into findings, keeping the worst of those of one type that overlap. Leaves the places of what must
     /// not be shown in the scratch.
-    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, plan: &Plan, out: &mut Vec<Hit>) {
+    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, call: &Call<'_>, out: &mut Vec<Hit>) {
+        let plan = call.plan;
         let Scratch { folded, candidates, said, hidden, plain, .. } = scratch;
         hidden.clear();
         if candidates.is_empty() && said.is_empty() {
@@ -373,8 +379,14 @@ impl Analyser {
         Candidate::keep_worst(candidates, matcher);
         if plan.over_defence {
             let raw = part.text;
-            let ask = || self.classifier.as_ref().map_or(0.0, |classifier| classifier.logits(folded.bytes(raw)));
+            let ask = || self.classifier.as_ref().map_or(0.0, |(_, classifier)| classifier.logits(folded.bytes(raw)));
             suppressor::lower_trigger_words(candidates, matcher, part, ask);
+        }
+        if let Some((_, classifier)) = self.classifier.as_ref().filter(|(number, _)| plan.may_doubt(*number, part.kind))
+        {
+            let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
+            let doubts = || classifier.doubts(folded.bytes(raw), part.kind, call.deadline);
+            suppressor::lower_a_lone_sign(candidates, matcher, part.kind, doubts);
         }
         Candidate::add_up(candidates, matcher);
         for candidate in candidates.iter_mut() {

@@ -30,6 +30,15 @@ pub(crate) enum Source {
     Hidden(&'static str),
 }
 
+/// Why a finding is Low that was worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lowered {
+    /// The suppressor of over-defence took it for none.
+    OverDefence,
+    /// The classifier is all but sure that it is none.
+    Doubted,
+}
+
 /// One thing seen, in offsets of the folded text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate {
@@ -40,7 +49,8 @@ pub(crate) struct Candidate {
     confidence: f64,
     mention: bool,
     indirect: bool,
-    lowered: bool,
+    /// Why it was lowered, if it was.
+    lowered: Option<Lowered>,
     /// The text around it used look-alike or invisible characters.
     pub(crate) disguised: bool,
 }
@@ -109,7 +119,7 @@ impl Candidate {
             confidence,
             mention: false,
             indirect: false,
-            lowered: false,
+            lowered: None,
             disguised: false,
         }
     }
@@ -176,9 +186,9 @@ impl Candidate {
         }
     }
 
-    /// Takes it for the words of an attack where there is none (`suppressor`).
-    pub(crate) fn lower(&mut self) {
-        self.lowered = true;
+    /// Takes it for the words of an attack where there is none.
+    pub(crate) fn lower(&mut self, why: Lowered) {
+        self.lowered = Some(why);
         self.severity = self.severity.min(Severity::Low);
         self.confidence = self.confidence.min(LOWERED_MAX);
     }
@@ -187,6 +197,13 @@ impl Candidate {
     pub(crate) fn is_said_by_a_rule_of(&self, finding_type: &str, matcher: &RuleMatcher) -> bool {
         let by_rule = matches!(self.source, Source::Rule(_) | Source::Signals { .. });
         by_rule && !self.disguised && self.source.finding_type(matcher) == finding_type
+    }
+
+    /// Whether it is a rule's word for an order to the model in words that nobody encoded, and Medium: too weak to stop anything by
+    /// itself. Statements for a database or a shell are no orders to the model: the classifier knows nothing of them.
+    pub(crate) fn is_weak(&self, matcher: &RuleMatcher) -> bool {
+        let by_rule = matches!(self.source, Source::Rule(_) | Source::Signals { .. });
+        by_rule && self.severity == Severity::Medium && ORDER_TYPES.contains(&self.source.finding_type(matcher))
     }
 
     /// Whether what speaks of this type of order here are weak signs together, or a rule that is not sure.
@@ -242,7 +259,7 @@ impl Candidate {
     /// something, and two that could each be an accident are rarely both one. Takes what [`Self::keep_worst`] leaves; the severity
     /// stays the rule's.
     pub(crate) fn add_up(candidates: &mut [Self], matcher: &RuleMatcher) {
-        let is_sign = |here: &Self| !here.mention && !here.lowered && here.source.is_order(matcher);
+        let is_sign = |here: &Self| !here.mention && here.lowered.is_none() && here.source.is_order(matcher);
         let mut signs: Vec<(Source, f64)> = Vec::new();
         for here in candidates.iter().filter(|here| is_sign(here)) {
             if let Some((_, surest)) = signs.iter_mut().find(|(source, _)| *source == here.source) {
@@ -317,8 +334,10 @@ impl Candidate {
         if self.mention {
             put("frame", "mention");
         }
-        if self.lowered {
-            put("over_defence", "lowered");
+        match self.lowered {
+            Some(Lowered::OverDefence) => drop(put("over_defence", "lowered")),
+            Some(Lowered::Doubted) => drop(put("classifier", "harmless")),
+            None => {}
         }
         if self.disguised {
             put("disguised", "true");

@@ -192,6 +192,12 @@ impl Plan {
         Self::of(&self.now, kind)
     }
 
+    /// Whether the detector of this number looks at a text of this role and may doubt what others say: where few misses are wanted,
+    /// none does.
+    pub(crate) fn may_doubt(&self, index: usize, kind: PartKind) -> bool {
+        self.now(kind).has(index) && self.tuning(index).point != OperatingPoint::HighRecall
+    }
+
     /// Detectors that look at it on the pool.
     pub(crate) fn later(&self, kind: PartKind) -> DetectorSet {
         Self::of(&self.later, kind)

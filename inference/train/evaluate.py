@@ -21,7 +21,7 @@ import numpy as np
 
 import data
 import families
-from train import CURVE, SETS
+from train import CURVE, SETS, doubts, lone
 
 LABELS = ["injection", "jailbreak", "indirect_injection"]
 
@@ -56,6 +56,20 @@ def cross(rows, scores):
         for r in (0, 1):
             least = [np.ceil(np.quantile(scores[pick & (fold != k) & (role == r)], 1 - rate)) for rate, _ in CURVE]
             out[:, (fold == k) & (role == r)] = np.array(least)[:, None]
+    return out
+
+
+def doubted(rows, scores):
+    """Rows whose lone sign is doubted, by what the training rows of the other parts say."""
+    fold = np.array([families.fold(row["source"]) for row in rows])
+    role = np.array([int(row["role"] == "tool") for row in rows])
+    attacks = np.array(["train" in row["part"] and row["label"] != "benign" for row in rows])
+    alone = np.array([lone(row) for row in rows])
+    out = np.zeros(len(rows), bool)
+    for k in range(families.FOLDS):
+        use = fold != k
+        least = np.array(doubts(scores[use], role[use], attacks[use], alone[use]))
+        out |= (fold == k) & alone & (scores < least[role])
     return out
 
 
@@ -109,16 +123,16 @@ def kinds(rows):
     return [good & ~edge, good & edge, *[label == x for x in LABELS], ~good & other]
 
 
-def points(rows, rules, hits):
+def points(rows, rules, hits, boths):
     """What the rules, the classifier and both find at each operating point."""
     groups = kinds(rows)
     print("| point | " + " | ".join(["harmless", "borderline", *LABELS, "other languages"]) + " |")
     print("| n | " + " | ".join(str(int(g.sum())) for g in groups) + " |")
     line = lambda what, hit: print(f"| {what} | " + " | ".join(wilson(hit[g].sum(), g.sum()) for g in groups) + " |")
     line("rules", rules)
-    for point, hit in zip(POINTS, hits):
+    for point, hit, both in zip(POINTS, hits, boths):
         line(f"{point}: classifier", hit)
-        line(f"{point}: both", hit | rules)
+        line(f"{point}: both", both)
 
 
 def slices(rows, hit, groups):
@@ -147,7 +161,7 @@ def slices(rows, hit, groups):
             row(x, source == x, bad)
 
 
-def table(name, rows, scores, least_of, clusters):
+def table(name, rows, scores, least_of, low, clusters):
     label = np.array([row["label"] for row in rows])
     y = (label != "benign").astype(int)
     rules = np.array([(row["rules"] or 0) >= 2 for row in rows])
@@ -158,10 +172,12 @@ def table(name, rows, scores, least_of, clusters):
     print("classifier alone")
     curves(scores, label, groups)
     print("both: the rules first")
-    curves(np.where(rules, 1e6, scores), label, groups)
+    curves(np.where(rules & ~low, 1e6, scores), label, groups)
     hits = [scores >= least_of[at] for at in range(3)]
-    points(rows, rules, [hit & ~rules for hit in hits])
-    slices(rows, hits[1] | rules, groups)
+    # At high_recall nothing is doubted.
+    heard = [rules, rules & ~low, rules & ~low]
+    points(rows, rules, [hit & ~rules for hit in hits], [hit | rules if k == 0 else (hit & ~rules) | said for k, (hit, said) in enumerate(zip(hits, heard))])
+    slices(rows, (hits[1] & ~rules) | heard[1], groups)
     print("calibration, rows that the rules do not speak of: attacks among those from each point to the next")
     for low, high, said in [(0, 1, "0.5 to 0.8"), (1, 2, "0.8 to 0.95"), (2, 3, "from 0.95")]:
         m = hits[low] & ~rules & (~hits[high] if high < 3 else True)
@@ -181,7 +197,7 @@ def gate(name, folder):
     rules = np.array([row["rules"] for row in rows])
     both = np.array([[row[point] for point in POINTS] for row in rows]).T
     print(f"\n## {name}, through the crate: {len(rows)} rows")
-    points(rows, rules, [hit & ~rules for hit in both])
+    points(rows, rules, [hit & ~rules for hit in both], both)
     groups = kinds(rows)
     print("beside them: the suppressor of over-defence on (with the rules alone, with the classifier at balanced), and fusion")
     for what in ("rules", "rules_suppressed", "balanced", "suppressed", "fused_high_recall", "fused"):
@@ -204,11 +220,13 @@ def main():
     part = np.array([row["part"] for row in rows])
     pick = lambda mask: [row for row, use in zip(rows, mask) if use]
     m = ~np.isnan(scores["left_out"])
-    table("sources left out", pick(m), scores["left_out"][m], cross(pick(m), scores["left_out"][m]), True)
+    table("sources left out", pick(m), scores["left_out"][m], cross(pick(m), scores["left_out"][m]), doubted(pick(m), scores["left_out"][m]), True)
     for name in ("prompts-dev", "prompts-dev-2"):
         m = part == name
         role = np.array([int(row["role"] == "tool") for row in pick(m)])
-        table(name, pick(m), scores["shipped"][m], scores["curves"][role, 1:4, 0].T, False)
+        alone = np.array([lone(row) for row in pick(m)])
+        low = alone & (scores["shipped"][m] < scores["doubts"][role])
+        table(name, pick(m), scores["shipped"][m], scores["curves"][role, 1:4, 0].T, low, False)
     if len(sys.argv) > 3:
         for name in ("prompts-dev", "prompts-dev-2"):
             gate(name, pathlib.Path(sys.argv[3]))

@@ -23,6 +23,8 @@ SETS = ["prompts-train", "prompts-train-2", "prompts-dev", "prompts-dev-2"]
 UNIT = 256  # Scores are whole numbers of this part of a logit.
 ROOT_BITS = 12
 HINT = 1  # Severity of what the rules only suspect.
+# What doubts of what the rules say by one weak sign may cost: this share of the attacks of a role, on sources that were left out.
+DOUBTED = 0.0025
 HINTS = range(0, UNIT + 1, UNIT // 8)  # What that may add to a score.
 BUCKET_BITS = 16
 BUCKET = 4
@@ -74,6 +76,7 @@ class Quantised:
         self.roots = np.concatenate([[0], roots])
         self.biases = [round(UNIT * bias) for bias in fit.biases]
         self.hints = [0, 0]
+        self.doubts = [-(1 << 30)] * 2
 
     @staticmethod
     def _key(name):
@@ -107,11 +110,11 @@ class Quantised:
         return best
 
     def bytes(self, curves):
-        out = [b"weirlm02", struct.pack("<I", BUCKET_BITS)]
+        out = [b"weirlm03", struct.pack("<I", BUCKET_BITS)]
         for bucket in self.buckets:
             for tag, asked, data_ in [*bucket, *[(0, 0, 0)] * (BUCKET - len(bucket))]:
                 out.append(struct.pack("<Hbb", tag, asked, data_))
-        out += [struct.pack("<65i", *self.roots), struct.pack("<2i", *self.biases), struct.pack("<2i", *self.hints)]
+        out += [struct.pack("<65i", *self.roots), struct.pack("<2i", *self.biases), struct.pack("<2i", *self.hints), struct.pack("<2i", *self.doubts)]
         for curve in curves:
             out += [struct.pack("<iH", score, min(round(share * 65536), 65535)) for score, share in curve]
         out.append(struct.pack("<I", len(KNOWN)))
@@ -134,6 +137,22 @@ def hints(scores, roles, hinted, bad, ordinary):
             return (with_hint[bad & mine] > least).mean()
 
         out.append(max(HINTS, key=lambda hint: (found(hint), -hint)))
+    return out
+
+
+def lone(row):
+    """Whether the rules say of a row that it is an attack by one sign alone, which is Medium and stands in plain words."""
+    return row.get("rules") == 2 and row["signals"]["signs"] == 1 and not row["signals"]["encoded"]
+
+
+def doubts(scores, roles, attacks, alone):
+    """Scores below which what the rules say by one sign alone is doubted, per role."""
+    out = []
+    for role in (0, 1):
+        mine = attacks & (roles == role)
+        said = np.sort(scores[mine & alone])
+        most = int(DOUBTED * mine.sum())
+        out.append(int(said[most]) if most < len(said) else -(1 << 30))
     return out
 
 
@@ -174,11 +193,14 @@ def main():
     edge = np.array([row["source"] in families.BORDERLINE for row in rows])
     ordinary = silent & (arrays.labels == 0) & ~edge
     shipped.hints = hints(left_out, arrays.roles, said == HINT, bad, ordinary)
+    alone = np.array([lone(row) for row in rows])
+    shipped.doubts = doubts(left_out, arrays.roles, collected & (arrays.labels == 1), alone)
     added = np.where(said == HINT, np.array(shipped.hints)[arrays.roles], 0)
     left_out, scores = left_out + added, scores + added
     curves = [curve(left_out[ordinary & (arrays.roles == role)]) for role in (0, 1)]
     (out / "learned.bin").write_bytes(shipped.bytes(curves))
-    np.savez_compressed(out / "scores.npz", left_out=left_out[:count], shipped=scores[:count], curves=np.array(curves))
+    said = {"left_out": left_out[:count], "shipped": scores[:count], "curves": np.array(curves), "doubts": np.array(shipped.doubts)}
+    np.savez_compressed(out / "scores.npz", **said)
     with open(out / "sample.jsonl", "w", encoding="utf-8") as sink:
         for source in SAMPLE:
             found = [row for row in rows if row["source"] == source and row["part"] == "prompts-dev"]
@@ -189,7 +211,7 @@ def main():
         longer = " ".join(row["folded"] for row in rows if row["source"] == "synth-trigger-benign")[:9000]
         said = {"folded": longer, "data": False, "score": shipped.score(longer, 0)}
         sink.write(json.dumps(said, ensure_ascii=False) + "\n")
-    print("hints", shipped.hints, "curves", curves, "bytes", (out / "learned.bin").stat().st_size)
+    print("hints", shipped.hints, "doubts", shipped.doubts, "curves", curves, "bytes", (out / "learned.bin").stat().st_size)
 
 
 if __name__ == "__main__":

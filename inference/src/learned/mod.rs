@@ -1,6 +1,6 @@
 //! `classifier`: the one that is part of the binary. It reads what people and tools say, in the folded form and with what
 //! encoded words say, and speaks where the rules are silent: what they have called an order is not said twice, and what they only
-//! suspect makes it surer.
+//! suspect makes it surer. What they say by one sign alone, too weak to stop anything, it may doubt ([`Learned::doubts`]).
 //!
 //! How it was trained and what it is worth: `docs/detection-learned.md`; where its weights come from: `model/NOTICE`.
 
@@ -9,6 +9,7 @@ mod model;
 mod words;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use weir_config::vocab::{Finding, Severity};
 
@@ -56,6 +57,14 @@ impl Learned {
     /// What it says of the words of somebody who asks, whatever they encode.
     pub(crate) fn logits(&self, folded: &[u8]) -> f64 {
         self.model.worst(folded, false, None).map_or(0.0, |worst| f64::from(worst.score) / UNIT)
+    }
+
+    /// Whether it is all but sure that nobody gives orders in these words: what the rules say of them by one sign alone is doubted
+    /// then.
+    pub(crate) fn doubts(&self, folded: &[u8], kind: PartKind, deadline: Option<Instant>) -> bool {
+        let is_data = kind == PartKind::Tool;
+        let worst = self.model.worst(folded, is_data, deadline);
+        worst.is_some_and(|worst| !worst.cut && self.model.doubts(worst.score, is_data))
     }
 
     /// The worst window of the text, and of what encoded words in it say.

@@ -14,7 +14,7 @@ use crate::trained::{BLOCK_WORDS, ModelError, Reader, Weighed, Window, checksum,
 /// What is embedded, in the form `train/train.py` writes.
 pub(super) static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
 /// What a model file begins with.
-const MAGIC: &[u8; 8] = b"weirlm02";
+const MAGIC: &[u8; 8] = b"weirlm03";
 /// Points of the curve from a score to a confidence, for each role.
 pub(super) const CURVE_POINTS: usize = 5;
 /// Entries of a bucket of the table.
@@ -34,6 +34,8 @@ pub(super) struct Model {
     biases: [i32; 2],
     /// What it adds that the rules have a suspicion too weak to speak of.
     hints: [i32; 2],
+    /// Below these scores what the rules say by one sign alone is doubted.
+    doubts: [i32; 2],
     /// Scores with their confidence in 65,536ths, ascending: for what somebody asks, and for data.
     curves: [[(i32, u16); CURVE_POINTS]; 2],
     /// Texts, whether they are data, and their scores.
@@ -75,6 +77,7 @@ impl Model {
         }
         let biases = [reader.i32()?, reader.i32()?];
         let hints = [reader.i32()?, reader.i32()?];
+        let doubts = [reader.i32()?, reader.i32()?];
         let mut curves = [[(0, 0); CURVE_POINTS]; 2];
         for point in curves.iter_mut().flatten() {
             *point = (reader.i32()?, reader.u16()?);
@@ -84,7 +87,8 @@ impl Model {
             known.push((reader.text()?, reader.u32()? != 0, reader.i32()?));
         }
         reader.end()?;
-        let model = Self { bits, table: table.into(), roots, biases, hints, curves, known, checksum: checksum(bytes) };
+        let checksum = checksum(bytes);
+        let model = Self { bits, table: table.into(), roots, biases, hints, doubts, curves, known, checksum };
         model.test()?;
         Ok(model)
     }
@@ -108,6 +112,11 @@ impl Model {
     /// What is added to the score of a text of which the rules have a suspicion, too weak to speak of.
     pub(super) fn hint(&self, is_data: bool) -> i32 {
         self.hints[usize::from(is_data)]
+    }
+
+    /// Whether it doubts, with such a score, what the rules say by one sign alone.
+    pub(super) fn doubts(&self, score: i32, is_data: bool) -> bool {
+        score < self.doubts[usize::from(is_data)]
     }
 
     /// How sure a score is, as a share of one: the curve between its points, flat beyond them.
