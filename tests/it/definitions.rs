@@ -231,7 +231,7 @@ fn what_public_tool_servers_offer_is_not_refused_and_found_once_it_is_poisoned()
         None => POISON.iter().map(|order| (*order).to_owned()).collect(),
     };
     let provider = provider();
-    for settings in ["", "security_analysis: {ml_enabled: true}\n"] {
+    for settings in ["", "security_analysis: {ml_enabled: false}\n"] {
         let setup = Setup::new(Driver::Auto).upstream(provider.url()).unlimited().storage("{profile: memory}");
         let gateway = setup.with(&format!("enforcement: {{mode: block}}\n{settings}")).start();
         let mut all: Vec<Value> = Vec::new();
