@@ -331,8 +331,9 @@ pub struct SecurityAnalysis {
     pub ml_enabled: bool,
     /// `ml_model`: which one; [`EMBEDDED_MODEL`], a folder or an id.
     pub ml_model: String,
-    /// `ml_threshold`, 0.0 to 1.0: the confidence from which on the classifier reports something at the balanced point.
-    pub ml_threshold: f64,
+    /// `ml_threshold`, 0.0 to 1.0: the confidence from which on the classifier reports something, where somebody wrote it; else the
+    /// operating point's.
+    pub ml_threshold: Option<f64>,
     /// `ml_cache_dir`: where models lie that are named by an id.
     pub ml_cache_dir: Option<PathBuf>,
     /// `ml_runtime_path`: libonnxruntime, as a file or a folder.
@@ -353,8 +354,8 @@ pub struct SecurityAnalysis {
     pub operating_point: OperatingPoint,
     /// `jailbreak_enabled`: the dedicated jailbreak detector and the decoding of encoded text.
     pub jailbreak_enabled: bool,
-    /// `jailbreak_threshold`, 0.0 to 1.0.
-    pub jailbreak_threshold: f64,
+    /// `jailbreak_threshold`, 0.0 to 1.0, where somebody wrote it.
+    pub jailbreak_threshold: Option<f64>,
     /// `max_analysis_text_bytes`.
     pub max_analysis_text_bytes: usize,
     /// `fusion_enabled`: what all detectors say of a text is weighed together.
@@ -376,13 +377,13 @@ pub struct Guard {
     pub enabled: bool,
     /// `guard_*_model`: a folder or an id.
     pub model: Option<String>,
-    /// `guard_*_threshold`, 0.0 to 1.0.
-    pub threshold: f64,
+    /// `guard_*_threshold`, 0.0 to 1.0, where somebody wrote it.
+    pub threshold: Option<f64>,
 }
 
 impl Default for Guard {
     fn default() -> Self {
-        Self { enabled: false, model: None, threshold: GUARD_THRESHOLD }
+        Self { enabled: false, model: None, threshold: None }
     }
 }
 
@@ -393,13 +394,13 @@ pub struct Toxicity {
     pub enabled: bool,
     /// `toxicity_model`: a folder or an id.
     pub model: Option<String>,
-    /// `toxicity_threshold`, 0.0 to 1.0.
-    pub threshold: f64,
+    /// `toxicity_threshold`, 0.0 to 1.0, where somebody wrote it.
+    pub threshold: Option<f64>,
 }
 
 impl Default for Toxicity {
     fn default() -> Self {
-        Self { enabled: false, model: None, threshold: TOXICITY_THRESHOLD }
+        Self { enabled: false, model: None, threshold: None }
     }
 }
 
@@ -700,7 +701,7 @@ impl Default for Settings {
             security_analysis: SecurityAnalysis {
                 ml_enabled: true,
                 ml_model: EMBEDDED_MODEL.to_owned(),
-                ml_threshold: ML_THRESHOLD,
+                ml_threshold: None,
                 ml_cache_dir: None,
                 ml_runtime_path: None,
                 ml_hub_url: Some("https://huggingface.co".to_owned()),
@@ -711,7 +712,7 @@ impl Default for Settings {
                 ner: Ner::default(),
                 operating_point: OperatingPoint::Balanced,
                 jailbreak_enabled: true,
-                jailbreak_threshold: JAILBREAK_THRESHOLD,
+                jailbreak_threshold: None,
                 max_analysis_text_bytes: 1_048_576,
                 fusion_enabled: false,
                 fusion_model_path: None,

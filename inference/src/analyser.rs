@@ -34,6 +34,7 @@ use crate::shared_look::OperatorScratch;
 use crate::shared_look::{Score, SharedLook};
 use crate::signals::Signals;
 use crate::stopwatch::{Shares, Stopwatch};
+use crate::strictness::Strictness;
 use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
 
@@ -252,12 +253,13 @@ impl Analyser {
             let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
             let before = out.len();
-            self.report(scratch, index, part, call, out);
+            let doubtful = self.report(scratch, index, part, call, out);
             if let Some(operator) = &self.operator {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
-            let suspect = out.get(before..).unwrap_or_default().iter().any(|hit| is_order(&hit.finding));
-            let signals = self.fuse(scratch, (index, part), call.plan, before, out);
+            let reported = out.get(before..out.len() - doubtful).unwrap_or_default();
+            let suspect = reported.iter().any(|hit| is_order(&hit.finding));
+            let signals = self.fuse(scratch, (index, part), call.plan, (before, doubtful), out);
             if let Some((number, _)) = &self.fusion {
                 watch.lap(*number);
             }
@@ -340,40 +342,50 @@ impl Analyser {
         self.fusion.as_ref().is_some_and(|(number, _)| plan.now(kind).has(*number))
     }
 
-    /// Weighs together what was found from `before` on; adds a finding if that is enough for one.
+    /// Weighs together what was found from `before` on; adds a finding if that is enough for one. The last `doubtful` of them, which
+    /// are heard here for the last time, go.
     fn fuse(
         &self,
         scratch: &Scratch,
         (index, part): (usize, &Part<'_>),
         plan: &Plan,
-        before: usize,
+        (before, doubtful): (usize, usize),
         out: &mut Vec<Hit>,
     ) -> Signals {
+        let reported = out.len() - doubtful;
         let Some((number, fusion)) = self.fusion.as_ref().filter(|_| self.fuses(plan, part.kind)) else {
+            out.truncate(reported);
             return Signals::default();
         };
         let hits = out.get(before..).unwrap_or_default();
         let mut signals = Signals::of(hits, part.kind, scratch.score.map(|score| score.logits));
-        let Some(finding) = fusion.fuse(&signals, &plan.tuning(*number)).filter(|_| out.len() < HITS_MAX) else {
-            return signals;
-        };
-        signals.reported = true;
+        let finding = fusion.fuse(&signals, &plan.tuning(*number)).filter(|_| reported < HITS_MAX);
         // Where the rules are surest, or else where the classifier is.
         let surest = hits.iter().max_by(|a, b| a.finding.confidence.total_cmp(&b.finding.confidence));
         let surest = surest.and_then(|hit| hit.finding.span).map(|span| span.start..span.end);
+        out.truncate(reported);
+        let Some(finding) = finding else { return signals };
+        signals.reported = true;
         let range = surest.or(scratch.score.map(|score| score.start..score.end)).unwrap_or(0..part.text.len());
         out.push(place(index, part.text, range, finding, &scratch.hidden));
         signals
     }
 
     /// Turns candidates into findings, keeping the worst of those of one type that overlap. Leaves the places of what must
-    /// not be shown in the scratch.
-    fn report(&self, scratch: &mut Scratch, index: usize, part: &Part<'_>, call: &Call<'_>, out: &mut Vec<Hit>) {
+    /// not be shown in the scratch. Behind all others stand those of which the rules are not sure enough to report them: how many.
+    fn report(
+        &self,
+        scratch: &mut Scratch,
+        index: usize,
+        part: &Part<'_>,
+        call: &Call<'_>,
+        out: &mut Vec<Hit>,
+    ) -> usize {
         let plan = call.plan;
         let Scratch { folded, candidates, said, hidden, plain, .. } = scratch;
         hidden.clear();
         if candidates.is_empty() && said.is_empty() {
-            return;
+            return 0;
         }
         let matcher = &self.compiled.matcher;
         Candidate::keep_worst(candidates, matcher);
@@ -400,15 +412,19 @@ impl Analyser {
             said.iter().filter(|(_, finding)| is_credential(finding)).map(|(range, _)| (range.start, range.end)),
         );
         evidence::join(hidden);
-        // Last, as signs make one another surer.
-        if let Some(threshold) = plan.tuning(JAILBREAK).threshold {
-            candidates.retain(|candidate| !candidate.is_doubtful_jailbreak(matcher, threshold));
-        }
         if plan.silent_pii {
             candidates.retain(|candidate| !matches!(candidate.source, Source::Pii(_)));
         }
-        candidates.sort_unstable_by_key(|candidate| candidate.start);
-        for candidate in candidates.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
+        // Here and not before, as signs make one another surer.
+        let jailbreaks = Strictness::of(&plan.tuning(JAILBREAK)).jailbreaks;
+        let strictness = Strictness { jailbreaks, ..Strictness::of(&plan.tuning(RULES)) };
+        let is_doubtful = |candidate: &Candidate| candidate.is_doubtful(matcher, strictness);
+        candidates.sort_unstable_by_key(|candidate| (is_doubtful(candidate), candidate.start));
+        let sure = candidates.partition_point(|candidate| !is_doubtful(candidate));
+        let write = |candidate: Candidate, out: &mut Vec<Hit>| {
+            if out.len() >= HITS_MAX {
+                return;
+            }
             let mut finding = candidate.finding(matcher, part.kind);
             finding.span = Some(ByteSpan { start: candidate.start, end: candidate.end });
             let words = part.text.get(candidate.start..candidate.end).unwrap_or_default();
@@ -418,15 +434,19 @@ impl Analyser {
                 _ => evidence::excerpt(part.text, candidate.start, candidate.end, hidden),
             };
             out.push(Hit { part: index, finding });
-        }
+        };
+        candidates.drain(..sure).for_each(|candidate| write(candidate, out));
         for (range, finding) in said.drain(..).take(HITS_MAX - out.len().min(HITS_MAX)) {
             out.push(place(index, part.text, range, finding, hidden));
         }
+        let reported = out.len();
+        candidates.drain(..).for_each(|candidate| write(candidate, out));
         for buffer in plain {
             if buffer.capacity() > BUFFER_KEEP_MAX {
                 *buffer = Vec::new();
             }
         }
+        out.len() - reported
     }
 }
 

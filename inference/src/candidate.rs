@@ -10,6 +10,7 @@ use crate::pii::{Pii, PiiType};
 use crate::rule_matcher::{Match, RuleMatcher};
 use crate::rules::{Group, Rule};
 use crate::secret::Bare;
+use crate::strictness::Strictness;
 
 /// Who saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -215,9 +216,12 @@ impl Candidate {
         is_weak && self.is_said_by_a_rule_of(finding_type, matcher)
     }
 
-    /// Whether it speaks of a jailbreak, and is less sure of it than `threshold`.
-    pub(crate) fn is_doubtful_jailbreak(&self, matcher: &RuleMatcher, threshold: f64) -> bool {
-        self.confidence < threshold && self.source.finding_type(matcher) == "jailbreak"
+    /// Whether it speaks of an order and is less sure of it than it must be. What was lowered stays on the record as it is.
+    pub(crate) fn is_doubtful(&self, matcher: &RuleMatcher, strictness: Strictness) -> bool {
+        let is_jailbreak = self.source.finding_type(matcher) == "jailbreak";
+        let least = if is_jailbreak { strictness.jailbreaks } else { strictness.orders };
+        let is_heard = self.severity >= Severity::Medium && self.source.is_order(matcher);
+        is_heard && self.confidence < least
     }
 
     /// Marks a match in tool results or retrieved data: nobody there may give orders.

@@ -14,8 +14,6 @@ use crate::rules::LoadError;
 
 /// How far apart signs may stand that count together, in bytes of folded text.
 const NEAR_BYTES: usize = 480;
-/// Points within that distance which make a finding.
-const POINTS_MEDIUM: u32 = 120;
 /// Points that make it High.
 const POINTS_HIGH: u32 = 160;
 /// Confidence in signs that were added up: the least that enforcement acts on by default.
@@ -141,8 +139,8 @@ fn sentence(before: &[u8]) -> usize {
     before.windows(2).rposition(ends).map_or(0, |at| at + 1)
 }
 
-/// Adds up the signs of a definition and reports the place where most of them stand together.
-pub(crate) fn weigh(signs: &mut [Sign], out: &mut Vec<Candidate>) {
+/// Adds up the signs of a definition and reports the place where most of them stand together, if they have `least` points there.
+pub(crate) fn weigh(signs: &mut [Sign], least: u32, out: &mut Vec<Candidate>) {
     signs.sort_unstable_by_key(|sign| (sign.start, sign.rule));
     let mut best: Option<(u32, u32, Sign, usize)> = None;
     for (at, first) in signs.iter().enumerate() {
@@ -161,7 +159,7 @@ pub(crate) fn weigh(signs: &mut [Sign], out: &mut Vec<Candidate>) {
             best = Some((points, count, *first, end));
         }
     }
-    let Some((points, count, first, end)) = best.filter(|(points, ..)| *points >= POINTS_MEDIUM) else { return };
+    let Some((points, count, first, end)) = best.filter(|(points, ..)| *points >= least) else { return };
     let severity = if points >= POINTS_HIGH { Severity::High } else { Severity::Medium };
     out.push(Candidate::combined(first.start, end, severity, "indirect_injection", count).sure(CONFIDENCE));
 }
@@ -270,7 +268,7 @@ mod tests {
         let sign = |rule, start| Sign { rule, points: 60, start, end: start + 10 };
         let severity = |signs: &mut [Sign]| {
             let mut out = Vec::new();
-            weigh(signs, &mut out);
+            weigh(signs, 120, &mut out);
             out.first().map(|candidate| (candidate.severity, candidate.start, candidate.end))
         };
         assert_eq!(severity(&mut [sign(1, 0), sign(2, 100), sign(3, 400)]), Some((Severity::High, 0, 410)));

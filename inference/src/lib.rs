@@ -55,6 +55,7 @@ mod shape;
 mod shared_look;
 mod signals;
 mod stopwatch;
+mod strictness;
 mod suppressor;
 mod taken;
 mod toxic;

@@ -20,6 +20,7 @@ use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::{self, Allow, Group, LoadError, bounds};
 use crate::secret;
 use crate::shared_look::{OperatorScratch, SharedLook};
+use crate::strictness::Strictness;
 use crate::tuning::Tuning;
 
 /// The name of the detector.
@@ -90,7 +91,7 @@ impl Detector for OperatorRules {
         self.current.load().version
     }
 
-    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+    fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
         let Found { said, shared: Some(SharedLook { folded, limits, operator, outcome, .. }), .. } = found else {
             return;
         };
@@ -106,7 +107,8 @@ impl Detector for OperatorRules {
             return;
         }
         candidates.clear();
-        judge(matcher, &self.frame, text.folded, text.kind, folded.is_disguised(), memory, candidates);
+        let how = (text.kind, folded.is_disguised(), Strictness::of(tuning));
+        judge(matcher, &self.frame, text.folded, how, memory, candidates);
         credentials(matcher, text.folded, memory, candidates);
         Candidate::keep_worst(candidates, matcher);
         for candidate in candidates.drain(..) {

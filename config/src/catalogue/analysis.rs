@@ -1,6 +1,6 @@
 //! Rows of the analysers: detectors, output safety, streams, PII, anomalies.
 
-use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text};
+use super::value::{flag, float, int, one_of, optional_path, optional_text, owned_text, written_float};
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
     AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
@@ -56,9 +56,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         "security_analysis.ml_threshold",
         Kind::UNIT,
         Literal::Float(ML_THRESHOLD),
-        "Confidence from which on the classifier reports something; unless it is the default, it wins over the \
-         operating point.",
-        set!(security_analysis.ml_threshold, float),
+        "Confidence from which on the classifier reports something; where it is written, it wins over the operating point, \
+         whatever it says.",
+        set!(security_analysis.ml_threshold, written_float),
     ),
     Setting::built(
         "security_analysis.ml_cache_dir",
@@ -141,8 +141,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         "security_analysis.jailbreak_threshold",
         Kind::UNIT,
         Literal::Float(JAILBREAK_THRESHOLD),
-        "Confidence from which on a jailbreak is reported; at its default each rule reports what it matches.",
-        set!(security_analysis.jailbreak_threshold, float),
+        "Confidence from which on a jailbreak is reported; where it is written, it wins over the operating point, whatever it \
+         says.",
+        set!(security_analysis.jailbreak_threshold, written_float),
     ),
     Setting::built(
         "security_analysis.guard_a_enabled",
@@ -164,8 +165,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         Kind::UNIT,
         Literal::Float(GUARD_THRESHOLD),
         "Confidence from which on guard A reports something by itself; from 0.5 on it does where another detector has \
-         found an attack in the same text. Unless it is the default, it wins over the operating point.",
-        set!(security_analysis.guard_a.threshold, float),
+         found an attack in the same text. Where it is written, it wins over the operating point, whatever it says.",
+        set!(security_analysis.guard_a.threshold, written_float),
     ),
     Setting::built(
         "security_analysis.guard_b_enabled",
@@ -187,14 +188,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         Kind::UNIT,
         Literal::Float(GUARD_THRESHOLD),
         "Confidence from which on guard B reports something by itself; from 0.5 on it does where another detector has \
-         found an attack in the same text. Unless it is the default, it wins over the operating point.",
-        set!(security_analysis.guard_b.threshold, float),
+         found an attack in the same text. Where it is written, it wins over the operating point, whatever it says.",
+        set!(security_analysis.guard_b.threshold, written_float),
     ),
     Setting::built(
         "security_analysis.operating_point",
         Kind::Choice(&["balanced", "high_recall", "high_precision"]),
         Literal::Text("balanced"),
-        "How classifiers weigh what they miss against what they report in error.",
+        "How detectors weigh what they miss against what they report in error: the rules about orders and every model. \
+         Credentials and personal data are found alike at each.",
         set!(security_analysis.operating_point, |v| one_of(v, &POINTS)),
     )
     .wire("operating_point"),
@@ -248,8 +250,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "output_safety.toxicity_threshold",
         Kind::UNIT,
         Literal::Float(TOXICITY_THRESHOLD),
-        "Confidence from which on an answer is toxic; unless it is the default, it wins over the operating point.",
-        set!(toxicity.threshold, float),
+        "Confidence from which on an answer is toxic; where it is written, it wins over the operating point, whatever it says.",
+        set!(toxicity.threshold, written_float),
     ),
     Setting::built(
         "output_safety.block_on_critical",
@@ -278,8 +280,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "output_safety.hallucination_threshold",
         Kind::UNIT,
         Literal::Float(HALLUCINATION_THRESHOLD),
-        "Sentences of an answer with less support than this are flagged; unless it is the default, it wins over the operating point.",
-        set!(hallucination.threshold, float),
+        "Sentences of an answer with less support than this are flagged; where it is written, it wins over the operating point, whatever it says.",
+        set!(hallucination.threshold, written_float),
     ),
     Setting::built(
         "output_safety.hallucination_min_response_length",

@@ -37,6 +37,11 @@ pub(super) fn float(value: &Value) -> Result<f64, Unfit> {
     value.as_f64().ok_or(Unfit)
 }
 
+/// A number of which it matters whether somebody wrote it.
+pub(super) fn written_float(value: &Value) -> Result<Option<f64>, Unfit> {
+    float(value).map(Some)
+}
+
 /// A text.
 pub(super) fn text(value: &Value) -> Result<&str, Unfit> {
     value.as_str().ok_or(Unfit)

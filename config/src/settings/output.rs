@@ -19,15 +19,15 @@ pub struct Hallucination {
     pub enabled: bool,
     /// `hallucination_model`: a folder or an id.
     pub model: Option<String>,
-    /// `hallucination_threshold`, 0.0 to 1.0: sentences with less support are flagged.
-    pub threshold: f64,
+    /// `hallucination_threshold`, 0.0 to 1.0, where somebody wrote it: sentences with less support are flagged.
+    pub threshold: Option<f64>,
     /// `hallucination_min_response_length`, in characters: shorter answers are left alone.
     pub min_response_length: usize,
 }
 
 impl Default for Hallucination {
     fn default() -> Self {
-        Self { enabled: false, model: None, threshold: HALLUCINATION_THRESHOLD, min_response_length: 50 }
+        Self { enabled: false, model: None, threshold: None, min_response_length: 50 }
     }
 }
 

@@ -213,7 +213,7 @@ fn samples() -> Vec<Sample> {
         sample("streaming_analysis.hold_back", "true", |s| s.streaming_analysis.hold_back = true),
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
         sample("security_analysis.ml_enabled", "false", |s| s.security_analysis.ml_enabled = false),
-        sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = 0.65),
+        sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = Some(0.65)),
         sample("security_analysis.ml_model", "/srv/models/m", |s| {
             s.security_analysis.ml_model = "/srv/models/m".into()
         }),
@@ -232,19 +232,19 @@ fn samples() -> Vec<Sample> {
         sample("security_analysis.ml_preload", "false", |s| s.security_analysis.ml_preload = false),
         sample("security_analysis.guard_a_enabled", "true", |s| s.security_analysis.guard_a.enabled = true),
         sample("security_analysis.guard_a_model", "o/a", |s| s.security_analysis.guard_a.model = Some("o/a".into())),
-        sample("security_analysis.guard_a_threshold", "0.6", |s| s.security_analysis.guard_a.threshold = 0.6),
+        sample("security_analysis.guard_a_threshold", "0.6", |s| s.security_analysis.guard_a.threshold = Some(0.6)),
         sample("security_analysis.guard_b_enabled", "true", |s| s.security_analysis.guard_b.enabled = true),
         sample("security_analysis.guard_b_model", "o/b", |s| s.security_analysis.guard_b.model = Some("o/b".into())),
-        sample("security_analysis.guard_b_threshold", "0.7", |s| s.security_analysis.guard_b.threshold = 0.7),
+        sample("security_analysis.guard_b_threshold", "0.7", |s| s.security_analysis.guard_b.threshold = Some(0.7)),
         sample("security_analysis.ner_enabled", "true", |s| s.security_analysis.ner.enabled = true),
         sample("security_analysis.ner_model", "o/n", |s| s.security_analysis.ner.model = Some("o/n".into())),
-        sample("security_analysis.jailbreak_threshold", "0.9", |s| s.security_analysis.jailbreak_threshold = 0.9),
+        sample("security_analysis.jailbreak_threshold", "0.9", |s| s.security_analysis.jailbreak_threshold = Some(0.9)),
         sample("output_safety.toxicity_enabled", "true", |s| s.toxicity.enabled = true),
         sample("output_safety.toxicity_model", "o/t", |s| s.toxicity.model = Some("o/t".into())),
-        sample("output_safety.toxicity_threshold", "0.6", |s| s.toxicity.threshold = 0.6),
+        sample("output_safety.toxicity_threshold", "0.6", |s| s.toxicity.threshold = Some(0.6)),
         sample("output_safety.hallucination_enabled", "true", |s| s.hallucination.enabled = true),
         sample("output_safety.hallucination_model", "o/h", |s| s.hallucination.model = Some("o/h".into())),
-        sample("output_safety.hallucination_threshold", "0.4", |s| s.hallucination.threshold = 0.4),
+        sample("output_safety.hallucination_threshold", "0.4", |s| s.hallucination.threshold = Some(0.4)),
         sample("output_safety.hallucination_min_response_length", "9", |s| s.hallucination.min_response_length = 9),
         sample("ml_pipeline.max_concurrent_requests", "3", |s| s.ml_max_concurrent = 3),
         sample("security_analysis.operating_point", "high_recall", |s| {
@@ -682,9 +682,12 @@ fn the_environment_switches_the_classifier_on_and_off() {
 fn the_classifier_is_as_strict_as_it_is_told() {
     let file = "security_analysis: {ml_threshold: 0.65, operating_point: high_recall}\n";
     let analysis = Bench::with_file(file).loaded().settings.security_analysis;
-    assert_eq!((analysis.ml_threshold, analysis.operating_point), (0.65, OperatingPoint::HighRecall));
+    assert_eq!((analysis.ml_threshold, analysis.operating_point), (Some(0.65), OperatingPoint::HighRecall));
     let defaults = Bench::new().loaded().settings.security_analysis;
-    assert_eq!((defaults.ml_threshold, defaults.operating_point), (ML_THRESHOLD, OperatingPoint::Balanced));
+    assert_eq!((defaults.ml_threshold, defaults.operating_point), (None, OperatingPoint::Balanced));
+    // Written at its default it is written all the same: it wins over the operating point.
+    let written = Bench::with_file("security_analysis: {ml_threshold: 0.8}\n").loaded().settings.security_analysis;
+    assert_eq!(written.ml_threshold, Some(ML_THRESHOLD));
     let precise = Bench::with_file("security_analysis: {operating_point: high_precision}\n").loaded().settings;
     assert_eq!(precise.security_analysis.operating_point, OperatingPoint::HighPrecision);
     for (wrong, said) in [

@@ -1,6 +1,9 @@
 //! The shipped example file is complete and true.
 
 use weir_config::catalogue::{self, Build};
+use weir_config::settings::{
+    GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD, TOXICITY_THRESHOLD,
+};
 use weir_config::{Origin, Settings};
 
 use crate::Bench;
@@ -30,7 +33,15 @@ fn the_example_as_shipped_is_the_default_configuration() {
 #[test]
 fn the_example_names_every_built_setting_with_its_default_and_no_other() {
     let loaded = Bench::with_file(uncommented()).loaded();
-    assert_eq!(loaded.settings, Settings::default());
+    let mut expected = Settings::default();
+    // Of these it matters that somebody wrote them.
+    expected.security_analysis.ml_threshold = Some(ML_THRESHOLD);
+    expected.security_analysis.jailbreak_threshold = Some(JAILBREAK_THRESHOLD);
+    expected.security_analysis.guard_a.threshold = Some(GUARD_THRESHOLD);
+    expected.security_analysis.guard_b.threshold = Some(GUARD_THRESHOLD);
+    expected.toxicity.threshold = Some(TOXICITY_THRESHOLD);
+    expected.hallucination.threshold = Some(HALLUCINATION_THRESHOLD);
+    assert_eq!(loaded.settings, expected);
     for setting in catalogue::settings().filter(|setting| setting.in_file()) {
         let expected = if matches!(setting.build, Build::Built { .. }) { Origin::File } else { Origin::Default };
         assert_eq!(loaded.origins[setting.path], expected, "{}", setting.path);

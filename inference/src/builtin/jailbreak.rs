@@ -12,6 +12,7 @@ use crate::part::PartKind;
 use crate::rule_matcher::Limits;
 use crate::rules::DISGUISED;
 use crate::shared_look::SharedLook;
+use crate::strictness::Strictness;
 use crate::tuning::Tuning;
 
 #[derive(Debug)]
@@ -26,10 +27,10 @@ impl Detector for Jailbreak {
         CostClass::Core
     }
 
-    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+    fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
         let Some(shared) = &mut found.shared else { return };
         if decodes(text.kind) && !shared.outcome.cut {
-            self.decode(text, shared);
+            self.decode(text, Strictness::of(tuning), shared);
         }
         if text.kind == PartKind::ToolDefinition {
             shared.candidates.iter_mut().for_each(Candidate::hides);
@@ -44,7 +45,7 @@ fn decodes(kind: PartKind) -> bool {
 
 impl Jailbreak {
     /// Decodes what is encoded and scans what comes out.
-    fn decode(&self, text: &Text<'_>, shared: &mut SharedLook<'_>) {
+    fn decode(&self, text: &Text<'_>, strictness: Strictness, shared: &mut SharedLook<'_>) {
         let SharedLook { limits, runs, outcome, candidates, inner, plain, .. } = shared;
         // An order that had to be hidden is a stranger's, whatever it was hidden in.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
@@ -54,7 +55,7 @@ impl Jailbreak {
         inner.begin_decoded();
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
             let scanned = self.0.matcher.scan_next(plain, limits, inner);
-            candidates.extend(self.evasion(plain, span, encoding, inner));
+            candidates.extend(self.evasion(plain, span, (encoding, strictness), inner));
             outcome.join(&scanned);
             (!outcome.cut).then_some(scanned.ciphers)
         });
@@ -66,14 +67,14 @@ impl Jailbreak {
         &self,
         plain: &[u8],
         span: (usize, usize),
-        encoding: &'static str,
+        (encoding, strictness): (&'static str, Strictness),
         memory: &crate::rule_matcher::MatcherScratch,
     ) -> Option<Candidate> {
         if memory.matches.is_empty() {
             return None;
         }
         let mut found = Vec::new();
-        self.0.judge(plain, PartKind::User, false, memory, &mut found);
+        self.0.judge(plain, (PartKind::User, false, strictness), memory, &mut found);
         let matcher = &self.0.matcher;
         let worst = found
             .iter()

@@ -15,11 +15,10 @@ use crate::rule_matcher::{MatcherScratch, RuleMatcher};
 use crate::rules::Group;
 use crate::shape;
 use crate::shared_look::SharedLook;
+use crate::strictness::Strictness;
 use crate::suppressor;
 use crate::tuning::Tuning;
 
-/// Points of one type that make a combined finding.
-const SIGNAL_MEDIUM: u32 = 100;
 /// Points of one type that make it High.
 const SIGNAL_HIGH: u32 = 170;
 
@@ -35,13 +34,14 @@ impl Detector for Rules {
         CostClass::Core
     }
 
-    fn look(&self, text: &Text<'_>, _tuning: &Tuning, found: &mut Found<'_>) {
+    fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
+        let strictness = Strictness::of(tuning);
         let Some(SharedLook { folded, memory, candidates, over_defence, .. }) = &mut found.shared else { return };
         if text.kind == PartKind::ToolDefinition {
-            self.0.judge_definition(text.folded, folded.is_disguised(), memory, candidates);
+            self.0.judge_definition(text.folded, folded.is_disguised(), strictness, memory, candidates);
             definition::hidden(text.raw, folded, candidates);
         } else {
-            self.0.judge(text.folded, text.kind, folded.is_disguised(), memory, candidates);
+            self.0.judge(text.folded, (text.kind, folded.is_disguised(), strictness), memory, candidates);
         }
         if matches!(text.kind, PartKind::User | PartKind::Tool) {
             shapes(text.folded, candidates);
@@ -57,17 +57,23 @@ impl Compiled {
     pub(super) fn judge(
         &self,
         text: &[u8],
-        kind: PartKind,
-        disguised: bool,
+        how: (PartKind, bool, Strictness),
         memory: &MatcherScratch,
         out: &mut Vec<Candidate>,
     ) {
-        judge(&self.matcher, &self.frame, text, kind, disguised, memory, out);
+        judge(&self.matcher, &self.frame, text, how, memory, out);
     }
 
     /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand
     /// together.
-    fn judge_definition(&self, text: &[u8], disguised: bool, memory: &MatcherScratch, out: &mut Vec<Candidate>) {
+    fn judge_definition(
+        &self,
+        text: &[u8],
+        disguised: bool,
+        strictness: Strictness,
+        memory: &MatcherScratch,
+        out: &mut Vec<Candidate>,
+    ) {
         let mut signs = Vec::new();
         for found in &memory.matches {
             let Some(rule) = self.matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
@@ -86,17 +92,17 @@ impl Compiled {
                 out.push(candidate);
             }
         }
-        definition::weigh(&mut signs, out);
+        definition::weigh(&mut signs, strictness.signs_of_definition, out);
     }
 }
 
-/// Candidates from matches: severity by rule, role and frame; signals are added up.
+/// Candidates from matches: severity by rule, role and frame; signals are added up. Says how by the role of the text, whether it
+/// was disguised, and how strict to be.
 pub(crate) fn judge(
     matcher: &RuleMatcher,
     frame: &Frame,
     text: &[u8],
-    kind: PartKind,
-    disguised: bool,
+    (kind, disguised, strictness): (PartKind, bool, Strictness),
     memory: &MatcherScratch,
     out: &mut Vec<Candidate>,
 ) {
@@ -122,7 +128,7 @@ pub(crate) fn judge(
             out.push(candidate);
         }
     }
-    sums.report(kind, out);
+    sums.report(kind, strictness, out);
 }
 
 /// Sums of signal points per finding type; each rule counts once.
@@ -158,8 +164,9 @@ impl Signals {
         }
     }
 
-    fn report(&self, kind: PartKind, out: &mut Vec<Candidate>) {
-        for sum in self.sums.iter().flatten().filter(|sum| sum.points >= SIGNAL_MEDIUM && sum.count >= 2) {
+    fn report(&self, kind: PartKind, strictness: Strictness, out: &mut Vec<Candidate>) {
+        let is_enough = |sum: &&Sum| sum.points >= strictness.signs && sum.count >= strictness.signs_least;
+        for sum in self.sums.iter().flatten().filter(is_enough) {
             let severity = if sum.points >= SIGNAL_HIGH { Severity::High } else { Severity::Medium };
             let mut candidate = Candidate::combined(sum.start, sum.end, severity, sum.finding_type, sum.count);
             if kind == PartKind::Tool {
