@@ -235,28 +235,66 @@ fn read_label(label: &[u8]) -> Option<Vec<char>> {
 
 /// Ascii85 between its marks, or each long token of it.
 pub(super) fn from_ascii85(text: &[u8], out: &mut Vec<u8>) {
+    let digit = |byte: u8| byte.checked_sub(b'!').filter(|digit| *digit < 85);
     for token in text.split(u8::is_ascii_whitespace) {
         let body = token.strip_prefix(b"<~").unwrap_or(token);
         let body = body.iter().position(|byte| *byte == b'~').and_then(|end| body.get(..end)).unwrap_or(body);
-        let start = out.len();
-        if body.len() < 10 || !read_ascii85(body, out) || !super::is_readable(out.get(start..).unwrap_or_default()) {
-            out.truncate(start);
-            out.extend_from_slice(token);
-        }
-        out.push(b' ');
+        long_token(token, body, digit, out);
     }
 }
 
-fn read_ascii85(body: &[u8], out: &mut Vec<u8>) -> bool {
+/// The digits of base85 in the order of RFC 1924.
+const RFC_1924: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+
+/// What each byte stands for there; 85 for none.
+static RFC_1924_DIGITS: [u8; 256] = {
+    let mut digits = [85; 256];
+    let mut at = 0;
+    while at < RFC_1924.len() {
+        digits[RFC_1924[at] as usize] = at as u8;
+        at += 1;
+    }
+    digits
+};
+
+/// Each long token of base85 in the alphabet of RFC 1924, as common libraries write it.
+pub(super) fn from_base85(text: &[u8], out: &mut Vec<u8>) {
+    let digit = |byte: u8| Some(RFC_1924_DIGITS[usize::from(byte)]).filter(|digit| *digit < 85);
+    for token in text.split(u8::is_ascii_whitespace) {
+        let is_quote = |byte: &u8| matches!(byte, b'"' | b'\'' | b',' | b'.' | b':');
+        let from = token.iter().position(|byte| !is_quote(byte)).unwrap_or(token.len());
+        let to = token.iter().rposition(|byte| !is_quote(byte)).map_or(from, |last| last + 1);
+        long_token(token, token.get(from..to).unwrap_or_default(), digit, out);
+    }
+}
+
+/// Four bytes in base85 as RFC 1924 has it.
+pub(super) fn to_base85(bytes: [u8; 4]) -> String {
+    let value = u32::from_be_bytes(bytes) as usize;
+    let powers = [85 * 85 * 85 * 85, 85 * 85 * 85, 85 * 85, 85, 1];
+    powers.iter().map(|power| char::from(RFC_1924[value / power % 85])).collect()
+}
+
+/// What the digits of a token say, if it is long enough and they say anything; else the token.
+fn long_token(token: &[u8], body: &[u8], digit: impl Fn(u8) -> Option<u8>, out: &mut Vec<u8>) {
+    let start = out.len();
+    if body.len() < 10 || !read_base85(body, digit, out) || !super::is_readable(out.get(start..).unwrap_or_default()) {
+        out.truncate(start);
+        out.extend_from_slice(token);
+    }
+    out.push(b' ');
+}
+
+fn read_base85(body: &[u8], digit: impl Fn(u8) -> Option<u8>, out: &mut Vec<u8>) -> bool {
     for group in body.chunks(5) {
         let mut value = 0u64;
         for at in 0..5 {
             let digit = match group.get(at) {
-                Some(byte @ b'!'..=b'u') => u64::from(byte - b'!'),
-                Some(_) => return false,
-                None => 84,
+                Some(byte) => digit(*byte),
+                None => Some(84),
             };
-            value = value * 85 + digit;
+            let Some(digit) = digit else { return false };
+            value = value * 85 + u64::from(digit);
         }
         let Ok(value) = u32::try_from(value) else { return false };
         out.extend(value.to_be_bytes().iter().take(group.len() - 1));

@@ -6,13 +6,14 @@ use base64::Engine as _;
 pub(crate) type Encoding = (&'static str, fn(&str) -> String);
 
 /// All of them. Those at the end are encodings inside encodings.
-pub(crate) const ENCODINGS: [Encoding; 41] = [
+pub(crate) const ENCODINGS: [Encoding; 42] = [
     ("base64", base64),
     ("base64 in lines", base64_lines),
     ("base64url", base64_url),
     ("base32", base32),
     ("base58", base58),
     ("ascii85", ascii85),
+    ("base85, RFC 1924", base85),
     ("hex", hex),
     ("hex, spaced", hex_spaced),
     ("hex, escaped", hex_escaped),
@@ -118,6 +119,16 @@ fn ascii85(text: &str) -> String {
         out.extend(digits[..=block.len()].iter().map(|digit| char::from(*digit)));
     }
     out + "~>"
+}
+
+fn base85(text: &str) -> String {
+    const DIGITS: &[u8; 85] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+    let block = |block: &[u8]| {
+        let value = (0..4).fold(0_usize, |value, at| value << 8 | usize::from(*block.get(at).unwrap_or(&0)));
+        let digits = [52_200_625, 614_125, 7_225, 85, 1].map(|power| char::from(DIGITS[value / power % 85]));
+        digits.iter().take(block.len() + 1).collect::<String>()
+    };
+    text.as_bytes().chunks(4).map(block).collect()
 }
 
 fn hex(text: &str) -> String {
