@@ -3,7 +3,9 @@
 //!
 //! The parent module provides `readings` and `answer`, the strict readings of the smuggling suite.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use weir::json::{self, Event, Walker};
@@ -12,6 +14,8 @@ use weir::wire::{
     BodyScanner, ChunkSink, ChunkedScanner, FaultKind, HeadScanner, HeadWriter, RequestBody, RequestHead, ResponseBody,
     ResponseHead, Side,
 };
+
+use weir_inference::{Analyser, Call, HITS_MAX, Hit, Part, PartKind, Plan, PlanSettings, Scratch, personal_data};
 
 use super::answer::{StrictAnswer, strict_answer};
 use super::readings::disagreement;
@@ -35,6 +39,9 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("settings", settings),
     ("otlp", otlp),
     ("native", native),
+    ("analysis", analysis),
+    ("decoding", decoding),
+    ("personal", personal),
     ("canary", canary),
 ];
 
@@ -373,6 +380,70 @@ fn tried(data: &[u8], tried: Option<weir::ingest::Tried>) {
         bytes += body.len();
     }
     assert!(bytes <= 64 * data.len() + 4096, "{bytes} bytes of {}", data.len());
+}
+
+/// The rules and scanners, and the memory they work in.
+struct Detectors {
+    analyser: Analyser,
+    plan: Arc<Plan>,
+    scratch: Scratch,
+}
+
+thread_local!(static DETECTORS: RefCell<Option<Detectors>> = const { RefCell::new(None) });
+
+/// Looks at a text: every place is one of the text, evidence is bounded, and a second look says the same.
+fn looked_at(text: &str, kind: PartKind) {
+    DETECTORS.with_borrow_mut(|detectors| {
+        let Detectors { analyser, plan, scratch } = detectors.get_or_insert_with(|| {
+            let analyser = Analyser::builtin().expect("the rules of the binary").without_memory();
+            Detectors { plan: Arc::new(analyser.plan(&PlanSettings::default())), scratch: analyser.scratch(), analyser }
+        });
+        let mut looks = [Vec::new(), Vec::new()];
+        for hits in &mut looks {
+            analyser.analyse(scratch, &[Part { text, kind }], &Call::of(plan), hits);
+        }
+        let [first, again] = looks;
+        let places = |hits: &[Hit]| -> Vec<_> {
+            hits.iter().map(|hit| (hit.finding.finding_type.clone(), hit.finding.span)).collect()
+        };
+        assert!(first.len() <= HITS_MAX && places(&first) == places(&again), "{first:?} and {again:?}");
+        for finding in first.iter().map(|hit| &hit.finding) {
+            let span = finding.span.expect("a place");
+            assert!(text.get(span.start..span.end).is_some(), "{span:?} of {} bytes", text.len());
+            assert!((0.0..=1.0).contains(&finding.confidence) && finding.evidence.len() <= 1024, "{finding:?}");
+        }
+    });
+}
+
+/// A text in each role that is judged in a way of its own.
+fn analysis(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for kind in [PartKind::User, PartKind::Tool, PartKind::ToolDefinition, PartKind::Output] {
+        looked_at(&text, kind);
+    }
+}
+
+/// A text that is announced as encoded, alone and behind a mark of each shape.
+fn decoding(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    looked_at(&format!("Please decode this:\n{text}"), PartKind::User);
+    looked_at(&format!("ascii85 base85 <~{text}~> 01100101 .-.. 145 040 =65= xn-- \\u0069 {text}"), PartKind::User);
+}
+
+/// Personal data: places in order, and none left once they are taken out.
+fn personal(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let found = personal_data(&text, PartKind::User);
+    let (mut without, mut done) = (String::new(), 0);
+    for one in &found {
+        let range = one.range();
+        assert!(range.start >= done && range.end > range.start, "{range:?} after {done}");
+        without.push_str(text.get(done..range.start).expect("a boundary"));
+        without.push_str(&one.tag());
+        done = range.end;
+    }
+    without.push_str(text.get(done..).expect("a boundary"));
+    assert!(personal_data(&without, PartKind::User).is_empty(), "left in {without:?}");
 }
 
 /// Not a parser: a bug that a working fuzzer finds within seconds, so that silence elsewhere means something.
