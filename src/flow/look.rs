@@ -344,8 +344,9 @@ impl Look {
     /// `None` when a detector panicked.
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
-        let text::ReadRaw { view, room, out_of_room, decoded } =
+        let text::ReadRaw { mut view, room, out_of_room, decoded } =
             text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
+        text::recall(&process.turns, self.tenant, &mut view);
         progress.begun(view.text.len());
         let Self { asked, raw, plan, text_max, wants_names, .. } = self;
         let mut changes = asked.changes(&view, &raw, decoded.clone(), &[]);

@@ -92,6 +92,8 @@ impl Gather {
             models_differ: false,
             other_models: Vec::new(),
             session_id: None,
+            previous_answer: None,
+            former_turn: None,
             stream: None,
             max_tokens: None,
             text: String::with_capacity(expected.min(text_max)),

@@ -26,6 +26,10 @@ pub struct RequestView {
     pub other_models: Vec<String>,
     /// The session the body names.
     pub session_id: Option<String>,
+    /// The provider's id of the answer that it goes on from: what was said before is with the provider.
+    pub previous_answer: Option<String>,
+    /// The end of the user's turn before, where that came in a call of its own.
+    pub former_turn: Option<Box<str>>,
     /// Whether a stream is asked for; `None` when the body does not say. See [`RequestView::streams`].
     pub stream: Option<bool>,
     /// Bound on the tokens of the answer, whatever the provider calls it; of several, the largest.

@@ -349,6 +349,9 @@ impl<'a> Walk<'a, '_> {
                 top.reasoning |= may_think && matches!(&*name, "thinking" | "reasoning");
             }
             Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
+            Key::PreviousResponseId if top.shape == Shape::Root => {
+                self.gather.view.previous_answer = session_id(&text.decode());
+            }
             _ => {}
         }
         if key.is_structural() && is_token(&text.decode()) {

@@ -18,6 +18,7 @@ use super::background::Background;
 use super::bill::Bill;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
+use super::turns::Turns;
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
@@ -122,6 +123,8 @@ pub struct Process {
     pub(crate) background: Background<Bill>,
     /// What was found in earlier calls, for `enforcement.scope`.
     pub earlier: Earlier,
+    /// What users said last in conversations that the provider keeps.
+    pub(crate) turns: Turns,
     /// The calls whose records are still being made, where something can report them.
     unsettled: Option<Arc<Unsettled>>,
     /// The requests that wait for what models say.
@@ -161,6 +164,7 @@ impl Process {
             key_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
+            turns: Turns::default(),
             unsettled: takes_reports.then(Arc::default),
             models: Waiting::default(),
             plans: SharedPlans::default(),

@@ -7,6 +7,7 @@ mod core;
 pub(crate) mod log_entry;
 mod outside;
 mod plans;
+pub(crate) mod turns;
 pub(crate) mod unsettled;
 mod waiting;
 

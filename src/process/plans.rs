@@ -5,10 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use weir_config::Settings;
-use weir_config::settings::{
-    self, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
-    TOXICITY_THRESHOLD,
-};
+use weir_config::settings::{self, EMBEDDED_MODEL};
 use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings};
 use weir_models::Slot;
 
@@ -79,19 +76,18 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         (settings.output_safety.enabled && settings.hallucination.enabled, hallucination),
     ];
     let off: Vec<&str> = switches.into_iter().filter(|(on, _)| !on).map(|(_, name)| name).collect();
-    // Left at its default, a threshold is that of the operating point.
+    // A threshold that nobody wrote is that of the operating point.
     let written: Vec<(&str, f64)> = [
-        (EMBEDDED, analysis.ml_threshold, ML_THRESHOLD),
-        (classifier, analysis.ml_threshold, ML_THRESHOLD),
-        (guard_a, analysis.guard_a.threshold, GUARD_THRESHOLD),
-        (guard_b, analysis.guard_b.threshold, GUARD_THRESHOLD),
-        (toxicity, settings.toxicity.threshold, TOXICITY_THRESHOLD),
-        (hallucination, settings.hallucination.threshold, HALLUCINATION_THRESHOLD),
-        ("jailbreak", analysis.jailbreak_threshold, JAILBREAK_THRESHOLD),
+        (EMBEDDED, analysis.ml_threshold),
+        (classifier, analysis.ml_threshold),
+        (guard_a, analysis.guard_a.threshold),
+        (guard_b, analysis.guard_b.threshold),
+        (toxicity, settings.toxicity.threshold),
+        (hallucination, settings.hallucination.threshold),
+        ("jailbreak", analysis.jailbreak_threshold),
     ]
     .into_iter()
-    .filter(|(_, value, default)| value != default)
-    .map(|(name, value, _)| (name, value))
+    .filter_map(|(name, written)| Some((name, written?)))
     .collect();
     analyser.plan(&PlanSettings {
         off: &off,

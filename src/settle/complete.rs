@@ -13,6 +13,7 @@ use weir_storage::record::{SpanEvent, SpanRecord};
 use super::charge::{Counter, charge};
 use super::inspection::{self, CallsSeen, How, Inspection, LeftOut, Rest, Texts, survive};
 use super::leak;
+use super::seam;
 use super::text::{self, RequestText};
 use crate::inspect::RequestView;
 use crate::money::Prices;
@@ -237,8 +238,9 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         RequestText::Read(view) => Some(view),
         RequestText::Raw(raw) => {
             match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies.of(span.tenant_id))) {
-                Some(text::ReadRaw { view, room, .. }) => {
+                Some(text::ReadRaw { mut view, room, .. }) => {
                     _room = room;
+                    text::recall(&process.turns, span.tenant_id, &mut view);
                     Some(Box::new(view))
                 }
                 None => {
@@ -287,6 +289,14 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         if !unread.is_empty() {
             span.tags.insert(Cow::Borrowed(tag), unread.to_string());
         }
+    }
+    let id = answer.as_ref().and_then(|answer| answer.response_id.as_deref());
+    // Whoever sends `messages` sends the whole conversation with every turn.
+    if let (Dialect::ChatCompletions, Some(view), Some(id)) = (dialect, &view, id)
+        && view.messages_open.is_none()
+        && let Some(end) = seam::last_turn(view)
+    {
+        process.turns.keep(span.tenant_id, id, end);
     }
     let token_ids = view.as_ref().map_or(0, |view| view.token_ids);
     // What a path names is what the provider runs, whatever stands in the body.

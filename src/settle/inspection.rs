@@ -277,7 +277,9 @@ impl Subject for Texts<'_> {
 
     fn seams(&self) -> Vec<Seam> {
         let Some(view) = self.request else { return Vec::new() };
-        Seam::all(&view.parts, |part| view.text.get(part.range.clone()))
+        let mut seams = Seam::all(&view.parts, |part| view.text.get(part.range.clone()));
+        seams.extend(Seam::after_call(view));
+        seams
     }
 
     /// Parts of the answer stand between those of the request and its zones.

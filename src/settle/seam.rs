@@ -10,7 +10,7 @@ use weir_config::vocab::{ByteSpan, Finding};
 use weir_inference::{Hit, Part, PartKind, personal_data_by};
 
 use super::marks::Mark;
-use crate::inspect::TextPart;
+use crate::inspect::{RequestView, TextPart};
 
 /// Bytes looked at of each side. A phrase is shorter; and this text is new with every turn, so that its length is what the look
 /// costs.
@@ -21,6 +21,8 @@ const SECRET: &str = "secret_type";
 const PERSONAL: &str = "pii_type";
 /// In the metadata of a finding: the other pieces of a credential, or of personal data, that lies across several texts.
 const ALSO_IN: &str = "also_in";
+/// In the place of a part's number: the text came in an earlier call.
+const EARLIER: usize = usize::MAX;
 /// Stands between two turns, and between two texts that no blank parts.
 const BETWEEN: &str = " ";
 
@@ -110,6 +112,19 @@ impl Seam {
         seam.add_tail(former, before);
         seam.text.push_str(BETWEEN);
         seam.add_head(last, after);
+        Some(seam)
+    }
+
+    /// The seam between a turn that came in an earlier call and the first one of this.
+    pub(super) fn after_call(view: &RequestView) -> Option<Self> {
+        let former = view.former_turn.as_deref().filter(|former| !former.is_empty())?;
+        let is_users = |part: &TextPart| part.kind == PartKind::User && part.is_words();
+        let (first, part) = view.parts.iter().enumerate().find(|(_, part)| is_users(part))?;
+        let after = view.text.get(part.range.clone()).filter(|after| !after.is_empty())?;
+        let mut seam = Self::new(PartKind::User, "split_over_turns");
+        seam.add_tail(EARLIER, former);
+        seam.text.push_str(BETWEEN);
+        seam.add_head(first, after);
         Some(seam)
     }
 
@@ -250,7 +265,8 @@ impl Seam {
             let ByteSpan { start, end } = piece.within(span);
             format!("{}:{start}-{end}", piece.part)
         };
-        pieces.iter().map(one).collect::<Vec<_>>().join(",")
+        let here = pieces.iter().filter(|piece| piece.part != EARLIER);
+        here.map(one).collect::<Vec<_>>().join(",")
     }
 
     /// Adds the pieces of personal data that lies across its texts; each gets the tag. `None` where the deadline passed.
@@ -316,6 +332,22 @@ pub(super) fn personal_across<'a, T: Turn>(
     Some(all)
 }
 
+/// The end of what the user said last in a request, and before that while it is short: what the first turn of the next call meets.
+pub(super) fn last_turn(view: &RequestView) -> Option<String> {
+    let users = view.parts.iter().rev().filter(|part| part.kind == PartKind::User && part.is_words());
+    let said = users.filter_map(|part| view.text.get(part.range.clone())).chain(view.former_turn.as_deref());
+    let mut end = String::new();
+    for text in said.filter(|text| !text.is_empty()) {
+        let room = SIDE_BYTES_MAX.saturating_sub(end.len() + BETWEEN.len());
+        let tail = text.get(text.ceil_char_boundary(text.len().saturating_sub(room))..).unwrap_or_default();
+        end = if end.is_empty() { tail.to_owned() } else { format!("{tail}{BETWEEN}{end}") };
+        if tail.len() < text.len() {
+            break;
+        }
+    }
+    Some(end).filter(|end| !end.is_empty())
+}
+
 /// What is known of each part, by its number: there may be thousands of findings, and of seams.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -366,7 +398,7 @@ mod tests {
     use weir_config::vocab::Dialect;
 
     use super::*;
-    use crate::inspect::{Declared, RequestView, read_request};
+    use crate::inspect::{Declared, read_request};
 
     fn view(messages: &Value) -> RequestView {
         let body = json!({ "messages": messages }).to_string();

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
-use weir_config::vocab::Dialect;
+use weir_config::vocab::{Dialect, TenantId};
 use weir_inference::{Part, PartKind};
 
 use crate::codec::DecodeError;
 use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, read_request, zones};
 use crate::observe::Answer;
+use crate::process::turns::Turns;
 use crate::record::{Budget, Permit};
 
 /// What is known of the request's text.
@@ -91,6 +92,11 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
         view.zones = Some(Box::new(zones(&view, ask)));
     }
     ReadRaw { view, room: permit, out_of_room, decoded }
+}
+
+/// Gives a request that goes on from an earlier answer the end of the user's turn before.
+pub(crate) fn recall(turns: &Turns, tenant: TenantId, view: &mut RequestView) {
+    view.former_turn = view.previous_answer.as_deref().and_then(|answer| turns.before(tenant, answer));
 }
 
 fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {
