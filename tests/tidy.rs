@@ -115,7 +115,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "repeated",
             ],
             &["action", "decode", "grams", "pii", "rules", "signals"],
-            &["frame", "personal", "rule_matcher"],
+            &["frame", "personal", "rule_matcher", "strictness"],
             &["candidate", "rule_book", "taken"],
             &["definition", "shared_look", "suppressor"],
             // What a detector is, and which of them run.

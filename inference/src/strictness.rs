@@ -1,7 +1,7 @@
 //! How strict the rules about orders are at each operating point: how many weak signs make a finding, and how sure a rule must be to
 //! be heard.
 //!
-//! Chosen on the training texts; what each point is worth on others stands in `docs/detection.md`. Credentials and personal data have
+//! The confidences are those of the curve in `docs/detection.md`. Credentials and personal data have
 //! no part in it: a shape or a checksum is right or wrong at every point. Of an operator's rules only the weak signs are added up
 //! by it: how sure these rules are is the operator's word.
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_inference::{Analyser, Call, Hit, OperatingPoint, Part, PartKind, Plan, PlanSettings, Scratch};
+use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
 
 #[path = "../../tests/encodings/mod.rs"]
 mod encodings;
@@ -53,11 +53,6 @@ impl Detectors {
         let analyser = Analyser::builtin()?.without_memory();
         let plan = Arc::new(analyser.plan(&PlanSettings::default()));
         Ok(Self { scratch: analyser.scratch(), plan, analyser })
-    }
-
-    /// Looks from now on as at this operating point.
-    fn at(&mut self, point: OperatingPoint) {
-        self.plan = Arc::new(self.analyser.plan(&PlanSettings { point, ..PlanSettings::default() }));
     }
 
     /// All findings in a text of this role.
@@ -130,47 +125,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         rows::print_missed(&mut detectors, &rows, &name);
         return Ok(());
     }
-    let points: [report::Point<'_>; 3] = POINTS.map(|(name, point)| {
-        detectors.at(point);
-        (name, rows.iter().map(|row| (row, detectors.look(&row.text, row.kind()))).collect())
-    });
-    detectors.at(OperatingPoint::Balanced);
-    let sure = sure(&mut detectors, &rows);
     let encoded = rows::encoded(&mut detectors, &rows);
     let pii = spans(&mut detectors, &options.folder.join("pii.jsonl"), "pii_detected", "pii_type")?;
     let secrets = spans(&mut detectors, &options.folder.join("secrets.jsonl"), "secret_leakage", "secret_type")?;
-    let document = report::document(&judged, &as_data, &points, &sure, &encoded, &pii, &secrets);
+    let document = report::document(&judged, &as_data, &encoded, &pii, &secrets);
     std::fs::write(&options.out, document)?;
     println!("{}", report::labels(&judged));
     Ok(())
-}
-
-/// The operating points, strictest last.
-const POINTS: [(&str, OperatingPoint); 3] = [
-    ("high_recall", OperatingPoint::HighRecall),
-    ("balanced", OperatingPoint::Balanced),
-    ("high_precision", OperatingPoint::HighPrecision),
-];
-
-/// What was right of the findings of each type, by how sure they were: in hundredths, rounded down to the next twentieth.
-pub(crate) type Sure = BTreeMap<(String, u32), Share>;
-
-/// Every finding about an order that flags a text which people wrote, alone or joined by a script: right where the text is an attack.
-fn sure(detectors: &mut Detectors, rows: &[Row]) -> Sure {
-    let mut sure = Sure::new();
-    for row in rows.iter().filter(|row| row.making() != rows::Making::Composed) {
-        for hit in detectors.hits(&row.text, row.kind()) {
-            let finding = hit.finding;
-            if DATA_TYPES.contains(&finding.finding_type.as_ref()) || finding.severity.score() < FLAGGED {
-                continue;
-            }
-            let hundredths = (finding.confidence * 100.0 + 1e-6) as u32;
-            let entry = sure.entry((finding.finding_type.into_owned(), hundredths - hundredths % 5)).or_default();
-            entry.0 += usize::from(row.label != "benign");
-            entry.1 += 1;
-        }
-    }
-    sure
 }
 
 /// Right answers and all of them.

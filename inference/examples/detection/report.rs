@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rows::{Encoded, Making, Row};
-use crate::{Seen, Share, Spans, Sure, count};
+use crate::{Seen, Share, Spans, count};
 
 /// Texts of a conversation that is replayed.
 const TURNS: usize = 8;
@@ -11,8 +11,6 @@ const TURNS: usize = 8;
 const ROWS_MIN: usize = 10;
 
 type Judged<'a> = [(&'a Row, Seen)];
-/// What was seen at an operating point, by its name.
-pub(crate) type Point<'a> = (&'static str, Vec<(&'a Row, Seen)>);
 
 fn percent((right, all): Share) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.1} %", right as f64 * 100.0 / all as f64) }
@@ -110,38 +108,6 @@ fn curve(judged: &Judged<'_>) -> String {
     out
 }
 
-/// Flagged texts that nobody composed, at each operating point.
-fn points(points: &[Point<'_>]) -> String {
-    let classes = ["direct", "jailbreak", "indirect, order", "benign, ordinary", "benign, borderline"];
-    let mut out = format!("| point | {} |\n|---|--:|--:|--:|--:|--:|\n", classes.join(" | "));
-    for (name, judged) in points {
-        let cells = classes.map(|class| {
-            percent(share(judged.iter().filter(|(row, _)| row.class() == class && row.making() != Making::Composed)))
-        });
-        out += &format!("| `{name}` | {} |\n", cells.join(" | "));
-    }
-    out
-}
-
-/// What was right of the findings of each type, by their confidence.
-fn reliability(sure: &Sure) -> String {
-    let mut out = String::from("| type | confidence | findings | right |\n|---|--:|--:|--:|\n");
-    let mut line = |name: &str, hundredths: u32, of: Share| {
-        let (from, to) = (f64::from(hundredths) / 100.0, f64::from(hundredths + 5) / 100.0);
-        out += &format!("| {name} | {from:.2} to {to:.2} | {} | {} |\n", of.1, percent(of));
-    };
-    let mut all: BTreeMap<u32, Share> = BTreeMap::new();
-    for ((name, hundredths), of) in sure {
-        let sum = all.entry(*hundredths).or_default();
-        *sum = (sum.0 + of.0, sum.1 + of.1);
-        if of.1 >= ROWS_MIN {
-            line(name, *hundredths, *of);
-        }
-    }
-    all.into_iter().for_each(|(hundredths, of)| line("all", hundredths, of));
-    out
-}
-
 /// Requests of conversations made of ordinary texts, each with all turns before it.
 fn conversations(judged: &Judged<'_>) -> Share {
     let ordinary: Vec<bool> = judged
@@ -215,8 +181,6 @@ fn precision(judged: &Judged<'_>) -> String {
 pub(crate) fn document(
     judged: &Judged<'_>,
     as_data: &Judged<'_>,
-    at_points: &[Point<'_>],
-    sure: &Sure,
     encoded: &[Encoded],
     pii: &Spans,
     secrets: &Spans,
@@ -230,9 +194,6 @@ pub(crate) fn document(
     let (recall, precision, langs) = (labels(judged), precision(judged), languages(judged));
     let (curve, sources, encodings) = (curve(judged), sources(judged), encodings(encoded));
     let (pii, secrets) = (spans(pii), spans(secrets));
-    let own = || judged.iter().filter(|(row, _)| row.making() != Making::Composed);
-    let (attacks, own) = (own().filter(|(row, _)| is_attack(row)).count(), own().count());
-    let (points, reliability) = (points(at_points), reliability(sure));
     format!(
         "# Detection\n\n\
          Written by `cargo run --release -p weir-inference --example detection -- DIR`, where DIR holds the labelled \
@@ -246,12 +207,7 @@ pub(crate) fn document(
          Natural harmless texts that come as data (the result of a tool) instead: {data}.\n\n\
          Requests of replayed conversations of up to {TURNS} ordinary natural texts with any text flagged: {talks_share} of \
          {talks_all}.\n\n\
-         ## By operating point\n\nOf natural and joined texts.\n\n{points}\n\
          ## By threshold, natural texts\n\n{curve}\n\
-         ## How sure and how often right\n\nEvery finding about an order that flags a natural or joined text, by its \
-         confidence: right where the text is an attack. Of {own} such texts {attacks} are attacks; traffic with another \
-         share of them has other figures. Bands of a type with fewer than {ROWS_MIN} findings are \
-         in the last rows alone.\n\n{reliability}\n\
          ## By language\n\n{langs}\n\
          ## By encoding\n\nNatural attacks that are flagged in plain text, and natural ordinary texts, written in each \
          encoding; announced: after a sentence that says that something is to be decoded.\n\n{encodings}\n\

@@ -9,7 +9,7 @@
 //! `measure learned FILE`: what the embedded classifier takes for 32, 128 and 512 tokens of those texts.
 //! `measure findings FILE`: every finding of every text, looked at in each role, one to a line, to compare two builds by.
 //! `--missed LABEL` prints missed texts of that label, `--false` prints false alarms, `--tool` treats texts as tool
-//! results, `--source NAME` keeps one source, `--point NAME` looks at another operating point than the balanced one.
+//! results, `--source NAME` keeps one source.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 use weir_config::vocab::score;
-use weir_inference::{Analyser, Call, Hit, OperatingPoint, Part, PartKind, Plan, PlanSettings, Scratch};
+use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
 
 #[path = "../../tests/encodings/mod.rs"]
 mod encodings;
@@ -53,12 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let analyser = Analyser::builtin()?.without_memory();
     println!("rules loaded in {:.0} ms", began.elapsed().as_secs_f64() * 1e3);
-    let point = match option(&args, "--point") {
-        Some("high_recall") => OperatingPoint::HighRecall,
-        Some("high_precision") => OperatingPoint::HighPrecision,
-        _ => OperatingPoint::Balanced,
-    };
-    let plan = Arc::new(analyser.plan(&PlanSettings { point, ..PlanSettings::default() }));
+    let plan = Arc::new(analyser.plan(&PlanSettings::default()));
     let mut bench = Bench { scratch: analyser.scratch(), plan, analyser, kind: PartKind::User };
     if args.iter().any(|arg| arg == "--tool") {
         bench.kind = PartKind::Tool;
