@@ -371,7 +371,7 @@ pub struct SecurityAnalysis {
 }
 
 /// `security_analysis.guard_a_*` or `guard_b_*`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Guard {
     /// `guard_*_enabled`.
     pub enabled: bool,
@@ -381,14 +381,8 @@ pub struct Guard {
     pub threshold: Option<f64>,
 }
 
-impl Default for Guard {
-    fn default() -> Self {
-        Self { enabled: false, model: None, threshold: None }
-    }
-}
-
 /// `output_safety.toxicity_*`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Toxicity {
     /// `toxicity_enabled`: in force while `output_safety.enabled` is true.
     pub enabled: bool,
@@ -396,12 +390,6 @@ pub struct Toxicity {
     pub model: Option<String>,
     /// `toxicity_threshold`, 0.0 to 1.0, where somebody wrote it.
     pub threshold: Option<f64>,
-}
-
-impl Default for Toxicity {
-    fn default() -> Self {
-        Self { enabled: false, model: None, threshold: None }
-    }
 }
 
 /// `security_analysis.ner_*`.
