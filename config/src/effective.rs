@@ -47,7 +47,9 @@ pub fn described(loaded: &Loaded) -> String {
             text.push_str(&format!("{}{section}:\n", "  ".repeat(depth)));
         }
         sections = parts;
-        let line = format!("{}{name}: {}", "  ".repeat(sections.len()), loaded.in_effect(setting));
+        // Read back, the line would count as written by somebody.
+        let mark = if origin == Origin::Default && setting.is_heard_where_written() { "# " } else { "" };
+        let line = format!("{}{mark}{name}: {}", "  ".repeat(sections.len()), loaded.in_effect(setting));
         let remark = match setting.build {
             Build::NotBuilt { feature, .. } => format!("; {feature} is not built into this version"),
             Build::Built { .. } => String::new(),

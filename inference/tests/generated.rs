@@ -51,8 +51,14 @@ fn said(random: &mut Random, sentences: &[&str], value: &str) -> (String, usize)
     (format!("{before}{value}{after}"), before.len())
 }
 
+/// Makes a value.
+type Maker = dyn Fn(&mut Random) -> String;
+
+/// The name of a type, sentences in which it stands, and what makes a value of it.
+type Type<'a> = (&'a str, &'a [&'a str], &'a Maker);
+
 /// Makes values of each type, looks at each in its sentence, and asks for the floor.
-fn every_type_is_found(finding_type: &str, types: &[(&str, &[&str], &dyn Fn(&mut Random) -> String)]) {
+fn every_type_is_found(finding_type: &str, types: &[Type<'_>]) {
     let analyser = Analyser::builtin().unwrap().without_memory();
     let plan = Arc::new(analyser.plan(&PlanSettings::default()));
     let (mut scratch, mut random) = (analyser.scratch(), Random(seed()));
@@ -261,11 +267,11 @@ const SHAPES: [(&str, &str); 30] = [
 fn credentials_of_another_generator_are_found() {
     let sentences =
         ["export TOKEN=@", "The key is @ and it works.", "{\"token\": \"@\"}", "curl -H 'X-Key: @' https://x.example"];
-    let makers: Vec<(&str, Box<dyn Fn(&mut Random) -> String>)> = SHAPES
+    let makers: Vec<(&str, Box<Maker>)> = SHAPES
         .iter()
         .map(|(name, shape)| {
             let make = move |random: &mut Random| filled(random, shape);
-            (*name, Box::new(make) as Box<dyn Fn(&mut Random) -> String>)
+            (*name, Box::new(make) as Box<Maker>)
         })
         .collect();
     let types: Vec<_> = makers.iter().map(|(name, make)| (*name, sentences.as_slice(), &**make)).collect();

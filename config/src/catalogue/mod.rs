@@ -156,6 +156,17 @@ impl Setting {
         !self.path.starts_with("environment.")
     }
 
+    /// Whether it matters that somebody wrote it, also at its default: a threshold that is written is not moved by the operating point.
+    pub fn is_heard_where_written(&self) -> bool {
+        let mut settings = Settings::default();
+        match self.build {
+            Build::Built { set, .. } => {
+                set(&mut settings, &self.default.to_value()).is_ok() && settings != Settings::default()
+            }
+            Build::NotBuilt { .. } => false,
+        }
+    }
+
     /// What a value may be, as an error message says it.
     pub fn accepted(&self) -> String {
         let mut text = match (&self.kind, &self.build) {

@@ -15,6 +15,16 @@ use std::path::PathBuf;
 
 use weir_config::{LoadError, Loaded, Sources, load};
 
+/// Settings of which it matters that somebody wrote them, also at the default: the operating point no longer moves them.
+const HEARD_WHERE_WRITTEN: [&str; 6] = [
+    "security_analysis.ml_threshold",
+    "security_analysis.jailbreak_threshold",
+    "security_analysis.guard_a_threshold",
+    "security_analysis.guard_b_threshold",
+    "output_safety.toxicity_threshold",
+    "output_safety.hallucination_threshold",
+];
+
 /// Sources whose files lie in a directory of their own.
 struct Bench {
     dir: tempfile::TempDir,
