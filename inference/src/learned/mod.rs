@@ -37,6 +37,10 @@ pub(crate) struct Learned {
     model: Model,
 }
 
+/// Different words that a text in plain ASCII has at least, unless the rules have a suspicion: of one or two ("system", "ignore
+/// all") nobody can tell what they are about. Other scripts do not divide their words by blanks, and are asked about as they are.
+const WORDS_MIN: usize = 3;
+
 /// A window that may hold an order.
 #[derive(Debug)]
 struct Suspect {
@@ -98,6 +102,20 @@ impl Learned {
     }
 }
 
+/// Whether a text is too few words to be judged by themselves. All of it: a window of few words may stand beside an order.
+fn is_bare(folded: &[u8]) -> bool {
+    let mut seen: [&[u8]; WORDS_MIN - 1] = [b""; WORDS_MIN - 1];
+    let mut count = 0;
+    for word in folded.split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        if seen.contains(&word) {
+            continue;
+        }
+        let Some(slot) = seen.get_mut(count) else { return false };
+        (*slot, count) = (word, count + 1);
+    }
+    folded.is_ascii()
+}
+
 impl Detector for Learned {
     fn name(&self) -> &'static str {
         EMBEDDED
@@ -136,6 +154,9 @@ impl Detector for Learned {
         }
         let hinted = said.is_some_and(|worst| worst >= Severity::Low);
         let Some(suspect) = self.suspect(text, shared, hinted) else { return };
+        if !hinted && suspect.encoding.is_none() && is_bare(text.folded) {
+            return;
+        }
         if shared.asks_classifier {
             let (start, end) = shared.folded.original(text.raw, suspect.start, suspect.end);
             shared.score = Some(Score { logits: f64::from(suspect.score) / UNIT, start, end });
