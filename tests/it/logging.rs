@@ -200,6 +200,9 @@ fn the_banner_says_what_is_on_off_and_failing_open() {
     assert_eq!((&object["analysis"], &object["authentication"]), (&Value::from("on"), &Value::from("off")));
     assert!(object["fails_open"].as_str().is_some_and(|text| text.contains("analysis") && text.contains("storage")));
     assert_eq!(object["classifier"], "off");
+    let with = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: true}").start();
+    let line = with.logged("the features", |line| line.contains("\"message\":\"features\""));
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["classifier"], "on");
 }
 
 #[test]

@@ -275,8 +275,7 @@ fn a_pipe_as_the_library_is_refused_and_holds_nothing_up() {
 #[test]
 fn a_guard_is_switched_on_while_the_gateway_runs_and_loaded_when_it_is_first_missed() {
     let (provider, cache) = (provider(), cache());
-    let analysis =
-        analysis(&cache, &made::library(), "ml_enabled: false, guard_a_model: tests/orders, guard_a_threshold: 0.8");
+    let analysis = analysis(&cache, &made::library(), "guard_a_model: tests/orders, guard_a_threshold: 0.8");
     let gateway =
         Setup::new(Driver::Auto).upstream(provider.url()).with(&analysis).with("enforcement: {mode: block}").start();
     assert_eq!(ready(&gateway)["ml_models"], json!({ "status": "disabled", "models": [] }));
