@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::support::{Client, call, on_both_drivers};
 
-const WORDS: usize = 200;
 const PACE: Duration = Duration::from_millis(5);
+
+/// So many words are said: more than are held back. `WEIR_DELAY_WORDS` in the long form.
+fn words_said() -> usize {
+    std::env::var("WEIR_DELAY_WORDS").ok().and_then(|count| count.parse().ok()).unwrap_or(120)
+}
 
 /// A provider that says a word every [`PACE`], and when it said each.
 fn paced(dialect: Dialect, says: &[String]) -> (Upstream, Arc<Mutex<Vec<Instant>>>) {
@@ -35,15 +39,16 @@ fn paced(dialect: Dialect, says: &[String]) -> (Upstream, Arc<Mutex<Vec<Instant>
 
 /// How much later than it was said each word came.
 fn delays(driver: Driver, dialect: Dialect, settings: &str) -> Vec<Duration> {
-    let (upstream, said) = paced(dialect, &words("word", WORDS));
+    let count = words_said();
+    let (upstream, said) = paced(dialect, &words("word", count));
     let gateway = setup(driver, &upstream, settings).start();
     let mut client = Client::connect(gateway.addr);
     client.say(dialect.call().bytes());
     let (mut came, mut text) = (Vec::new(), String::new());
-    while came.len() < WORDS {
+    while came.len() < count {
         text.push_str(&String::from_utf8_lossy(&client.read_until(|bytes| !bytes.is_empty())));
         let now = Instant::now();
-        while came.len() < WORDS && text.contains(&format!("\"word{} \"", came.len())) {
+        while came.len() < count && text.contains(&format!("\"word{} \"", came.len())) {
             came.push(now);
         }
     }
@@ -76,7 +81,7 @@ on_both_drivers! {
         for dialect in DIALECTS {
             for (name, settings) in [("off", ""), ("stopping", STOPPING), ("holding", HOLDING), ("redacting", "pii: {redact_answers: all}")] {
                 let delays = delays(driver, dialect, settings);
-                let (p50, p99) = (delays[WORDS / 2], delays[WORDS * 99 / 100]);
+                let (p50, p99) = (delays[delays.len() / 2], delays[delays.len() * 99 / 100]);
                 println!("{} {name}: added delay per frame p50 {} us, p99 {} us", dialect.path, p50.as_micros(), p99.as_micros());
                 // Of words of 8 bytes, 64 stand in what is looked at once more, and 10 in an interval.
                 let waits = if name == "holding" { PACE * 80 } else { Duration::ZERO };
