@@ -153,7 +153,8 @@ impl Row {
         let one = |finding: &Value| {
             let severity: Severity = finding["severity"].as_str().unwrap().parse().unwrap();
             let is_over = severity >= least && finding["confidence"].as_f64().unwrap() >= self.confidence();
-            let is_heard = self.depth() == "full" || finding["detector"] != "classifier";
+            let is_model = finding["detector"] == "classifier" && finding["metadata"]["model"] != "embedded";
+            let is_heard = self.depth() == "full" || !is_model;
             match self.action().filter(|_| finding["finding_type"] == self.finding_type()) {
                 _ if !is_over || !is_heard => Became::Forwarded,
                 Some(action) => Became::named(action),
