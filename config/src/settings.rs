@@ -687,7 +687,7 @@ impl Default for Settings {
             },
             logging: Logging { filter: "info".to_owned(), format: LogFormat::Text, access: AccessFormat::Off },
             security_analysis: SecurityAnalysis {
-                ml_enabled: false,
+                ml_enabled: true,
                 ml_model: EMBEDDED_MODEL.to_owned(),
                 ml_threshold: None,
                 ml_cache_dir: None,

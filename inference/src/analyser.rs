@@ -30,8 +30,7 @@ use crate::plan::{Call, Plan, PlanSettings};
 use crate::ran::Ran;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::{DISGUISED, LoadError};
-use crate::shared_look::OperatorScratch;
-use crate::shared_look::{Score, SharedLook};
+use crate::shared_look::{DecodedTexts, OperatorScratch, Score, SharedLook};
 use crate::signals::Signals;
 use crate::stopwatch::{Shares, Stopwatch};
 use crate::strictness::Strictness;
@@ -63,6 +62,7 @@ pub struct Scratch {
     /// What the classifier said of the text.
     score: Option<Score>,
     pub(crate) plain: Vec<Vec<u8>>,
+    decoded: DecodedTexts,
     hidden: Vec<(usize, usize)>,
     pub(crate) runs: Vec<Run>,
     operator: OperatorScratch,
@@ -283,8 +283,9 @@ impl Analyser {
         now: DetectorSet,
         watch: &mut Stopwatch,
     ) -> Outcome {
-        let Scratch { folded, memory, inner, candidates, said, score, plain, runs, operator, .. } = scratch;
+        let Scratch { folded, memory, inner, candidates, said, score, plain, decoded, runs, operator, .. } = scratch;
         candidates.clear();
+        decoded.clear();
         let raw = part.text.get(..part.text.floor_char_boundary(TEXT_MAX)).unwrap_or_default();
         folded.fold(raw);
         let bytes = folded.bytes(raw);
@@ -309,6 +310,7 @@ impl Analyser {
             candidates,
             inner,
             plain,
+            decoded,
             over_defence,
             asks_classifier,
             score: None,

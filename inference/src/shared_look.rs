@@ -20,6 +20,8 @@ pub(crate) struct SharedLook<'a> {
     /// For scans of decoded text.
     pub(crate) inner: &'a mut MatcherScratch,
     pub(crate) plain: &'a mut [Vec<u8>],
+    /// What encoded words in the text say, once somebody has looked.
+    pub(crate) decoded: &'a mut DecodedTexts,
     /// Whether what the rules say of harmless texts is lowered.
     pub(crate) over_defence: bool,
     /// Whether the classifier is asked whatever the rules say.
@@ -39,10 +41,60 @@ pub(crate) struct Score {
     pub(crate) end: usize,
 }
 
+/// What encoded words in a text say: whoever decodes them first keeps it for the others.
+#[derive(Debug, Default)]
+pub(crate) struct DecodedTexts {
+    bytes: Vec<u8>,
+    /// Where each ends in `bytes`, where it stood, and how it was encoded.
+    texts: Vec<(usize, (usize, usize), &'static str)>,
+    /// Everything there is.
+    is_whole: bool,
+}
+
 /// Memory for one thread, good for one state of the rules.
 #[derive(Debug, Default)]
 pub(crate) struct OperatorScratch {
     pub(crate) version: u64,
     pub(crate) memory: MatcherScratch,
     pub(crate) candidates: Vec<Candidate>,
+}
+
+/// Decoded bytes that keep their buffer; more are given back with the next text.
+const DECODED_KEEP_MAX: usize = 1 << 20;
+
+// === impl DecodedTexts ===
+
+impl DecodedTexts {
+    /// Forgets the text before.
+    pub(crate) fn clear(&mut self) {
+        if self.bytes.capacity() > DECODED_KEEP_MAX {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+        self.texts.clear();
+        self.is_whole = false;
+    }
+
+    /// Keeps a text that stood, encoded, at `span`.
+    pub(crate) fn keep(&mut self, plain: &[u8], span: (usize, usize), encoding: &'static str) {
+        self.bytes.extend_from_slice(plain);
+        self.texts.push((self.bytes.len(), span, encoding));
+    }
+
+    /// Says that nothing else is encoded.
+    pub(crate) const fn end(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// All of them, where somebody has looked.
+    pub(crate) fn known(&self) -> Option<impl Iterator<Item = (&[u8], (usize, usize), &'static str)>> {
+        let mut start = 0;
+        self.is_whole.then(|| {
+            self.texts.iter().map(move |(end, span, encoding)| {
+                let text = self.bytes.get(start..*end).unwrap_or_default();
+                start = *end;
+                (text, *span, *encoding)
+            })
+        })
+    }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Weighed {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) sum: i32,
+    /// It says what was said a moment ago: it counts for nothing, not even as a word.
+    pub(crate) again: bool,
 }
 
 /// Sum of some words, and where they stand.
@@ -83,6 +85,9 @@ pub(crate) fn worst(
         if count % SLICE_WORDS == SLICE_WORDS - 1 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             cut = true;
             break;
+        }
+        if word.again {
+            continue;
         }
         if here.words == BLOCK_WORDS {
             keep(before, here);

@@ -2,7 +2,7 @@
 
 A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
 scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself
-after the word before.
+after the word before. A word that stood behind the same word a moment ago counts for nothing.
 """
 
 import numpy as np
@@ -13,6 +13,8 @@ WORD_BYTES = 24
 CLUSTER_BYTES = 12
 SEED = 0x811C9DC5
 PRIME = 0x01000193
+REMEMBERED = 64
+PLACES = 256
 
 
 @njit(cache=True)
@@ -25,8 +27,9 @@ def _mix(tag, a, b):
 
 @njit(cache=True)
 def _words(text, out):
-    """Fills the names of the features of each word of `text` (bytes). Returns the number of words."""
-    n, count, at, last = len(text), 0, 0, 0
+    """Fills the names of the features of each word of `text` (bytes) that was not said a moment ago. Returns their number."""
+    n, count, at, last, read = len(text), 0, 0, 0, 0
+    pairs, when = np.zeros(PLACES, np.int64), np.zeros(PLACES, np.int64)
     while at < n:
         b = text[at]
         if b < 0x80 and not ((48 <= b <= 57) or (65 <= b <= 90) or (97 <= b <= 122)):
@@ -58,10 +61,17 @@ def _words(text, out):
                 h = ((h ^ b) * PRIME) & 0xFFFFFFFF
                 used += 1
                 at += 1
-        out[count, 0] = _mix(1, h, 0)
-        out[count, 1] = _mix(2, h, last)
+        pair = _mix(2, h, last)
         last = h
-        count += 1
+        read += 1
+        place = pair % PLACES
+        again = when[place] > 0 and pairs[place] == pair and read - when[place] <= REMEMBERED
+        pairs[place] = pair
+        when[place] = read
+        if not again:
+            out[count, 0] = _mix(1, h, 0)
+            out[count, 1] = pair
+            count += 1
     return count
 
 

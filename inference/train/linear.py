@@ -20,6 +20,8 @@ SEED = 1
 FAMILIES_MIN = 3
 # What a weight for one role counts for beside a shared one.
 ROLE = 0.5
+# Words that a window has beside its own: a text of three says less than its words.
+PRIOR = 2
 # Windows of a harmless row that a fit looks at, on average.
 HARMLESS_WINDOWS = 12
 UNIT = 12.0
@@ -76,7 +78,7 @@ class Fit:
         lines = np.repeat(window[:, None], columns.shape[1], 1)
         has = columns >= 0
         columns, lines = columns[has], lines[has]
-        values = self.rare[columns] / np.sqrt(windows.end - windows.begin)[lines]
+        values = self.rare[columns] / np.sqrt(windows.end - windows.begin + PRIOR)[lines]
         shape = (len(windows.owner), len(self.kept))
         shared = sparse.csr_matrix((values.astype(np.float32), (lines, columns)), shape=shape)
         is_role = sparse.csr_matrix(np.stack([arrays.roles == 0, arrays.roles == 1], 1)[windows.owner].astype(np.float32))

@@ -12,6 +12,8 @@ import pathlib
 import subprocess
 import sys
 
+import agents
+
 SETS = ["prompts-train", "prompts-train-2", "prompts-dev", "prompts-dev-2"]
 
 # Sources whose harmless texts are data that an application hands to the model: tool results, mails, pages, documents.
@@ -41,10 +43,21 @@ def through(program, source, target):
     rows = [json.loads(line) for line in open(source, encoding="utf-8")]
     for row in rows:
         row["role"] = role(row)
+    show(program, rows, target)
+
+
+def show(program, rows, target):
+    """The same with rows that have roles."""
     said = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     with open(target, "w", encoding="utf-8") as sink:
         subprocess.run([str(program)], input=said, text=True, stdout=sink, check=True)
-    print(source.name, len(rows))
+    print(target.name, len(rows))
+
+
+def made():
+    """What agents send, composed by `agents.py`: harmless."""
+    of = lambda at, role, form: {"id": f"agent-{at}", "label": "benign", "source": f"made-agent-{form}", "lang": "en", "role": role}
+    return [{**of(at, role, form), "text": text} for at, (role, form, text) in enumerate(agents.texts())]
 
 
 def main():
@@ -53,6 +66,7 @@ def main():
     program = built("prepare")
     for name in SETS:
         through(program, data / f"{name}.jsonl", out / f"{name}.jsonl")
+    show(program, made(), out / "made-agents.jsonl")
 
 
 if __name__ == "__main__":

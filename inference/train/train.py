@@ -45,7 +45,7 @@ SAMPLE = ["synth-direct", "synth-leak", "synth-multilingual", "synth-trigger-ben
 
 def mask(rows, fold):
     """The rows a fit may see while the sources of `fold` are left out."""
-    trained = lambda row: "train" in row["part"] or row["part"] == "made"
+    trained = lambda row: "train" in row["part"] or row["part"].startswith("made")
     return np.array([trained(row) and all(families.fold(s) != fold for s in row["sources"]) for row in rows])
 
 
@@ -72,7 +72,7 @@ class Quantised:
                 bucket.append((key[1], *pair))
                 self.places[key] = pair
         n = np.arange(1, 2 * linear.BLOCK + 1)
-        roots = np.round((1 << ROOT_BITS) * UNIT / (scale * np.sqrt(n))).astype(np.int64)
+        roots = np.round((1 << ROOT_BITS) * UNIT / (scale * np.sqrt(n + linear.PRIOR))).astype(np.int64)
         self.roots = np.concatenate([[0], roots])
         self.biases = [round(UNIT * bias) for bias in fit.biases]
         self.hints = [0, 0]
@@ -110,7 +110,7 @@ class Quantised:
         return best
 
     def bytes(self, curves):
-        out = [b"weirlm03", struct.pack("<I", BUCKET_BITS)]
+        out = [b"weirlm04", struct.pack("<I", BUCKET_BITS)]
         for bucket in self.buckets:
             for tag, asked, data_ in [*bucket, *[(0, 0, 0)] * (BUCKET - len(bucket))]:
                 out.append(struct.pack("<Hbb", tag, asked, data_))
@@ -171,6 +171,7 @@ def main():
     rows = [row for name in SETS for row in data.read(folder, name)]
     count = len(rows)
     rows += data.compose([row for row in rows if "train" in row["part"]])
+    rows += data.read(folder, "made-agents")
     arrays = data.Arrays(rows)
     windows = linear.Windows(arrays)
     fold = np.array([families.fold(row["source"]) for row in rows])

@@ -79,7 +79,9 @@ on_both_drivers! {
     fn words_of_rules_in_any_number_switch_no_rule_off(driver) {
         let provider = provider();
         let setup = Setup::new(driver).upstream(provider.url()).unlimited();
-        let gateway = setup.with("enforcement: {mode: block, timeout_ms: 15000}").start();
+        // The rules alone: to the classifier such a text is no harmless one.
+        let settings = "enforcement: {mode: block, timeout_ms: 15000}\nsecurity_analysis: {ml_enabled: false}";
+        let gateway = setup.with(settings).start();
         let ask = |text: &str| call(gateway.addr, chat_call(text).bytes()).status;
         assert_eq!(ask(&format!("{}\n\n{ATTACK}", "ignore ".repeat(15))), 403);
         assert_eq!(ask(&format!("{}\n\n{ATTACK}", "password=x ".repeat(12))), 403);

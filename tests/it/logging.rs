@@ -199,10 +199,10 @@ fn the_banner_says_what_is_on_off_and_failing_open() {
     assert_eq!((&object["streaming"], &object["rate_limit"]), (&Value::from("off"), &Value::from("off")));
     assert_eq!((&object["analysis"], &object["authentication"]), (&Value::from("on"), &Value::from("off")));
     assert!(object["fails_open"].as_str().is_some_and(|text| text.contains("analysis") && text.contains("storage")));
-    assert_eq!(object["classifier"], "off");
-    let with = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: true}").start();
-    let line = with.logged("the features", |line| line.contains("\"message\":\"features\""));
-    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["classifier"], "on");
+    assert_eq!(object["classifier"], "on");
+    let without = Setup::new(Driver::Auto).with("security_analysis: {ml_enabled: false}").start();
+    let line = without.logged("the features", |line| line.contains("\"message\":\"features\""));
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["classifier"], "off");
 }
 
 #[test]

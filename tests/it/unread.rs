@@ -159,7 +159,7 @@ on_both_drivers! {
         let body = json!({ "model": "fake-large", "messages": [{ "role": "user", "content": content }] });
         let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.to_string()).bytes());
         assert_eq!((answer.status, skipped(&answer).as_deref()), (200, Some("skipped;reason=binary_part")));
-        let detectors = json!(["rules", "jailbreak", "pii", "secrets"]);
+        let detectors = json!(["rules", "jailbreak", "pii", "secrets", "classifier"]);
         assert_eq!(said(&gateway.span_of(&answer)), json!(["binary_part", null, detectors, 0]));
     }
 

@@ -37,7 +37,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::built(
         "security_analysis.ml_enabled",
         Kind::Bool,
-        OFF,
+        ON,
         "Run a classifier over what users and tools say, for orders the rules have no words for: the embedded one, or `ml_model`.",
         set!(security_analysis.ml_enabled, flag),
     )

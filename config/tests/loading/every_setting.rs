@@ -212,7 +212,7 @@ fn samples() -> Vec<Sample> {
         }),
         sample("streaming_analysis.hold_back", "true", |s| s.streaming_analysis.hold_back = true),
         sample("storage.mask_secrets", "false", |s| s.storage.mask_secrets = false),
-        sample("security_analysis.ml_enabled", "true", |s| s.security_analysis.ml_enabled = true),
+        sample("security_analysis.ml_enabled", "false", |s| s.security_analysis.ml_enabled = false),
         sample("security_analysis.ml_threshold", "0.65", |s| s.security_analysis.ml_threshold = Some(0.65)),
         sample("security_analysis.ml_model", "/srv/models/m", |s| {
             s.security_analysis.ml_model = "/srv/models/m".into()
@@ -519,7 +519,7 @@ fn env_samples() -> Vec<EnvSample> {
         ("SERVICE_LOG_ACCESS", "json", |s| s.logging.access = AccessFormat::Json, "text"),
         ("SERVICE_RATE_LIMIT_RPS", "5", |s| s.rate_limiting.default.requests_per_second = 5, "6"),
         ("SERVICE_RATE_LIMIT_BURST", "7", |s| s.rate_limiting.default.burst_size = 7, "8"),
-        ("SERVICE_ML_ENABLED", "anything", |s| s.security_analysis.ml_enabled = true, "false"),
+        ("SERVICE_ML_ENABLED", "false", |s| s.security_analysis.ml_enabled = false, "true"),
         ("SERVICE_ML_PRELOAD", "no", |s| s.security_analysis.ml_preload = false, "true"),
         ("SERVICE_ML_CACHE_DIR", "m", |s| s.security_analysis.ml_cache_dir = Some("m".into()), "n"),
         ("SERVICE_ML_MAX_CONCURRENT", "2", |s| s.ml_max_concurrent = 2, "3"),
@@ -661,7 +661,7 @@ fn every_variable_of_a_setting_that_is_not_built_is_refused_by_name() {
 
 #[test]
 fn the_environment_switches_the_classifier_on_and_off() {
-    assert!(!Bench::new().loaded().settings.security_analysis.ml_enabled);
+    assert!(Bench::new().loaded().settings.security_analysis.ml_enabled);
     let preload = "security_analysis: {ml_enabled: false, ml_preload: false}\n";
     assert!(!Bench::with_file(preload).loaded().settings.security_analysis.ml_enabled);
     let with = |value: &str| {

@@ -152,7 +152,7 @@ fn flags_show_what_is_in_effect() {
             "analyzer_guard_a_enabled": false,
             "analyzer_guard_b_enabled": false,
             "analyzer_jailbreak_enabled": true,
-            "analyzer_ml_enabled": false,
+            "analyzer_ml_enabled": true,
             "boundary_defense_enabled": false,
             "boundary_defense_shadow_mode": false,
             "cost_caps_enabled": false,

@@ -46,7 +46,7 @@ fn decodes(kind: PartKind) -> bool {
 impl Jailbreak {
     /// Decodes what is encoded and scans what comes out.
     fn decode(&self, text: &Text<'_>, strictness: Strictness, shared: &mut SharedLook<'_>) {
-        let SharedLook { limits, runs, outcome, candidates, inner, plain, .. } = shared;
+        let SharedLook { limits, runs, outcome, candidates, inner, plain, decoded, .. } = shared;
         // An order that had to be hidden is a stranger's, whatever it was hidden in.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
         let limits = Limits { scope: scope | DISGUISED, ..*limits };
@@ -54,12 +54,14 @@ impl Jailbreak {
         // Decoding is cheap for a stranger: all that comes of it shares what is free for one text.
         inner.begin_decoded();
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
+            decoded.keep(plain, span, encoding);
             let scanned = self.0.matcher.scan_next(plain, limits, inner);
             candidates.extend(self.evasion(plain, span, (encoding, strictness), inner));
             outcome.join(&scanned);
             (!outcome.cut).then_some(scanned.ciphers)
         });
         outcome.cap_reached |= !whole;
+        decoded.end();
     }
 
     /// An order in deciphered text is an evasion, harmless text is nothing.

@@ -27,7 +27,8 @@ use crate::tuning::{OperatingPoint, Tuning};
 
 /// Scores are whole numbers of this part of a logit.
 const UNIT: f64 = 256.0;
-/// From here on a finding is High.
+/// From here on a finding is High, where somebody else has a suspicion: the rules, or whoever had the words encoded. Its word alone stops
+/// nothing by default: what an agent's harness writes may be new to it tomorrow.
 const SURE: f64 = 0.95;
 
 /// The embedded classifier.
@@ -74,27 +75,35 @@ impl Learned {
     /// The worst window of the text, and of what encoded words in it say.
     /// `hinted`: the rules have a suspicion.
     fn suspect(&self, text: &Text<'_>, shared: &mut SharedLook<'_>, hinted: bool) -> Option<Suspect> {
-        let SharedLook { runs, outcome, plain, .. } = shared;
+        let SharedLook { runs, outcome, plain, decoded, .. } = shared;
         let is_data = text.kind == PartKind::Tool;
         let hint = if hinted { self.model.hint(is_data) } else { 0 };
         let worst = self.model.worst(text.folded, is_data, text.deadline);
-        let mut cut = worst.is_some_and(|worst| worst.cut);
+        let cut_before = worst.is_some_and(|worst| worst.cut);
+        let mut cut = cut_before;
         let score = |worst: Window| worst.score.saturating_add(hint);
         let mut suspect =
             worst.map(|worst| Suspect { score: score(worst), start: worst.start, end: worst.end, encoding: None });
-        if !cut && !outcome.cut {
+        // What encoded words say, or nothing where it has no words; false once the time is over.
+        let mut hear = |plain: &[u8], (start, end): (usize, usize), encoding| {
+            let Some(worst) = self.model.worst(plain, is_data, text.deadline) else { return true };
+            let score = score(worst);
+            if suspect.as_ref().is_none_or(|suspect| score > suspect.score) {
+                suspect = Some(Suspect { score, start, end, encoding: Some(encoding) });
+            }
+            cut = worst.cut;
+            !cut
+        };
+        if cut_before || outcome.cut {
+            // Half a look is all there was time for.
+        } else if let Some(mut known) = decoded.known() {
+            // The rules have decoded it.
+            known.all(|(plain, span, encoding)| hear(plain, span, encoding));
+        } else {
             let seen = **outcome;
-            self.compiled.decode(text.folded, runs, &seen, plain, &mut |plain, (start, end), encoding| {
+            self.compiled.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
                 // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
-                let Some(worst) = self.model.worst(plain, is_data, text.deadline) else {
-                    return Some(Ciphers::default());
-                };
-                let score = score(worst);
-                if suspect.as_ref().is_none_or(|suspect| score > suspect.score) {
-                    suspect = Some(Suspect { score, start, end, encoding: Some(encoding) });
-                }
-                cut = worst.cut;
-                (!cut).then(Ciphers::default)
+                hear(plain, span, encoding).then(Ciphers::default)
             });
         }
         outcome.cut |= cut;
@@ -173,7 +182,8 @@ impl Detector for Learned {
         if confidence < threshold || confidence <= 0.0 {
             return;
         }
-        let severity = if confidence >= SURE { Severity::High } else { Severity::Medium };
+        let is_backed = hinted || suspect.encoding.is_some();
+        let severity = if is_backed && confidence >= SURE { Severity::High } else { Severity::Medium };
         let finding_type = if text.kind == PartKind::Tool { "indirect_injection" } else { "prompt_injection" };
         let about = "The words are like those of attacks on a model";
         let mut finding = Finding::new(finding_type, severity, confidence, CLASSIFIER, about);

@@ -14,7 +14,7 @@ use crate::trained::{BLOCK_WORDS, ModelError, Reader, Weighed, Window, checksum,
 /// What is embedded, in the form `train/train.py` writes.
 pub(super) static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
 /// What a model file begins with.
-const MAGIC: &[u8; 8] = b"weirlm03";
+const MAGIC: &[u8; 8] = b"weirlm04";
 /// Points of the curve from a score to a confidence, for each role.
 pub(super) const CURVE_POINTS: usize = 5;
 /// Entries of a bucket of the table.
@@ -146,6 +146,7 @@ impl Model {
             start: word.start,
             end: word.end,
             sum: self.value(&word.features, role),
+            again: word.again,
         });
         let root = |words: usize| i64::from(self.roots.get(words).copied().unwrap_or_default());
         worst(words, root, self.biases[role], deadline)

@@ -3,7 +3,8 @@
 //!
 //! A word is a run of letters and digits (digits all read as one, capitals as small letters), at most 24 bytes long; of
 //! scripts without spaces, one character, or four of those of South Asia. Each word has two features: itself, and itself
-//! after the word before. Invariants: linear in the text, any bytes will do, nothing is allocated.
+//! after the word before. A word that stood behind the same word a moment ago says nothing new: without this a harmless pair of words,
+//! said fifty times, adds up to an attack. Invariants: linear in the text, any bytes will do, nothing is allocated.
 
 use crate::trained::{SEED, mix, step};
 
@@ -13,6 +14,10 @@ pub(super) const PER_WORD: usize = 2;
 const WORD_BYTES: usize = 24;
 /// Longest word of characters of three bytes.
 const CLUSTER_BYTES: usize = 12;
+/// So many words back a pair of words is remembered; farther back it is new again.
+const REMEMBERED: u32 = 64;
+/// Places for pairs of words that are remembered, by some bits of their name; a later pair takes the place of an earlier one.
+const PLACES: usize = 256;
 
 /// The words of a text, one after the other.
 #[derive(Debug)]
@@ -21,6 +26,10 @@ pub(super) struct Words<'a> {
     at: usize,
     /// The hash of the word before.
     last: u32,
+    /// Words read.
+    count: u32,
+    /// Pairs of words, and the number of the word after the one that ended them last.
+    pairs: [(u32, u32); PLACES],
 }
 
 /// One word.
@@ -30,6 +39,8 @@ pub(super) struct Word {
     pub(super) end: usize,
     /// The names of its features.
     pub(super) features: [u32; PER_WORD],
+    /// It stood behind the same word a moment ago.
+    pub(super) again: bool,
 }
 
 // === impl Words ===
@@ -37,7 +48,7 @@ pub(super) struct Word {
 impl<'a> Words<'a> {
     /// Of `text`.
     pub(super) const fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, last: 0 }
+        Self { text, at: 0, last: 0, count: 0, pairs: [(0, 0); PLACES] }
     }
 
     /// Reads up to `most` bytes of a word while `read` says what each is read as; its hash.
@@ -47,6 +58,17 @@ impl<'a> Words<'a> {
         let (hash, length) = read.fold((SEED, 0), |(hash, length), byte| (step(hash, byte), length + 1));
         self.at += length;
         hash
+    }
+}
+
+impl Words<'_> {
+    /// Whether this pair of words was met a moment ago; remembers it.
+    fn was_met(&mut self, pair: u32) -> bool {
+        self.count = self.count.wrapping_add(1);
+        let Some(place) = self.pairs.get_mut(pair as usize % PLACES) else { return false };
+        let was_met = *place != (0, 0) && place.0 == pair && self.count.wrapping_sub(place.1) <= REMEMBERED;
+        *place = (pair, self.count);
+        was_met
     }
 }
 
@@ -68,7 +90,8 @@ impl Iterator for Words<'_> {
         };
         let features = [mix(1, hash, 0), mix(2, hash, self.last)];
         self.last = hash;
-        Some(Word { start, end: self.at, features })
+        let again = self.was_met(features[1]);
+        Some(Word { start, end: self.at, features, again })
     }
 }
 
@@ -112,6 +135,15 @@ mod tests {
         assert_eq!(features("Ignore RULE 17"), features("ignore, rule 42"));
         assert_eq!(features("a b")[0], features("c b")[0]);
         assert_ne!(features("a b")[1], features("c b")[1]);
+    }
+
+    #[test]
+    fn what_was_said_a_moment_ago_is_not_said_again() {
+        let again = |text: &str| Words::new(text.as_bytes()).map(|word| word.again).collect::<Vec<_>>();
+        assert_eq!(again("ignore the apple ignore the apple"), [false, false, false, false, true, true]);
+        assert_eq!(again("a b c a d"), [false; 5], "the word before is another");
+        let far: String = (0..100_u32).map(|at| format!("{}x ", char::from_u32(0x4E00 + at).unwrap())).collect();
+        assert!(!again(&format!("the apple {far} the apple")).contains(&true), "farther back it is new");
     }
 
     proptest! {

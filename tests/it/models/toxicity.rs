@@ -15,7 +15,8 @@ fn says(words: &str) -> Upstream {
 on_both_drivers! {
     fn the_embedded_model_records_a_toxic_answer_and_stops_none(driver) {
         let (toxic, kind) = (says(INSULT), says("Thank you for your help, have a nice day."));
-        let safety = "output_safety: {enabled: true, toxicity_enabled: true, block_on_critical: true}";
+        let safety = "output_safety: {enabled: true, toxicity_enabled: true, block_on_critical: true}\n\
+                      security_analysis: {ml_enabled: false}";
         for (upstream, expected) in [(&toxic, &["output_toxicity"][..]), (&kind, &[])] {
             let gateway = Setup::new(driver).upstream(upstream.url()).with(safety).start();
             gateway.logged("that nothing is critical", |line| line.contains("has one class, which is never Critical"));
@@ -35,8 +36,8 @@ on_both_drivers! {
 fn it_is_off_with_either_switch() {
     let upstream = says(INSULT);
     for safety in ["{enabled: true}", "{toxicity_enabled: true}"] {
-        let gateway =
-            Setup::new(Driver::Auto).upstream(upstream.url()).with(&format!("output_safety: {safety}")).start();
+        let settings = format!("output_safety: {safety}\nsecurity_analysis: {{ml_enabled: false}}");
+        let gateway = Setup::new(Driver::Auto).upstream(upstream.url()).with(&settings).start();
         assert_eq!(ready(&gateway)["ml_models"], json!({ "status": "disabled", "models": [] }));
         let span = gateway.span_of(&send(&gateway, "Hello."));
         assert!(
