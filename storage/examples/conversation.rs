@@ -1,9 +1,9 @@
 //! What calls take on disk and of the storage thread: single ones with fresh text of 1 and of 8 KB, and agents' conversations of
 //! twenty turns, with tools of their own and with the same ones.
 //!
-//! `cargo run --release -p weir-storage --example conversation -- [rounds] [turns]`. The medians
-//! of interleaved rounds are shown; the file is measured after a clean close. `turns` names a file of what the gateway
-//! records of a real agent, which `WEIR_TURNS_OUT=FILE cargo test -p weir --lib what_an_agent_sends` writes: it is measured as
+//! `cargo run --release -p weir-storage --example conversation -- [rounds] [turns] [kind]`. The medians
+//! of interleaved rounds are shown; the file is measured after a clean close, and what an empty one takes is left out: it is shown by
+//! itself. `kind` names what alone is to be measured. `turns` names a file of what the gateway records of a real agent, which `WEIR_TURNS_OUT=FILE cargo test -p weir --lib what_an_agent_sends` writes: it is measured as
 //! it is recorded, without its frame, and with each turn's texts stored whole, as before texts were shared.
 
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn busy() -> f64 {
     tasks.filter(is_writer).filter_map(ns).sum::<u64>() as f64 / 1e9
 }
 
-/// Bytes on disk and microseconds of the writer, per span.
+/// Bytes on disk and seconds of the writer.
 fn measure(folder: &Path, spans: &[SpanRecord]) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let path = folder.join("store.db");
     let _fresh = std::fs::remove_file(&path);
@@ -61,8 +61,7 @@ fn measure(folder: &Path, spans: &[SpanRecord]) -> Result<(f64, f64), Box<dyn st
     }
     let cpu = busy() - before;
     store.close(Duration::from_secs(10));
-    let count = spans.len() as f64;
-    Ok((std::fs::metadata(&path)?.len() as f64 / count, cpu * 1e6 / count))
+    Ok((std::fs::metadata(&path)?.len() as f64, cpu))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -125,12 +124,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         kinds.push(("a real agent, without its frame", recorded(&turns, Kept::Texts)?));
         kinds.push(("a real agent", recorded(&turns, Kept::All)?));
     }
+    if let Some(only) = std::env::args().nth(3) {
+        kinds.retain(|(name, _)| *name == only);
+    }
+    let (empty, _) = measure(&folder, &[])?;
+    println!("an empty file takes {empty:.0} bytes");
     let mut figures = vec![(Vec::new(), Vec::new()); kinds.len()];
     for _ in 0..rounds {
         for ((_, spans), (bytes, cpu)) in kinds.iter().zip(&mut figures) {
             let (on_disk, busy) = measure(&folder, spans)?;
-            bytes.push(on_disk);
-            cpu.push(busy);
+            bytes.push((on_disk - empty) / spans.len() as f64);
+            cpu.push(busy * 1e6 / spans.len() as f64);
         }
     }
     std::fs::remove_dir_all(&folder)?;

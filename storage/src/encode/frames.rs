@@ -5,13 +5,17 @@
 
 use std::ops::Range;
 
-use weir_config::vocab::frame::{Frame, has_text, is_mark};
+use weir_config::vocab::frame::{CODED, FILE, Frame, TEXT};
 
 use super::Damaged;
 use super::bytes::{Packer, Unpacker};
 
-/// A stretch ends behind the first mark from this many bytes on whose surroundings say so, which one in eight does.
-const STRETCH_MIN: usize = 512;
+/// From this many bytes on a stretch ends behind a mark in front of which a list of objects ended: there one part of the body
+/// (messages, instructions, tools) gives way to the next, and there a conversation grows.
+const PART_MIN: usize = 128;
+/// From this many on it ends where another begins to speak, too, or where the surroundings say so, which one in eight does.
+const STRETCH_MIN: usize = 1024;
+const SPEAKER: &[u8] = b"\"role\":";
 const STRETCH_ENDS: u32 = 0b111;
 /// It ends at this many bytes, whatever they say, so that what follows is shared again.
 const STRETCH_MAX: usize = 4096;
@@ -43,7 +47,7 @@ impl Stretch<'_> {
 /// Divides a frame.
 pub(crate) fn stretches(frame: &Frame) -> Vec<Stretch<'_>> {
     let mut found = Vec::new();
-    let (mut start, mut texts, mut before) = (0, 0..0, 0);
+    let (mut start, mut texts, mut before, mut former) = (0, 0..0, 0, 0);
     let mut take = |end: usize, start: &mut usize, texts: &mut Range<usize>| {
         let own = frame.texts.get(texts.clone()).unwrap_or_default();
         let json = frame.json.get(*start..end).unwrap_or_default();
@@ -51,12 +55,17 @@ pub(crate) fn stretches(frame: &Frame) -> Vec<Stretch<'_>> {
         before = own.last().map_or(before, |text| text.end);
         (*start, *texts) = (end, texts.end..texts.end);
     };
-    for (at, mark) in frame.json.match_indices(is_mark) {
-        let Some(text) = frame.texts.get(texts.end).filter(|_| mark.chars().all(has_text)) else { continue };
+    let json = frame.json.as_bytes();
+    for at in memchr::memchr3_iter(TEXT as u8, CODED as u8, FILE as u8, json) {
+        let Some(text) = frame.texts.get(texts.end) else { continue };
         texts.end += 1;
-        let end = at + mark.len();
-        let bytes = end - start;
-        if bytes >= STRETCH_MAX || (bytes >= STRETCH_MIN && ends_stretch(&frame.json, at, text)) {
+        let end = at + 1;
+        let (bytes, since) = (end - start, json.get(former..at).unwrap_or_default());
+        former = end;
+        if bytes >= STRETCH_MAX
+            || (bytes >= PART_MIN && ends_part(since))
+            || (bytes >= STRETCH_MIN && (speaks(since) || ends_stretch(json, at, text)))
+        {
             take(end, &mut start, &mut texts);
         }
     }
@@ -67,9 +76,18 @@ pub(crate) fn stretches(frame: &Frame) -> Vec<Stretch<'_>> {
     found
 }
 
+/// Whether a list of objects ends here, and another member follows.
+fn ends_part(since: &[u8]) -> bool {
+    memchr::memchr_iter(b']', since).any(|at| since.get(at.wrapping_sub(1)..at + 3) == Some(b"}],\""))
+}
+
+fn speaks(since: &[u8]) -> bool {
+    since.windows(SPEAKER.len()).any(|window| window == SPEAKER)
+}
+
 /// Whether a stretch may end behind the mark at `at`: by what stands before it and how long its text is (FNV-1a).
-fn ends_stretch(json: &str, at: usize, text: &Range<u32>) -> bool {
-    let before = json.as_bytes().get(at.saturating_sub(24)..at).unwrap_or_default();
+fn ends_stretch(json: &[u8], at: usize, text: &Range<u32>) -> bool {
+    let before = json.get(at.saturating_sub(24)..at).unwrap_or_default();
     let len = text.end.wrapping_sub(text.start).to_le_bytes();
     let hash = before
         .iter()

@@ -36,6 +36,8 @@ const TEXT_CODE: u8 = 4;
 const TEXT_CODE_FROM: usize = 2 * 1024;
 /// Below this many bytes the fixed codes are cheaper than zstd, and the better one as small.
 const ZSTD_FROM: usize = 16 * 1024;
+/// From this many on zstd may leave less of what is written once for many.
+const SMALL_FROM: usize = 4 * 1024;
 /// Text of this length that a fixed code leaves nearly as it is (other scripts, base64) is given to zstd, too.
 const SHORT_FROM: usize = 256;
 /// Fast, and on a few kilobytes nearly as small as higher levels.
@@ -90,6 +92,8 @@ enum Code {
     Cheap,
     /// It is written once for many.
     Small,
+    /// So is this, and it is JSON, in which much comes again.
+    SmallJson,
 }
 
 /// What a row's columns hold besides its body.
@@ -132,9 +136,9 @@ impl Encoder {
         self.body_of(Code::Cheap, |packer| fields::pack(packer, span, model_within, laid))
     }
 
-    /// A body that holds what has been packed by somebody else, valid until the next call.
-    pub(crate) fn encode_packed(&mut self, packed: &Packed) -> Result<&[u8], TooLarge> {
-        self.body_of(Code::Small, |packer| {
+    /// A body that holds what has been packed by somebody else, a stretch of a frame or pieces, valid until the next call.
+    pub(crate) fn encode_packed(&mut self, packed: &Packed, is_frame: bool) -> Result<&[u8], TooLarge> {
+        self.body_of(if is_frame { Code::SmallJson } else { Code::Small }, |packer| {
             packer.head.extend_from_slice(&packed.0.head);
             packer.text.extend_from_slice(&packed.0.text);
         })
@@ -160,8 +164,8 @@ impl Encoder {
         let text_at = body.len();
 
         let (mut format, mut least) = (RAW, text.len());
-        if code == Code::Small || text.len() < ZSTD_FROM {
-            if code == Code::Small || text.len() >= TEXT_CODE_FROM {
+        if text.len() < code.zstd_alone_from() {
+            if code != Code::Cheap || text.len() >= TEXT_CODE_FROM {
                 text_code::encode(text, room, body);
                 format = TEXT_CODE;
             } else {
@@ -190,15 +194,21 @@ impl Encoder {
 }
 
 impl Code {
+    /// From this many bytes on no fixed code is tried.
+    const fn zstd_alone_from(self) -> usize {
+        match self {
+            Self::Cheap | Self::Small => ZSTD_FROM,
+            Self::SmallJson => SHORT_FROM,
+        }
+    }
+
     /// Whether zstd may do enough better than a fixed code, which left `least` of `bytes`.
     const fn tries_zstd(self, bytes: usize, least: usize) -> bool {
+        let is_poor = bytes > SHORT_FROM && least > bytes * 7 / 8;
         match self {
-            Self::Small => bytes > SHORT_FROM,
-            Self::Cheap => {
-                bytes >= ZSTD_FROM
-                    || (bytes >= TEXT_CODE_FROM && least > bytes / 2)
-                    || (bytes > SHORT_FROM && least > bytes * 7 / 8)
-            }
+            Self::SmallJson => bytes >= SHORT_FROM,
+            Self::Small => bytes >= SMALL_FROM || is_poor,
+            Self::Cheap => bytes >= ZSTD_FROM || (bytes >= TEXT_CODE_FROM && least > bytes / 2) || is_poor,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Where a page lies: totals and the way to deep pages, from the sums by time.
 //!
 //! A list is ordered by time, so the rows before a page are counted slice by slice, the coarse slices first, and only
-//! the slices that hold rows of the page are read. What is read row by row is at most what one finest slice holds per
-//! row of the page, however deep the page and however rare the filter. Ranges are half open, in microseconds.
+//! the slices that hold rows of the page are read. What is read row by row is at most what one finest slice, or a sixteenth of it,
+//! holds per row of the page, however deep the page and however rare the filter. Ranges are half open, in microseconds.
 
 use rusqlite::{Connection, params_from_iter};
 
 use super::read::Filter;
-use super::tallies::LEVEL_BITS;
+use super::tallies::{FINE, FINE_BITS, LEVEL_BITS};
 use crate::query::{Page, Place};
 
 /// The place a page begins at, in a list whose rows are numbered from 1, newest first.
@@ -23,6 +23,9 @@ pub(super) fn next_place(first: i64, rows: usize, oldest: i64) -> Option<Place> 
     let last = first.saturating_add(1).saturating_sub(i64::try_from(rows).unwrap_or(i64::MAX));
     (rows > 0 && last > oldest).then(|| Place::of_row(last))
 }
+
+/// Rows of a second that are few: more of them are soon found by looking at all.
+const FEW: u64 = 256;
 
 /// A list: the rows that match a filter, within a range of time.
 pub(super) struct List<'a> {
@@ -155,6 +158,7 @@ impl List<'_> {
         let values = self.filter.values.iter().copied().chain(bounds);
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut slices = statement.query(params_from_iter(values))?;
+        let crowded = level == 0 && self.any_sixteenths(run)?;
         while search.wanted > 0 {
             let Some(slice) = slices.next()? else { break };
             let from_us = slice.get::<_, i64>(0)? << bits;
@@ -163,8 +167,41 @@ impl List<'_> {
             match level.checked_sub(1) {
                 _ if search.skip >= rows => search.skip -= rows,
                 Some(below) => self.seek(&Run { level: Some(below), from_us, to_us }, search)?,
+                None if crowded && rows < FEW => self.seek_sixteenths(from_us, to_us, rows, search)?,
                 None => search.meet(from_us, to_us, rows),
             }
+        }
+        Ok(())
+    }
+
+    /// Whether anything is known of sixteenths of these seconds.
+    fn any_sixteenths(&self, run: &Run) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM slices WHERE tenant = ?1 AND level = ?2 AND slice >= ?3 AND slice < ?4 LIMIT 1";
+        let tenant = self.filter.values.first().copied();
+        let values = (tenant, FINE as i64, run.from_us >> FINE_BITS, run.to_us >> FINE_BITS);
+        self.conn.prepare_cached(sql)?.exists(values)
+    }
+
+    /// A second's rows by the sixteenths in which they are, if that is known of all of them.
+    fn seek_sixteenths(&self, from_us: i64, to_us: i64, rows: u64, search: &mut Search) -> rusqlite::Result<()> {
+        let sql = format!(
+            "SELECT slice, sum({0}) FROM slices WHERE {1} AND level = ? AND slice >= ? AND slice < ? \
+             GROUP BY slice HAVING sum({0}) > 0 ORDER BY slice DESC",
+            self.counted, self.filter.sql
+        );
+        let bounds = [FINE as i64, from_us >> FINE_BITS, to_us >> FINE_BITS];
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let known = statement
+            .query_map(params_from_iter(self.filter.values.iter().copied().chain(bounds)), |row| {
+                Ok((row.get::<_, i64>(0)? << FINE_BITS, row.get::<_, i64>(1)?.max(0).unsigned_abs()))
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
+        if known.iter().map(|(_, rows)| rows).sum::<u64>() != rows {
+            search.meet(from_us, to_us, rows);
+            return Ok(());
+        }
+        for (from_us, rows) in known {
+            search.meet(from_us, from_us.saturating_add(1 << FINE_BITS), rows);
         }
         Ok(())
     }

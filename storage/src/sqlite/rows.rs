@@ -73,7 +73,9 @@ pub(super) fn put_all<'a>(
     tx: &mut Tx<'_>,
     spans: impl Iterator<Item = &'a SpanRecord>,
 ) -> Result<Vec<Fate>, WriteError> {
-    tx.in_order(|tx| put_in_turn(tx, spans))
+    let fates = tx.in_order(|tx| put_in_turn(tx, spans))?;
+    tx.texts.store_sums(tx.conn)?;
+    Ok(fates)
 }
 
 fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>) -> Result<Vec<Fate>, WriteError> {

@@ -3,6 +3,10 @@
 //!
 //! `slices` are the same sums cut by time, on three levels of 2^20, 2^28 and 2^36 microseconds (a second, four and a
 //! half minutes, nineteen hours): totals over a window and the place of a deep page need a few hundred of them.
+//!
+//! Where a tenant has many spans within a second, further ones are counted by sixteenths of it, too, so that one of few among
+//! them is found without looking at all. These sums need not be whole, but never say too much: a reader trusts those of a second
+//! that add up to what the second holds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,6 +17,13 @@ use crate::record::SpanRecord;
 
 /// Bits of `start_us` below a slice's number, finest level first.
 pub(super) const LEVEL_BITS: [u32; 3] = [20, 28, 36];
+/// The same of the sixteenths, and the number of their level.
+pub(super) const FINE_BITS: u32 = 16;
+pub(super) const FINE: usize = LEVEL_BITS.len();
+/// Spans of a tenant within a second from which on they are kept.
+const CROWD: i64 = 256;
+/// Tenants of which it is known how many they had in the latest second.
+const CROWDS_MAX: usize = 4_096;
 
 /// Tokens one span counts for at most. Providers report what they like; a sum must have room for millions of spans.
 const TOKENS_MAX: u64 = 1 << 40;
@@ -124,9 +135,19 @@ impl Sums {
 
 #[derive(Default)]
 pub(super) struct Tallies {
-    /// By key and slice of the finest level.
+    /// By key and sixteenth of a second.
     sums: HashMap<(Key, i64), Sums>,
     used: BTreeMap<Use, Used>,
+    /// Per tenant the latest second, as far as is remembered, and how many spans it has.
+    crowds: HashMap<i64, (i64, i64)>,
+}
+
+/// What is added to a row of `slices`.
+#[derive(Default)]
+struct Slice {
+    sums: Sums,
+    /// The row begins with it where there is none.
+    begins: bool,
 }
 
 /// Sums stand still at 2^62: one that left the range of integers would become a REAL, which its column refuses, and with
@@ -214,24 +235,53 @@ impl Tallies {
     }
 
     fn entry(&mut self, key: Key, start_us: i64) -> &mut Sums {
-        self.sums.entry((key, start_us >> LEVEL_BITS[0])).or_default()
+        self.sums.entry((key, start_us >> FINE_BITS)).or_default()
+    }
+
+    /// Whether the tenant has a crowd in the second of this sixteenth, with so many more spans.
+    fn is_crowded(&mut self, tenant: i64, fine: i64, spans: i64) -> bool {
+        if self.crowds.len() >= CROWDS_MAX {
+            self.crowds.clear();
+        }
+        let second = fine >> (LEVEL_BITS[0] - FINE_BITS);
+        let crowd = self.crowds.entry(tenant).or_insert((second, 0));
+        if crowd.0 < second {
+            *crowd = (second, 0);
+        }
+        if crowd.0 == second {
+            crowd.1 += spans;
+        }
+        crowd.0 == second && crowd.1 > CROWD
+    }
+
+    /// What is to be added to which rows of `slices`, in the order of the table, so that neighbours are written together.
+    fn slices(&mut self) -> BTreeMap<(i64, usize, i64, Key), Slice> {
+        let mut slices: BTreeMap<(i64, usize, i64, Key), Slice> = BTreeMap::new();
+        let all = std::mem::take(&mut self.sums);
+        for ((key, fine), sums) in &all {
+            for (level, bits) in LEVEL_BITS.iter().enumerate() {
+                let slice = slices.entry((key.tenant, level, fine >> (bits - FINE_BITS), *key)).or_default();
+                slice.sums.add(sums);
+                slice.begins = true;
+            }
+            let begins = sums.spans > 0 && self.is_crowded(key.tenant, *fine, sums.spans);
+            if begins || sums.spans < 0 || sums.traces < 0 {
+                slices.insert((key.tenant, FINE, *fine, *key), Slice { sums: *sums, begins });
+            }
+        }
+        self.sums = all;
+        slices
     }
 
     /// Adds the sums to the tables; they are forgotten once the caller has committed.
-    pub(super) fn store(&self, conn: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn store(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.store_usage(conn)?;
         if self.sums.is_empty() {
             return Ok(());
         }
         let mut totals: BTreeMap<Key, Sums> = BTreeMap::new();
-        // In the order of the table, so that neighbours are written together.
-        let mut slices: BTreeMap<(i64, usize, i64, Key), Sums> = BTreeMap::new();
-        for ((key, slice), sums) in &self.sums {
+        for ((key, _), sums) in &self.sums {
             totals.entry(*key).or_default().add(sums);
-            for (level, bits) in LEVEL_BITS.iter().enumerate() {
-                let slice = slice >> (bits - LEVEL_BITS[0]);
-                slices.entry((key.tenant, level, slice, *key)).or_default().add(sums);
-            }
         }
         let mut add = conn.prepare_cached(ADD)?;
         for (key, sums) in &totals {
@@ -247,11 +297,11 @@ impl Tallies {
             }
         }
         let mut add = conn.prepare_cached(ADD_SLICE)?;
-        for ((tenant, level, slice, key), sums) in &slices {
+        for ((tenant, level, slice, key), Slice { sums, begins }) in &self.slices() {
             let place = [*tenant, *level as i64, *slice, key.provider, key.model, key.operation, key.score];
             let [a, b, c, d, e, f, g] = place;
             let row = [a, b, c, d, e, f, g, sums.spans, sums.traces];
-            if add.execute(row)? == 0 {
+            if add.execute(row)? == 0 && *begins {
                 conn.prepare_cached(BEGIN_SLICE)?.execute(row)?;
             }
             if sums.spans < 0 || sums.traces < 0 {

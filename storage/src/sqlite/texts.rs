@@ -9,11 +9,10 @@
 //! name found in memory counts only if the row agrees; names of two tenants have different keys.
 
 use std::collections::HashMap;
-use std::hash::Hasher as _;
 use std::ops::Range;
 
+use highway::{HighwayHash as _, HighwayHasher};
 use rusqlite::{Connection, OptionalExtension};
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::{PartKind, PartSide};
 
@@ -26,8 +25,10 @@ use crate::record::SpanRecord;
 
 /// Shorter runs of pieces stay in their span: naming them would take about as much.
 const LEAF_BYTES_MIN: usize = 1024;
-/// Of a conversation shorter ones are shared, too, when they come again: runs end where others begin to speak, and there are several.
-const SHORT_BYTES_MIN: usize = 192;
+/// What was said in a conversation is shared from here on: what is not comes again with each of its turns.
+const MESSAGES_BYTES_MIN: usize = 256;
+/// Still shorter ones of a conversation are shared when they come again, stretches of its frame at once.
+const SHORT_BYTES_MIN: usize = 128;
 /// Children of a branch: it ends behind one whose name says so, which one in four does.
 const BRANCH_MIN: usize = 2;
 const BRANCH_MAX: usize = 16;
@@ -52,6 +53,8 @@ pub(super) struct Texts {
     keys: HashMap<i64, (u64, u64)>,
     seen: Vec<u64>,
     packed: Packed,
+    /// What the spans on their way add to `text_sums`.
+    sums: HashMap<i64, i64>,
 }
 
 /// A text that may be shared, and what it is made of.
@@ -78,6 +81,17 @@ impl Texts {
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.keys.clear();
+        self.sums.clear();
+    }
+
+    /// Adds what was put in to the sums; they are forgotten with it.
+    pub(super) fn store_sums(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        for (tenant, bytes) in self.sums.drain() {
+            let sql =
+                "INSERT INTO text_sums (tenant, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = bytes + ?2";
+            conn.prepare_cached(sql)?.execute((tenant, bytes))?;
+        }
+        Ok(())
     }
 
     /// Whether a text of this name came before, as far as is remembered; it has now.
@@ -127,18 +141,20 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     let comes_again = pieces.iter().any(Piece::is_of_conversation);
     let mut places: Vec<Place> = Vec::new();
     let mut last = -1;
-    for chunk in chunks(pieces) {
+    let messages_min = if comes_again { MESSAGES_BYTES_MIN } else { LEAF_BYTES_MIN };
+    for chunk in chunks(pieces, messages_min) {
         let own = pieces.get(chunk.clone()).unwrap_or_default();
         let before = last;
         last = encode::last_message(own, last);
         let bytes = own.iter().map(Piece::bytes).sum::<usize>();
+        let class = class(own.first());
         if bytes >= LEAF_BYTES_MIN || (comes_again && bytes >= SHORT_BYTES_MIN) {
             let Texts { packed, .. } = &mut *tx.texts;
             packed.put(own, &mut before.clone());
             let name = name_of(key, PIECES, packed);
-            let at_once = comes_again || class(own.first()) == Some(Class::System);
+            let at_once = comes_again || class == Some(Class::System);
             // A short run that grows with each turn is another one every time.
-            if (at_once && bytes >= LEAF_BYTES_MIN) || tx.texts.has_come(name) {
+            if (at_once && bytes >= Class::run_min(class, messages_min)) || tx.texts.has_come(name) {
                 places.push(Place::Shared(Tree { name, of: Of::Pieces(chunk, before) }));
                 continue;
             }
@@ -163,7 +179,7 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     Ok(entries)
 }
 
-/// Stretches are shared from their second coming on: where a turn ends, the next one has another.
+/// Stretches are shared at once: a frame is kept of conversations only, and the next turn has all of them but one.
 fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
     let mut entries = Vec::new();
     if stretches.is_empty() {
@@ -172,11 +188,10 @@ fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> 
     let (key, source) = (key_of(tx, tenant)?, Source::Frame(stretches));
     let mut shared = Vec::new();
     for (at, stretch) in stretches.iter().enumerate() {
-        let packed = &mut tx.texts.packed;
-        packed.put_stretch(stretch);
-        let name = name_of(key, FRAME, packed);
-        if stretch.bytes() >= SHORT_BYTES_MIN && tx.texts.has_come(name) {
-            shared.push(Tree { name, of: Of::Stretch(at) });
+        if stretch.bytes() >= SHORT_BYTES_MIN {
+            let packed = &mut tx.texts.packed;
+            packed.put_stretch(stretch);
+            shared.push(Tree { name: name_of(key, FRAME, packed), of: Of::Stretch(at) });
         } else {
             refer_all(tx, tenant, key, source, std::mem::take(&mut shared), &mut entries)?;
             entries.push(Entry::Stretch(*stretch));
@@ -247,8 +262,15 @@ fn class(piece: Option<&Piece<'_>>) -> Option<Class> {
     })
 }
 
+impl Class {
+    /// Bytes from which on a run of it is long enough.
+    fn run_min(class: Option<Self>, messages_min: usize) -> usize {
+        if class == Some(Self::Messages) { messages_min } else { LEAF_BYTES_MIN }
+    }
+}
+
 /// Runs of pieces: each ends where it has enough, and where others begin to speak.
-fn chunks(pieces: &[Piece<'_>]) -> Vec<Range<usize>> {
+fn chunks(pieces: &[Piece<'_>], messages_min: usize) -> Vec<Range<usize>> {
     let mut chunks = Vec::new();
     let (mut start, mut bytes, mut speaking) = (0, 0, None);
     for (at, piece) in pieces.iter().enumerate() {
@@ -259,7 +281,7 @@ fn chunks(pieces: &[Piece<'_>]) -> Vec<Range<usize>> {
         }
         speaking = speaks.or(speaking);
         bytes += piece.bytes();
-        if bytes >= LEAF_BYTES_MIN {
+        if bytes >= Class::run_min(speaking, messages_min) {
             chunks.push(start..at + 1);
             (start, bytes) = (at + 1, 0);
         }
@@ -292,22 +314,29 @@ fn branches(key: (u64, u64), mut level: Vec<Tree>) -> Vec<Tree> {
 }
 
 fn branch(key: (u64, u64), texts: Vec<Tree>) -> Tree {
-    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
-    hasher.write_u8(BRANCH);
+    let mut hasher = hasher(key, BRANCH, 0);
     for text in &texts {
-        hasher.write_u128(text.name);
+        hasher.append(&text.name.to_le_bytes());
     }
-    Tree { name: hasher.finish128().as_u128(), of: Of::Texts(texts) }
+    Tree { name: name(hasher), of: Of::Texts(texts) }
 }
 
 fn name_of(key: (u64, u64), what: u8, packed: &Packed) -> u128 {
     let (head, text) = packed.bytes();
-    let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
-    hasher.write_u8(what);
-    hasher.write_usize(head.len());
-    hasher.write(head);
-    hasher.write(text);
-    hasher.finish128().as_u128()
+    let mut hasher = hasher(key, what, head.len());
+    hasher.append(head);
+    hasher.append(text);
+    name(hasher)
+}
+
+/// A pseudo-random function under the tenant's key: nobody who does not know that can make two texts of one name.
+fn hasher(key: (u64, u64), what: u8, head: usize) -> HighwayHasher {
+    HighwayHasher::new(highway::Key([key.0, key.1, u64::from(what), head as u64]))
+}
+
+fn name(hasher: HighwayHasher) -> u128 {
+    let [low, high] = hasher.finalize128();
+    u128::from(low) | u128::from(high) << 64
 }
 
 /// The key of the tenant's names; made when it is first needed.
@@ -361,7 +390,7 @@ fn put(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<
         of @ (Of::Pieces(..) | Of::Stretch(_)) => {
             let packed = &mut tx.texts.packed;
             source.pack(of, packed);
-            tx.encoder.encode_packed(packed).map_err(|too_large| {
+            tx.encoder.encode_packed(packed, matches!(of, Of::Stretch(_))).map_err(|too_large| {
                 WriteError::Row(format!("its {} bytes of text are more than a row can hold", too_large.0))
             })?
         }
@@ -377,8 +406,7 @@ fn put(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<
     tx.conn.prepare_cached(sql)?.execute((tenant, a, b, bytes))?;
     let id = tx.conn.last_insert_rowid();
     tx.conn.prepare_cached("INSERT INTO text_bodies (id, body) VALUES (?1, ?2)")?.execute((id, body))?;
-    let sql = "INSERT INTO text_sums (tenant, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = bytes + ?2";
-    tx.conn.prepare_cached(sql)?.execute((tenant, bytes))?;
+    *tx.texts.sums.entry(tenant).or_default() += bytes;
     Ok(id)
 }
 

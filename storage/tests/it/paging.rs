@@ -4,11 +4,11 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use weir_config::vocab::{SpanId, TenantId, Timestamp, TraceId};
-use weir_storage::SpanLog as _;
 use weir_storage::query::{SpanFilter, TraceFilter};
 use weir_storage::record::SpanRecord;
+use weir_storage::{SpanLog as _, Store};
 
-use crate::support::{on_both, page, put, span};
+use crate::support::{PATIENCE, on_both, open, page, put, span};
 
 /// Close together, on the borders of slices, and years apart.
 fn start() -> impl Strategy<Value = i64> {
@@ -128,5 +128,51 @@ proptest! {
                 assert_eq!(ids, wanted, "{by_trace:?}");
             }
         });
+    }
+}
+
+/// A second that holds many spans is divided further, but not from its first one on, and what is removed may not have been counted.
+#[test]
+fn few_among_many_of_a_second_are_on_their_pages() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let model = |at: i64| if at % 97 == 0 { "rare" } else { "common" };
+    let mut spans: Vec<SpanRecord> = (0..3_000)
+        .map(|at| SpanRecord { model: Some(model(at).to_owned()), ..span(1_760_000_000_000_000 + at * 500) })
+        .collect();
+    for some in spans.chunks(100) {
+        put(&store, some.iter().cloned());
+    }
+    assert_rare(&store, &spans);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    let fine: i64 = conn.query_row("SELECT count(*) FROM slices WHERE level = 3", [], |row| row.get(0)).unwrap();
+    assert!(fine > 30, "{fine} sums of sixteenths");
+    for at in [0, 5, 30, 97, 98, 970, 1_940, 1_941, 2_910] {
+        let by = crate::ledger::event("trace.delete", None);
+        assert!(store.delete_trace(spans[at].tenant_id, spans[at].trace_id, by).unwrap());
+    }
+    let gone = |at: &usize| [0, 97, 970, 1_940, 2_910].contains(at);
+    spans = spans.into_iter().enumerate().filter(|(at, _)| !gone(at)).map(|(_, span)| span).collect();
+    assert_rare(&store, &spans);
+    assert!(store.close(PATIENCE));
+}
+
+/// Every page of the few is that of a plain filter.
+fn assert_rare(store: &Store, spans: &[SpanRecord]) {
+    let rare = |span: &&SpanRecord| span.model.as_deref() == Some("rare");
+    let expected: Vec<_> = spans.iter().rev().filter(rare).map(|span| span.span_id).collect();
+    let (whose, model) = (spans[0].tenant_id, Some("rare".to_owned()));
+    for offset in 0..expected.len() {
+        let seven = page(7, offset as u64);
+        let filter = SpanFilter { model: model.clone(), ..SpanFilter::default() };
+        let found = store.list_spans(whose, &filter, seven).unwrap();
+        let ids: Vec<_> = found.data.iter().map(|span| span.span_id).collect();
+        assert_eq!(
+            (found.total, ids.as_slice()),
+            (expected.len() as u64, &expected[offset..expected.len().min(offset + 7)])
+        );
+        let filter = TraceFilter { model: model.clone(), ..TraceFilter::default() };
+        assert_eq!(store.list_traces(whose, &filter, seven).unwrap().data.len(), ids.len());
     }
 }

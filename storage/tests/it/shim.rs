@@ -92,7 +92,7 @@ fn child_under_the_shim() {
     let whose = TenantId::DEFAULT;
     let mut spans: Vec<SpanId> = Vec::new();
     let mut events = 0;
-    let expired = put_old(&store, path);
+    let mut to_go = put_old(&store, path);
     store.set_retention(retention());
     let now = Timestamp::now().micros();
     for at in 0..SPANS {
@@ -102,14 +102,19 @@ fn child_under_the_shim() {
         store.audit(event(&format!("key.create{at}"), None)).unwrap();
         events += 2;
         store.add_action(whose, one.trace_id, None, action(&format!("a{at}"), true), vec![]).unwrap().unwrap();
-        share_and_delete(&store, at);
+        to_go.extend(share_and_delete(&store, path, at));
     }
+    to_go.extend(delete_tenant(&store, path));
     let report =
         store.ask_report(true, whose, ReportType::Soc2, span(0).start_time, span(9).start_time).unwrap().unwrap();
     assert_sound(&store, &spans, events);
     wait_for("what is too old to go", || {
         let left = store.list_spans(tenant(2), &SpanFilter::default(), page(10, 0)).unwrap().data;
         left.len() == 1 && left[0].prompt.is_none()
+    });
+    wait_for("what was deleted to go", || {
+        let sql = "SELECT (SELECT count(*) FROM erasures) + (SELECT count(*) FROM texts WHERE refs <= 0)";
+        Connection::open(path).unwrap().query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() == 0
     });
     // The last copy of the log into the file may meet the fault; nothing may be lost by that.
     store.close(PATIENCE);
@@ -120,7 +125,7 @@ fn child_under_the_shim() {
     store.close(PATIENCE);
     drop(store);
     assert_whole(path);
-    assert_eq!(how_many_stand(path.parent().unwrap(), &expired), 0, "of {}", expired.len());
+    assert_eq!(how_many_stand(path.parent().unwrap(), &to_go), 0, "of {}", to_go.len());
     let conn = Connection::open(path).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
@@ -138,14 +143,27 @@ fn put_old(store: &Store, path: &Path) -> Vec<Vec<u8>> {
     pieces.collect()
 }
 
-/// Another tenant's conversations: shared texts come, are named once more, and go with a trace that is deleted.
-fn share_and_delete(store: &Store, at: i64) {
+/// Another tenant's conversations: shared texts come, are named once more, and go with a trace that is deleted. Pieces of the bodies
+/// of that trace.
+fn share_and_delete(store: &Store, path: &Path, at: i64) -> Vec<Vec<u8>> {
     let now = Timestamp::now().micros() + 50_000;
     let [kept, gone] = [0, 100].map(|own| marked(1, 7, 1_000 + own + 2 * at.unsigned_abs(), now));
     put(store, [kept.clone(), gone.clone()]);
+    let pieces = pieces_of(&Connection::open(path).unwrap(), &gone);
     assert!(store.delete_trace(tenant(1), gone.trace_id, event("trace.delete", Some(tenant(1)))).unwrap());
     assert_eq!(store.span(tenant(1), gone.span_id).unwrap(), None);
     assert_eq!(store.span(tenant(1), kept.span_id).unwrap().unwrap().prompt, kept.prompt);
+    pieces
+}
+
+/// A fourth tenant says the same, and is deleted; pieces of its bodies.
+fn delete_tenant(store: &Store, path: &Path) -> Vec<Vec<u8>> {
+    let said = [0, 2].map(|own| marked(3, 7, 3_000 + own, Timestamp::now().micros()));
+    put(store, said.clone());
+    let conn = Connection::open(path).unwrap();
+    let pieces = said.iter().flat_map(|one| pieces_of(&conn, one)).collect();
+    store.delete_tenant_data(tenant(3)).unwrap();
+    pieces
 }
 
 fn assert_sound(store: &Store, spans: &[SpanId], events: u64) {

@@ -326,7 +326,8 @@ pub(crate) fn marked(of: u8, common: u64, own: u64, start_us: i64) -> SpanRecord
     let mut told = Told::new();
     told.say(PartSide::Request, PartKind::System, None, &incompressible(common, 3_000));
     told.say(PartSide::Request, PartKind::Assistant, Some(0), &incompressible(own, 1_500));
-    told.say(PartSide::Request, PartKind::User, Some(1), &incompressible(own + 1, 300));
+    // Too short to be shared: it stands in the span.
+    told.say(PartSide::Request, PartKind::User, Some(1), &incompressible(own + 1, 120));
     told.span(start_us, of)
 }
 

@@ -1,8 +1,8 @@
-//! kill -9 while conversations are put in, traces deleted and texts aged out: every span that is there reads, and nothing of what
-//! was deleted stands in the file.
+//! kill -9 while conversations are put in, traces and tenants deleted and texts aged out: every span that is there reads, and nothing
+//! stands in the file of what was deleted, with a trace or with its tenant, or had its time.
 //!
-//! The test runs itself again as a child that does all of that at once and says which pieces of stored bodies it has deleted; the parent
-//! kills it at a random moment. `STORAGE_TEXTS_CYCLES` sets the cycles.
+//! The test runs itself again as a child that does all of that at once and says which pieces of stored bodies it has deleted, and which
+//! will have to go; the parent kills it at a random moment. `STORAGE_TEXTS_CYCLES` sets the cycles.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use weir_config::vocab::Timestamp;
+use weir_config::vocab::{TenantId, Timestamp};
 use weir_storage::query::SpanFilter;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Retention, SpanLog as _, Store};
@@ -35,24 +35,88 @@ fn no_kill_leaves_a_span_without_its_text_or_a_deleted_text_behind() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
     let mut deleted: Vec<Vec<u8>> = Vec::new();
-    let (mut seed, mut read) = (0x5eed_u64, 0);
+    let (mut seed, mut read, mut counts) = (0x5eed_u64, 0, [0; 3]);
     for cycle in 0..cycles {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        deleted.extend(change_and_kill(&path, cycle, Duration::from_millis(60 + (seed >> 33) % 200)));
+        let said = change_and_kill(&path, cycle, Duration::from_millis(60 + (seed >> 33) % 200));
         let store = open(&path);
+        store.set_retention(retention());
         read += read_all(&store);
+        let of = |kind: Kind| said.iter().filter(move |(of, _)| *of == kind).map(|(_, piece)| piece.clone());
+        // What is deleted with its tenant, or too old, goes by and by, over a kill as well.
+        for (sum, kind) in counts.iter_mut().zip([Kind::Trace, Kind::Tenant, Kind::Expired]) {
+            *sum += of(kind).count();
+        }
+        // Ages of whole hours pass while this is looked at: those that count are half an hour past.
+        let now = Timestamp::now().micros() - HOUR_US / 6;
+        wait_for("what has to go", || has_gone(&store, &path, cycle, now));
+        deleted.extend(said.into_iter().map(|(_, piece)| piece));
         assert!(store.close(PATIENCE));
         assert_whole(&path);
         assert_eq!(how_many_stand(folder.path(), &deleted), 0, "cycle {cycle}");
     }
-    assert!(deleted.len() as u64 > cycles && read > 0, "the child got to work: {} deleted, {read} read", deleted.len());
+    assert!(
+        read > 0 && counts.iter().all(|sum| *sum as u64 > cycles / 2),
+        "the child got to work: {counts:?}, {read} read"
+    );
     // A text that counted too few would be missing above, one that counts too many stays here.
     let store = open(&path);
-    store.delete_tenant_data(tenant(1)).unwrap();
-    store.delete_tenant_data(tenant(2)).unwrap();
+    for who in tenants(&path) {
+        store.delete_tenant_data(who).unwrap();
+    }
     wait_for("the last text to go", || held(&path) == (0, 0));
     assert!(store.close(PATIENCE));
-    println!("{cycles} kills, {} bodies deleted, {read} spans read, none damaged", deleted.len());
+    let [traces, tenants, expired] = counts;
+    println!(
+        "{cycles} kills, {read} spans read, none damaged; of {traces} bodies of traces and {tenants} of tenants that were deleted, and \
+         {expired} that had their time, none stands in the file"
+    );
+}
+
+/// Why a body goes.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Trace,
+    Tenant,
+    Expired,
+}
+
+impl Kind {
+    /// How the child says it.
+    const ALL: [(Self, &str); 3] = [(Self::Trace, "trace"), (Self::Tenant, "tenant"), (Self::Expired, "expired")];
+}
+
+/// The tenant whose records are too old when they come: another one each time, because what comes after its texts were taken
+/// out has none to begin with.
+fn aged(cycle: u64) -> TenantId {
+    let mut id = *tenant(4).as_bytes();
+    id[..8].copy_from_slice(&cycle.to_le_bytes());
+    TenantId::from_bytes(id)
+}
+
+/// Those that are not deleted: also some that a kill kept from it, between their first span and their deletion.
+fn tenants(path: &Path) -> Vec<TenantId> {
+    let conn = Connection::open(path).unwrap();
+    let mut ids = conn.prepare("SELECT uuid FROM tenants WHERE length(uuid) = 16").unwrap();
+    let ids = ids.query_map([], |row| row.get(0)).unwrap();
+    ids.map(|id| TenantId::from_bytes(id.unwrap())).collect()
+}
+
+/// Whether nothing is left of deleted tenants, and of what was too old at this time.
+fn has_gone(store: &Store, path: &Path, cycle: u64, now: i64) -> bool {
+    let live = "(SELECT id FROM tenants WHERE length(uuid) = 16)";
+    let left = format!(
+        "SELECT (SELECT count(*) FROM spans WHERE tenant NOT IN {live} OR start_us < ?1)
+         + (SELECT count(*) FROM texts WHERE tenant NOT IN {live} OR refs <= 0)"
+    );
+    let left: i64 = Connection::open(path).unwrap().query_row(&left, [now - 3 * HOUR_US], |row| row.get(0)).unwrap();
+    let has_text = |span: &SpanRecord| span.start_time.micros() < now - 2 * HOUR_US && span.prompt.is_some();
+    left == 0
+        && [tenant(1), tenant(2), aged(cycle)].into_iter().all(|who| {
+            let filter =
+                SpanFilter { end_time: Some(Timestamp::from_micros(now - 2 * HOUR_US)), ..SpanFilter::default() };
+            !store.list_spans(who, &filter, page(1_000, 0)).unwrap().data.iter().any(has_text)
+        })
 }
 
 /// How many spans there are; each must read.
@@ -72,8 +136,8 @@ fn read_all(store: &Store) -> usize {
     read
 }
 
-/// Lets a child work for a while, kills it, and gives pieces of what it had deleted.
-fn change_and_kill(path: &Path, cycle: u64, after: Duration) -> Vec<Vec<u8>> {
+/// Lets a child work for a while, kills it, and gives pieces of what it had deleted, or of what is to go.
+fn change_and_kill(path: &Path, cycle: u64, after: Duration) -> Vec<(Kind, Vec<u8>)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "texts_crash::child", "--ignored", "--nocapture"])
         .env("TEXTS_DATABASE", path)
@@ -85,10 +149,12 @@ fn change_and_kill(path: &Path, cycle: u64, after: Duration) -> Vec<Vec<u8>> {
     let output = BufReader::new(child.stdout.take().unwrap());
     let reader = std::thread::spawn(move || {
         let piece = |line: String| {
-            let digits = line.strip_prefix("gone ")?.strip_suffix('.')?.to_owned();
-            (0..digits.len() / 2).map(|at| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()).collect()
+            let (kind, digits) = line.strip_suffix('.')?.split_once(' ')?;
+            let (kind, _) = Kind::ALL.into_iter().find(|(_, name)| *name == kind)?;
+            let byte = |at: usize| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok();
+            Some((kind, (0..digits.len() / 2).map(byte).collect::<Option<Vec<u8>>>()?))
         };
-        output.lines().map_while(Result::ok).filter_map(piece).collect::<Vec<Vec<u8>>>()
+        output.lines().map_while(Result::ok).filter_map(piece).collect::<Vec<_>>()
     });
     // The moment of the kill is the experiment, not a wait for something.
     std::thread::sleep(after);
@@ -113,9 +179,23 @@ fn child() {
     let cycle: u64 = std::env::var("TEXTS_CYCLE").unwrap().parse().unwrap();
     let store = open(Path::new(&path));
     let conn = Connection::open(&path).unwrap();
-    store.set_retention(retention());
     let mut out = std::io::stdout();
-    for round in 0.. {
+    let mut say = |kind: &str, pieces: Vec<Vec<u8>>| {
+        for piece in pieces {
+            let digits: String = piece.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(out, "{kind} {digits}.").unwrap();
+        }
+        out.flush().unwrap();
+    };
+    // As far as they have come before: one is to lose its texts, the other to go.
+    for (own, halves) in [(12, 5), (14, 7)] {
+        let old = marked(2, 100 + cycle, (cycle << 32) + own, Timestamp::now().micros() - halves * HOUR_US / 2);
+        let old = SpanRecord { tenant_id: aged(cycle), ..old };
+        put(&store, [old.clone()]);
+        say("expired", pieces_of(&conn, &old));
+    }
+    store.set_retention(retention());
+    for round in 1.. {
         let own = (cycle << 32) + 16 * round;
         let now = Timestamp::now().micros();
         // Both tenants say the same; some spans are about to lose their texts, or to go.
@@ -128,10 +208,13 @@ fn child() {
         put(&store, [gone.clone()]);
         let pieces = pieces_of(&conn, &gone);
         assert!(store.delete_trace(tenant(1), gone.trace_id, event("trace.delete", Some(tenant(1)))).unwrap());
-        for piece in pieces {
-            let digits: String = piece.iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(out, "gone {digits}.").unwrap();
-        }
-        out.flush().unwrap();
+        say("trace", pieces);
+        let mut own_tenant = *tenant(3).as_bytes();
+        own_tenant[..8].copy_from_slice(&own.to_le_bytes());
+        let leaving = SpanRecord { tenant_id: TenantId::from_bytes(own_tenant), ..marked(3, 1, own + 14, now) };
+        put(&store, [leaving.clone()]);
+        let pieces = pieces_of(&conn, &leaving);
+        store.delete_tenant_data(leaving.tenant_id).unwrap();
+        say("tenant", pieces);
     }
 }
