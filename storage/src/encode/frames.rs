@@ -13,9 +13,10 @@ use super::bytes::{Packer, Unpacker};
 /// From this many bytes on a stretch ends behind a mark in front of which a list of objects ended: there one part of the body
 /// (messages, instructions, tools) gives way to the next, and there a conversation grows.
 const PART_MIN: usize = 128;
-/// From this many on it ends where another begins to speak, too, or where the surroundings say so, which one in eight does.
+/// From this many bytes on a stretch ends where another begins to speak, too, or where its surroundings say so.
 const STRETCH_MIN: usize = 1024;
 const SPEAKER: &[u8] = b"\"role\":";
+/// Surroundings of a mark end a stretch where these bits of their hash are 0: one in eight.
 const STRETCH_ENDS: u32 = 0b111;
 /// It ends at this many bytes, whatever they say, so that what follows is shared again.
 const STRETCH_MAX: usize = 4096;

@@ -22,8 +22,8 @@ pub(super) const FINE_BITS: u32 = 16;
 pub(super) const FINE: usize = LEVEL_BITS.len();
 /// Spans of a tenant within a second from which on they are kept.
 const CROWD: i64 = 256;
-/// Tenants of which it is known how many they had in the latest second.
-const CROWDS_MAX: usize = 4_096;
+/// Seconds of tenants of which it is remembered how many there were: calls that end together began at different times.
+const CROWDS_MAX: usize = 8_192;
 
 /// Tokens one span counts for at most. Providers report what they like; a sum must have room for millions of spans.
 const TOKENS_MAX: u64 = 1 << 40;
@@ -138,8 +138,8 @@ pub(super) struct Tallies {
     /// By key and sixteenth of a second.
     sums: HashMap<(Key, i64), Sums>,
     used: BTreeMap<Use, Used>,
-    /// Per tenant the latest second, as far as is remembered, and how many spans it has.
-    crowds: HashMap<i64, (i64, i64)>,
+    /// How many spans a tenant's second has, as far as is remembered.
+    crowds: HashMap<(i64, i64), i64>,
 }
 
 /// What is added to a row of `slices`.
@@ -243,15 +243,9 @@ impl Tallies {
         if self.crowds.len() >= CROWDS_MAX {
             self.crowds.clear();
         }
-        let second = fine >> (LEVEL_BITS[0] - FINE_BITS);
-        let crowd = self.crowds.entry(tenant).or_insert((second, 0));
-        if crowd.0 < second {
-            *crowd = (second, 0);
-        }
-        if crowd.0 == second {
-            crowd.1 += spans;
-        }
-        crowd.0 == second && crowd.1 > CROWD
+        let crowd = self.crowds.entry((tenant, fine >> (LEVEL_BITS[0] - FINE_BITS))).or_default();
+        *crowd += spans;
+        *crowd > CROWD
     }
 
     /// What is to be added to which rows of `slices`, in the order of the table, so that neighbours are written together.
