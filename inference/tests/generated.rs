@@ -187,6 +187,98 @@ fn birth(random: &mut Random) -> String {
     format!("{}-{:02}-{:02}", 1940 + random.below(65), 1 + random.below(12), 1 + random.below(28))
 }
 
+fn nino(random: &mut Random) -> String {
+    // Without the letters and pairs that are never issued.
+    let prefix = loop {
+        let (first, second) = (random.of("ABCEGHJKLMNOPRSTWXYZ", 1), random.of("ABCEGHJKLMNPRSTWXYZ", 1));
+        let prefix = first + &second;
+        if !["BG", "GB", "KN", "NK", "NT", "TN", "ZZ"].contains(&prefix.as_str()) {
+            break prefix;
+        }
+    };
+    let (digits, last, gap) = (random.digits(6), random.of("ABCD", 1), random.pick(&["", " "]));
+    format!("{prefix}{gap}{}{gap}{last}", grouped(&digits, 2, gap))
+}
+
+/// A Canadian social insurance number; none begins with 0 or 8.
+fn sin(random: &mut Random) -> String {
+    let number = with_luhn(&format!("{}{}", random.pick(&["1", "2", "3", "4", "5", "6", "7", "9"]), random.digits(7)));
+    let gap = random.pick(&["", " ", "-"]);
+    grouped(&number, 3, gap)
+}
+
+fn tfn(random: &mut Random) -> String {
+    let number = loop {
+        let number = format!("{}{}", 1 + random.below(9), random.digits(8));
+        let weighed = number.bytes().zip([1_u32, 4, 3, 7, 5, 8, 6, 9, 10]);
+        if weighed.map(|(byte, weight)| u32::from(byte - b'0') * weight).sum::<u32>() % 11 == 0 {
+            break number;
+        }
+    };
+    let gap = random.pick(&["", " "]);
+    grouped(&number, 3, gap)
+}
+
+/// A French social security number: sex, year, month, department, commune, order and key.
+fn nir(random: &mut Random) -> String {
+    let parts = [
+        (1 + random.below(2), 1),
+        (random.below(100), 2),
+        (1 + random.below(12), 2),
+        (1 + random.below(95), 2),
+        (1 + random.below(900), 3),
+        (1 + random.below(999), 3),
+    ];
+    let mut groups: Vec<String> = parts.iter().map(|(value, width)| format!("{value:0width$}")).collect();
+    let number: u64 = groups.concat().parse().unwrap();
+    groups.push(format!("{:02}", 97 - number % 97));
+    groups.join(random.pick(&["", " "]))
+}
+
+/// The products of the dihedral group of order ten, and how digits are swapped at each place, from the tables of Verhoeff's check.
+fn aadhaar(random: &mut Random) -> String {
+    const TIMES: [[u8; 10]; 10] = [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+        [1, 2, 3, 4, 0, 6, 7, 8, 9, 5],
+        [2, 3, 4, 0, 1, 7, 8, 9, 5, 6],
+        [3, 4, 0, 1, 2, 8, 9, 5, 6, 7],
+        [4, 0, 1, 2, 3, 9, 5, 6, 7, 8],
+        [5, 9, 8, 7, 6, 0, 4, 3, 2, 1],
+        [6, 5, 9, 8, 7, 1, 0, 4, 3, 2],
+        [7, 6, 5, 9, 8, 2, 1, 0, 4, 3],
+        [8, 7, 6, 5, 9, 3, 2, 1, 0, 4],
+        [9, 8, 7, 6, 5, 4, 3, 2, 1, 0],
+    ];
+    const SWAPPED: [[u8; 10]; 8] = [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+        [1, 5, 7, 6, 2, 8, 3, 0, 9, 4],
+        [5, 8, 0, 3, 7, 9, 6, 1, 4, 2],
+        [8, 9, 1, 6, 0, 4, 3, 5, 2, 7],
+        [9, 4, 5, 3, 1, 2, 6, 8, 7, 0],
+        [4, 2, 8, 6, 5, 7, 3, 9, 0, 1],
+        [2, 7, 9, 3, 8, 0, 6, 4, 1, 5],
+        [7, 0, 4, 6, 9, 1, 3, 2, 5, 8],
+    ];
+    let body = format!("{}{}", 2 + random.below(8), random.digits(10));
+    let sum = body.bytes().rev().zip(1..).fold(0_u8, |sum, (byte, place)| {
+        let swapped = SWAPPED[place % 8][usize::from(byte - b'0')];
+        TIMES[usize::from(sum)][usize::from(swapped)]
+    });
+    // The check digit is the one that makes the product nought.
+    let check = (0..10).find(|digit| TIMES[usize::from(sum)][*digit] == 0).unwrap();
+    let gap = random.pick(&["", " "]);
+    grouped(&format!("{body}{check}"), 4, gap)
+}
+
+fn passport(random: &mut Random) -> String {
+    match random.below(4) {
+        0 => random.of("CFGHJKLMNPRTVWXYZ", 1) + &random.of("0123456789CFGHJKLMNPRTVWXYZ", 7) + &random.digits(1),
+        1 => random.digits(9),
+        2 => random.of("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 2) + &random.digits(7),
+        _ => random.digits(2) + &random.of("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 2) + &random.digits(5),
+    }
+}
+
 #[test]
 fn personal_data_of_another_generator_is_found() {
     every_type_is_found(
@@ -197,6 +289,12 @@ fn personal_data_of_another_generator_is_found() {
             ("ssn", &["My SSN is @.", "Social security number: @"], &ssn),
             ("nhs_number", &["His NHS number is @.", "NHS no. @, ward 4"], &nhs),
             ("br_cpf", &["CPF @ on file.", "My CPF: @"], &cpf),
+            ("uk_nin", &["My national insurance number is @.", "NINO: @", "(@)"], &nino),
+            ("canadian_sin", &["My SIN is @.", "Social insurance number: @"], &sin),
+            ("australian_tfn", &["Her TFN is @.", "Tax file number: @"], &tfn),
+            ("fr_nir", &["Son numéro de sécurité sociale est le @.", "NIR : @"], &nir),
+            ("in_aadhaar", &["My Aadhaar number is @.", "Aadhaar: @"], &aadhaar),
+            ("passport", &["My passport number is @.", "Reisepass: @", "Passeport n° @"], &passport),
             ("es_dni", &["Mi DNI es @.", "DNI: @"], &dni),
             ("email", &["Write to @ tomorrow.", "<@>", "contact=@;"], &email),
             ("ip_address", &["The client came from @ last night.", "src=@"], &address),

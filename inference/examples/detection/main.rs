@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Scratch};
+use weir_inference::{Analyser, Call, Hit, OperatingPoint, Part, PartKind, Plan, PlanSettings, Scratch};
 
 #[path = "../../tests/encodings/mod.rs"]
 mod encodings;
+mod nested;
 mod report;
 mod rows;
 
@@ -53,6 +54,11 @@ impl Detectors {
         let analyser = Analyser::builtin()?.without_memory();
         let plan = Arc::new(analyser.plan(&PlanSettings::default()));
         Ok(Self { scratch: analyser.scratch(), plan, analyser })
+    }
+
+    /// From now on at another operating point.
+    fn set_point(&mut self, point: OperatingPoint) {
+        self.plan = Arc::new(self.analyser.plan(&PlanSettings { point, ..PlanSettings::default() }));
     }
 
     /// All findings in a text of this role.
@@ -126,12 +132,47 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let encoded = rows::encoded(&mut detectors, &rows);
+    let nested = nested::look(&mut detectors, &rows).table();
+    let sure = surenesses(&mut detectors, &rows);
     let pii = spans(&mut detectors, &options.folder.join("pii.jsonl"), "pii_detected", "pii_type")?;
     let secrets = spans(&mut detectors, &options.folder.join("secrets.jsonl"), "secret_leakage", "secret_type")?;
-    let document = report::document(&judged, &as_data, &encoded, &pii, &secrets);
+    detectors.set_point(OperatingPoint::HighRecall);
+    let recall: Vec<(&Row, Seen)> = rows.iter().map(|row| (row, detectors.look(&row.text, row.kind()))).collect();
+    let looks = report::Looks { judged: &judged, as_data: &as_data, recall: &recall };
+    let document = report::document(&looks, &encoded, &nested, &sure, (&pii, &secrets));
     std::fs::write(&options.out, document)?;
     println!("{}", report::labels(&judged));
     Ok(())
+}
+
+/// How sure a finding says it is, and whether it stands in an attack.
+pub(crate) struct Sureness {
+    pub(crate) finding_type: String,
+    pub(crate) confidence: f64,
+    pub(crate) is_attack: bool,
+}
+
+/// Of all findings in natural texts, at most one of a type in each: the surest.
+fn surenesses(detectors: &mut Detectors, rows: &[Row]) -> Vec<Sureness> {
+    let mut sure = Vec::new();
+    for row in rows.iter().filter(|row| row.is_natural()) {
+        let mut surest: BTreeMap<String, f64> = BTreeMap::new();
+        for hit in detectors.hits(&row.text, row.kind()) {
+            let finding = hit.finding;
+            if DATA_TYPES.contains(&finding.finding_type.as_ref()) || finding.severity.score() < FLAGGED {
+                continue;
+            }
+            let slot = surest.entry(finding.finding_type.to_string()).or_default();
+            *slot = slot.max(finding.confidence);
+        }
+        let is_attack = row.label != "benign";
+        sure.extend(surest.into_iter().map(|(finding_type, confidence)| Sureness {
+            finding_type,
+            confidence,
+            is_attack,
+        }));
+    }
+    sure
 }
 
 /// Right answers and all of them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rows::{Encoded, Making, Row};
-use crate::{Seen, Share, Spans, count};
+use crate::{Seen, Share, Spans, Sureness, count};
 
 /// Texts of a conversation that is replayed.
 const TURNS: usize = 8;
@@ -11,6 +11,13 @@ const TURNS: usize = 8;
 const ROWS_MIN: usize = 10;
 
 type Judged<'a> = [(&'a Row, Seen)];
+
+/// What was seen in all texts: each in its role, harmless ones as data, and each in its role at the point `high_recall`.
+pub(crate) struct Looks<'a> {
+    pub(crate) judged: &'a Judged<'a>,
+    pub(crate) as_data: &'a Judged<'a>,
+    pub(crate) recall: &'a Judged<'a>,
+}
 
 fn percent((right, all): Share) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.1} %", right as f64 * 100.0 / all as f64) }
@@ -148,6 +155,38 @@ fn encodings(encoded: &[Encoded]) -> String {
     out
 }
 
+/// Bounds of the classes of confidence, in hundredths.
+const SURE: [u32; 6] = [0, 60, 70, 80, 90, 101];
+
+/// How many of the findings that are so sure stand in attacks, by type.
+fn reliability(sure: &[Sureness]) -> String {
+    let mut out =
+        String::from("| type | confidence | findings | mean confidence | in attacks |\n|---|---|--:|--:|--:|\n");
+    let mut types: Vec<&str> = sure.iter().map(|one| one.finding_type.as_str()).collect();
+    types.sort_unstable();
+    types.dedup();
+    let mut lines = |name: &str, is_it: &dyn Fn(&Sureness) -> bool| {
+        for pair in SURE.array_windows() {
+            let [from, to] = pair.map(|bound| f64::from(bound) / 100.0);
+            let within = |one: &&Sureness| is_it(one) && (from..to).contains(&one.confidence);
+            let (mut share, mut sum) = ((0, 0), 0.0);
+            for one in sure.iter().filter(within) {
+                share = (share.0 + usize::from(one.is_attack), share.1 + 1);
+                sum += one.confidence;
+            }
+            if share.1 > 0 {
+                let (mean, top) = (sum / share.1 as f64, to.min(1.0));
+                out += &format!("| {name} | {from:.2} to {top:.2} | {} | {mean:.2} | {} |\n", share.1, percent(share));
+            }
+        }
+    };
+    for name in types {
+        lines(name, &|one| one.finding_type == name);
+    }
+    lines("all", &|_| true);
+    out
+}
+
 fn spans(spans: &Spans) -> String {
     let mut out = String::from("| type | recall | of | precision | of |\n|---|--:|--:|--:|--:|\n");
     // Names of types differ in case between the labels and the findings.
@@ -179,12 +218,13 @@ fn precision(judged: &Judged<'_>) -> String {
 
 /// The whole document.
 pub(crate) fn document(
-    judged: &Judged<'_>,
-    as_data: &Judged<'_>,
+    Looks { judged, as_data, recall: high }: &Looks<'_>,
     encoded: &[Encoded],
-    pii: &Spans,
-    secrets: &Spans,
+    nested: &str,
+    sure: &[Sureness],
+    (pii, secrets): (&Spans, &Spans),
 ) -> String {
+    let (high, reliability) = (labels(high), reliability(sure));
     let talks = conversations(judged);
     let mut data: BTreeMap<String, Share> = BTreeMap::new();
     for (row, seen) in as_data.iter().filter(|(row, _)| row.is_natural()) {
@@ -208,9 +248,13 @@ pub(crate) fn document(
          Requests of replayed conversations of up to {TURNS} ordinary natural texts with any text flagged: {talks_share} of \
          {talks_all}.\n\n\
          ## By threshold, natural texts\n\n{curve}\n\
+         ## At the point `high_recall`\n\n{high}\n\
+         ## How sure findings are\n\nFindings of Medium or worse in natural texts, the surest of each type in a text, and how \
+         many of them stand in attacks. There are ten times as many harmless texts as attacks here.\n\n{reliability}\n\
          ## By language\n\n{langs}\n\
          ## By encoding\n\nNatural attacks that are flagged in plain text, and natural ordinary texts, written in each \
          encoding; announced: after a sentence that says that something is to be decoded.\n\n{encodings}\n\
+         ## One encoding in another\n\n{nested}\n\
          ## By source\n\n{sources}\n\
          ## Personal data\n\n{pii}\n\
          ## Credentials\n\n{secrets}",

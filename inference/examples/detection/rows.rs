@@ -168,8 +168,7 @@ fn announce(encoded: &str) -> String {
 /// Writes natural texts in every encoding and looks at them again.
 pub(crate) fn encoded(detectors: &mut Detectors, rows: &[Row]) -> Vec<Encoded> {
     let attacks = attacks(detectors, rows);
-    let is_harmless = |row: &&Row| row.class() == "benign, ordinary";
-    let benign: Vec<&Row> = rows.iter().filter(plain).filter(is_harmless).step_by(4).collect();
+    let benign: Vec<&Row> = harmless(rows).step_by(4).collect();
     ENCODINGS
         .iter()
         .map(|(name, write)| {
@@ -187,7 +186,13 @@ pub(crate) fn encoded(detectors: &mut Detectors, rows: &[Row]) -> Vec<Encoded> {
         .collect()
 }
 
-fn attacks<'a>(detectors: &mut Detectors, rows: &'a [Row]) -> Vec<&'a Row> {
+/// Ordinary texts that are encoded.
+pub(crate) fn harmless(rows: &[Row]) -> impl Iterator<Item = &Row> {
+    rows.iter().filter(plain).filter(|row| row.class() == "benign, ordinary")
+}
+
+/// Attacks that are seen in plain text.
+pub(crate) fn attacks<'a>(detectors: &mut Detectors, rows: &'a [Row]) -> Vec<&'a Row> {
     let is_attack = |row: &&Row| matches!(row.class(), "direct" | "jailbreak");
     let all = rows.iter().filter(plain).filter(is_attack);
     all.filter(|row| detectors.look(&row.text, PartKind::User).is_flagged()).collect()

@@ -8,6 +8,7 @@ use crate::decode::{
     end_of_lines, is_plain, unscramble,
 };
 use crate::definition::Guards;
+use crate::fold::Folded;
 use crate::frame::Frame;
 use crate::rule_matcher::{Outcome, RuleMatcher};
 use crate::rules::LoadError;
@@ -49,9 +50,7 @@ impl Compiled {
         let left = (BYTES_FREE + BYTES_PER_BYTE * text.len()).min(BYTES_MAX + 2 * text.len());
         let mut decoding = Decoding { vocabulary: &self.vocabulary, left, exhausted: false, each };
         let mut ciphers = outcome.ciphers;
-        if let Some(places) = ciphers.get_mut(Cipher::Ascii85 as usize).filter(|places| places.is_empty()) {
-            memmem::find_iter(text, b"<~").take_while(|at| places.note(*at)).for_each(drop);
-        }
+        note_ascii85(text, &mut ciphers);
         decoding.inside(text, runs.iter().copied(), (&ciphers, &Ciphers::default()), None, plain);
         !decoding.exhausted
     }
@@ -137,7 +136,12 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         known: &Ciphers,
         deeper: &mut [Vec<u8>],
     ) -> bool {
-        let Some(ciphers) = (self.each)(decoded, span, encoding) else { return false };
+        // What was encoded may be disguised, as what was not may be.
+        let mut folded = Folded::default();
+        let foreign = std::str::from_utf8(decoded).ok().filter(|text| !text.is_ascii());
+        let decoded = foreign.inspect(|text| folded.fold(text)).map_or(decoded, |text| folded.bytes(text));
+        let Some(mut ciphers) = (self.each)(decoded, span, encoding) else { return false };
+        note_ascii85(decoded, &mut ciphers);
         self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(span), deeper)
     }
 
@@ -145,5 +149,12 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         self.exhausted |= self.left < bytes;
         self.left = self.left.saturating_sub(bytes);
         !self.exhausted
+    }
+}
+
+/// Notes where ascii85 begins, which no literal tells of.
+fn note_ascii85(text: &[u8], ciphers: &mut Ciphers) {
+    if let Some(places) = ciphers.get_mut(Cipher::Ascii85 as usize).filter(|places| places.is_empty()) {
+        memmem::find_iter(text, b"<~").take_while(|at| places.note(*at)).for_each(drop);
     }
 }

@@ -27,13 +27,18 @@ pub(crate) const WINDOW_BEFORE: usize = 512;
 /// Bytes after a marker word that are decoded with it.
 pub(crate) const WINDOW_AFTER: usize = 2048;
 
-/// Whether decoded bytes look like text a model would read: few control characters, some spaces or letters.
+/// Bytes of which all are printable only where they are text: of ten million keys and checksums of this length not one is.
+const PRINTABLE_MIN: usize = 18;
+
+/// Whether decoded bytes look like text a model would read, or like what a further encoding makes of text: few control characters
+/// and some spaces or letters, or nothing else but printable characters.
 pub(crate) fn is_readable(bytes: &[u8]) -> bool {
     if bytes.len() < 8 {
         return false;
     }
-    let odd = bytes.iter().filter(|byte| !(b' '..=b'~').contains(*byte) && !matches!(**byte, b'\n' | b'\r' | b'\t'));
+    let is_printable = |byte: &u8| (b' '..=b'~').contains(byte) || matches!(byte, b'\n' | b'\r' | b'\t');
+    let odd = bytes.iter().filter(|byte| !is_printable(byte)).count();
     let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte == b' ').count();
     let foreign = std::str::from_utf8(bytes).is_ok_and(|text| !text.is_ascii());
-    (odd.count() * 10 <= bytes.len() && letters * 3 >= bytes.len() * 2) || foreign
+    (odd * 10 <= bytes.len() && letters * 3 >= bytes.len() * 2) || (odd == 0 && bytes.len() >= PRINTABLE_MIN) || foreign
 }

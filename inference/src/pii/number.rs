@@ -296,7 +296,8 @@ impl<'a> Number<'a> {
         let (Some(first), Some(second), Some(third), Some(fourth)) = octets else { return false };
         let dotted = self.uniform && self.gap == Gap::Dot;
         // Numbers of sections and object identifiers (`2.5.29.17`) look like this, too; resolvers have four equal ones.
-        let is_small = first <= 9 && [second, third, fourth].iter().all(|octet| *octet < 40);
+        let is_object = first <= 2 && second < 40 && third < 40;
+        let is_small = is_object || (first <= 9 && [second, third, fourth].iter().all(|octet| *octet < 40));
         if is_small && [second, third, fourth] != [first; 3] && !self.follows(Topic::Host) {
             return false;
         }
@@ -356,7 +357,17 @@ impl<'a> Number<'a> {
             && self.token.text.get(self.end) != Some(&b'%');
         // A dot after the first zero makes a fraction; nobody's number is round, unless it is called one.
         let fraction = self.gap == Gap::Dot && self.lens.first() == Some(&1) && digit(0) == 0;
-        (american || trunk || international || named) && !fraction && (!self.is_round() || self.follows(Topic::Phone))
+        let is_no_phone = self.is_round() || self.is_characters();
+        (american || trunk || international || named) && !fraction && (!is_no_phone || self.follows(Topic::Phone))
+    }
+
+    /// `0020 0308 0301`: characters by their numbers. Behind the code of a country nobody dials a zero.
+    fn is_characters(&self) -> bool {
+        let last = self.digits.len() - self.lens.last().copied().unwrap_or_default();
+        self.lens.len() > 2
+            && self.lens.iter().all(|len| *len == 4)
+            && self.digits.starts_with(&[0, 0])
+            && self.digits.get(last) == Some(&0)
     }
 
     /// Six equal digits in a row, as in dumps, maps and counters.
