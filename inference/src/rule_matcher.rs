@@ -14,7 +14,7 @@ use regex_automata::{Anchored, Input};
 use crate::decode::{Cipher, Ciphers};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
-use crate::rules::{Group, LoadError, Rule};
+use crate::rules::{Compiled, Group, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
@@ -337,12 +337,12 @@ impl RuleMatcher {
         if rule.words.as_ref().is_some_and(|words| !words.stand_in(window)) {
             return;
         }
+        let Some(Compiled { regex: pattern, weight }) = rule.pattern.compiled() else { return };
         let cost = match rule.before {
-            0 => rule.weight / ANCHORED_WEIGHT_PER_CREDIT,
-            _ => window.len() * rule.weight / BYTES_PER_CREDIT,
+            0 => weight / ANCHORED_WEIGHT_PER_CREDIT,
+            _ => window.len() * weight / BYTES_PER_CREDIT,
         };
         credits.charge(tally, cost);
-        let Some(pattern) = rule.pattern.compiled() else { return };
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
         let cache = slot.get_or_insert_with(|| Box::new(pattern.create_cache()));
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };

@@ -28,8 +28,7 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), LoadError> {
     };
     too_many("rules", loaded.rules.len(), RULES_MAX)?;
     too_many("allow rules", loaded.allow.len(), ALLOW_MAX)?;
-    let bytes: usize = loaded.rules.iter().map(|rule| rule.pattern.bytes()).sum();
-    too_many("bytes of compiled patterns", bytes, PATTERNS_BYTES_MAX)
+    too_many("bytes of compiled patterns", loaded.pattern_bytes, PATTERNS_BYTES_MAX)
 }
 
 fn check_rule(rule: &Rule, taken: &BTreeSet<String>, is_frequent: impl Fn(&str) -> bool) -> Result<(), String> {

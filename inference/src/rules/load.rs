@@ -1,7 +1,6 @@
-//! Reads rule files, embedded ones and those of operators: macros, literal sets, checks on every rule, compilation of the patterns.
+//! Reads rule files, embedded ones and those of operators: macros, literal sets, checks on every rule.
 //!
-//! Patterns see folded bytes, so Unicode mode is off: it would turn the fast engines off for nothing. Every pattern is
-//! compiled under a size cap, so no rule can make a worker's memory explode.
+//! Patterns see folded bytes, so Unicode mode is off: it would turn the fast engines off for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,10 +65,6 @@ const TYPES: [&str; 23] = [
     "sensitive_file_access",
 ];
 
-/// Bytes of a compiled pattern that weigh one: a larger one has more states to be in at once.
-const WEIGHT_BYTES: usize = 16 * 1024;
-/// Most that a pattern weighs.
-const WEIGHT_MAX: usize = 12;
 /// Largest counted repetition a pattern may ask for.
 const REPEAT_MAX: u32 = 128;
 /// Largest counted repetition of a negated class: counting such bytes multiplies the states of the automaton.
@@ -156,23 +151,34 @@ pub(crate) struct Loaded {
     pub(crate) vocabulary: BTreeSet<String>,
     /// What is to be reported no more.
     pub(crate) allow: Vec<Allow>,
+    /// What all patterns take once they are compiled, in bytes; of this build's own nobody asks.
+    pub(crate) pattern_bytes: usize,
+}
+
+/// Whose rules are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Patterns are compiled when a text first needs them, and all of them by a test.
+    Build,
+    /// Patterns are compiled to see that they can be.
+    Operator,
 }
 
 /// Reads the rule files that are part of the binary.
 pub(crate) fn builtin() -> Result<Loaded, LoadError> {
-    load(&FILES)
+    load(&FILES, Origin::Build)
 }
 
 /// The rules of the binary about credentials alone.
 pub(crate) fn secrets() -> Result<Loaded, LoadError> {
     let files: Vec<(&str, &str)> = FILES.into_iter().filter(|(file, _)| SECRET_FILES.contains(file)).collect();
-    load(&files)
+    load(&files, Origin::Build)
 }
 
 /// Reads an operator's files, each with its name; macros and literal sets of one are known to all of them, those of the
 /// binary are not.
 pub(crate) fn of_operator(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
-    load(files)
+    load(files, Origin::Operator)
 }
 
 /// Names of the rules that are part of the binary.
@@ -216,7 +222,7 @@ fn raw_credential(credential: Credential) -> RawRule {
     }
 }
 
-fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
+fn load(files: &[(&str, &str)], origin: Origin) -> Result<Loaded, LoadError> {
     let mut macros = BTreeMap::new();
     let mut sets = BTreeMap::new();
     let (mut raw_rules, mut allow) = (Vec::new(), Vec::new());
@@ -236,7 +242,7 @@ fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
             allow.push(Allow::new(raw).map_err(fail)?);
         }
     }
-    let mut ids = BTreeSet::new();
+    let (mut ids, mut pattern_bytes) = (BTreeSet::new(), 0);
     let mut vocabulary = BTreeSet::new();
     let mut rules = Vec::with_capacity(raw_rules.len());
     let mut texts = Vec::with_capacity(raw_rules.len());
@@ -254,12 +260,17 @@ fn load(files: &[(&str, &str)]) -> Result<Loaded, LoadError> {
                 "`hits` and `misses` need at least one text each: one that matches, one close to it that does not";
             return Err(fail(what.to_owned()));
         }
-        let rule = compile(raw, &pattern, &sets).map_err(fail)?;
+        let rule = rule(raw, &pattern, &sets).map_err(fail)?;
+        if origin == Origin::Operator {
+            let measured = rule.pattern.measure();
+            pattern_bytes +=
+                measured.map_err(|error| fail(format!("`pattern` does not compile: {}", innermost(&*error))))?;
+        }
         let hits = hits.into_iter().map(|hit| spelled(&rule, hit)).collect();
         texts.push(RuleText { id: rule.id.clone(), file: file.to_owned(), pattern, hits, misses });
         rules.push(rule);
     }
-    Ok(Loaded { rules, texts, vocabulary, allow })
+    Ok(Loaded { rules, texts, vocabulary, allow, pattern_bytes })
 }
 
 /// An example as the rule sees it: `~` breaks up those of credentials, and only one kind of credential has one of its own.
@@ -268,7 +279,7 @@ fn spelled(rule: &Rule, example: String) -> String {
     if broken { example.replacen('~', "", 1) } else { example }
 }
 
-fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Result<Rule, String> {
+fn rule(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Result<Rule, String> {
     let finding_type = TYPES
         .iter()
         .find(|known| **known == raw.finding_type)
@@ -303,8 +314,6 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         (None, None) => Group::Rules,
         (Some(_), Some(_)) => return Err("`jailbreak` and `secret` exclude each other; leave one out".to_owned()),
     };
-    let compiled = Pattern::new(pattern, raw.exact_case)
-        .map_err(|error| format!("`pattern` does not compile: {}", said(&*error)))?;
     // The patterns of credentials are short and hold few words.
     let words = if group == Group::Secrets { None } else { Words::of(pattern, &literals) };
     Ok(Rule {
@@ -324,14 +333,13 @@ fn compile(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) ->
         entropy: raw.entropy,
         digit: raw.digit,
         literals,
-        weight: (compiled.bytes() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX),
-        pattern: compiled,
+        pattern: Pattern::new(pattern, raw.exact_case),
         words,
     })
 }
 
 /// What a compiler says, with what is behind it: the outermost error names the pattern's number only.
-fn said(error: &dyn std::error::Error) -> String {
+fn innermost(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
@@ -500,7 +508,7 @@ mod tests {
             "macros: {{verb: 'ignore|forget'}}\nrules:\n  - id: x\n    type: prompt_injection\n    about: A.\n    \
              hits: [a]\n    misses: [b]\n{body}"
         );
-        load(&[("test.yaml", &text)])
+        load(&[("test.yaml", &text)], Origin::Operator)
     }
 
     #[test]
@@ -521,16 +529,23 @@ mod tests {
     #[test]
     fn refuses_manipulation_above_low_and_unknown_types() {
         let text = "rules:\n  - {id: m, type: is_urgent, severity: Medium, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("never exceed Low"));
+        assert!(load(&[("t", text)], Origin::Operator).unwrap_err().to_string().contains("never exceed Low"));
         let text = "rules:\n  - {id: m, type: nonsense, severity: Low, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
-        assert!(load(&[("t", text)]).unwrap_err().to_string().contains("unknown finding type"));
+        assert!(load(&[("t", text)], Origin::Operator).unwrap_err().to_string().contains("unknown finding type"));
+    }
+
+    #[test]
+    fn every_pattern_of_this_build_can_be_compiled() {
+        for rule in builtin().unwrap().rules {
+            rule.pattern.measure().unwrap_or_else(|error| panic!("{}: {}", rule.id, innermost(&*error)));
+        }
     }
 
     #[test]
     fn expands_macros_and_spaces() {
         let loaded = one("    severity: High\n    literals: [ignore, forget]\n    pattern: '{{verb}} it'\n").unwrap();
-        let rule = loaded.rules.first().unwrap();
-        assert!(rule.pattern.compiled().unwrap().is_match("please FORGET \n it"));
-        assert!(!rule.pattern.compiled().unwrap().is_match("forgetit"));
+        let compiled = loaded.rules.first().unwrap().pattern.compiled().unwrap();
+        assert!(compiled.regex.is_match("please FORGET \n it"));
+        assert!(!compiled.regex.is_match("forgetit"));
     }
 }

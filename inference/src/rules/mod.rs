@@ -15,6 +15,7 @@ use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
+pub(crate) use pattern::Compiled;
 use pattern::Pattern;
 pub(crate) use words::Words;
 
@@ -106,8 +107,6 @@ pub(crate) struct Rule {
     pub(crate) digit: bool,
     pub(crate) literals: Vec<String>,
     pub(crate) pattern: Pattern,
-    /// How dear it is to run the pattern, by its size: 1 for a small one.
-    pub(crate) weight: usize,
     /// What must stand in the window for the pattern to be tried; `None` where it asks for no words.
     pub(crate) words: Option<Words>,
 }

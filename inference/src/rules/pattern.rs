@@ -1,8 +1,8 @@
 //! A rule's pattern, compiled when a text first needs it.
 //!
-//! Compiled patterns of all rules take 14 MB, most of which no text ever asks for. So each is compiled when its rule is read, to see that
-//! it can be and how large it is, and again, for good, when one of its literals and its words first stand in a text: 0.4 ms on
-//! average, once in a process.
+//! Compiled patterns of all rules take 14 MB, most of which no text ever asks for. So each is compiled, for good, when one of its
+//! literals and its words first stand in a text: 0.4 ms on average, once in a process. One of an operator is compiled when it is read
+//! too, to see that it can be and how large it is; those of this build are compiled by a test, which takes a third of the time off a start.
 
 use std::sync::OnceLock;
 
@@ -15,30 +15,46 @@ const PATTERN_BYTES_MAX: usize = 384 * 1024;
 /// little for prose.
 const CACHE_BYTES_MAX: usize = 512 * 1024;
 
+/// Bytes of a compiled pattern that weigh one: a larger one has more states to be in at once.
+const WEIGHT_BYTES: usize = 16 * 1024;
+/// Most that a pattern weighs.
+const WEIGHT_MAX: usize = 12;
+
 /// A pattern that can be compiled.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     text: Box<str>,
     exact_case: bool,
-    bytes: usize,
-    compiled: OnceLock<Option<Regex>>,
+    compiled: OnceLock<Option<Compiled>>,
+}
+
+/// A pattern that has been compiled.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) regex: Regex,
+    /// How dear it is to run, by its size: 1 for a small one.
+    pub(crate) weight: usize,
 }
 
 impl Pattern {
-    /// Reads a pattern.
-    pub(super) fn new(text: &str, exact_case: bool) -> Result<Self, Box<BuildError>> {
-        let bytes = compile(text, exact_case)?.memory_usage();
-        Ok(Self { text: text.into(), exact_case, bytes, compiled: OnceLock::new() })
+    /// A pattern nobody has compiled yet.
+    pub(super) fn new(text: &str, exact_case: bool) -> Self {
+        Self { text: text.into(), exact_case, compiled: OnceLock::new() }
     }
 
-    /// The pattern, compiled by now. It could be once, so that it is always there.
-    pub(crate) fn compiled(&self) -> Option<&Regex> {
-        self.compiled.get_or_init(|| compile(&self.text, self.exact_case).ok()).as_ref()
+    /// What it takes once it is compiled, in bytes; an error where it cannot be.
+    pub(super) fn measure(&self) -> Result<usize, Box<BuildError>> {
+        Ok(compile(&self.text, self.exact_case)?.memory_usage())
     }
 
-    /// What it takes once it is compiled, in bytes.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
+    /// The pattern, compiled by now. `None` where that cannot be done: [`Self::measure`] says why.
+    pub(crate) fn compiled(&self) -> Option<&Compiled> {
+        let compile = || {
+            let regex = compile(&self.text, self.exact_case).ok()?;
+            let weight = (regex.memory_usage() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX);
+            Some(Compiled { regex, weight })
+        };
+        self.compiled.get_or_init(compile).as_ref()
     }
 }
 
