@@ -338,6 +338,8 @@ ACTING = (
     "action_router: {enabled: true, default_actions: [log, webhook, alert, block_ip], "
     'webhook: {url: "http://127.0.0.1:9/"}, rules: [{finding_type: jailbreak, actions: [block]}]}',
 )
+# What was the default until the classifier was on: the series of figures goes on with it.
+RULES_ALONE = ("security_analysis: {ml_enabled: false}",)
 # Under callgrind calls take their time, and some far more than others.
 WATCHING = ("anomaly_detection: {enabled: true, check_latency: false}",)
 # Name: analysis and storage off?, bytes of the request's body, calls counted, streamed answer?, upstreams beside `upstream_url`, and
@@ -349,6 +351,8 @@ CALLS = {
     "pass-through 1 KB, twenty upstreams": (True, 1000, 400, False, 20),
     "default 1 KB": (False, 1000, 300, False, 0),
     "default 8 KB": (False, 8000, 200, False, 0),
+    "default 1 KB, rules alone": (False, 1000, 300, False, 0, RULES_ALONE),
+    "default 8 KB, rules alone": (False, 8000, 200, False, 0, RULES_ALONE),
     "default 1 KB, one upstream": (False, 1000, 300, False, 1),
     "default 1 KB, twenty upstreams": (False, 1000, 300, False, 20),
     "default 1 KB, router and alerts": (False, 1000, 300, False, 0, ACTING),
