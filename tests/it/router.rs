@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 use crate::ingest;
 use crate::support::{
@@ -222,18 +223,18 @@ fn who_is_blocked_by_one_gateway_is_turned_away_by_the_other_on_the_same_store()
     let (mut one, other) = (setup.clone().start(), setup.start());
     assert_eq!(say(&other, "What is the capital of France?").status, 200);
     assert_eq!(say(&one, ATTACK).status, 200);
-    // Each call is acted on by one of the two, and when that is gone by the other.
-    eventually("the first call is told", || (bodies(&receiver).len() == 1).then_some(()));
+    // Each call is acted on by one of the two, and when that is gone by the other: once more what the killed one had done but not yet
+    // written down.
+    let told = || -> BTreeSet<String> { bodies(&receiver).iter().map(|body| body["span_id"].to_string()).collect() };
+    eventually("the first call is told", || (told().len() == 1).then_some(()));
     one.kill();
     assert_eq!(say(&other, ATTACK).status, 200);
-    eventually("the other one takes over", || (executed(&other, "webhook") == 1.0).then_some(()));
+    eventually("the other one takes over", || (told().len() == 2).then_some(()));
     one.restart();
     assert_eq!((say(&one, ATTACK).status, say(&other, ATTACK).status), (200, 200));
-    eventually("whoever reads tells of the other's calls", || (executed(&other, "webhook") == 3.0).then_some(()));
-    let mut spans: Vec<Value> = bodies(&receiver).iter().map(|body| body["span_id"].clone()).collect();
-    spans.sort_by_key(Value::to_string);
-    spans.dedup();
-    assert_eq!((spans.len(), bodies(&receiver).len()), (4, 4), "each once");
+    eventually("whoever reads tells of the other's calls", || (told().len() == 4).then_some(()));
+    let messages = bodies(&receiver).len();
+    assert!((4..=5).contains(&messages), "{messages}");
     assert_eq!((executed(&one, "webhook"), executed(&one, "block_ip")), (0.0, 0.0));
     for gateway in [&one, &other] {
         let refused = || Some(say(gateway, "What is the capital of France?")).filter(|answer| answer.status == 403);
