@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use memchr::memchr;
 use regex_automata::meta::Cache;
 use regex_automata::{Anchored, Input};
 
@@ -84,6 +85,8 @@ struct Owners {
     ciphers: u32,
     scope: u8,
     starts_word: bool,
+    /// The literal as a rule writes it for which case counts, if it has upper-case letters.
+    written: Option<Box<[u8]>>,
 }
 
 /// Literals while they are brought together, each once.
@@ -201,6 +204,9 @@ impl Index {
                 let owners = literals.owners(literal);
                 owners.rules.push(index);
                 owners.scope |= rule.scope;
+                if rule.exact_case && literal.bytes().any(|byte| byte.is_ascii_uppercase()) {
+                    owners.written = Some(literal.as_bytes().into());
+                }
             }
         }
         for (marker, cipher) in markers {
@@ -298,10 +304,13 @@ impl RuleMatcher {
         memory: &mut MatcherScratch,
     ) {
         let at_word = !owners.starts_word || !is_word(text, found.start.wrapping_sub(1));
+        let as_written =
+            owners.written.as_deref().is_none_or(|written| text.get(found.start..found.end) == Some(written));
         for index in &owners.rules {
             let Some(rule) = self.rule(*index) else { continue };
             if rule.scope & limits.scope == 0
                 || (rule.before == 0 && !at_word)
+                || (rule.exact_case && !as_written)
                 || (rule.group == Group::Jailbreak && !limits.jailbreak)
                 || is_set(&memory.done, *index)
             {
@@ -334,7 +343,9 @@ impl RuleMatcher {
         memory: &mut MatcherScratch,
     ) {
         let window = text.get(from..to).unwrap_or_default();
-        if rule.words.as_ref().is_some_and(|words| !words.stand_in(window)) {
+        if rule.words.as_ref().is_some_and(|words| !words.stand_in(window))
+            || rule.rare_byte.is_some_and(|byte| memchr(byte, window).is_none())
+        {
             return;
         }
         let Some(Compiled { regex: pattern, weight }) = rule.pattern.compiled() else { return };

@@ -11,7 +11,7 @@ use weir_config::vocab::part::PartKind;
 use super::allow::RawAllow;
 use super::credential::{Credential, RawCredential};
 use super::pattern::Pattern;
-use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words};
+use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words, words};
 use crate::literals::LITERAL_BYTES_MIN;
 
 /// The embedded files; macros and literal sets of one file are known to all.
@@ -333,7 +333,9 @@ fn rule(raw: RawRule, pattern: &str, sets: &BTreeMap<String, Vec<String>>) -> Re
         entropy: raw.entropy,
         digit: raw.digit,
         literals,
+        exact_case: raw.exact_case,
         pattern: Pattern::new(pattern, raw.exact_case),
+        rare_byte: words.is_none().then(|| words::rare_byte(pattern)).flatten(),
         words,
     })
 }

@@ -105,10 +105,14 @@ pub(crate) struct Rule {
     pub(crate) entropy: f64,
     /// Whether the matched value must hold a digit or a symbol.
     pub(crate) digit: bool,
+    /// As they are written: upper-case letters tell where `exact_case` says that case counts.
     pub(crate) literals: Vec<String>,
+    pub(crate) exact_case: bool,
     pub(crate) pattern: Pattern,
     /// What must stand in the window for the pattern to be tried; `None` where it asks for no words.
     pub(crate) words: Option<Words>,
+    /// For a rule without words: a rare byte that every match holds.
+    pub(crate) rare_byte: Option<u8>,
 }
 
 /// What a rule says for people, and its examples; a gateway at work keeps none of it.

@@ -182,6 +182,17 @@ const fn bucket(hash: usize) -> usize {
     hash >> (HASH_BITS - BUCKET_BITS)
 }
 
+/// A byte that every match of a pattern holds and few texts do.
+pub(super) fn rare_byte(pattern: &str) -> Option<u8> {
+    const RARE: &[u8] = b"@|{}$~^";
+    let hir = syntax::parse_with(pattern, &syntax::Config::new().unicode(false).utf8(false)).ok()?;
+    let HirKind::Concat(parts) = hir.kind() else { return None };
+    parts.iter().find_map(|part| match part.kind() {
+        HirKind::Literal(literal) => literal.0.iter().find(|byte| RARE.contains(byte)).copied(),
+        _ => None,
+    })
+}
+
 /// The ways in which a pattern can match, each with its groups.
 fn ways(hir: &Hir, triggers: &[String]) -> Vec<Vec<Group>> {
     match hir.kind() {
@@ -263,6 +274,14 @@ mod tests {
         for pattern in [r"\w+\s\d", "(?:prompt)?", "prompt|ab", "(?i)prompt", "the prompt|prompt"] {
             assert!(words(pattern).is_none(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn a_rare_byte_stands_in_every_match() {
+        assert_eq!(rare_byte(r"https?://\w+:(\w+)@\w+"), Some(b'@'));
+        assert_eq!(rare_byte(r"a@b|c"), None, "one way has none");
+        assert_eq!(rare_byte(r"a@?b"), None);
+        assert_eq!(rare_byte(r"plain words"), None);
     }
 
     /// Small patterns over a small alphabet, so that texts match often.
