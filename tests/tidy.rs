@@ -214,7 +214,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("inference/src", "pii", 4, "one scan for personal data, by kind"),
     ("inference/src", "pool", 3, "one pool, its lanes and its threads"),
     ("storage/src", "change", 3, "an order waits in the queue, and holds room there"),
-    ("storage/src", "encode", 8, "one form of a span in a row"),
+    ("storage/src", "encode", 9, "one form of a span in a row"),
     ("storage/src", "sqlite", 16, "one transaction, and the tables that are written in it"),
     ("loadtest/provider/src", "provider", 6, "one script of answers, spelled in each dialect"),
     ("loadtest/provider/src", "http", 2, "one reader of HTTP, and its chunks"),

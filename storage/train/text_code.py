@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Fits the fixed code for stored texts (storage/src/encode/text_code.rs) to texts and writes its table.
+"""Fits the fixed codes for stored texts (storage/src/encode/text_code.rs, short_code.rs) to texts and writes their tables.
 
-    storage/train/text_code.py OUT FILE...          JSON lines with a "text", or any other text
-    storage/train/text_code.py --check TABLE FILE   how many bytes of code one byte of FILE takes
+    storage/train/text_code.py OUT FILE...           JSON lines with a "text", or any other text
+    storage/train/text_code.py --short OUT FILE...   the code for short texts
+    storage/train/text_code.py --check TABLE FILE    how many bytes of code one byte of FILE takes
 
 The code of a byte depends on the two bytes before it. The pairs met most often have a code of their own; after all others it is that
-of the last byte's class. Standard library only; the same files give the same table.
+of the last byte's class. The code for short texts is of classes alone. Standard library only; the same files give the same table.
 
-The table that ships is part of the file format: it may get a successor, and never changes.
+The tables that ship are part of the file format: they may get successors, and never change.
 """
 
 import collections
@@ -17,6 +18,7 @@ import pathlib
 import sys
 
 PAIRS = 1000
+CLASSES = 136
 # Longest code in bits. Four codes and seven left-over bits fit a 64-bit accumulator.
 LEN_MAX = 12
 # What stands before the first byte.
@@ -52,17 +54,17 @@ def lengths(counts):
         least *= 1.25
 
 
-def fit(texts):
+def fit(texts, own_pairs):
     triples, pairs = collections.Counter(), collections.Counter()
     for text in texts:
         text = START + text
         triples.update(zip(text, text[1:], text[2:]))
         pairs.update(zip(text, text[1:]))
-    own = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:PAIRS]
+    own = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:own_pairs]
     place = {pair: at for at, pair in enumerate(own)}
-    counts = [[0] * 256 for _ in range(PAIRS + 136)]
+    counts = [[0] * 256 for _ in range(own_pairs + CLASSES)]
     for (first, second, byte), number in triples.items():
-        at = place.get((first, second), PAIRS + last_byte_class(second))
+        at = place.get((first, second), own_pairs + last_byte_class(second))
         counts[at][byte] += number
     return own, [lengths(row) for row in counts]
 
@@ -74,13 +76,14 @@ def packed(own, rows):
 
 def check(table, path):
     plain = pathlib.Path(table).read_bytes()
-    pairs = plain[: 2 * PAIRS]
+    own_pairs = (len(plain) - CLASSES * 128) // 130
+    pairs = plain[: 2 * own_pairs]
     place = {pair: at for at, pair in enumerate(zip(pairs[::2], pairs[1::2]))}
-    nibbles = plain[2 * PAIRS :]
+    nibbles = plain[2 * own_pairs :]
     text = START + text_of(path)
     bits = 0
     for first, second, byte in zip(text, text[1:], text[2:]):
-        at = place.get((first, second), PAIRS + last_byte_class(second)) * 128 + byte // 2
+        at = place.get((first, second), own_pairs + last_byte_class(second)) * 128 + byte // 2
         bits += nibbles[at] >> 4 * (byte & 1) & 15
     print(f"{path}: {bits / 8 / (len(text) - 2):.3f}")
 
@@ -89,8 +92,9 @@ def main():
     if sys.argv[1] == "--check":
         check(sys.argv[2], sys.argv[3])
         return
-    out, *paths = sys.argv[1:]
-    pathlib.Path(out).write_bytes(packed(*fit(map(text_of, paths))))
+    own_pairs = 0 if sys.argv[1] == "--short" else PAIRS
+    out, *paths = [argument for argument in sys.argv[1:] if argument != "--short"]
+    pathlib.Path(out).write_bytes(packed(*fit(map(text_of, paths), own_pairs)))
 
 
 if __name__ == "__main__":

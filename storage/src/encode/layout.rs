@@ -37,8 +37,8 @@ pub(crate) struct Laid<'a> {
     pub(crate) request: Vec<Entry<'a>>,
     pub(crate) response: Vec<Entry<'a>>,
     pub(crate) frame: Vec<Entry<'a>>,
-    /// Indexes of the span's parts in the order in which they are stored.
-    pub(crate) order: Vec<usize>,
+    /// The parts of the request and those of the answer in the order in which they are stored, each as its index in the span's list.
+    pub(crate) order: [&'a [(u32, usize)]; 2],
 }
 
 /// Where a record's texts lie.
@@ -110,7 +110,8 @@ pub(super) fn pack(to: &mut Packer, laid: &Laid<'_>, findings: &[Finding]) {
             }
         }
     }
-    let stored_at = |part: u32| laid.order.iter().position(|at| usize::try_from(part) == Ok(*at));
+    let stored_at =
+        |part: u32| laid.order.iter().copied().flatten().position(|(_, at)| usize::try_from(part) == Ok(*at));
     let places: Vec<u64> =
         findings.iter().map(|finding| finding.part.and_then(stored_at).map_or(0, |at| at as u64 + 1)).collect();
     let placed = places.iter().any(|place| *place > 0);

@@ -9,6 +9,7 @@ mod frames;
 mod huffman;
 mod layout;
 mod pieces;
+mod short_code;
 mod text_code;
 
 pub(crate) use frames::{ReadStretch, Reframing, Stretch, stretches};
@@ -25,12 +26,14 @@ use crate::record::{AgentAction, SpanRecord};
 const RAW: u8 = 0;
 /// Text as one zstd frame.
 const ZSTD: u8 = 1;
-/// Text in the fixed code for short texts.
+/// Text in the fixed code that versions before schema 26 wrote for short texts.
 const HUFFMAN: u8 = 2;
 /// A shared text that is made of others, whose integers follow.
 const BRANCH: u8 = 3;
 /// Text in the fixed code for longer ones; from schema 15 on.
 const TEXT_CODE: u8 = 4;
+/// Text in the fixed code for short ones; from schema 26 on.
+const SHORT_CODE: u8 = 5;
 
 /// From this many bytes on, the better of the fixed codes pays.
 const TEXT_CODE_FROM: usize = 2 * 1024;
@@ -169,8 +172,8 @@ impl Encoder {
                 text_code::encode(text, room, body);
                 format = TEXT_CODE;
             } else {
-                huffman::encode(text, body);
-                format = HUFFMAN;
+                short_code::encode(text, room, body);
+                format = SHORT_CODE;
             }
             least = body.len() - text_at;
         }
@@ -274,6 +277,10 @@ fn open<T>(mut body: &[u8], unpack: impl FnOnce(&mut Unpacker<'_>) -> Result<T, 
         }
         TEXT_CODE => {
             unpacked = text_code::decode(body, text_len)?;
+            unpacked.as_slice()
+        }
+        SHORT_CODE => {
+            unpacked = short_code::decode(body, text_len)?;
             unpacked.as_slice()
         }
         _ => return Err(Damaged),

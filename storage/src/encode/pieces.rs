@@ -65,10 +65,10 @@ enum Message {
     Further(i64),
 }
 
-/// One side's pieces, and the places of its parts in wire order as indexes of the span's list.
+/// One side's pieces, and its parts in wire order: where each stands, and its index in the span's list.
 pub(crate) struct Side<'a> {
     pub(crate) pieces: Vec<Piece<'a>>,
-    pub(crate) order: Vec<usize>,
+    pub(crate) order: Vec<(u32, usize)>,
 }
 
 // === writing ===
@@ -107,17 +107,21 @@ pub(crate) fn divide(span: &SpanRecord, side: PartSide) -> Side<'_> {
     }
     order.sort_by_key(|(place, _)| *place);
     let parts = || order.iter().filter_map(|(_, at)| span.parts.get(*at));
-    let pieces = joined(text, parts()).unwrap_or_else(|| {
+    let pieces = joined(text, parts(), order.len()).unwrap_or_else(|| {
         let bare = text.map(|text| Piece { part: None, text: Some(text), named: false });
         let named = parts().map(|part| Piece { part: Some(part), text: None, named: part.text.is_some() });
         bare.into_iter().chain(named).collect()
     });
-    Side { pieces, order: order.into_iter().map(|(_, at)| at).collect() }
+    Side { pieces, order }
 }
 
 /// The pieces, if joining them by line breaks gives the text.
-fn joined<'a>(text: Option<&'a str>, parts: impl Iterator<Item = &'a PartRecord>) -> Option<Vec<Piece<'a>>> {
-    let mut pieces = Vec::with_capacity(parts.size_hint().0 + 1);
+fn joined<'a>(
+    text: Option<&'a str>,
+    parts: impl Iterator<Item = &'a PartRecord>,
+    count: usize,
+) -> Option<Vec<Piece<'a>>> {
+    let mut pieces = Vec::with_capacity(count + 1);
     // Where the next piece begins.
     let mut next = 0;
     for part in parts {

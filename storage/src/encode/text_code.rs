@@ -14,14 +14,14 @@ use std::sync::LazyLock;
 use super::Damaged;
 
 /// Longest code in bits: four codes and seven left-over bits fit a 64-bit accumulator.
-const LEN_MAX: usize = 12;
+pub(super) const LEN_MAX: usize = 12;
 /// Pairs of bytes with a code of their own; after all others the class of the last byte counts.
 const PAIRS: usize = 1000;
 /// Classes of a last byte: each of ASCII, and eight of sixteen other values each.
-const CLASSES: usize = 136;
+pub(super) const CLASSES: usize = 136;
 const CONTEXTS: usize = PAIRS + CLASSES;
 /// What counts as standing before the first byte.
-const START: [u8; 2] = *b"\n\n";
+pub(super) const START: [u8; 2] = *b"\n\n";
 
 /// The pairs, and per context the lengths of the codes in the order of the byte values, two to a byte.
 static FITTED: &[u8; 2 * PAIRS + CONTEXTS * 128] = include_bytes!("text_code.bin");
@@ -35,10 +35,14 @@ const CODES_LEN: usize = 1 << (16 + CONTEXT_SHIFT);
 /// What is missing in a context's number before that of a byte is added. Kept so, the highest place is that of the last code.
 const CONTEXT_SHIFT: u32 = 3;
 /// What decoding needs; made when something is first read.
-static DECODER: LazyLock<Vec<Decoding>> = LazyLock::new(|| (0..CONTEXTS).map(Decoding::of).collect());
+static DECODER: LazyLock<Vec<Decoding>> = LazyLock::new(|| decoder(fitted()));
+
+/// The class of a last byte.
+pub(super) fn class(byte: usize) -> usize {
+    if byte < 128 { byte } else { 128 + (byte >> 4 & 7) }
+}
 
 fn contexts() -> Box<[u16; 1 << 16]> {
-    let class = |byte: usize| if byte < 128 { byte } else { 128 + (byte >> 4 & 7) };
     let mut contexts = Box::new([0; 1 << 16]);
     for (pair, context) in contexts.iter_mut().enumerate() {
         *context = ((PAIRS + class(pair >> 8)) << (8 - CONTEXT_SHIFT)) as u16;
@@ -50,32 +54,39 @@ fn contexts() -> Box<[u16; 1 << 16]> {
     contexts
 }
 
-/// The lengths of a context's codes, by byte.
-fn lengths(context: usize) -> impl Iterator<Item = u8> {
-    let from = 2 * PAIRS + context * 128;
-    FITTED.iter().skip(from).take(128).flat_map(|two| [two & 15, two >> 4])
+/// The lengths of the codes of each context.
+fn fitted() -> &'static [[u8; 128]] {
+    FITTED[2 * PAIRS..].as_chunks().0
 }
 
 /// Bytes by length of their codes; equal ones in order.
-fn by_length(context: usize) -> Vec<(u8, u8)> {
-    let mut bytes: Vec<(u8, u8)> = lengths(context).zip(0..=255).collect();
+fn by_length(lengths: &[u8; 128]) -> Vec<(u8, u8)> {
+    let lengths = lengths.iter().flat_map(|two| [two & 15, two >> 4]);
+    let mut bytes: Vec<(u8, u8)> = lengths.zip(0..=255).collect();
     bytes.sort_unstable();
     bytes
 }
 
-/// Canonical codes in order of length, then byte; bit-reversed, because bits are sent lowest first.
+/// Each byte of a context and its code: the bits, to be sent lowest first, and below them their number in four bits. Canonical codes in
+/// order of length, then byte; bit-reversed, because bits are sent lowest first.
+pub(super) fn codes_of(lengths: &[u8; 128]) -> impl Iterator<Item = (u8, u16)> {
+    let (mut next, mut before) = (0u16, 0u8);
+    by_length(lengths).into_iter().map(move |(len, byte)| {
+        next <<= len - before;
+        before = len;
+        let bits = next.reverse_bits() >> (16 - len);
+        next += 1;
+        (byte, bits << 4 | u16::from(len))
+    })
+}
+
 fn codes() -> Box<[u16; CODES_LEN]> {
     let Ok(mut codes) = <Box<[u16; CODES_LEN]>>::try_from(vec![0; CODES_LEN]) else {
         unreachable!("it has that length")
     };
-    for context in 0..CONTEXTS {
-        let (mut next, mut before) = (0u16, 0u8);
-        for (len, byte) in by_length(context) {
-            next <<= len - before;
-            before = len;
-            let bits = next.reverse_bits() >> (16 - len);
-            codes[context << 8 | usize::from(byte)] = bits << 4 | u16::from(len);
-            next += 1;
+    for (context, lengths) in fitted().iter().enumerate() {
+        for (byte, code) in codes_of(lengths) {
+            codes[context << 8 | usize::from(byte)] = code;
         }
     }
     codes
@@ -90,26 +101,30 @@ pub(super) fn encode(text: &[u8], room: &mut Vec<u8>, out: &mut Vec<u8>) {
         let context = usize::from(contexts[usize::from(three as u16)]);
         codes[context << CONTEXT_SHIFT | usize::from((three >> 16) as u8)]
     };
-    let add = |bits: &mut Bits<'_>, code: u16| bits.add(u64::from(code >> 4), u32::from(code & 15));
     let one = |first: u8, second: u8, byte: u8| code(u64::from_le_bytes([first, second, byte, 0, 0, 0, 0, 0]));
     let mut before = START;
     for &byte in text.iter().take(2) {
-        add(&mut bits, one(before[0], before[1], byte));
+        bits.add(one(before[0], before[1], byte));
         before = [before[1], byte];
     }
     bits.flush();
     // Four bytes to a store, each with the two before it.
     let mut rest = text;
-    while let Some(eight) = rest.first_chunk() {
-        let eight = u64::from_le_bytes(*eight);
-        for at in [0, 8, 16, 24] {
-            add(&mut bits, code(eight >> at));
+    if let Some((two, behind)) = text.split_first_chunk::<2>() {
+        let (quads, end) = behind.as_chunks::<4>();
+        let mut former = *two;
+        for quad in quads {
+            let six = u64::from(u16::from_le_bytes(former)) | u64::from(u32::from_le_bytes(*quad)) << 16;
+            for at in [0, 8, 16, 24] {
+                bits.add(code(six >> at));
+            }
+            bits.flush();
+            former = [quad[2], quad[3]];
         }
-        bits.flush();
-        rest = &rest[4..];
+        rest = &text[text.len() - end.len() - 2..];
     }
     for three in rest.windows(3) {
-        add(&mut bits, one(three[0], three[1], three[2]));
+        bits.add(one(three[0], three[1], three[2]));
         bits.flush();
     }
     bits.end(out);
@@ -117,7 +132,7 @@ pub(super) fn encode(text: &[u8], room: &mut Vec<u8>, out: &mut Vec<u8>) {
 
 /// Bits on their way out. They lie in a buffer that is kept from text to text, because making a fresh one ready would cost as much
 /// as a short text does.
-struct Bits<'r> {
+pub(super) struct Bits<'r> {
     room: &'r mut [u8],
     at: usize,
     bits: u64,
@@ -126,7 +141,7 @@ struct Bits<'r> {
 
 impl<'r> Bits<'r> {
     /// For at most `most` bits. What `room` holds does not matter.
-    fn begin(room: &'r mut Vec<u8>, most: usize) -> Self {
+    pub(super) fn begin(room: &'r mut Vec<u8>, most: usize) -> Self {
         // Each store takes eight bytes.
         let bytes = most / 8 + 16;
         if room.len() < bytes {
@@ -135,15 +150,15 @@ impl<'r> Bits<'r> {
         Self { room, at: 0, bits: 0, held: 0 }
     }
 
-    /// Adds the lowest `count` of `bits`, which has no others. With those added since the last `flush` at most 57.
+    /// Adds a code; at most four of them between two calls of `flush`.
     #[inline(always)]
-    fn add(&mut self, bits: u64, count: u32) {
-        self.bits |= bits << self.held;
-        self.held += count;
+    pub(super) fn add(&mut self, code: u16) {
+        self.bits |= u64::from(code >> 4) << self.held;
+        self.held += u32::from(code & 15);
     }
 
     #[inline(always)]
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.store();
         self.at += (self.held >> 3) as usize;
         self.bits >>= self.held & !7;
@@ -152,14 +167,17 @@ impl<'r> Bits<'r> {
 
     /// Appends all that was added to `out`; the last byte is filled up with zeros.
     #[inline(always)]
-    fn end(mut self, out: &mut Vec<u8>) {
+    pub(super) fn end(mut self, out: &mut Vec<u8>) {
         self.store();
         out.extend_from_slice(&self.room[..self.at + self.held.div_ceil(8) as usize]);
     }
 
     #[inline(always)]
     fn store(&mut self) {
-        self.room[self.at..self.at + 8].copy_from_slice(&self.bits.to_le_bytes());
+        // There is room for all; with a panic in its place this takes a tenth longer.
+        if let Some(room) = self.room.get_mut(self.at..self.at + 8) {
+            room.copy_from_slice(&self.bits.to_le_bytes());
+        }
     }
 }
 
@@ -167,7 +185,7 @@ impl<'r> Bits<'r> {
 const SHORT: u32 = 8;
 
 /// The codes of one context, for reading.
-struct Decoding {
+pub(super) struct Decoding {
     /// Per next [`SHORT`] bits: the byte they begin with and the length of its code, or length 0 where it is longer.
     short: [(u8, u8); 1 << SHORT],
     /// Per length, the end of the codes that are no longer, as the first of [`LEN_MAX`] bits read highest first.
@@ -179,11 +197,11 @@ struct Decoding {
 }
 
 impl Decoding {
-    fn of(context: usize) -> Self {
+    fn of(lengths: &[u8; 128]) -> Self {
         let mut it =
             Self { short: [(0, 0); 1 << SHORT], limits: [0; LEN_MAX + 1], offsets: [0; LEN_MAX + 1], bytes: [0; 256] };
         let (mut next, mut before) = (0u16, 0u8);
-        for (place, (len, byte)) in by_length(context).into_iter().enumerate() {
+        for (place, (len, byte)) in by_length(lengths).into_iter().enumerate() {
             next <<= len - before;
             before = len;
             it.bytes[place] = byte;
@@ -219,18 +237,35 @@ impl Decoding {
     }
 }
 
+/// What decoding with these codes needs.
+pub(super) fn decoder(fitted: &[[u8; 128]]) -> Vec<Decoding> {
+    fitted.iter().map(Decoding::of).collect()
+}
+
 /// Decodes exactly `count` bytes.
 ///
 /// # Errors
 /// When `code` holds fewer bits than they take, or more bytes than that.
-pub(super) fn decode(mut code: &[u8], count: usize) -> Result<Vec<u8>, Damaged> {
+pub(super) fn decode(code: &[u8], count: usize) -> Result<Vec<u8>, Damaged> {
+    let contexts = &**CONTEXT;
+    decode_by(&DECODER, code, count, |pair| {
+        usize::from(contexts[usize::from(u16::from_le_bytes(pair))] >> (8 - CONTEXT_SHIFT))
+    })
+}
+
+/// The same; `context` gives the place in `decoder` after two bytes.
+pub(super) fn decode_by(
+    decoder: &[Decoding],
+    mut code: &[u8],
+    count: usize,
+    context: impl Fn([u8; 2]) -> usize,
+) -> Result<Vec<u8>, Damaged> {
     // One bit per byte at the very least: a damaged count cannot allocate more than eight times the input.
     if count.div_ceil(8) > code.len() {
         return Err(Damaged);
     }
-    let (contexts, decoder) = (&CONTEXT, &DECODER);
     let mut text = Vec::with_capacity(count);
-    let [mut first, mut second] = START;
+    let mut before = START;
     let (mut bits, mut held) = (0u64, 0u32);
     while text.len() < count {
         while held <= 56 {
@@ -241,13 +276,11 @@ pub(super) fn decode(mut code: &[u8], count: usize) -> Result<Vec<u8>, Damaged> 
         }
         // Four codes of twelve bits fit the 57 bits held after a refill.
         for _ in 0..4.min(count - text.len()) {
-            let context = contexts[usize::from(u16::from_le_bytes([first, second]))];
-            let place = usize::from(context >> (8 - CONTEXT_SHIFT));
-            let (byte, len) = decoder.get(place).ok_or(Damaged)?.next(bits);
+            let (byte, len) = decoder.get(context(before)).ok_or(Damaged)?.next(bits);
             held = held.checked_sub(len).ok_or(Damaged)?;
             bits >>= len;
             text.push(byte);
-            (first, second) = (second, byte);
+            before = [before[1], byte];
         }
     }
     if code.is_empty() && held < 8 { Ok(text) } else { Err(Damaged) }
@@ -268,8 +301,8 @@ mod tests {
 
     #[test]
     fn every_code_is_complete() {
-        for context in 0..CONTEXTS {
-            let kraft: u32 = lengths(context).map(|len| 1 << (LEN_MAX - usize::from(len))).sum();
+        for (context, lengths) in fitted().iter().enumerate() {
+            let kraft: u32 = by_length(lengths).iter().map(|(len, _)| 1 << (LEN_MAX - usize::from(*len))).sum();
             assert_eq!(kraft, 1 << LEN_MAX, "{context}");
         }
     }

@@ -26,9 +26,9 @@ use crate::pause;
 const NAME: &CStr = c"weir-log";
 /// Bytes held back at most: SQLite's own file system takes no more in one call.
 const HELD_MAX: usize = 0x1_ffff;
-/// What is written in pieces of at least so many bytes is sent to the disk piece by piece: the sync at the end of a large commit is
-/// one long call in which the kernel lets nobody go first.
-const SENT_MIN: usize = HELD_MAX / 2;
+/// What a commit writes beyond so many bytes is sent to the disk piece by piece: the sync at the end of a large one is one long call
+/// in which the kernel lets nobody go first. For what fits a usual commit that would be a call for nothing.
+const UNSENT_MAX: usize = 2 * HELD_MAX;
 
 /// The name of this file system for opening a connection; `None` when SQLite has none to build on.
 pub(super) fn name() -> Option<&'static CStr> {
@@ -63,6 +63,8 @@ struct Held {
     bytes: Vec<u8>,
     /// The same file, for asking the kernel to begin writing; without it a sync does all at once.
     disk: Option<File>,
+    /// Bytes written since the last sync.
+    unsynced: usize,
     /// A write failed and neither a write nor a sync has said so.
     failed: c_int,
 }
@@ -96,7 +98,8 @@ impl Held {
         }
         // SAFETY: the bytes are ours and at most `HELD_MAX`, or one write of SQLite's, whose length is a `c_int`.
         let result = unsafe { call!(inner, xWrite, self.bytes.as_ptr().cast(), self.bytes.len() as c_int, self.at) };
-        if result == ffi::SQLITE_OK && self.bytes.len() >= SENT_MIN {
+        self.unsynced = self.unsynced.saturating_add(self.bytes.len());
+        if result == ffi::SQLITE_OK && self.unsynced > UNSENT_MAX {
             self.send();
         }
         self.bytes.clear();
@@ -194,6 +197,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     unsafe {
         let (held, inner) = halves(file);
         let result = held.write_out(inner);
+        held.unsynced = 0;
         if result == ffi::SQLITE_OK { call!(inner, xSync, flags) } else { held.report(result) }
     }
 }

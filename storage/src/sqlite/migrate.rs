@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 25] = [
+const MIGRATIONS: [Migration; 26] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -47,6 +47,7 @@ const MIGRATIONS: [Migration; 25] = [
     Migration { name: "trace_erasures", sql: include_str!("../schema/0023_trace_erasures.sql") },
     Migration { name: "alert_closings", sql: include_str!("../schema/0024_alert_closings.sql") },
     Migration { name: "frames", sql: include_str!("../schema/0025_frames.sql") },
+    Migration { name: "short_code", sql: include_str!("../schema/0026_short_code.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -122,7 +122,7 @@ pub(super) fn lay<'s>(
     response: &'s Side<'_>,
     frame: &'s [Stretch<'s>],
 ) -> Result<Laid<'s>, WriteError> {
-    let order = request.order.iter().chain(&response.order).copied().collect();
+    let order = [request.order.as_slice(), &response.order];
     let (request, frame) = (lay_request(tx, tenant, &request.pieces)?, lay_frame(tx, tenant, frame)?);
     Ok(Laid { request, response: whole(&response.pieces), frame, order })
 }
@@ -163,6 +163,9 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
             Some(Place::Span(range, _)) => range.end = chunk.end,
             _ => places.push(Place::Span(chunk, before)),
         }
+    }
+    if let [Place::Span(..)] = places.as_slice() {
+        return Ok(whole(pieces));
     }
     let mut entries = Vec::new();
     let mut shared: Vec<Tree> = Vec::new();

@@ -1,0 +1,2 @@
+-- Nothing changes in the tables. From here on short texts are written in a code of their own (`encode/short_code.rs`). Versions before
+-- cannot read that: they are to refuse the file.
