@@ -53,6 +53,9 @@ pub(super) struct Texts {
     keys: HashMap<i64, (u64, u64)>,
     seen: Vec<u64>,
     packed: Packed,
+    /// Texts that the spans on their way name, and how often they do so beyond what their rows already say: a row that was seen in this
+    /// transaction stays until its end.
+    named: HashMap<i64, i64>,
     /// What the spans on their way add to `text_sums`.
     sums: HashMap<i64, i64>,
 }
@@ -81,11 +84,15 @@ impl Texts {
     pub(super) fn forget(&mut self) {
         self.known.clear();
         self.keys.clear();
+        self.named.clear();
         self.sums.clear();
     }
 
-    /// Adds what was put in to the sums; they are forgotten with it.
+    /// Adds what was put in to the sums, and who names it to its rows; they are forgotten with it.
     pub(super) fn store_sums(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        for (id, times) in self.named.drain().filter(|(_, times)| *times > 0) {
+            conn.prepare_cached("UPDATE texts SET refs = refs + ?2 WHERE id = ?1")?.execute((id, times))?;
+        }
         for (tenant, bytes) in self.sums.drain() {
             let sql =
                 "INSERT INTO text_sums (tenant, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = bytes + ?2";
@@ -368,8 +375,13 @@ fn refer(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Resul
     let (a, b) = halves(tree.name);
     let mut found = tx.texts.known.get(&tree.name).copied();
     if let Some(id) = found {
+        if let Some(times) = tx.texts.named.get_mut(&id) {
+            *times += 1;
+            return Ok(id);
+        }
         let sql = "UPDATE texts SET refs = refs + 1 WHERE id = ?1 AND name_a = ?2 AND name_b = ?3 AND tenant = ?4";
         if tx.conn.prepare_cached(sql)?.execute((id, a, b, tenant))? > 0 {
+            tx.texts.named.entry(id).or_insert(0);
             return Ok(id);
         }
         // It has gone meanwhile.
@@ -384,6 +396,7 @@ fn refer(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Resul
         None => put(tx, tenant, source, tree)?,
     };
     tx.texts.remember(tree.name, id);
+    tx.texts.named.entry(id).or_insert(0);
     Ok(id)
 }
 

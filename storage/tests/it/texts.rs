@@ -174,6 +174,28 @@ fn a_conversation_is_stored_once_and_every_turn_reads_as_it_was() {
 }
 
 #[test]
+fn spans_that_come_together_count_for_each_text_they_name() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("service.db");
+    let store = open(&path);
+    let named = || -> i64 {
+        let conn = Connection::open(&path).unwrap();
+        conn.query_row("SELECT sum(refs) FROM texts", [], |row| row.get(0)).unwrap()
+    };
+    put(&store, [turn(1, 5)]);
+    let once = named();
+    put(&store, [turn(1, 5)]);
+    let each = named() - once;
+    assert!(each > 1, "a span names {each} texts");
+    // Those that are refused, because they are there, count for nothing.
+    let together: Vec<SpanRecord> = (0..10).map(|_| turn(1, 5)).collect();
+    put(&store, together.iter().chain(&together).cloned());
+    assert_eq!(named(), once + 11 * each);
+    assert_whole(&path);
+    assert!(store.close(PATIENCE));
+}
+
+#[test]
 fn a_text_on_its_own_is_shared_from_its_second_coming_on() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("service.db");
