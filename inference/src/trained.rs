@@ -12,7 +12,7 @@ pub(crate) const BLOCK_WORDS: usize = 32;
 /// Bits behind the point in what a window's sum is multiplied by.
 pub(crate) const ROOT_BITS: u32 = 12;
 /// Words after which the clock is looked at.
-const SLICE_WORDS: usize = 1024;
+pub(crate) const SLICE_WORDS: usize = 1024;
 /// What the hash of a word begins with.
 pub(crate) const SEED: u32 = 0x811C_9DC5;
 const PRIME: u32 = 0x0100_0193;
@@ -50,48 +50,65 @@ pub(crate) struct Weighed {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) sum: i32,
-    /// It says what was said a moment ago: it counts for nothing, not even as a word.
-    pub(crate) again: bool,
 }
 
 /// Sum of some words, and where they stand.
 #[derive(Debug, Clone, Copy, Default)]
-struct Block {
-    sum: i32,
-    words: usize,
-    start: usize,
-    end: usize,
+pub(crate) struct Block {
+    pub(crate) sum: i32,
+    pub(crate) words: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
-/// The worst window of a text of these words; nothing where there are none. `root` says what the sum of so many words is multiplied by.
+/// The worst of the windows of a text, which is given block by block. `root` says what the sum of so many words is multiplied by.
+#[derive(Debug)]
+pub(crate) struct Windows<R> {
+    root: R,
+    bias: i32,
+    before: Block,
+    worst: Option<Window>,
+}
+
+impl<R: Fn(usize) -> i64> Windows<R> {
+    pub(crate) fn new(root: R, bias: i32) -> Self {
+        Self { root, bias, before: Block::default(), worst: None }
+    }
+
+    /// The next block: all but the last of a text have [`BLOCK_WORDS`] words.
+    pub(crate) fn add(&mut self, here: Block) {
+        let before = std::mem::replace(&mut self.before, here);
+        let product = i64::from(before.sum + here.sum) * (self.root)(before.words + here.words);
+        let score = i32::try_from(product >> ROOT_BITS).unwrap_or(i32::MAX).saturating_add(self.bias);
+        if self.worst.is_none_or(|worst| score > worst.score) {
+            let start = if before.words > 0 { before.start } else { here.start };
+            self.worst = Some(Window { score, start, end: here.end, cut: false });
+        }
+    }
+
+    /// The worst window; nothing where there were no words. `cut`: the text goes on.
+    pub(crate) fn end(self, cut: bool) -> Option<Window> {
+        self.worst.map(|worst| Window { cut, ..worst })
+    }
+}
+
+/// The worst window of a text of these words; nothing where there are none.
 pub(crate) fn worst(
     words: impl Iterator<Item = Weighed>,
     root: impl Fn(usize) -> i64,
     bias: i32,
     deadline: Option<Instant>,
 ) -> Option<Window> {
-    let mut worst: Option<Window> = None;
-    let mut keep = |before: Block, here: Block| {
-        let product = i64::from(before.sum + here.sum) * root(before.words + here.words);
-        let score = i32::try_from(product >> ROOT_BITS).unwrap_or(i32::MAX).saturating_add(bias);
-        if worst.is_none_or(|worst| score > worst.score) {
-            let start = if before.words > 0 { before.start } else { here.start };
-            worst = Some(Window { score, start, end: here.end, cut: false });
-        }
-    };
-    let (mut before, mut here) = (Block::default(), Block::default());
+    let mut windows = Windows::new(root, bias);
+    let mut here = Block::default();
     let mut cut = false;
     for (count, word) in words.enumerate() {
-        if count % SLICE_WORDS == SLICE_WORDS - 1 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if count % SLICE_WORDS == SLICE_WORDS - 1 && is_over(deadline) {
             cut = true;
             break;
         }
-        if word.again {
-            continue;
-        }
         if here.words == BLOCK_WORDS {
-            keep(before, here);
-            before = std::mem::take(&mut here);
+            windows.add(std::mem::take(&mut here));
         }
         if here.words == 0 {
             here.start = word.start;
@@ -101,9 +118,14 @@ pub(crate) fn worst(
         here.end = word.end;
     }
     if here.words > 0 {
-        keep(before, here);
+        windows.add(here);
     }
-    worst.map(|worst| Window { cut, ..worst })
+    windows.end(cut)
+}
+
+/// Whether the time is over.
+pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// The hash of a word with one more byte (FNV-1a).

@@ -91,7 +91,6 @@ impl Grams {
             start: word.start,
             end: word.end,
             sum: word.places().map(weight).sum(),
-            again: false,
         });
         worst(words, root, self.bias, deadline)
     }

@@ -8,8 +8,8 @@
 
 use std::time::Instant;
 
-use super::words::{PER_WORD, Words};
-use crate::trained::{BLOCK_WORDS, ModelError, Reader, Weighed, Window, checksum, worst};
+use super::words::{Read, Words};
+use crate::trained::{BLOCK_WORDS, Block, ModelError, Reader, SLICE_WORDS, Window, Windows, checksum, is_over};
 
 /// What is embedded, in the form `train/train.py` writes.
 pub(super) static WEIGHTS: &[u8] = include_bytes!("../../model/learned.bin");
@@ -19,6 +19,8 @@ const MAGIC: &[u8; 8] = b"weirlm04";
 pub(super) const CURVE_POINTS: usize = 5;
 /// Entries of a bucket of the table.
 const BUCKET: usize = 4;
+/// Blocks after which the clock is looked at.
+const SLICE_BLOCKS: usize = SLICE_WORDS / BLOCK_WORDS;
 /// Texts whose scores are known, in a model file.
 const KNOWN_MAX: usize = 64;
 
@@ -27,7 +29,7 @@ const KNOWN_MAX: usize = 64;
 pub(super) struct Model {
     /// Two to this power are the buckets of the table.
     bits: u32,
-    table: Box<[[Entry; BUCKET]]>,
+    table: Box<[Bucket]>,
     /// What a sum over so many words is multiplied by.
     roots: [i32; 2 * BLOCK_WORDS + 1],
     /// For what somebody asks, and for data.
@@ -43,12 +45,13 @@ pub(super) struct Model {
     checksum: u64,
 }
 
-/// One feature. Without one: no weights.
+/// Features that share a place. Both halves are looked through at once, without a branch for each of them.
 #[derive(Debug, Clone, Copy, Default)]
-struct Entry {
-    /// The low half of the feature's name; the high one says which bucket it is in.
-    tag: u16,
-    weights: [i8; 2],
+struct Bucket {
+    /// The low half of each feature's name, 16 bits each; the high one says which bucket it is in.
+    tags: u64,
+    /// The weight of each, 8 bits each: first those for what somebody asks, then those for data. Without a feature: 0.
+    weights: u64,
 }
 
 // === impl Model ===
@@ -63,11 +66,11 @@ impl Model {
         }
         let mut table = Vec::with_capacity(1 << bits);
         for _ in 0..1_usize << bits {
-            let mut bucket = [Entry::default(); BUCKET];
-            for entry in &mut bucket {
+            let mut bucket = Bucket::default();
+            for at in 0..BUCKET {
                 let [low, high, asked, data] = reader.array()?;
-                *entry =
-                    Entry { tag: u16::from_le_bytes([low, high]), weights: [asked.cast_signed(), data.cast_signed()] };
+                bucket.tags |= u64::from(u16::from_le_bytes([low, high])) << (16 * at);
+                bucket.weights |= u64::from(asked) << (8 * at) | u64::from(data) << (8 * (BUCKET + at));
             }
             table.push(bucket);
         }
@@ -142,25 +145,54 @@ impl Model {
     /// The worst window of `text`, which may be data that was handed to the model; nothing where it has no words.
     pub(super) fn worst(&self, text: &[u8], is_data: bool, deadline: Option<Instant>) -> Option<Window> {
         let role = usize::from(is_data);
-        let words = Words::new(text).map(|word| Weighed {
-            start: word.start,
-            end: word.end,
-            sum: self.value(&word.features, role),
-            again: word.again,
-        });
         let root = |words: usize| i64::from(self.roots.get(words).copied().unwrap_or_default());
-        worst(words, root, self.biases[role], deadline)
+        let mut windows = Windows::new(root, self.biases[role]);
+        let (mut words, mut read) = (Words::new(text), Read::default());
+        let mut blocks = 0;
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = words.read(&mut read, SLICE_WORDS);
+            // A block that did not become full is one of words that are said again and again.
+            let looks = blocks % SLICE_BLOCKS == SLICE_BLOCKS - 1 || !read.is_full();
+            let cut = goes_on && looks && is_over(deadline);
+            if read.is_full() || (!goes_on || cut) && !read.features().is_empty() {
+                windows.add(self.block(&read, role));
+                read.clear();
+            }
+            if cut {
+                return windows.end(true);
+            }
+            blocks += 1;
+        }
+        windows.end(false)
     }
 
-    /// What a word is worth in a text of this role.
-    fn value(&self, features: &[u32; PER_WORD], role: usize) -> i32 {
-        features.iter().map(|feature| self.weight(*feature, role)).sum()
+    /// What the words are worth together in a text of this role.
+    fn block(&self, read: &Read, role: usize) -> Block {
+        let features = read.features();
+        let sum = features.iter().flatten().map(|feature| self.weight(*feature, role)).sum();
+        Block { sum, words: features.len(), start: read.start, end: read.end }
     }
 
     fn weight(&self, feature: u32, role: usize) -> i32 {
         let bucket = self.table.get((feature >> (32 - self.bits)) as usize);
-        let tag = (feature & 0xFFFF) as u16;
-        let entry = bucket.and_then(|bucket| bucket.iter().find(|entry| entry.tag == tag));
-        entry.map_or(0, |entry| i32::from(entry.weights[role]))
+        bucket.map_or(0, |bucket| bucket.weight((feature & 0xFFFF) as u16, role))
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    /// The weight of the first feature with this tag.
+    fn weight(&self, tag: u16, role: usize) -> i32 {
+        const EACH: u64 = 0x0001_0001_0001_0001;
+        // Zero where a tag is this one; the lowest of the top bits that are set belongs to the first of those.
+        let differ = self.tags ^ (u64::from(tag) * EACH);
+        let same = differ.wrapping_sub(EACH) & !differ & (EACH << 15);
+        if same == 0 {
+            return 0;
+        }
+        let at = 8 * (same.trailing_zeros() as usize / 16 + BUCKET * role);
+        i32::from(((self.weights >> at) as u8).cast_signed())
     }
 }

@@ -6,7 +6,7 @@
 //! after the word before. A word that stood behind the same word a moment ago says nothing new: without this a harmless pair of words,
 //! said fifty times, adds up to an attack. Invariants: linear in the text, any bytes will do, nothing is allocated.
 
-use crate::trained::{SEED, mix, step};
+use crate::trained::{BLOCK_WORDS, SEED, mix, step};
 
 /// Features of a word.
 pub(super) const PER_WORD: usize = 2;
@@ -18,29 +18,30 @@ const CLUSTER_BYTES: usize = 12;
 const REMEMBERED: u32 = 64;
 /// Places for pairs of words that are remembered, by some bits of their name; a later pair takes the place of an earlier one.
 const PLACES: usize = 256;
+/// What each byte is read as: 0 between words, from 0x80 on as it is. A table, because every byte of every text is looked up.
+static READ: [u8; 256] = read_as();
 
-/// The words of a text, one after the other.
+/// The words of a text, some at a time.
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     text: &'a [u8],
     at: usize,
     /// The hash of the word before.
     last: u32,
-    /// Words read.
+    /// Words read, and [`REMEMBERED`], so that no place looks filled that is not.
     count: u32,
-    /// Pairs of words, and the number of the word after the one that ended them last.
+    /// Pairs of words, and `count` when they were met last.
     pairs: [(u32, u32); PLACES],
 }
 
-/// One word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Word {
+/// Up to [`BLOCK_WORDS`] words, without those that stood behind the same word a moment ago. Read together and looked up together: what is
+/// read of one word and what is looked up of another do not wait for each other.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    features: [[u32; PER_WORD]; BLOCK_WORDS],
+    words: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// The names of its features.
-    pub(super) features: [u32; PER_WORD],
-    /// It stood behind the same word a moment ago.
-    pub(super) again: bool,
 }
 
 // === impl Words ===
@@ -48,66 +49,127 @@ pub(super) struct Word {
 impl<'a> Words<'a> {
     /// Of `text`.
     pub(super) const fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, last: 0, count: 0, pairs: [(0, 0); PLACES] }
+        Self { text, at: 0, last: 0, count: REMEMBERED, pairs: [(0, 0); PLACES] }
     }
 
-    /// Reads up to `most` bytes of a word while `read` says what each is read as; its hash.
-    fn word(&mut self, most: usize, read: impl Fn(u8) -> Option<u8>) -> u32 {
+    /// Reads on until `read` is full or so many words were looked at; false at the end of the text.
+    pub(super) fn read(&mut self, read: &mut Read, most: usize) -> bool {
+        let until = self.count.saturating_add(u32::try_from(most).unwrap_or(u32::MAX));
+        while read.words < BLOCK_WORDS && self.count < until {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let Some(between) = rest.iter().position(|byte| READ[usize::from(*byte)] != 0) else { return false };
+            self.at += between;
+            let start = self.at;
+            let hash = if rest[between].is_ascii() { self.ascii_word() } else { self.foreign_word() };
+            let features = [mix(1, hash, 0), mix(2, hash, self.last)];
+            self.last = hash;
+            if !self.was_met(features[1]) {
+                read.add(features, start, self.at);
+            }
+        }
+        true
+    }
+
+    /// Reads a word of letters and digits; its hash.
+    #[inline(always)]
+    fn ascii_word(&mut self) -> u32 {
+        self.word(WORD_BYTES, |read| read.cast_signed() > 0)
+    }
+
+    /// Reads a word that does not begin in ASCII; its hash.
+    #[inline(never)]
+    fn foreign_word(&mut self) -> u32 {
+        let is_foreign = |read| (0x80..0xE1).contains(&read);
+        match self.text.get(self.at).copied().unwrap_or_default() {
+            // One character is a word.
+            0xF0.. => self.character(4),
+            0xE1.. => self.character(3),
+            0xE0 => self.word(CLUSTER_BYTES, is_foreign),
+            _ => self.word(WORD_BYTES, is_foreign),
+        }
+    }
+
+    /// Reads up to `length` bytes that are one character; its hash.
+    fn character(&mut self, length: usize) -> u32 {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let read = rest.iter().take(most).map_while(|byte| read(*byte));
-        let (hash, length) = read.fold((SEED, 0), |(hash, length), byte| (step(hash, byte), length + 1));
+        let bytes = rest.get(..length).unwrap_or(rest);
+        self.at += bytes.len();
+        bytes.iter().fold(SEED, |hash, byte| step(hash, *byte))
+    }
+
+    /// Reads up to `most` bytes of a word, as long as they belong to it; its hash.
+    #[inline(always)]
+    fn word(&mut self, most: usize, belongs: impl Fn(u8) -> bool) -> u32 {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let rest = rest.get(..most).unwrap_or(rest);
+        let (mut hash, mut length) = (SEED, 0);
+        for byte in rest {
+            let read = READ[usize::from(*byte)];
+            if !belongs(read) {
+                break;
+            }
+            hash = step(hash, read);
+            length += 1;
+        }
         self.at += length;
         hash
     }
-}
 
-impl Words<'_> {
     /// Whether this pair of words was met a moment ago; remembers it.
+    #[inline(always)]
     fn was_met(&mut self, pair: u32) -> bool {
-        self.count = self.count.wrapping_add(1);
-        let Some(place) = self.pairs.get_mut(pair as usize % PLACES) else { return false };
-        let was_met = *place != (0, 0) && place.0 == pair && self.count.wrapping_sub(place.1) <= REMEMBERED;
+        self.count += 1;
+        let place = &mut self.pairs[pair as usize % PLACES];
+        let was_met = place.0 == pair && self.count - place.1 <= REMEMBERED;
         *place = (pair, self.count);
         was_met
     }
 }
 
-impl Iterator for Words<'_> {
-    type Item = Word;
+// === impl Read ===
 
-    fn next(&mut self) -> Option<Word> {
-        let is_between = |byte: &u8| byte.is_ascii() && !byte.is_ascii_alphanumeric();
-        let rest = self.text.get(self.at..)?;
-        self.at += rest.iter().position(|byte| !is_between(byte)).unwrap_or(rest.len());
-        let start = self.at;
-        let hash = match *self.text.get(start)? {
-            // One character is a word.
-            0xF0.. => self.word(4, Some),
-            0xE1.. => self.word(3, Some),
-            0xE0 => self.word(CLUSTER_BYTES, foreign),
-            0x80.. => self.word(WORD_BYTES, foreign),
-            _ => self.word(WORD_BYTES, latin),
+impl Read {
+    #[inline(always)]
+    fn add(&mut self, features: [u32; PER_WORD], start: usize, end: usize) {
+        if self.words == 0 {
+            self.start = start;
+        }
+        self.end = end;
+        if let Some(slot) = self.features.get_mut(self.words) {
+            *slot = features;
+            self.words += 1;
+        }
+    }
+
+    /// The names of the features of each word.
+    pub(super) fn features(&self) -> &[[u32; PER_WORD]] {
+        self.features.get(..self.words).unwrap_or_default()
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.words == BLOCK_WORDS
+    }
+
+    pub(super) const fn clear(&mut self) {
+        self.words = 0;
+    }
+}
+
+/// A table of what each byte is read as.
+const fn read_as() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < table.len() {
+        let byte = at as u8;
+        table[at] = match byte {
+            b'0'..=b'9' => b'0',
+            b'A'..=b'Z' => byte | 0x20,
+            b'a'..=b'z' | 0x80.. => byte,
+            _ => 0,
         };
-        let features = [mix(1, hash, 0), mix(2, hash, self.last)];
-        self.last = hash;
-        let again = self.was_met(features[1]);
-        Some(Word { start, end: self.at, features, again })
+        at += 1;
     }
-}
-
-/// What a byte of a word in ASCII is read as.
-const fn latin(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(b'0'),
-        b'A'..=b'Z' => Some(byte | 0x20),
-        b'a'..=b'z' => Some(byte),
-        _ => None,
-    }
-}
-
-/// The same for a word in another script.
-fn foreign(byte: u8) -> Option<u8> {
-    (0x80..0xE1).contains(&byte).then_some(byte)
+    table
 }
 
 #[cfg(test)]
@@ -116,8 +178,67 @@ mod tests {
 
     use super::*;
 
+    /// One word, as it is read by itself.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Word {
+        start: usize,
+        end: usize,
+        features: [u32; PER_WORD],
+        again: bool,
+    }
+
+    /// All words of a text, read one by one.
+    fn each(text: &[u8]) -> Vec<Word> {
+        let mut words = Words::new(text);
+        let mut found = Vec::new();
+        let mut read = Read::default();
+        while words.read(&mut read, 1) {
+            let fresh = read.features().first();
+            let features = fresh.copied().unwrap_or_default();
+            found.push(Word { start: read.start, end: read.end, features, again: fresh.is_none() });
+            read.clear();
+        }
+        found
+    }
+
+    /// What the words say, by the sentences at the top: slowly, and with a memory of its own.
+    fn plainly(text: &[u8]) -> Vec<([u32; PER_WORD], bool)> {
+        let (mut at, mut last, mut found) = (0, 0, Vec::new());
+        let mut met: Vec<Option<(u32, usize)>> = vec![None; PLACES];
+        while at < text.len() {
+            let (most, belongs): (usize, fn(u8) -> bool) = match text[at] {
+                0xF0.. => (4, |_| true),
+                0xE1.. => (3, |_| true),
+                0xE0 => (CLUSTER_BYTES, |byte| (0x80..0xE1).contains(&byte)),
+                0x80.. => (WORD_BYTES, |byte| (0x80..0xE1).contains(&byte)),
+                byte if byte.is_ascii_alphanumeric() => (WORD_BYTES, |byte| byte.is_ascii_alphanumeric()),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            let word: Vec<u8> = text[at..].iter().copied().take(most).take_while(|byte| belongs(*byte)).collect();
+            at += word.len();
+            let read = |byte: &u8| match byte {
+                b'0'..=b'9' if most == WORD_BYTES => b'0',
+                b'A'..=b'Z' if most == WORD_BYTES => byte.to_ascii_lowercase(),
+                _ => *byte,
+            };
+            let hash = word.iter().map(read).fold(SEED, step);
+            let features = [mix(1, hash, 0), mix(2, hash, last)];
+            last = hash;
+            let number = found.len();
+            let place = &mut met[features[1] as usize % PLACES];
+            let again =
+                place.is_some_and(|(pair, when)| pair == features[1] && number - when <= REMEMBERED as usize);
+            *place = Some((features[1], number));
+            found.push((features, again));
+        }
+        found
+    }
+
     fn words(text: &str) -> Vec<&str> {
-        Words::new(text.as_bytes()).map(|word| &text[word.start..word.end]).collect()
+        each(text.as_bytes()).iter().map(|word| &text[word.start..word.end]).collect()
     }
 
     #[test]
@@ -131,7 +252,7 @@ mod tests {
 
     #[test]
     fn capitals_and_the_value_of_a_number_are_not_told_apart_and_the_word_before_is() {
-        let features = |text: &str| Words::new(text.as_bytes()).last().unwrap().features;
+        let features = |text: &str| each(text.as_bytes()).last().unwrap().features;
         assert_eq!(features("Ignore RULE 17"), features("ignore, rule 42"));
         assert_eq!(features("a b")[0], features("c b")[0]);
         assert_ne!(features("a b")[1], features("c b")[1]);
@@ -139,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_was_said_a_moment_ago_is_not_said_again() {
-        let again = |text: &str| Words::new(text.as_bytes()).map(|word| word.again).collect::<Vec<_>>();
+        let again = |text: &str| each(text.as_bytes()).iter().map(|word| word.again).collect::<Vec<_>>();
         assert_eq!(again("ignore the apple ignore the apple"), [false, false, false, false, true, true]);
         assert_eq!(again("a b c a d"), [false; 5], "the word before is another");
         let far: String = (0..100_u32).map(|at| format!("{}x ", char::from_u32(0x4E00 + at).unwrap())).collect();
@@ -150,10 +271,34 @@ mod tests {
         #[test]
         fn any_bytes_are_cut_in_order(text in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut reach = 0;
-            for word in Words::new(&text) {
+            for word in each(&text).iter().filter(|word| !word.again) {
                 prop_assert!(word.start >= reach && word.end > word.start && word.end <= text.len());
                 reach = word.end;
             }
+        }
+
+        #[test]
+        fn words_are_read_as_the_sentences_say(
+            text in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..400),
+                "([a-cA-C0-2]{1,3}[ .]){0,300}".prop_map(String::into_bytes),
+                "([a-zéж忽ह]{1,30}[ ,]?){0,60}".prop_map(String::into_bytes),
+            ],
+        ) {
+            let plainly = plainly(&text);
+            let again: Vec<bool> = each(&text).iter().map(|word| word.again).collect();
+            prop_assert_eq!(again, plainly.iter().map(|(_, again)| *again).collect::<Vec<_>>());
+            // In blocks, as they are used.
+            let fresh: Vec<_> = plainly.iter().filter(|(_, again)| !again).map(|(features, _)| *features).collect();
+            let (mut words, mut read, mut found) = (Words::new(&text), Read::default(), Vec::new());
+            while words.read(&mut read, 7) {
+                if read.is_full() {
+                    found.extend_from_slice(read.features());
+                    read.clear();
+                }
+            }
+            found.extend_from_slice(read.features());
+            prop_assert_eq!(found, fresh);
         }
     }
 }
