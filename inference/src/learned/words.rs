@@ -54,65 +54,57 @@ impl<'a> Words<'a> {
 
     /// Reads on until `read` is full or so many words were looked at; false at the end of the text.
     pub(super) fn read(&mut self, read: &mut Read, most: usize) -> bool {
+        let text = self.text;
         let until = self.count.saturating_add(u32::try_from(most).unwrap_or(u32::MAX));
         while read.words < BLOCK_WORDS && self.count < until {
-            let rest = self.text.get(self.at..).unwrap_or_default();
-            let Some(between) = rest.iter().position(|byte| READ[usize::from(*byte)] != 0) else { return false };
-            self.at += between;
-            let start = self.at;
-            let hash = if rest[between].is_ascii() { self.ascii_word() } else { self.foreign_word() };
+            let mut at = self.at;
+            // A blank after a word is the rule, so this loop and the next are left at once or nearly so.
+            let mut letter = loop {
+                let Some(byte) = text.get(at) else { return false };
+                let letter = READ[usize::from(*byte)];
+                if letter != 0 {
+                    break letter;
+                }
+                at += 1;
+            };
+            let start = at;
+            let mut hash = SEED;
+            if letter < 0x80 {
+                let end = text.len().min(start + WORD_BYTES);
+                while letter.cast_signed() > 0 {
+                    hash = step(hash, letter);
+                    at += 1;
+                    if at >= end {
+                        break;
+                    }
+                    letter = READ[usize::from(text[at])];
+                }
+            } else {
+                (hash, at) = self.foreign_word(start);
+            }
+            self.at = at;
             let features = [mix(1, hash, 0), mix(2, hash, self.last)];
             self.last = hash;
             if !self.was_met(features[1]) {
-                read.add(features, start, self.at);
+                read.add(features, start, at);
             }
         }
         true
     }
 
-    /// Reads a word of letters and digits; its hash.
-    #[inline(always)]
-    fn ascii_word(&mut self) -> u32 {
-        self.word(WORD_BYTES, |read| read.cast_signed() > 0)
-    }
-
-    /// Reads a word that does not begin in ASCII; its hash.
+    /// Reads a word that begins at `at` and not in ASCII; its hash, and where it ends.
     #[inline(never)]
-    fn foreign_word(&mut self) -> u32 {
-        let is_foreign = |read| (0x80..0xE1).contains(&read);
-        match self.text.get(self.at).copied().unwrap_or_default() {
+    fn foreign_word(&self, at: usize) -> (u32, usize) {
+        let rest = self.text.get(at..).unwrap_or_default();
+        let (most, is_character) = match rest.first() {
             // One character is a word.
-            0xF0.. => self.character(4),
-            0xE1.. => self.character(3),
-            0xE0 => self.word(CLUSTER_BYTES, is_foreign),
-            _ => self.word(WORD_BYTES, is_foreign),
-        }
-    }
-
-    /// Reads up to `length` bytes that are one character; its hash.
-    fn character(&mut self, length: usize) -> u32 {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let bytes = rest.get(..length).unwrap_or(rest);
-        self.at += bytes.len();
-        bytes.iter().fold(SEED, |hash, byte| step(hash, *byte))
-    }
-
-    /// Reads up to `most` bytes of a word, as long as they belong to it; its hash.
-    #[inline(always)]
-    fn word(&mut self, most: usize, belongs: impl Fn(u8) -> bool) -> u32 {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let rest = rest.get(..most).unwrap_or(rest);
-        let (mut hash, mut length) = (SEED, 0);
-        for byte in rest {
-            let read = READ[usize::from(*byte)];
-            if !belongs(read) {
-                break;
-            }
-            hash = step(hash, read);
-            length += 1;
-        }
-        self.at += length;
-        hash
+            Some(0xF0..) => (4, true),
+            Some(0xE1..) => (3, true),
+            Some(0xE0) => (CLUSTER_BYTES, false),
+            _ => (WORD_BYTES, false),
+        };
+        let word = rest.iter().take(most).take_while(|byte| is_character || (0x80..0xE1).contains(*byte));
+        word.fold((SEED, at), |(hash, end), byte| (step(hash, *byte), end + 1))
     }
 
     /// Whether this pair of words was met a moment ago; remembers it.
@@ -229,8 +221,7 @@ mod tests {
             last = hash;
             let number = found.len();
             let place = &mut met[features[1] as usize % PLACES];
-            let again =
-                place.is_some_and(|(pair, when)| pair == features[1] && number - when <= REMEMBERED as usize);
+            let again = place.is_some_and(|(pair, when)| pair == features[1] && number - when <= REMEMBERED as usize);
             *place = Some((features[1], number));
             found.push((features, again));
         }
