@@ -10,6 +10,7 @@ mod made;
 mod streams;
 mod toxicity;
 mod truncated;
+mod variables;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
