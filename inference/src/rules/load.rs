@@ -372,7 +372,8 @@ fn literals(raw: &RawRule, sets: &BTreeMap<String, Vec<String>>) -> Result<Vec<S
     if let Some(short) = literals.iter().find(|literal| literal.len() < LITERAL_BYTES_MIN) {
         return Err(format!("`literals`: `{short}` is too short to be rare; {LITERAL_BYTES_MIN} bytes are the least"));
     }
-    Ok(literals.into_iter().map(|literal| literal.to_lowercase()).collect())
+    // Where case counts, it counts for them, too.
+    Ok(literals.into_iter().map(|literal| if raw.exact_case { literal } else { literal.to_lowercase() }).collect())
 }
 
 fn scope_mask(scope: &[Scope], group: Group) -> u8 {
@@ -477,6 +478,8 @@ const fn default_after() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use regex_automata::hybrid::dfa::DFA;
+    use regex_automata::{Anchored, Input};
     use weir_config::vocab::{rules_may_raise, worst_in_requests};
 
     use super::*;
@@ -534,6 +537,34 @@ mod tests {
         assert!(load(&[("t", text)], Origin::Operator).unwrap_err().to_string().contains("never exceed Low"));
         let text = "rules:\n  - {id: m, type: nonsense, severity: Low, about: A., literals: [abc], pattern: abc, hits: [a], misses: [b]}";
         assert!(load(&[("t", text)], Origin::Operator).unwrap_err().to_string().contains("unknown finding type"));
+    }
+
+    /// One at which no match can begin is looked for in every text, and its pattern run, for nothing.
+    #[test]
+    fn a_match_may_begin_at_every_literal_of_a_rule_whose_matches_begin_there() {
+        let (rules, mut useless) = (builtin().unwrap().rules, Vec::new());
+        for rule in rules.iter().filter(|rule| rule.before == 0) {
+            let dfa = rule.pattern.dfa().unwrap_or_else(|error| panic!("{}: {error}", rule.id));
+            useless.extend(rule.literals.iter().filter(|literal| !may_begin(&dfa, literal)).map(|it| (&rule.id, it)));
+        }
+        assert!(useless.is_empty(), "{useless:?}");
+    }
+
+    /// Whether some text that begins with `literal` matches from there on.
+    fn may_begin(dfa: &DFA, literal: &str) -> bool {
+        let mut cache = dfa.create_cache();
+        let mut state = dfa.start_state_forward(&mut cache, &Input::new("").anchored(Anchored::Yes)).unwrap();
+        for byte in literal.bytes() {
+            state = dfa.next_state(&mut cache, state, byte).unwrap();
+            if state.is_dead() {
+                return false;
+            }
+            // It is longer than the match.
+            if state.is_match() {
+                return true;
+            }
+        }
+        true
     }
 
     #[test]

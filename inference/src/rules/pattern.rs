@@ -58,6 +58,19 @@ impl Pattern {
     }
 }
 
+#[cfg(test)]
+impl Pattern {
+    /// The pattern as an automaton that can be followed byte by byte.
+    pub(super) fn dfa(&self) -> Result<regex_automata::hybrid::dfa::DFA, Box<regex_automata::hybrid::BuildError>> {
+        regex_automata::hybrid::dfa::DFA::builder()
+            .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!self.exact_case))
+            .configure(regex_automata::hybrid::dfa::Config::new().cache_capacity(CACHE_BYTES_MAX * 4))
+            .thompson(regex_automata::nfa::thompson::Config::new().utf8(false))
+            .build(&self.text)
+            .map_err(Box::new)
+    }
+}
+
 fn compile(text: &str, exact_case: bool) -> Result<Regex, Box<BuildError>> {
     Regex::builder()
         .configure(
