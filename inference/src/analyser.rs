@@ -250,6 +250,7 @@ impl Analyser {
             ran.failed |= outcome.failed;
             ran.full |= outcome.full;
             ran.verify_cap_reached |= outcome.cap_reached;
+            ran.effort = ran.effort.max(outcome.effort);
             let whole = !outcome.cut && !outcome.failed && !outcome.full && !outcome.cap_reached && !call.is_late();
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
             let before = out.len();

@@ -18,6 +18,8 @@ pub struct Ran {
     pub full: bool,
     /// Some text had so many pattern candidates that not all were verified; a sign of an attack on the scanner.
     pub verify_cap_reached: bool,
+    /// The most that patterns have spent on a text of what they may, in thousandths.
+    pub effort: u32,
     /// Of some text, not all that encoded words in it say was looked at by models.
     pub skipped: bool,
     /// What is left to detectors that run on the pool alone.
@@ -37,6 +39,7 @@ impl Ran {
         self.failed |= later.failed;
         self.full |= later.full;
         self.verify_cap_reached |= later.verify_cap_reached;
+        self.effort = self.effort.max(later.effort);
         self.skipped |= later.skipped;
     }
 }

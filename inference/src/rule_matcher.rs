@@ -2,8 +2,10 @@
 //! window.
 //!
 //! Invariants: one pass over the text; what the patterns cost grows with the length of the text and never faster
-//! ([`Credits`]), and no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
+//! ([`Credits`]), no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
 //! beyond the scope bits.
+
+mod credits;
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -12,32 +14,15 @@ use memchr::memchr;
 use regex_automata::meta::Cache;
 use regex_automata::{Anchored, Input};
 
+use credits::{Credits, Tally};
+
 use crate::decode::{Cipher, Ciphers};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
-use crate::rules::{Compiled, Group, LoadError, Rule};
+use crate::rules::{CACHE_KEEP_MAX, Group, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
-/// What the patterns may cost in any text, however short; a credit is about a tenth of a microsecond.
-const CREDITS_FREE: usize = 2_000;
-/// The same per KB of text.
-const CREDITS_PER_KB: usize = 250;
-/// The same per KB of what is decoded from a text: that may be many times as much.
-const CREDITS_PER_DECODED_KB: usize = 40;
-/// What each rule may cost when the others have spent that.
-const RULE_CREDITS_FREE: usize = 16;
-/// The same per KB of text.
-const RULE_CREDITS_PER_KB: usize = 1;
-/// What a match costs: somebody has to judge it.
-const CREDITS_MATCH: usize = 12;
-/// Bytes in which the words of a pattern are looked for, per credit.
-const WORDS_BYTES_PER_CREDIT: usize = 192;
-/// Bytes searched for a pattern that may begin before its literal, per credit; its weight comes on top.
-const BYTES_PER_CREDIT: usize = 16;
-/// What a pattern weighs per credit where it begins at its literal: most of those end soon.
-const ANCHORED_WEIGHT_PER_CREDIT: usize = 4;
-
 /// A pattern that matched; offsets into the folded text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Match {
@@ -66,6 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) cap_reached: bool,
     /// A detector could not judge the text.
     pub(crate) failed: bool,
+    /// The most that was spent of what the patterns may cost, in thousandths.
+    pub(crate) effort: u32,
     pub(crate) ciphers: Ciphers,
 }
 
@@ -75,6 +62,7 @@ impl Outcome {
         self.cut |= inner.cut;
         self.full |= inner.full;
         self.cap_reached |= inner.cap_reached;
+        self.effort = self.effort.max(inner.effort);
     }
 }
 
@@ -127,54 +115,17 @@ pub(crate) struct MatcherScratch {
     pub(crate) matches: Vec<Match>,
 }
 
-/// What one rule has done in the text of a scan.
-#[derive(Debug, Default, Clone, Copy)]
-struct Tally {
-    scan: u64,
-    spent: usize,
-}
-
-/// What the patterns have cost until now and may cost.
-#[derive(Debug, Default, Clone, Copy)]
-struct Credits {
-    spent: usize,
-    /// Bytes of the texts scanned before this one for the same sum.
-    before: usize,
-    per_kb: usize,
-    /// Something was left out for want of them.
-    refused: bool,
-}
-
 // === impl MatcherScratch ===
 
 impl MatcherScratch {
-    /// The next scans are of what is decoded from another text.
-    pub(crate) fn begin_decoded(&mut self) {
-        self.begin(CREDITS_PER_DECODED_KB);
+    /// The next scans are of what is decoded from another text, of so many bytes.
+    pub(crate) fn begin_decoded(&mut self, bytes: usize) {
+        self.begin(Credits::of_decoded(bytes));
     }
 
-    fn begin(&mut self, per_kb: usize) {
+    fn begin(&mut self, credits: Credits) {
         self.scans += 1;
-        self.credits = Credits { per_kb, ..Credits::default() };
-    }
-}
-
-// === impl Credits ===
-
-impl Credits {
-    /// Whether a rule may be tried at a literal that ends at `end`. The bound is a rate: over it the rule is passed by
-    /// until enough text has gone past.
-    fn allow(&mut self, tally: &Tally, end: usize) -> bool {
-        let end = self.before + end;
-        let allowed = self.spent <= CREDITS_FREE + end * self.per_kb / 1024
-            || tally.spent <= RULE_CREDITS_FREE + end * RULE_CREDITS_PER_KB / 1024;
-        self.refused |= !allowed;
-        allowed
-    }
-
-    fn charge(&mut self, tally: &mut Tally, cost: usize) {
-        self.spent += cost;
-        tally.spent += cost;
+        self.credits = credits;
     }
 }
 
@@ -254,11 +205,11 @@ impl RuleMatcher {
 
     /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
     pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
-        memory.begin(CREDITS_PER_KB);
+        memory.begin(Credits::of_text());
         self.scan_next(text, limits, memory)
     }
 
-    /// The same for one of several decoded texts, of which what is free is given once ([`MatcherScratch::begin_decoded`]).
+    /// The same for one of several decoded texts, which share one sum ([`MatcherScratch::begin_decoded`]).
     pub(crate) fn scan_next(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
         memory.matches.clear();
         memory.caches.resize_with(self.rules.len(), || None);
@@ -266,7 +217,7 @@ impl RuleMatcher {
         memory.done.resize(self.rules.len().div_ceil(64), 0);
         memory.tallies.resize(self.rules.len(), Tally::default());
         let mut outcome = Outcome::default();
-        let mut credits = Credits { refused: false, ..memory.credits };
+        let mut credits = memory.credits.next_text();
         let mut from = 0;
         let is_definition = limits.scope == PartKind::ToolDefinition.bit();
         let index = if is_definition { &self.of_definitions } else { &self.index };
@@ -289,7 +240,8 @@ impl RuleMatcher {
             }
         }
         outcome.cap_reached |= credits.refused;
-        memory.credits = Credits { before: credits.before + text.len(), ..credits };
+        outcome.effort = u32::try_from(credits.effort).unwrap_or(u32::MAX);
+        memory.credits = credits.after(text.len());
         outcome
     }
 
@@ -318,14 +270,14 @@ impl RuleMatcher {
             }
             let Some(slot) = memory.tallies.get_mut(usize::from(*index)) else { continue };
             if slot.scan != memory.scans {
-                *slot = Tally { scan: memory.scans, ..Tally::default() };
+                *slot = Tally::of(memory.scans);
             }
             let mut tally = *slot;
             let window =
                 (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
-            if credits.allow(&tally, found.end) {
-                credits.charge(&mut tally, 1 + (window.1 - window.0) / WORDS_BYTES_PER_CREDIT);
-                self.verify(rule, *index, text, window, (&mut *credits, &mut tally), memory);
+            let cost = tally.look_cost(window.1 - window.0);
+            if credits.spend(&mut tally, rule, found.end, cost) {
+                self.verify(rule, *index, text, (window, found.end), (&mut *credits, &mut tally), memory);
                 if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
                     *slot = tally;
                 }
@@ -338,28 +290,44 @@ impl RuleMatcher {
         rule: &Rule,
         index: u16,
         text: &[u8],
-        (from, to): (usize, usize),
+        ((from, to), end): ((usize, usize), usize),
         (credits, tally): (&mut Credits, &mut Tally),
         memory: &mut MatcherScratch,
     ) {
         let window = text.get(from..to).unwrap_or_default();
-        if rule.words.as_ref().is_some_and(|words| !words.stand_in(window))
-            || rule.rare_byte.is_some_and(|byte| memchr(byte, window).is_none())
-        {
+        if let Some(words) = &rule.words {
+            let (stand, places) = words.stand_in(window);
+            credits.charge(tally, rule, places);
+            if !stand {
+                return;
+            }
+        }
+        if rule.rare_byte.is_some_and(|byte| memchr(byte, window).is_none()) {
             return;
         }
-        let Some(Compiled { regex: pattern, weight }) = rule.pattern.compiled() else { return };
-        let cost = match rule.before {
-            0 => weight / ANCHORED_WEIGHT_PER_CREDIT,
-            _ => window.len() * weight / BYTES_PER_CREDIT,
-        };
-        credits.charge(tally, cost);
+        // Patterns that begin at their literal end soon.
+        let bytes = if rule.before == 0 { 0 } else { window.len() };
+        let cost = tally.run_cost(bytes);
+        if !credits.may_grow(tally) || !credits.spend(tally, rule, end, cost) {
+            return;
+        }
+        let Some(pattern) = rule.pattern.compiled() else { return };
+        tally.runs += 1;
         let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
         let cache = slot.get_or_insert_with(|| Box::new(pattern.create_cache()));
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
         let input = Input::new(text).range(from..to).anchored(anchored);
-        let Some(found) = pattern.search_with(cache, &input) else { return };
-        credits.charge(tally, CREDITS_MATCH);
+        let before = cache.memory_usage();
+        let found = pattern.search_with(cache, &input);
+        let after = cache.memory_usage();
+        credits.charge_growth(tally, rule, after.saturating_sub(before));
+        if after > CACHE_KEEP_MAX {
+            // One that is full for the fourth time gives up for good, and each search after that is a hundred times as dear.
+            cache.reset(pattern);
+        }
+        let Some(found) = found else { return };
+        // What stands there already is judged, whatever is left.
+        credits.charge_match(tally, rule);
         let mut span = found.range();
         if pattern.captures_len() > 1 {
             let mut captures = pattern.create_captures();

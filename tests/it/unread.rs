@@ -257,6 +257,27 @@ on_both_drivers! {
         assert_eq!(counts, [4.0, 3.0]);
     }
 
+    fn a_flood_of_the_rules_own_words_is_said_and_refused(driver) {
+        let book = weir_inference::RuleBook::builtin().unwrap();
+        let words: Vec<&str> = book.rules().flat_map(|rule| rule.literals()).map(String::as_str).collect();
+        let flood = chat_call(&format!("{}. {ATTACK}", words.join(" "))).bytes();
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).start();
+        let answer = call(gateway.addr, flood.clone());
+        assert_eq!(answer.status, 200);
+        let span = gateway.span_of(&answer);
+        assert_eq!(span["tags"]["unscanned"], "truncated");
+        let findings = span["security_findings"].as_array().unwrap();
+        assert!(findings.iter().any(|finding| finding["finding_type"] == "analysis_truncated"), "{findings:?}");
+        assert_eq!(unread(&gateway, "request", "truncated"), 1.0);
+        // Alone or with what was found in front of it.
+        let seen = provider.requests_seen();
+        let blocking = Setup::new(driver).upstream(provider.url()).with("enforcement: {mode: block, timeout_ms: 60000}").start();
+        let refused = call(blocking.addr, flood);
+        assert!(matches!(refused.status, 400 | 403), "{}", refused.text());
+        assert_eq!(provider.requests_seen(), seen);
+    }
+
     fn what_is_not_looked_at_of_tool_calls_is_said(driver) {
         // What one call asks for, of so many bytes; and many commands.
         let echo = |bytes: usize| format!("echo {}", "a".repeat(bytes));

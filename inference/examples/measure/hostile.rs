@@ -202,7 +202,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
     for text in larder.examples.iter().chain(&larder.texts) {
         bench.look(text);
     }
-    let mut seen: Vec<(f64, f64, &str, usize, u64)> = Vec::new();
+    let mut seen: Vec<(f64, f64, &str, usize, u64, u32)> = Vec::new();
     for index in 0..count {
         let mut random = Random((seed + index).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         random.next();
@@ -213,10 +213,10 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
         let length = LENGTHS[random.below(LENGTHS.len())];
         let text = larder.make(recipe, &mut random, length);
         bench.kind = kinds[random.below(kinds.len())];
-        let first = cost(bench, &text);
+        let (first, effort) = cost(bench, &text);
         // What was in the way of the first run is not there each time.
-        let again = if first > 40.0 { (0..2).fold(first, |least, _| least.min(cost(bench, &text))) } else { first };
-        seen.push((again, first, recipe, text.len(), seed + index));
+        let again = if first > 40.0 { (0..2).fold(first, |least, _| least.min(cost(bench, &text).0)) } else { first };
+        seen.push((again, first, recipe, text.len(), seed + index, effort));
     }
     seen.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("{} texts", seen.len());
@@ -226,7 +226,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
         }
     }
     for recipe in RECIPES {
-        if let Some((again, first, _, length, seed)) = seen.iter().find(|text| text.2 == recipe) {
+        if let Some((again, first, _, length, seed, _)) = seen.iter().find(|text| text.2 == recipe) {
             println!(
                 "dearest of {recipe:16} {again:8.2} us per KB, first seen {first:8.2}, {length} bytes, seed {seed}"
             );
@@ -234,11 +234,13 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
     }
     let dearest_fresh = seen.iter().map(|text| text.1).fold(0.0, f64::max);
     println!("dearest when first seen: {dearest_fresh:.2} us per KB");
-    for (again, first, recipe, length, seed) in seen.iter().take(SHOWN) {
-        println!("{again:8.2} us per KB, first seen {first:8.2}: {recipe}, {length} bytes, seed {seed}");
+    for (again, first, recipe, length, seed, effort) in seen.iter().take(SHOWN) {
+        println!(
+            "{again:8.2} us per KB, first seen {first:8.2}: {recipe}, {length} bytes, seed {seed}, effort {effort}"
+        );
     }
     if count == 1
-        && let Some((_, _, recipe, length, seed)) = seen.first()
+        && let Some((_, _, recipe, length, seed, _)) = seen.first()
     {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         random.next();
@@ -252,12 +254,12 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
     Ok(())
 }
 
-/// Microseconds on the CPU per KB.
-fn cost(bench: &mut Bench, text: &str) -> f64 {
+/// Microseconds on the CPU per KB, and how much of what patterns may cost was spent, in thousandths.
+fn cost(bench: &mut Bench, text: &str) -> (f64, u32) {
     let part = Part { text, kind: bench.kind };
     let mut hits = Vec::new();
     let began = cpu_ns();
-    bench.analyser.analyse(&mut bench.scratch, &[part], &Call::of(&bench.plan), &mut hits);
+    let ran = bench.analyser.analyse(&mut bench.scratch, &[part], &Call::of(&bench.plan), &mut hits);
     let took = cpu_ns().zip(began).map_or(0, |(end, start)| end - start);
-    took as f64 / 1e3 * 1024.0 / text.len().max(1) as f64
+    (took as f64 / 1e3 * 1024.0 / text.len().max(1) as f64, ran.effort)
 }

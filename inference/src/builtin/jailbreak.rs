@@ -51,8 +51,8 @@ impl Jailbreak {
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
         let limits = Limits { scope: scope | DISGUISED, ..*limits };
         let seen = **outcome;
-        // Decoding is cheap for a stranger: all that comes of it shares what is free for one text.
-        inner.begin_decoded();
+        // Decoding is cheap for a stranger: all that comes of it shares one part of what the text may cost.
+        inner.begin_decoded(text.folded.len());
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
             decoded.keep(plain, span, encoding);
             let scanned = self.0.matcher.scan_next(plain, limits, inner);

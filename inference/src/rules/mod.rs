@@ -15,7 +15,7 @@ use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
-pub(crate) use pattern::Compiled;
+pub(crate) use pattern::CACHE_KEEP_MAX;
 use pattern::Pattern;
 pub(crate) use words::Words;
 

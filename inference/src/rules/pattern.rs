@@ -13,27 +13,16 @@ use regex_automata::util::syntax;
 const PATTERN_BYTES_MAX: usize = 384 * 1024;
 /// Largest lazy DFA a thread keeps per pattern, in bytes. One that does not fit is made anew over and over: half of this was too
 /// little for prose.
-const CACHE_BYTES_MAX: usize = 512 * 1024;
-
-/// Bytes of a compiled pattern that weigh one: a larger one has more states to be in at once.
-const WEIGHT_BYTES: usize = 16 * 1024;
-/// Most that a pattern weighs.
-const WEIGHT_MAX: usize = 12;
+const CACHE_BYTES_MAX: usize = 640 * 1024;
+/// From this size on it is emptied after a search.
+pub(crate) const CACHE_KEEP_MAX: usize = 512 * 1024;
 
 /// A pattern that can be compiled.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     text: Box<str>,
     exact_case: bool,
-    compiled: OnceLock<Option<Compiled>>,
-}
-
-/// A pattern that has been compiled.
-#[derive(Debug)]
-pub(crate) struct Compiled {
-    pub(crate) regex: Regex,
-    /// How dear it is to run, by its size: 1 for a small one.
-    pub(crate) weight: usize,
+    compiled: OnceLock<Option<Regex>>,
 }
 
 impl Pattern {
@@ -48,13 +37,8 @@ impl Pattern {
     }
 
     /// The pattern, compiled by now. `None` where that cannot be done: [`Self::measure`] says why.
-    pub(crate) fn compiled(&self) -> Option<&Compiled> {
-        let compile = || {
-            let regex = compile(&self.text, self.exact_case).ok()?;
-            let weight = (regex.memory_usage() / WEIGHT_BYTES).clamp(1, WEIGHT_MAX);
-            Some(Compiled { regex, weight })
-        };
-        self.compiled.get_or_init(compile).as_ref()
+    pub(crate) fn compiled(&self) -> Option<&Regex> {
+        self.compiled.get_or_init(|| compile(&self.text, self.exact_case).ok()).as_ref()
     }
 }
 

@@ -73,7 +73,7 @@ impl Words {
             return None;
         }
         let words = Self::index(&ways, triggers)?;
-        (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()))).then_some(words)
+        (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()).0)).then_some(words)
     }
 
     fn index(ways: &[Vec<Group>], triggers: &[String]) -> Option<Self> {
@@ -115,14 +115,18 @@ impl Words {
         Some(Self { filter, telling, telling_filter, buckets, known: known.into(), ways: masks.into() })
     }
 
-    /// Whether they stand in this window, anywhere and in any order.
-    pub(crate) fn stand_in(&self, window: &[u8]) -> bool {
-        let mut seen = 0;
-        any(window, &self.telling_filter, |here| self.groups_of(here) & self.telling != 0)
-            && any(window, &self.filter, |here| {
-                seen |= self.groups_of(here);
-                self.ways.iter().any(|way| way & !seen == 0)
-            })
+    /// Whether they stand in this window, anywhere and in any order; and how many places had to be looked at closely.
+    pub(crate) fn stand_in(&self, window: &[u8]) -> (bool, usize) {
+        let (mut seen, mut places) = (0, 0);
+        let stand = any(window, &self.telling_filter, |here| {
+            places += 1;
+            self.groups_of(here) & self.telling != 0
+        }) && any(window, &self.filter, |here| {
+            places += 1;
+            seen |= self.groups_of(here);
+            self.ways.iter().any(|way| way & !seen == 0)
+        });
+        (stand, places)
     }
 
     /// The groups of the words that begin with these bytes.
@@ -252,21 +256,21 @@ mod tests {
     #[test]
     fn asks_for_a_word_of_each_part() {
         let words = words(r"\b(?:show|print)\b[^.]*?(?:your|the)\s+(?:\w+\s+)?prompt").unwrap();
-        assert!(words.stand_in(b"PRINT me the prompt"));
-        assert!(words.stand_in(b"the prompt that you show"), "the order is the pattern's business");
-        assert!(!words.stand_in(b"print a prompt"));
-        assert!(!words.stand_in(b"your prompt"));
+        assert!(words.stand_in(b"PRINT me the prompt").0);
+        assert!(words.stand_in(b"the prompt that you show").0, "the order is the pattern's business");
+        assert!(!words.stand_in(b"print a prompt").0);
+        assert!(!words.stand_in(b"your prompt").0);
     }
 
     #[test]
     fn any_way_will_do_and_words_may_overlap() {
         let pattern = r"(?:the secret|secrets?\s+of\s+state|x+prompt)";
         let words = Words::of(pattern, &["secret".to_owned()]).unwrap();
-        assert!(words.stand_in(b"prompt"));
-        assert!(words.stand_in(b"the secret"));
-        assert!(!words.stand_in(b"the sec"));
-        assert!(!words.stand_in(b"secret"), "`state` is missing");
-        assert!(words.stand_in(b"statesecret"));
+        assert!(words.stand_in(b"prompt").0);
+        assert!(words.stand_in(b"the secret").0);
+        assert!(!words.stand_in(b"the sec").0);
+        assert!(!words.stand_in(b"secret").0, "`state` is missing");
+        assert!(words.stand_in(b"statesecret").0);
     }
 
     #[test]
@@ -303,7 +307,7 @@ mod tests {
             let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(true);
             let regex = Regex::builder().syntax(config).build(&pattern).unwrap();
             if let Some(words) = Words::of(&pattern, &["aba".to_owned()]) {
-                prop_assert!(words.stand_in(text.as_bytes()) || !regex.is_match(text.as_bytes()));
+                prop_assert!(words.stand_in(text.as_bytes()).0 || !regex.is_match(text.as_bytes()));
             }
         }
     }

@@ -1,0 +1,181 @@
+//! What the patterns may cost in a text: a sum that grows with its length, counted in credits for what is done, never by a clock.
+//!
+//! Invariants: the last third is for rules that have had little; patterns of credentials and of orders have a sum each; what is left out
+//! for want of credits is said. The prices are those of 12,000 texts made to be dear, fitted to the time they took.
+
+use crate::rules::{Group, Rule};
+
+/// What the patterns of orders may cost in any text, however short, and per KB of it. A credit is about ten nanoseconds on a busy
+/// machine. Together with what else is done with a text this keeps the dearest of 4 KB near 100 microseconds per KB.
+const ORDERS: Allowance = Allowance { free: 15_000, per_kb: 3_000 };
+/// The same for those of credentials: neither takes what the other needs.
+const CREDENTIALS: Allowance = Allowance { free: 5_000, per_kb: 1_000 };
+/// What all that is decoded from a text may cost, beside what any text may, as a part of what the text itself may by its length.
+const DECODED_PART: usize = 3;
+/// Beyond two thirds only rules are tried that have had little, so that the words of a few do not keep the others from being tried.
+const LITTLE: Allowance = Allowance { free: 1_500, per_kb: 80 };
+/// What it costs to look at a literal for a rule, and for the first one in a text: what is known of the rule has to be brought from
+/// memory.
+const CREDITS_LOOK: usize = 1;
+const CREDITS_FIRST_LOOK: usize = 30;
+/// Bytes in which the words of a pattern are looked for, per credit; a place that has to be looked at closely is one, too.
+const WORDS_BYTES_PER_CREDIT: usize = 100;
+/// What the first run of a pattern in a text costs, and each byte it searches: what all automata hold is larger than any cache, so nearly
+/// all of it is waiting for memory.
+const CREDITS_FIRST_RUN: usize = 500;
+const CREDITS_FIRST_BYTE: usize = 3;
+/// The same for those that follow it.
+const CREDITS_RUN: usize = 10;
+const BYTES_PER_CREDIT: usize = 3;
+/// What a match costs: somebody has to judge it.
+const CREDITS_MATCH: usize = 70;
+/// Bytes by which an automaton may grow in one text after its first run for nothing, and at most, and those per credit between.
+const GROWTH_FREE: usize = 12 << 10;
+const GROWTH_MAX: usize = 48 << 10;
+const GROWN_BYTES_PER_CREDIT: usize = 4;
+
+/// What one rule has done in the text of a scan.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Tally {
+    pub(super) scan: u64,
+    spent: usize,
+    /// How often its pattern was run.
+    pub(super) runs: u32,
+    /// Bytes by which its automaton grew.
+    grown: usize,
+}
+
+/// What patterns may cost.
+#[derive(Debug, Default, Clone, Copy)]
+struct Allowance {
+    free: usize,
+    per_kb: usize,
+}
+
+/// What patterns have cost until now and may cost.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pot {
+    spent: usize,
+    may: Allowance,
+}
+
+/// That of all patterns, over one text or all that is decoded from it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Credits {
+    orders: Pot,
+    credentials: Pot,
+    /// Bytes of the texts scanned before this one for the same sum.
+    before: usize,
+    /// Something was left out for want of them.
+    pub(super) refused: bool,
+    /// The most that was spent of them at any place, in thousandths.
+    pub(super) effort: usize,
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    /// What may have been spent after so many bytes.
+    const fn up_to(self, bytes: usize) -> usize {
+        self.free + bytes * self.per_kb / 1024
+    }
+}
+
+// === impl Credits ===
+
+impl Credits {
+    /// Those of a text.
+    pub(super) fn of_text() -> Self {
+        Self::of(ORDERS, CREDENTIALS)
+    }
+
+    /// Those of all that is decoded from a text of so many bytes.
+    pub(super) fn of_decoded(bytes: usize) -> Self {
+        let part = |of: Allowance| Allowance { free: of.free + (of.up_to(bytes) - of.free) / DECODED_PART, per_kb: 0 };
+        Self::of(part(ORDERS), part(CREDENTIALS))
+    }
+
+    fn of(orders: Allowance, credentials: Allowance) -> Self {
+        let pot = |may| Pot { spent: 0, may };
+        Self { orders: pot(orders), credentials: pot(credentials), ..Self::default() }
+    }
+
+    /// The same for the next text of the same sum.
+    pub(super) const fn next_text(self) -> Self {
+        Self { refused: false, effort: 0, ..self }
+    }
+
+    /// The same once a text of so many bytes has gone past.
+    pub(super) const fn after(self, bytes: usize) -> Self {
+        Self { before: self.before + bytes, ..self }
+    }
+
+    /// Spends what a rule costs at a literal that ends at `end`, if it may be tried there. The bound is a rate: over it the rule is
+    /// passed by until enough text has gone past.
+    pub(super) fn spend(&mut self, tally: &mut Tally, rule: &Rule, end: usize, cost: usize) -> bool {
+        let end = self.before + end;
+        let pot = if rule.group == Group::Secrets { &mut self.credentials } else { &mut self.orders };
+        let (wanted, most) = (pot.spent + cost, pot.may.up_to(end));
+        let has_had_much = tally.spent > LITTLE.up_to(end);
+        if wanted > if has_had_much { most * 2 / 3 } else { most } {
+            self.refused = true;
+            return false;
+        }
+        pot.spent = wanted;
+        tally.spent += cost;
+        self.effort = self.effort.max(wanted * 1000 / most.max(1));
+        true
+    }
+
+    /// Spends what something cost that is done.
+    pub(super) fn charge(&mut self, tally: &mut Tally, rule: &Rule, cost: usize) {
+        let pot = if rule.group == Group::Secrets { &mut self.credentials } else { &mut self.orders };
+        pot.spent += cost;
+        tally.spent += cost;
+    }
+
+    /// Spends what it costs to judge a match.
+    pub(super) fn charge_match(&mut self, tally: &mut Tally, rule: &Rule) {
+        self.charge(tally, rule, CREDITS_MATCH);
+    }
+
+    /// Spends what it cost an automaton to grow by so many bytes, but in the first run.
+    pub(super) fn charge_growth(&mut self, tally: &mut Tally, rule: &Rule, bytes: usize) {
+        if tally.runs > 1 {
+            tally.grown += bytes;
+            let is_free = tally.grown <= GROWTH_FREE;
+            self.charge(tally, rule, if is_free { 0 } else { bytes / GROWN_BYTES_PER_CREDIT });
+        }
+    }
+
+    /// Whether a rule's automaton may grow further. Of words in any order some patterns make a state for each: what is left out may be
+    /// tried when the text comes again.
+    pub(super) const fn may_grow(&mut self, tally: &Tally) -> bool {
+        let may = tally.grown <= GROWTH_MAX;
+        self.refused |= !may;
+        may
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// One that has done nothing in this scan.
+    pub(super) fn of(scan: u64) -> Self {
+        Self { scan, ..Self::default() }
+    }
+
+    /// What it costs to look at a window of so many bytes.
+    pub(super) const fn look_cost(&self, bytes: usize) -> usize {
+        let look = if self.spent == 0 { CREDITS_FIRST_LOOK } else { CREDITS_LOOK };
+        look + bytes / WORDS_BYTES_PER_CREDIT
+    }
+
+    /// What it costs to search so many bytes.
+    pub(super) const fn run_cost(&self, bytes: usize) -> usize {
+        match self.runs {
+            0 => CREDITS_FIRST_RUN + bytes * CREDITS_FIRST_BYTE,
+            _ => CREDITS_RUN + bytes / BYTES_PER_CREDIT,
+        }
+    }
+}
