@@ -93,6 +93,7 @@ impl Gather {
             other_models: Vec::new(),
             session_id: None,
             previous_answer: None,
+            conversation: None,
             former_turn: None,
             stream: None,
             max_tokens: None,

@@ -51,6 +51,7 @@ keys! {
     Content "content" b"content";
     Contents "contents" b"contents";
     Context "context" b"context";
+    Conversation "conversation" b"conversation";
     Data "data" b"data";
     Detail "detail" b"detail";
     Document "document" b"document";
@@ -182,6 +183,7 @@ impl Key {
         matches!(
             self,
             Self::CallId
+                | Self::Conversation
                 | Self::Detail
                 | Self::Effort
                 | Self::EncodingFormat

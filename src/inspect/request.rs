@@ -28,6 +28,8 @@ pub struct RequestView {
     pub session_id: Option<String>,
     /// The provider's id of the answer that it goes on from: what was said before is with the provider.
     pub previous_answer: Option<String>,
+    /// The provider's id of the conversation that it goes on (Responses: `conversation`): what was said before is with the provider, too.
+    pub conversation: Option<String>,
     /// The end of the user's turn before, where that came in a call of its own.
     pub former_turn: Option<Box<str>>,
     /// Whether a stream is asked for; `None` when the body does not say. See [`RequestView::streams`].

@@ -330,7 +330,7 @@ impl<'a> Walk<'a, '_> {
         if self.lists_model() {
             self.gather.other_model(model_name(&text.decode()));
         }
-        let in_tool = self.describes_tool();
+        let (in_tool, depth) = (self.describes_tool(), self.frames.len());
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
         match key {
@@ -351,6 +351,13 @@ impl<'a> Walk<'a, '_> {
             Key::MediaType | Key::MimeType | Key::Format => top.media_type = Some(text),
             Key::PreviousResponseId if top.shape == Shape::Root => {
                 self.gather.view.previous_answer = session_id(&text.decode());
+            }
+            // By its id, or as an object that has one.
+            Key::Conversation if top.shape == Shape::Root => {
+                self.gather.view.conversation = session_id(&text.decode());
+            }
+            Key::Id if top.held == Key::Conversation && depth == 2 => {
+                self.gather.view.conversation = session_id(&text.decode());
             }
             _ => {}
         }

@@ -1,8 +1,8 @@
-//! What users said last in conversations that the provider keeps: a request that goes on from an earlier answer brings the new turn
-//! alone (`previous_response_id`), so that the turn before it has to be remembered for a phrase that was cut in two.
+//! What users said last in conversations that the provider keeps: a request that goes on from an earlier answer or in a conversation
+//! brings the new turn alone (`previous_response_id`, `conversation`), so that the turn before it has to be remembered for a phrase that was cut in two.
 //!
-//! Kept is the end of a turn under the tenant and the provider's id of the answer, both as a hash with a secret key: a tenant that
-//! names another one's answer finds nothing. Bounded by [`TURNS`] and in memory alone: after a restart the first turn of each
+//! Kept is the end of a turn under the tenant and the provider's id of the answer or conversation, as a hash with a secret key: a tenant
+//! that names another one's finds nothing. Bounded by [`TURNS`] and in memory alone: after a restart the first turn of each
 //! conversation is looked at by itself. One short lock, taken by such calls only.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ struct Known {
 }
 
 impl Turns {
-    /// Remembers the end of the turn that got this answer.
+    /// Remembers the end of the turn that got this answer, or was the last one in this conversation.
     pub(crate) fn keep(&self, tenant: TenantId, answer: &str, end: String) {
         let name = self.key.hash_one((tenant, answer));
         let mut known = self.known.lock();
@@ -39,7 +39,7 @@ impl Turns {
         known.younger.insert(name, end.into_boxed_str());
     }
 
-    /// The end of the turn that got this answer.
+    /// The end of that turn.
     pub(crate) fn before(&self, tenant: TenantId, answer: &str) -> Option<Box<str>> {
         let name = self.key.hash_one((tenant, answer));
         let known = self.known.lock();

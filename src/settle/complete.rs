@@ -296,6 +296,9 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         && view.messages_open.is_none()
         && let Some(end) = seam::last_turn(view)
     {
+        if let Some(conversation) = &view.conversation {
+            process.turns.keep(span.tenant_id, conversation, end.clone());
+        }
         process.turns.keep(span.tenant_id, id, end);
     }
     let token_ids = view.as_ref().map_or(0, |view| view.token_ids);

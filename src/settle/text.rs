@@ -94,9 +94,10 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
     ReadRaw { view, room: permit, out_of_room, decoded }
 }
 
-/// Gives a request that goes on from an earlier answer the end of the user's turn before.
+/// Gives a request that goes on from an earlier answer, or in a conversation, the end of the user's turn before.
 pub(crate) fn recall(turns: &Turns, tenant: TenantId, view: &mut RequestView) {
-    view.former_turn = view.previous_answer.as_deref().and_then(|answer| turns.before(tenant, answer));
+    let goes_on = [&view.previous_answer, &view.conversation];
+    view.former_turn = goes_on.into_iter().flatten().find_map(|id| turns.before(tenant, id));
 }
 
 fn part<'a>(text: &'a str, range: &Range<usize>, kind: PartKind) -> Part<'a> {
