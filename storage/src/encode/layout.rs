@@ -4,6 +4,7 @@
 //! request's frame, and which part each finding is about. An entry is a run of pieces, a stretch of the frame, or the integer of
 //! a shared text, which is a leaf (pieces, a stretch) or a branch (other shared texts, in order).
 
+use smallvec::SmallVec;
 use weir_config::vocab::Finding;
 
 use super::bytes::{Packer, Unpacker, put_varint, take_varint};
@@ -31,12 +32,15 @@ pub(crate) enum Entry<'a> {
     Node(i64),
 }
 
+/// Calls that stand alone have one on each side, which needs no memory of its own.
+pub(crate) type Entries<'a> = SmallVec<[Entry<'a>; 1]>;
+
 /// Where a record's texts are to lie.
 #[derive(Debug, Default)]
 pub(crate) struct Laid<'a> {
-    pub(crate) request: Vec<Entry<'a>>,
-    pub(crate) response: Vec<Entry<'a>>,
-    pub(crate) frame: Vec<Entry<'a>>,
+    pub(crate) request: Entries<'a>,
+    pub(crate) response: Entries<'a>,
+    pub(crate) frame: Entries<'a>,
     /// The parts of the request and those of the answer in the order in which they are stored, each as its index in the span's list.
     pub(crate) order: [&'a [(u32, usize)]; 2],
 }

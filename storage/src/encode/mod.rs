@@ -13,7 +13,7 @@ mod short_code;
 mod text_code;
 
 pub(crate) use frames::{ReadStretch, Reframing, Stretch, stretches};
-pub(crate) use layout::{Entry, Laid, Layout, Lying, Stored};
+pub(crate) use layout::{Entries, Entry, Laid, Layout, Lying, Stored};
 pub(crate) use pieces::{Joining, Piece, Read as ReadPiece, Side, divide, last_message};
 
 use bytes::{Packer, Unpacker, put_varint, take_varint};

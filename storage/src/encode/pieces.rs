@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide, PartTool};
 
 use super::Damaged;
@@ -44,7 +45,7 @@ pub(crate) struct Piece<'a> {
     /// `None` for what belongs to no part.
     pub(crate) part: Option<&'a PartRecord>,
     /// Its own text.
-    pub(crate) text: Option<&'a str>,
+    text: Option<&'a str>,
     /// The part names its range, because its text stands in a bare piece.
     named: bool,
 }
@@ -67,13 +68,21 @@ enum Message {
 
 /// One side's pieces, and its parts in wire order: where each stands, and its index in the span's list.
 pub(crate) struct Side<'a> {
-    pub(crate) pieces: Vec<Piece<'a>>,
-    pub(crate) order: Vec<(u32, usize)>,
+    pub(crate) pieces: Pieces<'a>,
+    pub(crate) order: SmallVec<[(u32, usize); 2]>,
 }
+
+/// Most calls have one or two, which need no memory of their own.
+pub(crate) type Pieces<'a> = SmallVec<[Piece<'a>; 2]>;
 
 // === writing ===
 
 impl Piece<'_> {
+    /// Its own text.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.text
+    }
+
     /// Bytes of its text.
     pub(crate) fn bytes(&self) -> usize {
         self.text.map_or(0, str::len)
@@ -100,7 +109,7 @@ pub(crate) fn divide(span: &SpanRecord, side: PartSide) -> Side<'_> {
     };
     // What has no text stands where the part before it does.
     let mut place = 0;
-    let mut order: Vec<(u32, usize)> = Vec::with_capacity(span.parts.len());
+    let mut order: SmallVec<[(u32, usize); 2]> = SmallVec::new();
     for (at, part) in span.parts.iter().enumerate().filter(|(_, part)| part.side == side) {
         place = part.text.as_ref().map_or(place, |text| text.start);
         order.push((place, at));
@@ -116,12 +125,8 @@ pub(crate) fn divide(span: &SpanRecord, side: PartSide) -> Side<'_> {
 }
 
 /// The pieces, if joining them by line breaks gives the text.
-fn joined<'a>(
-    text: Option<&'a str>,
-    parts: impl Iterator<Item = &'a PartRecord>,
-    count: usize,
-) -> Option<Vec<Piece<'a>>> {
-    let mut pieces = Vec::with_capacity(count + 1);
+fn joined<'a>(text: Option<&'a str>, parts: impl Iterator<Item = &'a PartRecord>, count: usize) -> Option<Pieces<'a>> {
+    let mut pieces = Pieces::with_capacity(count);
     // Where the next piece begins.
     let mut next = 0;
     for part in parts {

@@ -26,11 +26,15 @@ fn fitted() -> &'static [[u8; 128]] {
 }
 
 fn codes() -> Box<[u16; 1 << 16]> {
-    let mut codes = Box::new([0; 1 << 16]);
-    for before in 0..=255 {
-        for (byte, code) in fitted().get(class(before)).into_iter().flat_map(codes_of) {
-            codes[usize::from(byte) << 8 | before] = code;
+    let mut by_class = [[0; 256]; CLASSES];
+    for (codes, lengths) in by_class.iter_mut().zip(fitted()) {
+        for (byte, code) in codes_of(lengths) {
+            codes[usize::from(byte)] = code;
         }
+    }
+    let mut codes = Box::new([0; 1 << 16]);
+    for (at, code) in codes.iter_mut().enumerate() {
+        *code = by_class[class(at & 0xff)][at >> 8];
     }
     codes
 }

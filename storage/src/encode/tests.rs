@@ -1,6 +1,7 @@
 //! The round trip of every field is tested through both engines; here is what only this module can see.
 
 use proptest::prelude::*;
+use smallvec::smallvec;
 
 use super::*;
 
@@ -31,8 +32,8 @@ fn encoded(encoder: &mut Encoder, span: &SpanRecord, model_within: bool) -> Vec<
     use weir_config::vocab::part::PartSide::{Request, Response};
     let (request, response) = (divide(span, Request), divide(span, Response));
     let laid = Laid {
-        request: vec![Entry::Pieces { pieces: &request.pieces, last: -1 }],
-        response: vec![Entry::Pieces { pieces: &response.pieces, last: -1 }],
+        request: smallvec![Entry::Pieces { pieces: &request.pieces, last: -1 }],
+        response: smallvec![Entry::Pieces { pieces: &response.pieces, last: -1 }],
         order: [&request.order, &response.order],
         ..Laid::default()
     };

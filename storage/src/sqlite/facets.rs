@@ -78,6 +78,12 @@ impl Columns {
         })
     }
 
+    /// Whether nothing is known of the call but what is known of all.
+    pub(super) fn is_plain(&self) -> bool {
+        let Self { error, agent, session, client, found, upstream, .. } = *self;
+        error | agent | session | client | found | upstream == 0
+    }
+
     /// Whether the call failed.
     pub(super) fn failed(&self) -> bool {
         self.status >= 400 || self.error != 0

@@ -29,6 +29,8 @@ const AHEAD_MAX_US: i64 = 60_000_000;
 #[derive(Default)]
 pub(super) struct Interner {
     tenants: HashMap<TenantId, Known>,
+    /// One of `tenants`: spans that follow each other mostly have it in common.
+    latest: Option<(TenantId, Known)>,
     names: HashMap<String, i64>,
     labels: HashMap<(i64, Label), Labels>,
     /// How many of them.
@@ -66,6 +68,7 @@ struct Labels {
 }
 
 /// A tenant that the tables have.
+#[derive(Clone, Copy)]
 struct Known {
     id: i64,
     /// When a former tenant of this UUID was deleted; `i64::MIN` when none was.
@@ -74,9 +77,14 @@ struct Known {
 
 impl Interner {
     pub(super) fn forget(&mut self) {
-        self.tenants.clear();
+        self.forget_tenants();
         self.names.clear();
         self.finding_bits.clear();
+    }
+
+    fn forget_tenants(&mut self) {
+        self.tenants.clear();
+        self.latest = None;
     }
 
     /// To be called at the beginning of every transaction: a tenant may have been deleted by another process, or names taken
@@ -90,7 +98,7 @@ impl Interner {
             self.labels_count = 0;
         }
         if std::mem::replace(&mut self.deletion, last) != last {
-            self.tenants.clear();
+            self.forget_tenants();
         }
         Ok(())
     }
@@ -103,14 +111,17 @@ impl Interner {
         start: Timestamp,
     ) -> rusqlite::Result<Option<i64>> {
         let start_us = start.micros();
-        if let Some(known) = self.tenants.get(&tenant) {
+        let latest = self.latest.filter(|(latest, _)| *latest == tenant).map(|(_, known)| known);
+        if let Some(known) = latest.or_else(|| self.tenants.get(&tenant).copied()) {
             if start_us > known.deleted_us {
+                self.latest = Some((tenant, known));
                 return Ok(Some(known.id));
             }
             if !is_ahead(known.deleted_us) {
                 return Ok(None);
             }
             self.tenants.remove(&tenant);
+            self.latest = None;
         }
         let deleted_us = deleted_us(conn, tenant)?.unwrap_or(i64::MIN);
         if start_us > deleted_us { self.meet(conn, tenant, deleted_us).map(Some) } else { Ok(None) }
@@ -130,7 +141,7 @@ impl Interner {
             VALUES (?1, CAST(unixepoch('subsec') * 1000000 AS INTEGER)) ON CONFLICT DO NOTHING";
         let id = intern(conn, insert, TENANT, tenant.as_bytes())?;
         if self.tenants.len() >= REMEMBERED_MAX {
-            self.tenants.clear();
+            self.forget_tenants();
         }
         self.tenants.insert(tenant, Known { id, deleted_us });
         Ok(id)

@@ -24,20 +24,36 @@ use crate::record::SpanRecord;
 
 /// Rows that one statement puts in, most first.
 const TOGETHER: [usize; 3] = [32, 8, 1];
-/// Values of a row.
-const COLUMNS: usize = 20;
-
 /// The statements, in the order of [`TOGETHER`]. A row that is refused ends a statement and leaves those before it in place,
 /// so that nothing has to be noted for an undo.
-static INSERTS: LazyLock<[String; TOGETHER.len()]> = LazyLock::new(|| {
-    TOGETHER.map(|rows| {
-        format!(
-            "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
-             status, streaming, error, agent, session, client, cost_nano_usd, duration_us, found, upstream, body) VALUES {}",
-            ["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"].repeat(rows).join(", ")
-        )
-    })
+static INSERTS: LazyLock<Inserts> = LazyLock::new(|| {
+    let these = "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
+        status, streaming, cost_nano_usd, duration_us, body, client, upstream";
+    let all = |columns: &str, values: &str| {
+        TOGETHER.map(|rows| format!("{these}{columns}) VALUES {}", [values].repeat(rows).join(", ")))
+    };
+    Inserts {
+        // The columns that are left out are 0 by themselves.
+        plain: all("", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)"),
+        any: all(", error, agent, session, found", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+    }
 });
+
+/// The statements for spans of which nothing is known but what all have, and for any: the former take fewer values.
+struct Inserts {
+    plain: [String; TOGETHER.len()],
+    any: [String; TOGETHER.len()],
+}
+
+/// Values of a plain row, and of any.
+const PLAIN_VALUES: usize = 14;
+const VALUES: usize = 20;
+
+/// The statement for so many rows.
+struct Insert<'c> {
+    statement: CachedStatement<'c>,
+    is_plain: bool,
+}
 
 /// The number of a trace's next span.
 const NEXT: &str = "SELECT ord + 1 FROM spans WHERE tenant = ?1 AND trace_id = ?2 ORDER BY ord DESC LIMIT 1";
@@ -166,9 +182,9 @@ fn put_next(
     if row.span.start_time.micros() < trace.first_us {
         return Ok(put_further(conn, tallies, row, body)?);
     }
-    let mut insert = conn.prepare_cached(&INSERTS[TOGETHER.len() - 1])?;
-    bind(&mut insert, 0, row, trace.next, body)?;
-    match insert.raw_execute() {
+    let mut insert = Insert::of(conn, TOGETHER.len() - 1, std::slice::from_ref(row))?;
+    insert.bind(0, row, trace.next, body)?;
+    match insert.statement.raw_execute() {
         Ok(_) => {
             trace.next += 1;
             row.count(tallies, 0);
@@ -232,11 +248,11 @@ fn put_group(
     rows: &mut [Row<'_>],
     bodies: &[u8],
 ) -> Result<(bool, Option<Numbered>), WriteError> {
-    let mut insert = conn.prepare_cached(&INSERTS[statement])?;
+    let mut insert = Insert::of(conn, statement, rows)?;
     for (at, row) in rows.iter().enumerate() {
-        bind(&mut insert, at, row, 0, &bodies[row.body.clone()])?;
+        insert.bind(at, row, 0, &bodies[row.body.clone()])?;
     }
-    let put = match insert.raw_execute() {
+    let put = match insert.statement.raw_execute() {
         Ok(put) => put,
         Err(error) if is_duplicate(&error) => usize::try_from(conn.changes()).unwrap_or(0),
         Err(error) => return Err(error.into()),
@@ -256,29 +272,42 @@ fn put_group(
     Ok((false, last))
 }
 
-fn bind(insert: &mut CachedStatement<'_>, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
-    let Row { span, key, facets, .. } = row;
-    let at = at * COLUMNS;
-    insert.raw_bind_parameter(at + 1, key.tenant)?;
-    insert.raw_bind_parameter(at + 2, span.trace_id.as_bytes().as_slice())?;
-    insert.raw_bind_parameter(at + 3, span.span_id.as_bytes().as_slice())?;
-    insert.raw_bind_parameter(at + 4, span.start_time.micros())?;
-    insert.raw_bind_parameter(at + 5, ord)?;
-    insert.raw_bind_parameter(at + 6, key.provider)?;
-    insert.raw_bind_parameter(at + 7, key.model)?;
-    insert.raw_bind_parameter(at + 8, key.operation)?;
-    insert.raw_bind_parameter(at + 9, span.security_score)?;
-    insert.raw_bind_parameter(at + 10, facets.status)?;
-    insert.raw_bind_parameter(at + 11, facets.streaming)?;
-    insert.raw_bind_parameter(at + 12, facets.error)?;
-    insert.raw_bind_parameter(at + 13, facets.agent)?;
-    insert.raw_bind_parameter(at + 14, facets.session)?;
-    insert.raw_bind_parameter(at + 15, facets.client)?;
-    insert.raw_bind_parameter(at + 16, facets.cost_nano_usd)?;
-    insert.raw_bind_parameter(at + 17, facets.duration_us)?;
-    insert.raw_bind_parameter(at + 18, facets.found)?;
-    insert.raw_bind_parameter(at + 19, facets.upstream)?;
-    insert.raw_bind_parameter(at + COLUMNS, body)
+impl<'c> Insert<'c> {
+    /// For these rows, by the statement for as many.
+    fn of(conn: &'c Connection, statement: usize, rows: &[Row<'_>]) -> rusqlite::Result<Self> {
+        let is_plain = rows.iter().all(|row| row.facets.is_plain());
+        let all = if is_plain { &INSERTS.plain } else { &INSERTS.any };
+        Ok(Self { statement: conn.prepare_cached(&all[statement])?, is_plain })
+    }
+
+    fn bind(&mut self, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
+        let Row { span, key, facets, .. } = row;
+        let insert = &mut self.statement;
+        let at = at * if self.is_plain { PLAIN_VALUES } else { VALUES };
+        insert.raw_bind_parameter(at + 1, key.tenant)?;
+        insert.raw_bind_parameter(at + 2, span.trace_id.as_bytes().as_slice())?;
+        insert.raw_bind_parameter(at + 3, span.span_id.as_bytes().as_slice())?;
+        insert.raw_bind_parameter(at + 4, span.start_time.micros())?;
+        insert.raw_bind_parameter(at + 5, ord)?;
+        insert.raw_bind_parameter(at + 6, key.provider)?;
+        insert.raw_bind_parameter(at + 7, key.model)?;
+        insert.raw_bind_parameter(at + 8, key.operation)?;
+        insert.raw_bind_parameter(at + 9, span.security_score)?;
+        insert.raw_bind_parameter(at + 10, facets.status)?;
+        insert.raw_bind_parameter(at + 11, facets.streaming)?;
+        insert.raw_bind_parameter(at + 12, facets.cost_nano_usd)?;
+        insert.raw_bind_parameter(at + 13, facets.duration_us)?;
+        insert.raw_bind_parameter(at + PLAIN_VALUES, body)?;
+        if self.is_plain {
+            return Ok(());
+        }
+        insert.raw_bind_parameter(at + 15, facets.client)?;
+        insert.raw_bind_parameter(at + 16, facets.upstream)?;
+        insert.raw_bind_parameter(at + 17, facets.error)?;
+        insert.raw_bind_parameter(at + 18, facets.agent)?;
+        insert.raw_bind_parameter(at + 19, facets.session)?;
+        insert.raw_bind_parameter(at + VALUES, facets.found)
+    }
 }
 
 /// A row that a unique index refused: known already, or a further span of a known trace. `ord` 0 stays with the
@@ -322,9 +351,9 @@ fn put_further(
         tallies.add_traces(former, start_us, -1);
         ord = 0;
     }
-    let mut insert = conn.prepare_cached(&INSERTS[TOGETHER.len() - 1])?;
-    bind(&mut insert, 0, row, ord, body)?;
-    insert.raw_execute()?;
+    let mut insert = Insert::of(conn, TOGETHER.len() - 1, std::slice::from_ref(row))?;
+    insert.bind(0, row, ord, body)?;
+    insert.statement.raw_execute()?;
     row.count(tallies, i64::from(ord == 0));
     Ok(Some(Numbered::of(row, next + 1)))
 }

@@ -137,6 +137,8 @@ impl Sums {
 pub(super) struct Tallies {
     /// By key and sixteenth of a second.
     sums: HashMap<(Key, i64), Sums>,
+    /// What is not in `sums` yet: spans that follow each other mostly have the key and the sixteenth in common.
+    latest: Option<((Key, i64), Sums)>,
     used: BTreeMap<Use, Used>,
     /// How many spans a tenant's second has, as far as is remembered.
     crowds: HashMap<(i64, i64), i64>,
@@ -185,6 +187,7 @@ const ADD_SESSION: &str = "UPDATE sessions SET calls = calls + ?2, failed = fail
 impl Tallies {
     pub(super) fn forget(&mut self) {
         self.sums.clear();
+        self.latest = None;
         self.used.clear();
     }
 
@@ -235,7 +238,18 @@ impl Tallies {
     }
 
     fn entry(&mut self, key: Key, start_us: i64) -> &mut Sums {
-        self.sums.entry((key, start_us >> FINE_BITS)).or_default()
+        let at = (key, start_us >> FINE_BITS);
+        if self.latest.as_ref().is_none_or(|(latest, _)| *latest != at) {
+            self.settle();
+        }
+        &mut self.latest.get_or_insert((at, Sums::default())).1
+    }
+
+    /// Adds what came last to the others.
+    fn settle(&mut self) {
+        if let Some((at, sums)) = self.latest.take() {
+            self.sums.entry(at).or_default().add(&sums);
+        }
     }
 
     /// Whether the tenant has a crowd in the second of this sixteenth, with so many more spans.
@@ -270,6 +284,7 @@ impl Tallies {
     /// Adds the sums to the tables; they are forgotten once the caller has committed.
     pub(super) fn store(&mut self, conn: &Connection) -> rusqlite::Result<()> {
         self.store_usage(conn)?;
+        self.settle();
         if self.sums.is_empty() {
             return Ok(());
         }

@@ -13,12 +13,15 @@ use std::ops::Range;
 
 use highway::{HighwayHash as _, HighwayHasher};
 use rusqlite::{Connection, OptionalExtension};
+use smallvec::{SmallVec, smallvec};
 use weir_config::vocab::frame::Frame;
 use weir_config::vocab::part::{PartKind, PartSide};
 
 use super::readers::Stop;
 use super::tx::Tx;
-use crate::encode::{self, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Reframing, Side, Stored, Stretch};
+use crate::encode::{
+    self, Entries, Entry, Joining, Laid, Layout, Lying, Packed, Piece, Reframing, Side, Stored, Stretch,
+};
 use crate::error::ReadError;
 use crate::error::WriteError;
 use crate::record::SpanRecord;
@@ -41,7 +44,7 @@ const OVERHEAD_BYTES: i64 = 96;
 const KNOWN_MAX: usize = 1 << 16;
 /// Tenants whose keys are remembered.
 const KEYS_MAX: usize = 4_096;
-/// Names of single texts that may come again, as a power of two; the first sight of one is kept in its span.
+/// Single texts that may come again and are remembered, as a power of two; the first sight of one is kept in its span.
 const SEEN_BITS: u32 = 15;
 /// Shared texts taken out in one transaction.
 const BATCH_TEXTS: i64 = 512;
@@ -101,14 +104,19 @@ impl Texts {
         Ok(())
     }
 
-    /// Whether a text of this name came before, as far as is remembered; it has now.
-    fn has_come(&mut self, name: u128) -> bool {
+    /// Whether texts of the tenant that has this key came before, as far as is remembered; they have now. Nearly all that stand alone
+    /// never do, so they are not packed for it.
+    fn have_come(&mut self, key: (u64, u64), pieces: &[Piece<'_>]) -> bool {
+        let mut hasher = hasher(key, SIGHT, pieces.len());
+        for text in pieces.iter().filter_map(Piece::text) {
+            hasher.append(text.as_bytes());
+        }
+        let sight = hasher.finalize64();
         if self.seen.is_empty() {
             self.seen = vec![0; 1 << SEEN_BITS];
         }
-        let at = (name & ((1 << SEEN_BITS) - 1)) as usize;
-        let rest = (name >> 64) as u64;
-        self.seen.get_mut(at).is_some_and(|slot| std::mem::replace(slot, rest) == rest)
+        let at = (sight & ((1 << SEEN_BITS) - 1)) as usize;
+        self.seen.get_mut(at).is_some_and(|slot| std::mem::replace(slot, sight) == sight)
     }
 
     fn remember(&mut self, name: u128, id: i64) {
@@ -134,11 +142,11 @@ pub(super) fn lay<'s>(
     Ok(Laid { request, response: whole(&response.pieces), frame, order })
 }
 
-fn whole<'s>(pieces: &'s [Piece<'s>]) -> Vec<Entry<'s>> {
-    if pieces.is_empty() { Vec::new() } else { vec![Entry::Pieces { pieces, last: -1 }] }
+fn whole<'s>(pieces: &'s [Piece<'s>]) -> Entries<'s> {
+    if pieces.is_empty() { Entries::new() } else { smallvec![Entry::Pieces { pieces, last: -1 }] }
 }
 
-fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
+fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Result<Entries<'s>, WriteError> {
     let bytes: usize = pieces.iter().map(Piece::bytes).sum();
     if bytes < LEAF_BYTES_MIN {
         return Ok(whole(pieces));
@@ -146,7 +154,7 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     let key = key_of(tx, tenant)?;
     // What is part of a conversation comes again with its next turn; what stands alone seldom does.
     let comes_again = pieces.iter().any(Piece::is_of_conversation);
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: SmallVec<[Place; 1]> = SmallVec::new();
     let mut last = -1;
     let messages_min = if comes_again { MESSAGES_BYTES_MIN } else { LEAF_BYTES_MIN };
     for chunk in chunks(pieces, messages_min) {
@@ -156,12 +164,12 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
         let bytes = own.iter().map(Piece::bytes).sum::<usize>();
         let class = class(own.first());
         if bytes >= LEAF_BYTES_MIN || (comes_again && bytes >= SHORT_BYTES_MIN) {
-            let Texts { packed, .. } = &mut *tx.texts;
-            packed.put(own, &mut before.clone());
-            let name = name_of(key, PIECES, packed);
             let at_once = comes_again || class == Some(Class::System);
             // A short run that grows with each turn is another one every time.
-            if (at_once && bytes >= Class::run_min(class, messages_min)) || tx.texts.has_come(name) {
+            if (at_once && bytes >= Class::run_min(class, messages_min)) || tx.texts.have_come(key, own) {
+                let packed = &mut tx.texts.packed;
+                packed.put(own, &mut before.clone());
+                let name = name_of(key, PIECES, packed);
                 places.push(Place::Shared(Tree { name, of: Of::Pieces(chunk, before) }));
                 continue;
             }
@@ -174,7 +182,7 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     if let [Place::Span(..)] = places.as_slice() {
         return Ok(whole(pieces));
     }
-    let mut entries = Vec::new();
+    let mut entries = Entries::new();
     let mut shared: Vec<Tree> = Vec::new();
     for place in places {
         match place {
@@ -190,8 +198,8 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
 }
 
 /// Stretches are shared at once: a frame is kept of conversations only, and the next turn has all of them but one.
-fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> Result<Vec<Entry<'s>>, WriteError> {
-    let mut entries = Vec::new();
+fn lay_frame<'s>(tx: &mut Tx<'_>, tenant: i64, stretches: &'s [Stretch<'s>]) -> Result<Entries<'s>, WriteError> {
+    let mut entries = Entries::new();
     if stretches.is_empty() {
         return Ok(entries);
     }
@@ -239,6 +247,8 @@ impl Source<'_> {
 const PIECES: u8 = 0;
 const BRANCH: u8 = 1;
 const FRAME: u8 = 2;
+/// What came before is told from what did not by its texts alone.
+const SIGHT: u8 = 3;
 
 /// Names these texts, gathered into branches.
 fn refer_all<'s>(
@@ -247,7 +257,7 @@ fn refer_all<'s>(
     key: (u64, u64),
     source: Source<'_>,
     shared: Vec<Tree>,
-    entries: &mut Vec<Entry<'s>>,
+    entries: &mut Entries<'s>,
 ) -> Result<(), WriteError> {
     for tree in branches(key, shared) {
         entries.push(Entry::Node(refer(tx, tenant, source, &tree)?));
@@ -280,8 +290,8 @@ impl Class {
 }
 
 /// Runs of pieces: each ends where it has enough, and where others begin to speak.
-fn chunks(pieces: &[Piece<'_>], messages_min: usize) -> Vec<Range<usize>> {
-    let mut chunks = Vec::new();
+fn chunks(pieces: &[Piece<'_>], messages_min: usize) -> SmallVec<[Range<usize>; 2]> {
+    let mut chunks = SmallVec::new();
     let (mut start, mut bytes, mut speaking) = (0, 0, None);
     for (at, piece) in pieces.iter().enumerate() {
         let speaks = class(Some(piece));
