@@ -324,6 +324,17 @@ pub enum OperatingPoint {
     HighPrecision,
 }
 
+/// `security_analysis.tool_changes`: what is done about a definition of a tool that comes back changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolChanges {
+    /// `ignore`: nothing, and no definition is remembered.
+    Ignore,
+    /// `record`: what is new is judged by itself.
+    Record,
+    /// `refuse`: whatever is new is a finding of High.
+    Refuse,
+}
+
 /// `security_analysis.*`, as far as this build implements it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SecurityAnalysis {
@@ -364,6 +375,8 @@ pub struct SecurityAnalysis {
     pub fusion_model_path: Option<PathBuf>,
     /// `over_defence`: what the rules say of harmless texts with trigger words is lowered.
     pub over_defence: bool,
+    /// `tool_changes`.
+    pub tool_changes: ToolChanges,
     /// `rules_dir`: rules of the operator's own.
     pub rules_dir: Option<PathBuf>,
     /// `zone_detection.*`.
@@ -705,6 +718,7 @@ impl Default for Settings {
                 fusion_enabled: false,
                 fusion_model_path: None,
                 over_defence: false,
+                tool_changes: ToolChanges::Record,
                 rules_dir: None,
                 zones: ZoneDetection::default(),
             },

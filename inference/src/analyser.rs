@@ -6,6 +6,8 @@
 //! matches once the scratch has grown; a text is reported on as if it were the first one; spans are byte offsets into the
 //! text that was given, at character boundaries.
 
+mod changed;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,6 +17,7 @@ use weir_config::vocab::{ByteSpan, Finding, Severity};
 
 use crate::builtin::{self, Compiled, JAILBREAK, RULES, SECRETS};
 use crate::candidate::{Candidate, ORDER_TYPES, Source};
+use crate::change::Changes;
 use crate::clean::{Clean, Count, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
 use crate::detector::{Detector, Found, Text};
@@ -26,7 +29,8 @@ use crate::later::{Before, Later};
 use crate::learned::Learned;
 use crate::operator::OperatorRules;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
-use crate::plan::{Call, Plan, PlanSettings};
+use crate::pins::{Pins, Tool};
+use crate::plan::{Call, Plan, PlanSettings, ToolChanges};
 use crate::ran::Ran;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::{DISGUISED, LoadError};
@@ -36,6 +40,7 @@ use crate::stopwatch::{Shares, Stopwatch};
 use crate::strictness::Strictness;
 use crate::suppressor;
 use crate::toxic::{TOXICITY, Toxic};
+use changed::Met;
 
 /// All detectors, compiled once.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub struct Analyser {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) detectors: Vec<Arc<dyn Detector>>,
     pub(crate) clean: Clean,
+    pins: Pins,
+    changes: Changes,
     /// Those of the operator: which findings they allow.
     operator: Option<Arc<OperatorRules>>,
     /// The embedded classifier, for who asks it by itself, and its number among the detectors.
@@ -136,7 +143,16 @@ impl Analyser {
                 return Err(LoadError::DetectorTwice(detector.name()));
             }
         }
-        Ok(Self { compiled, detectors, clean: Clean::new(), operator: None, classifier: None, fusion: None })
+        Ok(Self {
+            compiled,
+            detectors,
+            clean: Clean::new(),
+            pins: Pins::new(),
+            changes: Changes::default(),
+            operator: None,
+            classifier: None,
+            fusion: None,
+        })
     }
 
     /// The same with an operator's rules.
@@ -203,18 +219,30 @@ impl Analyser {
     /// Looks at every part with the detectors that may run on any thread, and appends what they find to `out`, part by part
     /// in the order of the text. What others are to look at stands in [`Ran::later`].
     pub fn analyse(&self, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
-        self.analyse_counted(scratch, parts, call, out, true)
+        self.analyse_tools(scratch, parts, &|_| None, call, out)
+    }
+
+    /// The same where it is known which tool a part defines: what is new in a definition that changed is judged by itself.
+    pub fn analyse_tools<'a>(
+        &self,
+        scratch: &mut Scratch,
+        parts: &[Part<'_>],
+        tools: &dyn Fn(usize) -> Option<&'a str>,
+        call: &Call<'_>,
+        out: &mut Vec<Hit>,
+    ) -> Ran {
+        self.analyse_counted(scratch, (parts, tools), call, out, true)
     }
 
     /// The same for a text that is made of others, so that its bytes are none of those that were met ([`Self::text_bytes`]).
     pub fn analyse_again(&self, scratch: &mut Scratch, part: Part<'_>, call: &Call<'_>, out: &mut Vec<Hit>) -> Ran {
-        self.analyse_counted(scratch, &[part], call, out, false)
+        self.analyse_counted(scratch, (&[part], &|_| None), call, out, false)
     }
 
-    fn analyse_counted(
+    fn analyse_counted<'a>(
         &self,
         scratch: &mut Scratch,
-        parts: &[Part<'_>],
+        (parts, tools): (&[Part<'_>], &dyn Fn(usize) -> Option<&'a str>),
         call: &Call<'_>,
         out: &mut Vec<Hit>,
         counted: bool,
@@ -224,6 +252,7 @@ impl Analyser {
             ran.absent.indices().filter_map(|index| self.detectors.get(index)).for_each(|detector| detector.missed());
         }
         let mut watch = Stopwatch::default();
+        let mut met = Met::default();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
             ran.cut |= call.is_late();
             ran.full |= out.len() >= HITS_MAX;
@@ -232,8 +261,12 @@ impl Analyser {
             }
             let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
             ran.detectors |= now;
-            let name = self.clean.name(part, call);
+            let tool = self.defined(index, part, tools, call);
+            let name = self.clean.name(part, tool, call);
             if name.is_some_and(|name| self.clean.has(name)) {
+                if let Some(tool) = tool {
+                    self.pins.touch(tool);
+                }
                 if counted {
                     scratch.count.known(part);
                 }
@@ -255,6 +288,8 @@ impl Analyser {
             let clean = name.filter(|_| whole && scratch.candidates.is_empty() && scratch.said.is_empty());
             let before = out.len();
             let doubtful = self.report(scratch, index, part, call, out);
+            let note = |tool| self.note_change(scratch, (index, part, tool), call, &mut met, (out, doubtful));
+            let clean = if tool.is_some_and(note) { None } else { clean };
             if let Some(operator) = &self.operator {
                 operator.allow(part.text, call, out.get_mut(before..).unwrap_or_default());
             }
@@ -274,6 +309,18 @@ impl Analyser {
         }
         ran.took_ns = watch.stop(&mut scratch.shares);
         ran
+    }
+
+    /// The tool that a part defines, where definitions are remembered.
+    fn defined<'a>(
+        &self,
+        index: usize,
+        part: &Part<'_>,
+        tools: &dyn Fn(usize) -> Option<&'a str>,
+        call: &Call<'_>,
+    ) -> Option<Tool> {
+        let is_asked = part.kind == PartKind::ToolDefinition && call.plan.tool_changes != ToolChanges::Off;
+        is_asked.then(|| tools(index)).flatten().map(|name| self.pins.tool(call.tenant, name))
     }
 
     fn analyse_part(

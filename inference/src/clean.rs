@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::part::{Part, PartKind};
+use crate::pins::Tool;
 use crate::plan::Call;
 
 /// Places in the table, as a power of two; 4 MiB.
@@ -92,8 +93,8 @@ impl Clean {
         }
     }
 
-    /// The name of this text, if it is of a kind that is sent again.
-    pub(crate) fn name(&self, part: &Part<'_>, call: &Call<'_>) -> Option<Name> {
+    /// The name of this text, if it is of a kind that is sent again. What defines one tool may be new for another one.
+    pub(crate) fn name(&self, part: &Part<'_>, tool: Option<Tool>, call: &Call<'_>) -> Option<Name> {
         if self.pieces.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
             return None;
         }
@@ -101,6 +102,7 @@ impl Clean {
         hasher.write(call.tenant.as_bytes());
         hasher.write_u8(part.kind.bit());
         hasher.write_u64(call.plan.fingerprint());
+        hasher.write_u64(tool.map_or(0, Tool::name));
         hasher.write(part.text.as_bytes());
         let hash = hasher.finish128();
         // Zero means a free place.
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn a_text_is_known_to_its_tenant_in_its_role_under_its_plan_alone() {
         let clean = Clean::with_sets(1, 16);
-        let name = |kind, options: &Call<'_>| clean.name(&part(kind), options).unwrap();
+        let name = |kind, options: &Call<'_>| clean.name(&part(kind), None, options).unwrap();
         let analyser = Analyser::builtin().unwrap();
         let plan = |settings| Arc::new(analyser.plan(&settings));
         let whole = plan(PlanSettings::default());
@@ -209,16 +211,16 @@ mod tests {
         assert!(!clean.has(name(PartKind::User, &without_jailbreak)));
         let longer = format!("{TEXT} ");
         let longer = Part { text: &longer, kind: PartKind::User };
-        assert!(!clean.has(clean.name(&longer, &options).unwrap()));
+        assert!(!clean.has(clean.name(&longer, None, &options).unwrap()));
     }
 
     #[test]
     fn answers_and_short_texts_are_not_looked_up() {
         let clean = Clean::with_sets(1, 16);
         let plan = Arc::new(Analyser::builtin().unwrap().plan(&PlanSettings::default()));
-        assert_eq!(clean.name(&part(PartKind::Output), &Call::of(&plan)), None);
+        assert_eq!(clean.name(&part(PartKind::Output), None, &Call::of(&plan)), None);
         let short = Part { text: "yes, please", kind: PartKind::User };
-        assert_eq!(clean.name(&short, &Call::of(&plan)), None);
+        assert_eq!(clean.name(&short, None, &Call::of(&plan)), None);
     }
 
     #[test]
@@ -239,7 +241,7 @@ mod tests {
         let plan = Arc::new(Analyser::builtin().unwrap().plan(&PlanSettings::default()));
         let name = |who: &str, n: u32| {
             let text = format!("Message {n} of {who}, long enough to be worth looking up, and sent again every turn.");
-            clean.name(&Part { text: &text, kind: PartKind::User }, &Call::of(&plan)).unwrap()
+            clean.name(&Part { text: &text, kind: PartKind::User }, None, &Call::of(&plan)).unwrap()
         };
         std::thread::scope(|scope| {
             for who in ["Alice", "Bob"] {

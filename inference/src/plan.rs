@@ -38,6 +38,20 @@ pub struct PlanSettings<'a> {
     pub over_defence: bool,
     /// Texts of these roles are left to the rules: nothing that has learned looks at them.
     pub rules_only: &'a [PartKind],
+    /// What is done about definitions of tools that change.
+    pub tool_changes: ToolChanges,
+}
+
+/// What is done about a definition of a tool that comes back changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ToolChanges {
+    /// Nothing; none is remembered.
+    Off,
+    /// What is new is judged by itself, recorded, and known from then on unless it holds an order.
+    #[default]
+    Record,
+    /// Whatever is new is a finding of High, each time it comes.
+    Refuse,
 }
 
 /// Which detectors run, and at which operating point.
@@ -56,6 +70,7 @@ pub struct Plan {
     pub(crate) model_text_max: usize,
     pub(crate) silent_pii: bool,
     pub(crate) over_defence: bool,
+    pub(crate) tool_changes: ToolChanges,
     fingerprint: u64,
 }
 
@@ -89,6 +104,7 @@ impl Default for PlanSettings<'_> {
             fusion: false,
             over_defence: false,
             rules_only: &[],
+            tool_changes: ToolChanges::default(),
         }
     }
 }
@@ -117,6 +133,7 @@ impl Plan {
             model_text_max: settings.model_text_max,
             silent_pii: settings.silent_pii,
             over_defence: settings.over_defence,
+            tool_changes: settings.tool_changes,
             fingerprint: 0,
         };
         // A fixed key: the fingerprint is no secret, and what is remembered under it is hashed with one.
@@ -128,6 +145,7 @@ impl Plan {
         if settings.over_defence {
             hasher.write_u8(0xFE);
         }
+        hasher.write_u8(settings.tool_changes as u8);
         let is_on = |name| !settings.off.contains(&name) && (settings.fusion || name != FUSION);
         let running = detectors.iter().enumerate().filter(|(_, detector)| is_on(detector.name()));
         for (index, detector) in running {
@@ -242,6 +260,8 @@ mod tests {
             PlanSettings { off: &["pii"], ..all },
             PlanSettings { over_defence: true, ..all },
             PlanSettings { fusion: true, ..all },
+            PlanSettings { tool_changes: ToolChanges::Off, ..all },
+            PlanSettings { tool_changes: ToolChanges::Refuse, ..all },
             PlanSettings { point: OperatingPoint::HighPrecision, ..all },
             PlanSettings { thresholds: &[("jailbreak", 0.5)], ..all },
             PlanSettings { thresholds: &[("pii", 0.5)], ..all },

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwapOption;
 use weir_config::Settings;
 use weir_config::settings::{self, EMBEDDED_MODEL};
-use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings};
+use weir_inference::{Analyser, EMBEDDED, OperatingPoint, PartKind, Plan, PlanSettings, ToolChanges};
 use weir_models::Slot;
 
 /// The plans under one state of the settings.
@@ -102,6 +102,11 @@ pub(crate) fn plan(analyser: &Analyser, settings: &Settings) -> Plan {
         silent_pii: settings.pii_action == settings::PiiAction::RedactSilent,
         fusion: analysis.fusion_enabled,
         over_defence: analysis.over_defence,
+        tool_changes: match analysis.tool_changes {
+            settings::ToolChanges::Ignore => ToolChanges::Off,
+            settings::ToolChanges::Record => ToolChanges::Record,
+            settings::ToolChanges::Refuse => ToolChanges::Refuse,
+        },
         // Where zones are told apart, models look at data, and at the rest where they are asked to.
         rules_only: if zones.enabled && !zones.scan_instruction_zones { &[PartKind::User] } else { &[] },
     })

@@ -47,6 +47,11 @@ pub(crate) trait Subject {
         false
     }
 
+    /// The tool that this part defines, by name.
+    fn tool(&self, _part: usize) -> Option<&str> {
+        None
+    }
+
     /// What is to be said of texts that are not looked at as they were sent.
     fn shortfalls(&self, _text_max: usize, _left_out: LeftOut) -> Vec<Finding> {
         Vec::new()
@@ -152,7 +157,7 @@ pub(crate) fn run<S: Subject>(
     how: &How<'_>,
 ) -> Option<Inspection> {
     let parts = subject.parts();
-    let (mut hits, mut ran) = look(analyser, scratch, &parts, &how.call)?;
+    let (mut hits, mut ran) = look(analyser, scratch, (&parts, &|part| subject.tool(part)), &how.call)?;
     let mut known = seam::Index::default();
     for seam in subject.seams() {
         if hits.len() >= HITS_MAX {
@@ -199,9 +204,14 @@ pub(crate) fn run<S: Subject>(
 }
 
 /// What the detectors say of `parts`, without a place in a record. `None` when one panicked.
-fn look(analyser: &Analyser, scratch: &mut Scratch, parts: &[Part<'_>], call: &Call<'_>) -> Option<(Vec<Hit>, Ran)> {
+fn look<'a>(
+    analyser: &Analyser,
+    scratch: &mut Scratch,
+    (parts, tools): (&[Part<'_>], &dyn Fn(usize) -> Option<&'a str>),
+    call: &Call<'_>,
+) -> Option<(Vec<Hit>, Ran)> {
     let mut hits = Vec::new();
-    let ran = survive(|| analyser.analyse(scratch, parts, call, &mut hits));
+    let ran = survive(|| analyser.analyse_tools(scratch, parts, tools, call, &mut hits));
     if ran.is_none() {
         // A detector failed half way; its memory is not to be trusted.
         analyser.renew(scratch);
@@ -273,6 +283,12 @@ impl Subject for Texts<'_> {
                 Place::new(location, Some(self.before + at), false)
             }
         }
+    }
+
+    /// Definitions of the request; headers for a tool's server are none.
+    fn tool(&self, part: usize) -> Option<&str> {
+        let view = self.request?;
+        view.parts.get(part).filter(|part| !part.is_credential()).and_then(|part| view.label(part.tool_name))
     }
 
     fn seams(&self) -> Vec<Seam> {

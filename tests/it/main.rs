@@ -108,6 +108,7 @@ mod taps;
 mod terminal;
 mod tls;
 mod tls_listener;
+mod tool_changes;
 mod transparency;
 mod tunnel;
 mod unanalysed;

@@ -4,9 +4,11 @@ use super::value::{flag, float, int, one_of, optional_path, optional_text, owned
 use super::{EnvRule, Kind, Literal, Setting, set};
 use crate::settings::{
     AnomalyMethod, EMBEDDED_MODEL, GUARD_THRESHOLD, HALLUCINATION_THRESHOLD, JAILBREAK_THRESHOLD, ML_THRESHOLD,
-    OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD,
+    OperatingPoint, PiiAction, RedactAnswers, TOXICITY_THRESHOLD, ToolChanges,
 };
 
+const CHANGES: [(&str, ToolChanges); 3] =
+    [("ignore", ToolChanges::Ignore), ("record", ToolChanges::Record), ("refuse", ToolChanges::Refuse)];
 const POINTS: [(&str, OperatingPoint); 3] = [
     ("balanced", OperatingPoint::Balanced),
     ("high_recall", OperatingPoint::HighRecall),
@@ -209,6 +211,15 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(security_analysis.over_defence, flag),
     )
     .wire("over_defence"),
+    Setting::built(
+        "security_analysis.tool_changes",
+        Kind::Choice(&["ignore", "record", "refuse"]),
+        Literal::Text("record"),
+        "What is done when the definition of a tool says something that it did not say before, to the same tenant and since the gateway was \
+         started. record: what is new is judged by itself, reported (tool_definition_changed, Low), and known from then on unless it \
+         reads like an order to the model. refuse: it is High, each time it comes, until a restart. ignore: no definition is remembered.",
+        set!(security_analysis.tool_changes, |v| one_of(v, &CHANGES)),
+    ),
     Setting::built(
         "security_analysis.max_analysis_text_bytes",
         Kind::at_least(1),

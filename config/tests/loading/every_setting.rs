@@ -256,6 +256,9 @@ fn samples() -> Vec<Sample> {
             s.security_analysis.fusion_model_path = Some("/etc/weir/fusion.json".into());
         }),
         sample("security_analysis.over_defence", "true", |s| s.security_analysis.over_defence = true),
+        sample("security_analysis.tool_changes", "refuse", |s| {
+            s.security_analysis.tool_changes = ToolChanges::Refuse;
+        }),
         sample("security_analysis.rules_dir", "/etc/weir/rules", |s| {
             s.security_analysis.rules_dir = Some("/etc/weir/rules".into());
         }),

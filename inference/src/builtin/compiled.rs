@@ -18,7 +18,7 @@ use crate::rules::LoadError;
 pub(crate) struct Compiled {
     pub(crate) matcher: RuleMatcher,
     pub(super) frame: Frame,
-    pub(super) guards: Guards,
+    pub(crate) guards: Guards,
     vocabulary: Vocabulary,
 }
 
