@@ -117,10 +117,10 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
             &["action", "decode", "grams", "pii", "rules", "signals"],
             &["frame", "personal", "rule_matcher", "strictness"],
             &["candidate", "rule_book", "taken"],
-            &["definition", "shared_look", "suppressor"],
+            &["definition", "pins", "shared_look", "suppressor"],
             // What a detector is, and which of them run.
             &["detector"],
-            &["clean", "fusion", "plan", "toxic"],
+            &["change", "clean", "fusion", "plan", "toxic"],
             &["builtin"],
             &["learned", "operator"],
             // One analysis, and the pool that has what is left of it.
@@ -210,7 +210,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("config/src", "catalogue", 11, "one table in several files"),
     ("config/src", "load", 2, "one loading, and what it takes from records of upstreams"),
     ("inference/src", "action", 8, "one reader of commands, and what it meets there"),
-    ("inference/src", "analyser", 3, "one analysis, what it did, and what of it is left to the pool"),
+    ("inference/src", "analyser", 4, "one analysis, what it did, what changed, and what of it is left to the pool"),
     ("inference/src", "pii", 4, "one scan for personal data, by kind"),
     ("inference/src", "pool", 3, "one pool, its lanes and its threads"),
     ("storage/src", "change", 3, "an order waits in the queue, and holds room there"),

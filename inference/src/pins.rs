@@ -18,10 +18,12 @@ use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use weir_config::vocab::TenantId;
 
-/// Places for tools, as a power of two; each holds up to [`WAYS`] of them, so 8,192 tools in all.
-const SETS_BITS: u32 = 10;
+/// Tools of all tenants that are remembered; of more the ones that were asked for longest ago go.
+const TOOLS_MAX: usize = 8_192;
 /// Tools that one place has room for.
 const WAYS: usize = 8;
+/// Places, a power of two.
+const SETS: usize = TOOLS_MAX / WAYS;
 /// Tools of one tenant in a place that others need, too.
 const SHARE: usize = WAYS / 2;
 /// Sentences that are told apart in one definition, those of earlier ones among them; the rest of a longer one is taken for one
@@ -137,7 +139,7 @@ impl Pins {
     }
 
     fn set<'a>(&self, sets: &'a [Mutex<Vec<Pin>>], tool: Tool) -> Option<&'a Mutex<Vec<Pin>>> {
-        sets.get(tool.name as usize & ((1 << SETS_BITS) - 1))
+        sets.get(tool.name as usize % SETS)
     }
 
     fn hash(&self, write: impl FnOnce(&mut SipHasher13)) -> u64 {
@@ -175,7 +177,7 @@ impl Pins {
 }
 
 fn sets() -> Box<[Mutex<Vec<Pin>>]> {
-    (0..1_usize << SETS_BITS).map(|_| Mutex::new(Vec::new())).collect()
+    (0..SETS).map(|_| Mutex::new(Vec::new())).collect()
 }
 
 /// Makes room for one more tool of a tenant: one of its own goes where it has its share, else the one that was not asked for
@@ -299,7 +301,7 @@ mod tests {
         let kept = (0..64).filter(|n| known(1, *n)).count();
         assert_eq!(kept, 64);
         let held: usize = pins.sets.get().unwrap().iter().map(|set| set.lock().len()).sum();
-        assert!(held <= WAYS << SETS_BITS, "{held}");
+        assert!(held <= TOOLS_MAX, "{held}");
     }
 
     #[test]

@@ -215,9 +215,10 @@ pub(super) static SETTINGS: &[Setting] = &[
         "security_analysis.tool_changes",
         Kind::Choice(&["ignore", "record", "refuse"]),
         Literal::Text("record"),
-        "What is done when the definition of a tool says something that it did not say before, to the same tenant and since the gateway was \
-         started. record: what is new is judged by itself, reported (tool_definition_changed, Low), and known from then on unless it \
-         reads like an order to the model. refuse: it is High, each time it comes, until a restart. ignore: no definition is remembered.",
+        "What is done when the definition of a tool says something that it did not say before, to the same \
+         tenant and since the gateway was started. record: what is new is judged by itself, reported \
+         (tool_definition_changed, Low), and known from then on unless it reads like an order to the model. \
+         refuse: it is High, each time it comes, until a restart. ignore: no definition is remembered.",
         set!(security_analysis.tool_changes, |v| one_of(v, &CHANGES)),
     ),
     Setting::built(
