@@ -6,20 +6,22 @@
 //! beyond the scope bits.
 
 mod credits;
+mod tried;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Instant;
 
-use memchr::memchr;
 use regex_automata::meta::Cache;
 use regex_automata::{Anchored, Input};
 
-use credits::{Credits, Tally};
+use credits::Credits;
+use tried::Tried;
 
 use crate::decode::{Cipher, Ciphers};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
-use crate::rules::{CACHE_KEEP_MAX, Group, LoadError, Rule};
+use crate::rules::{Group, LoadError, Rule};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
@@ -108,10 +110,14 @@ pub(crate) struct RuleMatcher {
 pub(crate) struct MatcherScratch {
     caches: Vec<Option<Box<Cache>>>,
     done: Vec<u64>,
-    tallies: Vec<Tally>,
-    /// Texts scanned until now, those decoded from one counted as one; says which tallies are of this one.
+    /// What each rule has done in this text.
+    tried: Vec<Tried>,
+    /// Texts scanned until now, and the same with those decoded from one counted as one; says which of `tried` is of this one.
+    texts: u64,
     scans: u64,
     credits: Credits,
+    /// What of this text stands in no other one.
+    changed: Range<usize>,
     pub(crate) matches: Vec<Match>,
 }
 
@@ -206,16 +212,25 @@ impl RuleMatcher {
     /// Finds the matches of all rules in `text`; they land in `memory.matches` in the order they were seen.
     pub(crate) fn scan(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
         memory.begin(Credits::of_text());
-        self.scan_next(text, limits, memory)
+        self.scan_next(text, 0..text.len(), limits, memory)
     }
 
-    /// The same for one of several decoded texts, which share one sum ([`MatcherScratch::begin_decoded`]).
-    pub(crate) fn scan_next(&self, text: &[u8], limits: Limits, memory: &mut MatcherScratch) -> Outcome {
+    /// The same for one of several decoded texts, which share one sum ([`MatcherScratch::begin_decoded`]). What lies outside of `changed`
+    /// stands in the text that was decoded, too: only signs, which are added up, are looked for there again.
+    pub(crate) fn scan_next(
+        &self,
+        text: &[u8],
+        changed: Range<usize>,
+        limits: Limits,
+        memory: &mut MatcherScratch,
+    ) -> Outcome {
+        memory.changed = changed;
         memory.matches.clear();
         memory.caches.resize_with(self.rules.len(), || None);
         memory.done.clear();
         memory.done.resize(self.rules.len().div_ceil(64), 0);
-        memory.tallies.resize(self.rules.len(), Tally::default());
+        memory.tried.resize_with(self.rules.len(), Tried::default);
+        memory.texts += 1;
         let mut outcome = Outcome::default();
         let mut credits = memory.credits.next_text();
         let mut from = 0;
@@ -268,19 +283,11 @@ impl RuleMatcher {
             {
                 continue;
             }
-            let Some(slot) = memory.tallies.get_mut(usize::from(*index)) else { continue };
-            if slot.scan != memory.scans {
-                *slot = Tally::of(memory.scans);
-            }
-            let mut tally = *slot;
             let window =
                 (found.start.saturating_sub(rule.before), (found.start + rule.after).max(found.end).min(text.len()));
-            let cost = tally.look_cost(window.1 - window.0);
-            if credits.spend(&mut tally, rule, found.end, cost) {
-                self.verify(rule, *index, text, (window, found.end), (&mut *credits, &mut tally), memory);
-                if let Some(slot) = memory.tallies.get_mut(usize::from(*index)) {
-                    *slot = tally;
-                }
+            let is_known = window.1 <= memory.changed.start || memory.changed.end <= window.0;
+            if rule.signal > 0 || !is_known {
+                self.verify(rule, *index, text, (window, found.end), credits, memory);
             }
         }
     }
@@ -290,49 +297,38 @@ impl RuleMatcher {
         rule: &Rule,
         index: u16,
         text: &[u8],
-        ((from, to), end): ((usize, usize), usize),
-        (credits, tally): (&mut Credits, &mut Tally),
+        (window, end): ((usize, usize), usize),
+        credits: &mut Credits,
         memory: &mut MatcherScratch,
     ) {
-        let window = text.get(from..to).unwrap_or_default();
-        if let Some(words) = &rule.words {
-            let (stand, places) = words.stand_in(window);
-            credits.charge(tally, rule, places);
-            if !stand {
-                return;
-            }
+        let MatcherScratch { caches, done, tried, scans, texts, matches, .. } = memory;
+        let (Some(tried), Some(cache)) = (tried.get_mut(usize::from(index)), caches.get_mut(usize::from(index))) else {
+            return;
+        };
+        tried.begin(*scans, *texts);
+        if tried.is_clear(window) {
+            return;
         }
-        if rule.rare_byte.is_some_and(|byte| memchr(byte, window).is_none()) {
+        let cost = tried.tally.look_cost();
+        if !credits.spend(&mut tried.tally, rule, end, cost) || !tried.may_match(rule, text, window, credits) {
             return;
         }
         // Patterns that begin at their literal end soon.
-        let bytes = if rule.before == 0 { 0 } else { window.len() };
-        let cost = tally.run_cost(bytes);
-        if !credits.may_grow(tally) || !credits.spend(tally, rule, end, cost) {
+        let bytes = if rule.before == 0 { 0 } else { window.1 - window.0 };
+        let cost = tried.tally.run_cost(bytes);
+        if !credits.may_grow(&tried.tally) || !credits.spend(&mut tried.tally, rule, end, cost) {
             return;
         }
         let Some(pattern) = rule.pattern.compiled() else { return };
-        tally.runs += 1;
-        let Some(slot) = memory.caches.get_mut(usize::from(index)) else { return };
-        let cache = slot.get_or_insert_with(|| Box::new(pattern.create_cache()));
-        let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
-        let input = Input::new(text).range(from..to).anchored(anchored);
-        let before = cache.memory_usage();
-        let found = pattern.search_with(cache, &input);
-        let after = cache.memory_usage();
-        credits.charge_growth(tally, rule, after.saturating_sub(before));
-        if after > CACHE_KEEP_MAX {
-            // One that is full for the fourth time gives up for good, and each search after that is a hundred times as dear.
-            cache.reset(pattern);
-        }
-        let Some(found) = found else { return };
+        let cache = cache.get_or_insert_with(|| Box::new(pattern.create_cache()));
+        let Some(range) = tried.search(rule, pattern, cache, (text, window), credits) else { return };
         // What stands there already is judged, whatever is left.
-        credits.charge_match(tally, rule);
-        let mut span = found.range();
+        credits.charge_match(&mut tried.tally, rule);
+        let mut span = range.clone();
         if pattern.captures_len() > 1 {
             let mut captures = pattern.create_captures();
             // Groups are dear to find: only within what is a match already.
-            let within = Input::new(text).range(found.range()).anchored(Anchored::Yes);
+            let within = Input::new(text).range(range).anchored(Anchored::Yes);
             pattern.search_captures_with(cache, &within, &mut captures);
             if let Some(group) = captures.get_group(1) {
                 span = group.range();
@@ -340,11 +336,11 @@ impl RuleMatcher {
         }
         // Secrets and rules that look at quoting may match again further on; all others once per text.
         if rule.group != Group::Secrets && !rule.frame {
-            set(&mut memory.done, index);
+            set(done, index);
         }
-        let repeated = memory.matches.iter().rev().take(8).any(|seen| seen.rule == index && seen.end >= span.end);
+        let repeated = matches.iter().rev().take(8).any(|seen| seen.rule == index && seen.end >= span.end);
         if !repeated {
-            memory.matches.push(Match { rule: index, start: span.start, end: span.end });
+            matches.push(Match { rule: index, start: span.start, end: span.end });
         }
     }
 }

@@ -68,9 +68,16 @@ const SIGNS: [&str; 40] = [
 const RECIPES: [&str; 9] =
     ["one", "mixed", "literals", "cut", "encoded", "enciphered mix", "signs", "letters", "woven"];
 
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
+    /// The numbers of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let mut random = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        random.next();
+        random
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -78,7 +85,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
@@ -204,8 +211,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
     }
     let mut seen: Vec<(f64, f64, &str, usize, u64, u32)> = Vec::new();
     for index in 0..count {
-        let mut random = Random((seed + index).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        random.next();
+        let mut random = Random::of(seed + index);
         let recipe = RECIPES[random.below(RECIPES.len())];
         if only.is_some_and(|only| only != recipe) {
             continue;
@@ -242,8 +248,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
     if count == 1
         && let Some((_, _, recipe, length, seed, _)) = seen.first()
     {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        random.next();
+        let mut random = Random::of(*seed);
         let _ = (random.below(RECIPES.len()), random.below(LENGTHS.len()));
         let text = larder.make(recipe, &mut random, *length);
         println!("{:?}", &text[..text.floor_char_boundary(1500)]);
@@ -255,7 +260,7 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
 }
 
 /// Microseconds on the CPU per KB, and how much of what patterns may cost was spent, in thousandths.
-fn cost(bench: &mut Bench, text: &str) -> (f64, u32) {
+pub(crate) fn cost(bench: &mut Bench, text: &str) -> (f64, u32) {
     let part = Part { text, kind: bench.kind };
     let mut hits = Vec::new();
     let began = cpu_ns();

@@ -6,6 +6,7 @@
 //! `measure kinds FILE`: the same for each text alone, the dearest last: for texts made to be dear.
 //! `measure hostile FILE [--count N] [--seed N] [--recipe NAME]`: the same for texts made up from the rules' own words, from the
 //! texts of FILE and from every encoding; the dearest of them, and which recipe made it.
+//! `measure hard`: the same for named kinds of text that are hard to read and harmless as a rule: base64, logs, lists of keys, emoji.
 //! `measure learned FILE`: what the embedded classifier takes for 32, 128 and 512 tokens of those texts.
 //! `measure findings FILE`: every finding of every text, looked at in each role, one to a line, to compare two builds by.
 //! `--missed LABEL` prints missed texts of that label, `--false` prints false alarms, `--tool` treats texts as tool
@@ -23,6 +24,7 @@ use weir_inference::{Analyser, Call, Hit, Part, PartKind, Plan, PlanSettings, Sc
 
 #[path = "../../tests/encodings/mod.rs"]
 mod encodings;
+mod hard;
 mod hostile;
 mod learned;
 
@@ -42,13 +44,14 @@ const DATA_TYPES: [&str; 2] = ["pii_detected", "secret_leakage"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (Some(mode), Some(path)) = (args.first(), args.get(1)) else {
+    let (mode, path) = (args.first().map_or("", |mode| mode), args.get(1));
+    if path.is_none() && mode != "hard" {
         return Err(
-            "usage: measure prompts|pii|secrets|speed|kinds|hostile|learned|findings FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
+            "usage: measure hard | prompts|pii|secrets|speed|kinds|hostile|learned|findings FILE [--missed LABEL] [--false] [--tool] [--source NAME]"
                 .into(),
         );
-    };
-    let text = std::fs::read_to_string(path)?;
+    }
+    let text = path.map_or(Ok(String::new()), std::fs::read_to_string)?;
     let rows: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let began = Instant::now();
     let analyser = Analyser::builtin()?.without_memory();
@@ -58,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.iter().any(|arg| arg == "--tool") {
         bench.kind = PartKind::Tool;
     }
-    match mode.as_str() {
+    match mode {
+        "hard" => hard::run(&mut bench),
         "learned" => learned::learned(&rows)?,
         "prompts" => prompts(&mut bench, &rows, &args),
         "pii" => spans(&mut bench, &rows, "pii_detected", "pii_type", &args),

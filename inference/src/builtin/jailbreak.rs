@@ -1,6 +1,7 @@
 //! `jailbreak`: orders that are hidden by an encoding or a cipher. What its patterns match in plain text is judged together
 //! with the other rules (`rules`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use weir_config::vocab::Severity;
@@ -43,6 +44,15 @@ fn decodes(kind: PartKind) -> bool {
     Kinds::of(&[PartKind::User, PartKind::Tool, PartKind::ToolDefinition]).contains(kind)
 }
 
+/// What of a decoded text is neither the beginning nor the end of what it was decoded from: many codes stand in the midst of plain words.
+fn changed(text: &[u8], decoded: &[u8]) -> Range<usize> {
+    let same = |a: &mut dyn Iterator<Item = (&u8, &u8)>| a.take_while(|(a, b)| a == b).count();
+    let start = same(&mut text.iter().zip(decoded));
+    let rest = (text.get(start..).unwrap_or_default(), decoded.get(start..).unwrap_or_default());
+    let end = same(&mut rest.0.iter().rev().zip(rest.1.iter().rev()));
+    start..decoded.len() - end
+}
+
 impl Jailbreak {
     /// Decodes what is encoded and scans what comes out.
     fn decode(&self, text: &Text<'_>, strictness: Strictness, shared: &mut SharedLook<'_>) {
@@ -55,7 +65,8 @@ impl Jailbreak {
         inner.begin_decoded(text.folded.len());
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
             decoded.keep(plain, span, encoding);
-            let scanned = self.0.matcher.scan_next(plain, limits, inner);
+            let changed = changed(text.folded.get(span.0..span.1).unwrap_or_default(), plain);
+            let scanned = self.0.matcher.scan_next(plain, changed, limits, inner);
             candidates.extend(self.evasion(plain, span, (encoding, strictness), inner));
             outcome.join(&scanned);
             (!outcome.cut).then_some(scanned.ciphers)

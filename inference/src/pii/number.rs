@@ -295,9 +295,11 @@ impl<'a> Number<'a> {
         let octets = (octet(0, a), octet(a, b), octet(a + b, c), octet(a + b + c, d));
         let (Some(first), Some(second), Some(third), Some(fourth)) = octets else { return false };
         let dotted = self.uniform && self.gap == Gap::Dot;
-        // Numbers of sections and object identifiers (`2.5.29.17`) look like this, too; resolvers have four equal ones.
-        let is_object = first <= 2 && second < 40 && third < 40;
-        let is_small = is_object || (first <= 9 && [second, third, fourth].iter().all(|octet| *octet < 40));
+        // Numbers of sections and object identifiers (`2.5.29.17`) look like this, too; resolvers have four equal ones, private networks
+        // begin with 10.
+        let is_object = first <= 2 && second < 40;
+        let is_section = first != 10 && [first, second, third, fourth].iter().all(|octet| *octet < 40);
+        let is_small = is_object || is_section;
         if is_small && [second, third, fourth] != [first; 3] && !self.follows(Topic::Host) {
             return false;
         }
@@ -348,7 +350,8 @@ impl<'a> Number<'a> {
         let international = self.digits.starts_with(&[0, 0])
             && digit(2) != 0
             && (11..=16).contains(&self.digits.len())
-            && self.lens.len() >= 2;
+            && self.lens.len() >= 2
+            && self.lens.first() != Some(&1);
         let named = (7..=15).contains(&self.digits.len())
             && !(self.gap == Gap::Dot && matches!(self.lens.len(), 2 | 4))
             && !matches!(self.lens, [4, 1..=2, 1..=2] | [1..=2, 1..=2, 4] | [3, 2, 4])
@@ -357,17 +360,34 @@ impl<'a> Number<'a> {
             && self.token.text.get(self.end) != Some(&b'%');
         // A dot after the first zero makes a fraction; nobody's number is round, unless it is called one.
         let fraction = self.gap == Gap::Dot && self.lens.first() == Some(&1) && digit(0) == 0;
-        let is_no_phone = self.is_round() || self.is_characters();
-        (american || trunk || international || named) && !fraction && (!is_no_phone || self.follows(Topic::Phone))
+        let is_no_phone = self.is_round() || self.is_characters() || self.is_a_row_of_bytes();
+        (american || trunk || international || named)
+            && !fraction
+            && !self.ends_with_a_date()
+            && (!is_no_phone || self.follows(Topic::Phone))
     }
 
     /// `0020 0308 0301`: characters by their numbers. Behind the code of a country nobody dials a zero.
     fn is_characters(&self) -> bool {
-        let last = self.digits.len() - self.lens.last().copied().unwrap_or_default();
         self.lens.len() > 2
             && self.lens.iter().all(|len| *len == 4)
             && self.digits.starts_with(&[0, 0])
-            && self.digits.get(last) == Some(&0)
+            && self.digits.chunks_exact(4).skip(1).any(|group| group.first() == Some(&0))
+    }
+
+    /// `00 55 44 77 66 88`: nobody writes all of a number in twos with the code of a country before it.
+    fn is_a_row_of_bytes(&self) -> bool {
+        self.lens.len() >= 5 && self.lens.iter().all(|len| *len == 2) && self.digits.starts_with(&[0, 0])
+    }
+
+    /// `1.6.1 (2022-12-09`: a version, and when it was published.
+    fn ends_with_a_date(&self) -> bool {
+        let ([_, .., 4, 2, 2], Some((_, date))) = (self.lens, self.digits.split_last_chunk::<8>()) else {
+            return false;
+        };
+        let value = |digits: &[u8]| digits.iter().fold(0u32, |value, digit| value * 10 + u32::from(*digit));
+        let [year, month, day] = [&date[..4], &date[4..6], &date[6..]].map(value);
+        is_date(year, month, day)
     }
 
     /// Six equal digits in a row, as in dumps, maps and counters.

@@ -33,6 +33,9 @@ fn finds_each_type_where_it_stands() {
         ("my TFN is 123 456 782", PiiType::AustralianTfn, "123 456 782"),
         ("from 193.218.84.184 port", PiiType::IpAddress, "193.218.84.184"),
         ("the DNS server is 4.2.2.2", PiiType::IpAddress, "4.2.2.2"),
+        ("at 10.0.12.5 inside", PiiType::IpAddress, "10.0.12.5"),
+        ("from 13.28.24.213 port", PiiType::IpAddress, "13.28.24.213"),
+        ("ring 00 33 1 42 68 53 00", PiiType::PhoneNumber, "00 33 1 42 68 53 00"),
         ("use 1.1.1.1 instead", PiiType::IpAddress, "1.1.1.1"),
         ("at 2001:db8:cc92::1ce5.", PiiType::IpAddress, "2001:db8:cc92::1ce5"),
         ("CPF 529.982.247-25", PiiType::BrCpf, "529.982.247-25"),
@@ -75,6 +78,12 @@ fn leaves_look_alikes_alone() {
         "the attribute 2.5.4.42 of a name",
         "0020 0308 0301 in a table of characters",
         "see section 6.2.5.1 below",
+        "the policy 2.23.133.1 of a certificate, the curve 1.3.132.1 and 1.3.101.110",
+        "as chapter 13.28.24.13 says",
+        "the characters 0031 0030 6708",
+        "the row 00 55 44 77 66 88 99",
+        "a line from 0 0 864.566929",
+        "contact us about 1.6.1 (2022-12-09)",
     ] {
         assert_eq!(found(text), [], "{text}");
     }

@@ -39,7 +39,6 @@ const GROWN_BYTES_PER_CREDIT: usize = 4;
 /// What one rule has done in the text of a scan.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Tally {
-    pub(super) scan: u64,
     spent: usize,
     /// How often its pattern was run.
     pub(super) runs: u32,
@@ -141,6 +140,11 @@ impl Credits {
         self.charge(tally, rule, CREDITS_MATCH);
     }
 
+    /// Spends what it costs to search so many bytes behind a window.
+    pub(super) fn charge_ahead(&mut self, tally: &mut Tally, rule: &Rule, bytes: usize) {
+        self.charge(tally, rule, bytes / BYTES_PER_CREDIT);
+    }
+
     /// Spends what it cost an automaton to grow by so many bytes, but in the first run.
     pub(super) fn charge_growth(&mut self, tally: &mut Tally, rule: &Rule, bytes: usize) {
         if tally.runs > 1 {
@@ -162,15 +166,19 @@ impl Credits {
 // === impl Tally ===
 
 impl Tally {
-    /// One that has done nothing in this scan.
-    pub(super) fn of(scan: u64) -> Self {
-        Self { scan, ..Self::default() }
+    /// Whether the automaton grows by much.
+    pub(super) const fn grows(&self) -> bool {
+        self.grown > GROWTH_FREE / 4
     }
 
-    /// What it costs to look at a window of so many bytes.
-    pub(super) const fn look_cost(&self, bytes: usize) -> usize {
-        let look = if self.spent == 0 { CREDITS_FIRST_LOOK } else { CREDITS_LOOK };
-        look + bytes / WORDS_BYTES_PER_CREDIT
+    /// What it costs to look at a window.
+    pub(super) const fn look_cost(&self) -> usize {
+        if self.spent == 0 { CREDITS_FIRST_LOOK } else { CREDITS_LOOK }
+    }
+
+    /// What it costs to look for words in so many bytes, of which so many places had to be looked at closely.
+    pub(super) const fn words_cost(bytes: usize, places: usize) -> usize {
+        bytes / WORDS_BYTES_PER_CREDIT + places
     }
 
     /// What it costs to search so many bytes.

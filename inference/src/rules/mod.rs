@@ -17,7 +17,7 @@ pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
 pub(crate) use pattern::CACHE_KEEP_MAX;
 use pattern::Pattern;
-pub(crate) use words::Words;
+pub(crate) use words::{Seen, Words};
 
 /// Why there is no analyser.
 #[derive(Debug, thiserror::Error)]

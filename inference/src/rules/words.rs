@@ -23,6 +23,9 @@ const HASH_BITS: u32 = 11;
 const BUCKET_BITS: u32 = 4;
 /// Odd constant that spreads the bytes over the upper bits (2^32 divided by the golden ratio).
 const SPREAD: u32 = 0x9E37_79B1;
+/// How far before the last window the next one may begin for what is known to be kept, in bytes: literals are found by what is rare in
+/// them, so one that begins first may be found last.
+const BACK_MAX: usize = 64;
 /// Places that one load brings all bytes of.
 const STEPS: usize = 4;
 /// Makes ASCII letters lower case; other bytes merely collide, in words and texts alike.
@@ -50,6 +53,30 @@ pub(crate) struct Words {
     ways: Box<[u64]>,
 }
 
+/// What is known of a pattern's words in a text from the windows that were looked at. Places are counted from 1: 0 is none.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Where the last window begins.
+    from: usize,
+    /// Up to where telling words were looked for, and the last place of one.
+    told: usize,
+    telling: usize,
+    /// Up to where all words were looked for, and the last place of one of each group.
+    read: usize,
+    last: Vec<usize>,
+}
+
+/// What came of a look at a window.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Looked {
+    /// Whether all words stand there that a match needs.
+    pub(crate) stand: bool,
+    /// How many places had to be looked at closely.
+    pub(crate) places: usize,
+    /// How many bytes were looked at.
+    pub(crate) bytes: usize,
+}
+
 /// One word.
 #[derive(Debug, Clone, Copy)]
 struct Known {
@@ -73,7 +100,7 @@ impl Words {
             return None;
         }
         let words = Self::index(&ways, triggers)?;
-        (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()).0)).then_some(words)
+        (!triggers.iter().all(|trigger| words.stand_in(trigger.as_bytes()))).then_some(words)
     }
 
     fn index(ways: &[Vec<Group>], triggers: &[String]) -> Option<Self> {
@@ -115,18 +142,69 @@ impl Words {
         Some(Self { filter, telling, telling_filter, buckets, known: known.into(), ways: masks.into() })
     }
 
-    /// Whether they stand in this window, anywhere and in any order; and how many places had to be looked at closely.
-    pub(crate) fn stand_in(&self, window: &[u8]) -> (bool, usize) {
-        let (mut seen, mut places) = (0, 0);
-        let stand = any(window, &self.telling_filter, |here| {
-            places += 1;
-            self.groups_of(here) & self.telling != 0
-        }) && any(window, &self.filter, |here| {
-            places += 1;
-            seen |= self.groups_of(here);
-            self.ways.iter().any(|way| way & !seen == 0)
+    /// Whether they stand in this window, anywhere and in any order.
+    pub(super) fn stand_in(&self, window: &[u8]) -> bool {
+        self.stand_next(window, (0, window.len()), &mut Seen::default()).stand
+    }
+
+    /// The same for one of several windows of a text, each of which begins about where the one before does or behind it: what was
+    /// looked at for that one is not looked at again. Words may reach behind the end of the window.
+    pub(crate) fn stand_next(&self, text: &[u8], (from, to): (usize, usize), seen: &mut Seen) -> Looked {
+        let mut looked = Looked::default();
+        if from < seen.from {
+            self.look_back(text, from, seen, &mut looked);
+        }
+        seen.from = from;
+        if seen.telling <= from {
+            let begin = seen.told.max(from);
+            let found = first(text, (begin, to), &self.telling_filter, |here, _| {
+                looked.places += 1;
+                self.groups_of(here) & self.telling != 0
+            });
+            seen.told = found.map_or(to.max(begin), |at| at + 1);
+            looked.bytes += seen.told - begin;
+            let Some(at) = found else { return looked };
+            seen.telling = at + 1;
+        }
+        let mut groups = seen.groups_from(from);
+        if self.is_enough(groups) {
+            return Looked { stand: true, ..looked };
+        }
+        let begin = seen.read.max(from);
+        let found = first(text, (begin, to), &self.filter, |here, at| {
+            looked.places += 1;
+            let here = self.groups_of(here);
+            seen.note(here, at);
+            groups |= here;
+            here != 0 && self.is_enough(groups)
         });
-        (stand, places)
+        seen.read = found.map_or(to.max(begin), |at| at + 1);
+        looked.bytes += seen.read - begin;
+        Looked { stand: found.is_some(), ..looked }
+    }
+
+    /// Looks at what lies before the last window.
+    fn look_back(&self, text: &[u8], from: usize, seen: &mut Seen, looked: &mut Looked) {
+        let back = seen.from - from;
+        if back > BACK_MAX {
+            seen.clear();
+            return;
+        }
+        first(text, (from, seen.from), &self.filter, |here, at| {
+            looked.places += 1;
+            let here = self.groups_of(here);
+            seen.note(here, at);
+            if here & self.telling != 0 {
+                seen.telling = seen.telling.max(at + 1);
+            }
+            false
+        });
+        looked.bytes += back;
+    }
+
+    /// Whether a word of each of these groups is one of the ways.
+    fn is_enough(&self, groups: u64) -> bool {
+        self.ways.iter().any(|way| way & !groups == 0)
     }
 
     /// The groups of the words that begin with these bytes.
@@ -138,12 +216,45 @@ impl Words {
     }
 }
 
-/// Whether `is_it` says so of the folded bytes, up to [`WORD_MAX`], at some place of the window that the filter lets through.
-fn any(window: &[u8], filter: &Filter, mut is_it: impl FnMut(u64) -> bool) -> bool {
-    (0..window.len()).step_by(STEPS).any(|at| {
+impl Seen {
+    /// Forgets everything: the next window is one of another text, or far before the last one.
+    pub(crate) fn clear(&mut self) {
+        let mut last = std::mem::take(&mut self.last);
+        last.clear();
+        *self = Self { last, ..Self::default() };
+    }
+
+    /// Notes that words of these groups begin at a place.
+    fn note(&mut self, groups: u64, at: usize) {
+        let mut left = groups;
+        while left != 0 {
+            let group = left.trailing_zeros() as usize;
+            if self.last.len() <= group {
+                self.last.resize(group + 1, 0);
+            }
+            self.last[group] = self.last[group].max(at + 1);
+            left &= left - 1;
+        }
+    }
+
+    /// The groups of which a word begins at `from` or behind it.
+    fn groups_from(&self, from: usize) -> u64 {
+        self.last.iter().enumerate().fold(0, |groups, (group, place)| groups | u64::from(*place > from) << group)
+    }
+}
+
+/// The first place in a range of the text that the filter lets through and of whose folded bytes, up to [`WORD_MAX`], `is_it` says so.
+fn first(
+    text: &[u8],
+    (from, to): (usize, usize),
+    filter: &Filter,
+    mut is_it: impl FnMut(u64, usize) -> bool,
+) -> Option<usize> {
+    (from..to).step_by(STEPS).find_map(|at| {
         // One load brings what several places need.
-        let here = word_at(window, at);
-        (0..STEPS).any(|step| has(filter, hash(here >> (8 * step))) && is_it(word_at(window, at + step)))
+        let here = word_at(text, at);
+        (at..at + STEPS)
+            .find(|place| has(filter, hash(here >> (8 * (place - at)))) && is_it(word_at(text, *place), *place))
     })
 }
 
@@ -256,21 +367,21 @@ mod tests {
     #[test]
     fn asks_for_a_word_of_each_part() {
         let words = words(r"\b(?:show|print)\b[^.]*?(?:your|the)\s+(?:\w+\s+)?prompt").unwrap();
-        assert!(words.stand_in(b"PRINT me the prompt").0);
-        assert!(words.stand_in(b"the prompt that you show").0, "the order is the pattern's business");
-        assert!(!words.stand_in(b"print a prompt").0);
-        assert!(!words.stand_in(b"your prompt").0);
+        assert!(words.stand_in(b"PRINT me the prompt"));
+        assert!(words.stand_in(b"the prompt that you show"), "the order is the pattern's business");
+        assert!(!words.stand_in(b"print a prompt"));
+        assert!(!words.stand_in(b"your prompt"));
     }
 
     #[test]
     fn any_way_will_do_and_words_may_overlap() {
         let pattern = r"(?:the secret|secrets?\s+of\s+state|x+prompt)";
         let words = Words::of(pattern, &["secret".to_owned()]).unwrap();
-        assert!(words.stand_in(b"prompt").0);
-        assert!(words.stand_in(b"the secret").0);
-        assert!(!words.stand_in(b"the sec").0);
-        assert!(!words.stand_in(b"secret").0, "`state` is missing");
-        assert!(words.stand_in(b"statesecret").0);
+        assert!(words.stand_in(b"prompt"));
+        assert!(words.stand_in(b"the secret"));
+        assert!(!words.stand_in(b"the sec"));
+        assert!(!words.stand_in(b"secret"), "`state` is missing");
+        assert!(words.stand_in(b"statesecret"));
     }
 
     #[test]
@@ -307,7 +418,24 @@ mod tests {
             let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(true);
             let regex = Regex::builder().syntax(config).build(&pattern).unwrap();
             if let Some(words) = Words::of(&pattern, &["aba".to_owned()]) {
-                prop_assert!(words.stand_in(text.as_bytes()).0 || !regex.is_match(text.as_bytes()));
+                prop_assert!(words.stand_in(text.as_bytes()) || !regex.is_match(text.as_bytes()));
+            }
+        }
+
+        /// Windows one after the other say what each says by itself, but for a word that its end cuts.
+        #[test]
+        fn windows_of_a_text_are_looked_at_as_each_by_itself(
+            pattern in pattern(), text in "[abAB c]{0,160}", windows in prop::collection::vec((-4isize..30, 1usize..40), 1..12),
+        ) {
+            let Some(words) = Words::of(&pattern, &["aba".to_owned()]) else { return Ok(()) };
+            let (text, mut from, mut seen) = (text.as_bytes(), 0usize, Seen::default());
+            for (step, len) in windows {
+                from = from.saturating_add_signed(step).min(text.len());
+                let to = (from + len).min(text.len());
+                let stand = words.stand_next(text, (from, to), &mut seen).stand;
+                prop_assert!(stand || !words.stand_in(&text[from..to]));
+                let wide = &text[from..text.len().min(seen.told.max(seen.read) + WORD_MAX)];
+                prop_assert!(!stand || words.stand_in(wide));
             }
         }
     }
