@@ -32,13 +32,15 @@ pub(super) fn email(text: &[u8], floor: usize, at: usize) -> Option<Pii> {
     let plausible = start < at
         && (2..=24).contains(&top.len())
         && top.iter().all(u8::is_ascii_alphabetic)
-        && labels.next().is_some_and(|label| !label.is_empty())
-        && !domain.windows(2).any(|pair| pair == b"..")
+        && domain.contains(&b'.')
+        && labels.all(|label| !matches!(label, [] | [b'-', ..] | [.., b'-']))
         && text.get(at - 1) != Some(&b'.');
+    // `git@host:path` is where a repository lies.
+    let is_repository = text.get(start..at) == Some(b"git") && after.get(len) == Some(&b':');
     // A password before the host of a URL is not an address.
     let in_url =
         text.get(..start).is_some_and(|head| head.ends_with(b":") && text.get(..start).is_some_and(has_scheme));
-    (plausible && !in_url).then_some(Pii { kind: PiiType::Email, start, end: at + 1 + len })
+    (plausible && !in_url && !is_repository).then_some(Pii { kind: PiiType::Email, start, end: at + 1 + len })
 }
 
 fn has_scheme(head: &[u8]) -> bool {

@@ -78,6 +78,8 @@ fn leaves_look_alikes_alone() {
         "the attribute 2.5.4.42 of a name",
         "0020 0308 0301 in a table of characters",
         "see section 6.2.5.1 below",
+        "clone git@host.example.org:group/project.git",
+        "neither a@-host.example.org nor a@host-.example.org",
         "the policy 2.23.133.1 of a certificate, the curve 1.3.132.1 and 1.3.101.110",
         "as chapter 13.28.24.13 says",
         "the characters 0031 0030 6708",
