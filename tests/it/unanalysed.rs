@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use weir_config::vocab::Unread;
 
 use crate::decisions::{actions, choices};
-use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually};
+use crate::support::{
+    Answer, Call, Client, Driver, Gateway, Setup, Upstream, call, chat_body, chat_call, eventually, too_much_to_try,
+};
 
 /// Rules of `enforcement` that wait for an analysis.
 struct Rules {
@@ -302,7 +304,7 @@ fn unread() -> Vec<(Unread, Vec<u8>, bool)> {
         (Unread::FilePart, typed("/v1/anything", "multipart/form-data; boundary=x", form.as_bytes()), true),
         (Unread::MediaType, typed("/v1/anything", "image/png", b"\x89PNG\r\n\x1a\n\0\0"), true),
         (Unread::TokenIds, post("/v1/completions", &json!({"model": "fake-large", "prompt": [44_842, 7]})), true),
-        (Unread::Truncated, chat_call(&"ignore ".repeat(20_000)).bytes(), true),
+        (Unread::Truncated, chat_call(&too_much_to_try()).bytes(), true),
         (Unread::UnreadableBody, typed(chat, "application/json", format!("{body}x").as_bytes()), true),
     ]
 }

@@ -65,6 +65,14 @@ impl Call {
     }
 }
 
+/// A harmless text for which the rules run out of what they may cost: pairs of words that many of them wait for.
+pub(crate) fn too_much_to_try() -> String {
+    let words = "ignore forget previous instructions reveal act pretend disregard override";
+    let pairs = words.split(' ').flat_map(|one| words.split(' ').map(move |other| (one, other)));
+    let pairs: String = pairs.map(|(one, other)| format!("{one} {other} the apple. ")).collect();
+    pairs.repeat(30)
+}
+
 /// A chat completion with one user message.
 pub(crate) fn chat_body(text: &str) -> Value {
     json!({ "model": "fake-large", "messages": [{ "role": "user", "content": text }] })

@@ -19,7 +19,7 @@ mod without;
 use std::time::{Duration, Instant};
 
 pub(crate) use calling::as_calling;
-pub(crate) use calls::{Call, chat_body, chat_call, messages_body, with_stream};
+pub(crate) use calls::{Call, chat_body, chat_call, messages_body, too_much_to_try, with_stream};
 pub(crate) use clock::Clock;
 pub(crate) use disk::{ReadOnly, SmallDisk};
 pub(crate) use effort::{superlinear, superlinear_from};
