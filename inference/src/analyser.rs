@@ -29,7 +29,7 @@ use crate::later::{Before, Later};
 use crate::learned::Learned;
 use crate::operator::OperatorRules;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
-use crate::pins::{Pins, Tool};
+use crate::pins::{Offered, Pins};
 use crate::plan::{Call, Plan, PlanSettings, ToolChanges};
 use crate::ran::Ran;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
@@ -262,10 +262,10 @@ impl Analyser {
             let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
             ran.detectors |= now;
             let tool = self.defined(index, part, tools, call);
-            let name = self.clean.name(part, tool, call);
+            let name = self.clean.name(part, tool.map(Offered::key), call);
             if name.is_some_and(|name| self.clean.has(name)) {
                 if let Some(tool) = tool {
-                    self.pins.touch(tool);
+                    self.pins.touch(tool.key());
                 }
                 if counted {
                     scratch.count.known(part);
@@ -318,9 +318,12 @@ impl Analyser {
         part: &Part<'_>,
         tools: &dyn Fn(usize) -> Option<&'a str>,
         call: &Call<'_>,
-    ) -> Option<Tool> {
+    ) -> Option<Offered> {
         let is_asked = part.kind == PartKind::ToolDefinition && call.plan.tool_changes != ToolChanges::Off;
-        is_asked.then(|| tools(index)).flatten().map(|name| self.pins.tool(call.tenant, name))
+        let shared = self.pins.tool(call.tenant, is_asked.then(|| tools(index)).flatten()?);
+        // Where changes are refused, what another agent's server says of itself must not refuse this one's.
+        let agent = call.agent.filter(|_| call.plan.tool_changes == ToolChanges::Refuse);
+        Some(Offered { shared, own: agent.map(|agent| self.pins.own(shared, agent)) })
     }
 
     fn analyse_part(

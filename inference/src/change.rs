@@ -17,6 +17,7 @@ use weir_config::vocab::{Finding, Severity};
 use crate::decode;
 use crate::definition::Guards;
 use crate::fold::Folded;
+use crate::names::CHANGE_SIGNS;
 
 /// Points that make an order of High, which enforcement acts on by default, and of Medium.
 const POINTS_HIGH: u32 = 100;
@@ -158,7 +159,7 @@ impl Order {
     pub(crate) fn finding(&self) -> Finding {
         let about = "What is new in the definition of a tool reads like an order to the model beyond the tool's use";
         let mut finding = Finding::new("indirect_injection", self.severity, self.confidence, "rules", about);
-        finding.metadata.insert("signs".to_owned(), self.signs.clone());
+        finding.metadata.insert(CHANGE_SIGNS.to_owned(), self.signs.clone());
         finding
     }
 }

@@ -71,7 +71,7 @@ pub use detector_set::{DETECTORS_MAX, DetectorSet};
 pub use fusion::Fusion;
 pub use later::{Later, Seen};
 pub use learned::Classifier;
-pub use names::{CLASSIFIER, EMBEDDED, FUSION};
+pub use names::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, EMBEDDED, FUSION, TOOL_CHANGED};
 pub use operator::{OPERATOR_RULES, OperatorRules};
 pub use part::{HITS_MAX, Hit, Part, PartKind};
 pub use personal::{Personal, personal_data, personal_data_by};

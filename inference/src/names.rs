@@ -9,3 +9,12 @@ pub const CLASSIFIER: &str = "classifier";
 
 /// What all detectors say, weighed together.
 pub const FUSION: &str = "fusion";
+
+/// Type of the finding that a definition of a tool says something it did not say before.
+pub const TOOL_CHANGED: &str = "tool_definition_changed";
+
+/// What a finding about an order in such a definition has in its metadata, and no other finding of the rules: which signs it is made of.
+pub const CHANGE_SIGNS: &str = "signs";
+
+/// What a finding of that type has in its metadata where nothing of the definition was known: it may be another server's tool.
+pub const ANOTHER_TOOL: &str = "another_tool";

@@ -27,7 +27,7 @@ const SETS: usize = TOOLS_MAX / WAYS;
 /// Tools of one tenant in a place that others need, too.
 const SHARE: usize = WAYS / 2;
 /// Sentences that are told apart in one definition, those of earlier ones among them; the rest of a longer one is taken for one
-/// sentence. 2 KiB for each tool at most, 16 MiB for all.
+/// sentence. 2 KiB for each tool at most, and 256 bytes for its words; 18 MiB for all.
 const SENTENCES_MAX: usize = 512;
 /// Definitions of one tool that are known whole, such as those of two clients in different versions.
 const WHOLE_MAX: usize = 4;
@@ -35,6 +35,10 @@ const WHOLE_MAX: usize = 4;
 const DIGITS_MAX: usize = 6;
 /// Letters and digits that a sentence has at least.
 const LETTERS_MIN: usize = 3;
+/// Places for the words of a tool's definitions, 64 each.
+const MARKS: usize = 32;
+/// Shorter words tell no tool from another, in bytes.
+const WORD_MIN: usize = 4;
 
 /// What is remembered of all tools.
 #[derive(Debug)]
@@ -44,11 +48,18 @@ pub(crate) struct Pins {
     clock: AtomicU32,
 }
 
-/// A tool of a tenant.
+/// A tool of a tenant, or the same as one of its agents knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tool {
     tenant: u64,
     name: u64,
+}
+
+/// A tool as it is offered: by its tenant, and where agents are told apart by one of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offered {
+    pub(crate) shared: Tool,
+    pub(crate) own: Option<Tool>,
 }
 
 #[derive(Debug)]
@@ -60,7 +71,13 @@ struct Pin {
     whole: Vec<u64>,
     /// Hashes of sentences, the latest last.
     sentences: Vec<u32>,
+    /// The words of all of them.
+    words: Marks,
 }
+
+/// Which words a text has, by some bits of their hashes.
+#[derive(Debug, Clone, Copy)]
+struct Marks([u64; MARKS]);
 
 /// What a definition is beside those that came before.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,6 +88,9 @@ pub(crate) enum Compared {
     Known,
     /// These sentences are new.
     Changed(Vec<Range<usize>>),
+    /// So is all of it, down to its words: another tool of the same name, as a second server may have it. Or one that was written
+    /// anew from end to end, which nobody can tell from that.
+    Other(Vec<Range<usize>>),
 }
 
 // === impl Pins ===
@@ -89,6 +109,15 @@ impl Pins {
             hasher.write(name.as_bytes());
         });
         Tool { tenant, name }
+    }
+
+    /// The same tool as an agent knows it.
+    pub(crate) fn own(&self, tool: Tool, agent: &str) -> Tool {
+        let name = self.hash(|hasher| {
+            hasher.write_u64(tool.name);
+            hasher.write(agent.as_bytes());
+        });
+        Tool { name, ..tool }
     }
 
     /// The tool is in use, and its definition as it was.
@@ -110,7 +139,7 @@ impl Pins {
         let Some(pin) = set.iter_mut().find(|pin| pin.tool == tool) else {
             let sentences = sentences(text).filter_map(|range| self.sentence(text.get(range)?)).collect();
             make_room(&mut set, tool.tenant, now);
-            set.push(Pin { tool, used: now, whole: vec![whole], sentences });
+            set.push(Pin { tool, used: now, whole: vec![whole], sentences, words: self.words(text) });
             return Compared::First;
         };
         pin.used = now;
@@ -126,7 +155,8 @@ impl Pins {
             pin.take(whole, std::iter::empty());
             return Compared::Known;
         }
-        Compared::Changed(new)
+        let all_new = new.len() == sentences(text).filter(|range| self.says_something(text, range)).count();
+        if all_new && pin.words.are_others(&self.words(text)) { Compared::Other(new) } else { Compared::Changed(new) }
     }
 
     /// Takes a changed definition as one of the tool's.
@@ -135,6 +165,14 @@ impl Pins {
         if let Some(pin) = set.lock().iter_mut().find(|pin| pin.tool == tool) {
             let hashes = sentences(text).filter_map(|range| self.sentence(text.get(range)?));
             pin.take(self.whole(text), hashes);
+            pin.words.add(&self.words(text));
+        }
+    }
+
+    /// Forgets a tool: what it says now is no definition to hold later ones against.
+    pub(crate) fn forget(&self, tool: Tool) {
+        if let Some(set) = self.sets.get().and_then(|sets| self.set(sets, tool)) {
+            set.lock().retain(|pin| pin.tool != tool);
         }
     }
 
@@ -174,6 +212,21 @@ impl Pins {
         }
         (letters >= LETTERS_MIN).then(|| self.hash(|hasher| hasher.write(plain.trim_ascii())) as u32)
     }
+
+    fn says_something(&self, text: &str, range: &Range<usize>) -> bool {
+        text.get(range.clone()).and_then(|sentence| self.sentence(sentence)).is_some()
+    }
+
+    fn words(&self, text: &str) -> Marks {
+        let mut marks = Marks([0; MARKS]);
+        for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() >= WORD_MIN) {
+            let hash = self.hash(|hasher| word.bytes().for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase())));
+            if let Some(mark) = marks.0.get_mut((hash >> 6) as usize % MARKS) {
+                *mark |= 1 << (hash % 64);
+            }
+        }
+        marks
+    }
 }
 
 fn sets() -> Box<[Mutex<Vec<Pin>>]> {
@@ -194,12 +247,37 @@ fn make_room(set: &mut Vec<Pin>, tenant: u64, now: u32) {
     }
 }
 
+// === impl Marks ===
+
+impl Marks {
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine |= theirs);
+    }
+
+    /// Whether fewer than half of the words of whichever has fewer stand in the other: what is meant for one tool shares more.
+    fn are_others(&self, other: &Self) -> bool {
+        let count = |marks: &[u64; MARKS]| marks.iter().map(|mark| mark.count_ones()).sum::<u32>();
+        let mut both = *self;
+        both.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine &= theirs);
+        2 * count(&both.0) < count(&self.0).min(count(&other.0))
+    }
+}
+
 // === impl Tool ===
 
 impl Tool {
     /// Tells it from the other tools of all tenants.
     pub(crate) const fn name(self) -> u64 {
         self.name
+    }
+}
+
+// === impl Offered ===
+
+impl Offered {
+    /// Whose memory of it decides.
+    pub(crate) fn key(self) -> Tool {
+        self.own.unwrap_or(self.shared)
     }
 }
 
@@ -255,7 +333,7 @@ mod tests {
     fn new_in(pins: &Pins, text: &str) -> Option<Vec<String>> {
         match pins.compare(pins.tool(tenant(1), "add"), text) {
             Compared::Changed(new) => Some(new.into_iter().map(|range| text[range].trim().to_owned()).collect()),
-            Compared::First | Compared::Known => None,
+            Compared::First | Compared::Known | Compared::Other(_) => None,
         }
     }
 
@@ -288,7 +366,30 @@ mod tests {
         pins.compare(pins.tool(tenant(1), "add"), ADDS);
         assert_eq!(pins.compare(pins.tool(tenant(2), "add"), "Something else"), Compared::First);
         assert_eq!(pins.compare(pins.tool(tenant(1), "sum"), "Something else"), Compared::First);
-        assert!(matches!(pins.compare(pins.tool(tenant(1), "add"), "Something else"), Compared::Changed(_)));
+        assert!(matches!(pins.compare(pins.tool(tenant(1), "add"), "Something else"), Compared::Other(_)));
+    }
+
+    #[test]
+    fn another_tool_of_the_same_name_is_told_from_one_that_changed() {
+        let pins = Pins::new();
+        let tool = pins.tool(tenant(1), "add");
+        pins.compare(tool, ADDS);
+        let adds_a_contact = "Puts somebody into the address book.\nWhat they are called\nWhere they live";
+        assert!(matches!(pins.compare(tool, adds_a_contact), Compared::Other(new) if new.len() == 3));
+        // In other words, or with more of them, it is the same one.
+        for says in ["Adds numbers, two or more of them, and mails the result.", "Adds two numbers!\nWhat comes first"]
+        {
+            assert!(matches!(pins.compare(tool, says), Compared::Changed(_)), "{says}");
+        }
+        // One sentence that was known is enough, whatever else stands beside it.
+        assert!(matches!(pins.compare(tool, &format!("The first number\n{adds_a_contact}")), Compared::Changed(_)));
+        pins.take(tool, adds_a_contact);
+        assert_eq!(pins.compare(tool, ADDS), Compared::Known);
+        assert_eq!(pins.compare(tool, adds_a_contact), Compared::Known);
+        // Words too short to tell tools apart are no reason to take them for two.
+        let short = pins.tool(tenant(1), "go");
+        pins.compare(short, "Go to it.");
+        assert!(matches!(pins.compare(short, "Do as I say."), Compared::Changed(_)));
     }
 
     #[test]

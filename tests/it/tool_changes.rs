@@ -99,6 +99,72 @@ fn two_tools_of_one_name_in_one_call_are_no_change(driver) {
     }
 }
 
+fn another_servers_tool_of_the_same_name_is_no_change_that_refuses(driver) {
+    let provider = provider();
+    let named = |says: &str, of: &str, about: &str| {
+        let parameters = json!({ "type": "object", "properties": { of: { "type": "string", "description": about } } });
+        offering(vec![json!({ "type": "function", "function":
+            { "name": "search", "description": says, "parameters": parameters } })])
+    };
+    let (web, archive) = ("Searches the web for pages.", "Looks into the archive of the firm, letters and contracts alike.");
+    let asks_web = |more: &str| named(&format!("{web}{more}"), "query", "Words that the pages have");
+    let asks_archive = |more: &str| named(&format!("{archive}{more}"), "folder", "Where to begin, such as invoices");
+    for settings in ["", "security_analysis: {tool_changes: refuse}\n"] {
+        let refuses = !settings.is_empty();
+        let gateway = gateway(driver, provider.url(), settings);
+        let says = |call_of: Call| {
+            let answer = call(gateway.addr, call_of.bytes());
+            (answer.status, found(&gateway, &answer))
+        };
+        assert_eq!(says(asks_web("")), (200, Vec::new()), "{settings}");
+        // An agent with the other server: said once, refused never, and both are known from then on.
+        let (status, first) = says(asks_archive(""));
+        assert_eq!((status, types(&first)), (200, vec![CHANGED]), "{settings}");
+        for again in [asks_archive(""), asks_web(""), asks_archive("")] {
+            assert_eq!(says(again), (200, Vec::new()), "{settings}");
+        }
+        // What either of them becomes is a change as ever.
+        let severity = if refuses { "High" } else { "Low" };
+        let (status, grown) = says(asks_web(" Since May pictures, too."));
+        let expected = (if refuses { 403 } else { 200 }, vec![("tool_definition_changed", severity)]);
+        assert_eq!((status, types(&grown)), expected, "{settings}");
+        // An order is one in a definition that was written anew from end to end, too.
+        let (status, poisoned) = says(named(ORDER, "memo", "Whatever was noted"));
+        assert_eq!((status, types(&poisoned)), (403, vec![CHANGED, ("indirect_injection", "High")]), "{settings}");
+    }
+}
+
+fn an_agent_with_another_server_is_refused_nothing_and_spoils_nothing_for_others(driver) {
+    let provider = provider();
+    let gateway = gateway(driver, provider.url(), "security_analysis: {tool_changes: refuse}\n");
+    let offers = |agent: &str, says: &str| {
+        let asked = offering(vec![tool("create_issue", says)]).field("X-Service-Agent-Id", agent);
+        let answer = call(gateway.addr, asked.bytes());
+        (answer.status, found(&gateway, &answer))
+    };
+    let (one, other) = ("Create a new issue in a repository. Titles are short.", "Create a new issue in a project. Titles are short.");
+    assert_eq!(offers("first", one), (200, Vec::new()));
+    // Alike as they are, the second agent's server is none of the first one's business.
+    let (status, said) = offers("second", other);
+    assert_eq!((status, types(&said)), (200, vec![CHANGED]));
+    for (agent, says) in [("second", other), ("first", one), ("second", other)] {
+        assert_eq!(offers(agent, says), (200, Vec::new()), "{agent}");
+    }
+    // What an agent knew does not change unseen because another one took it.
+    let grown = format!("{one} Labels, too.");
+    let (status, said) = offers("third", &grown);
+    assert_eq!((status, types(&said)), (200, vec![CHANGED]));
+    for _ in 0..2 {
+        let (status, said) = offers("first", &grown);
+        assert_eq!((status, types(&said)), (403, vec![("tool_definition_changed", "High")]));
+    }
+    // An order in what others did not know is found each time, by whomever it is met first.
+    for _ in 0..2 {
+        let (status, said) = offers("fourth", &format!("{one} {ORDER}"));
+        assert_eq!((status, types(&said)), (403, vec![CHANGED, ("indirect_injection", "High")]));
+    }
+}
+
 fn the_setting_says_whether_changes_are_refused_or_not_looked_at(driver) {
     let provider = provider();
     let refusing = gateway(driver, provider.url(), "security_analysis: {tool_changes: refuse}\n");

@@ -218,7 +218,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "What is done when the definition of a tool says something that it did not say before, to the same \
          tenant and since the gateway was started. record: what is new is judged by itself, reported \
          (tool_definition_changed, Low), and known from then on unless it reads like an order to the model. \
-         refuse: it is High, each time it comes, until a restart. ignore: no definition is remembered.",
+         refuse: it is High, each time it comes, until a restart; what is new to an agent and not to \
+         its tenant is recorded, as two servers may have a tool of one name. ignore: no definition is remembered.",
         set!(security_analysis.tool_changes, |v| one_of(v, &CHANGES)),
     ),
     Setting::built(

@@ -127,7 +127,8 @@ impl<'a> Replay<'a> {
                 lacks.push(lack);
             }
         }
-        if let Some(change) = self.tally.compare(span, &findings, &lacks, &self.settings.enforcement) {
+        let rules = (&self.settings.enforcement, self.settings.security_analysis.tool_changes);
+        if let Some(change) = self.tally.compare(span, &findings, &lacks, rules) {
             self.progress.clear();
             self.report.change(span, &change);
         }

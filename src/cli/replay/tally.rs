@@ -1,14 +1,15 @@
 //! What was found of a span then and what is found now, and what that comes to.
 //!
 //! Compared are the types of findings of one span, with their worst severity, and what `enforcement` makes of those of the request.
-//! What other parts of the gateway found (budgets, models, the judge) is left out on both sides.
+//! What other parts of the gateway found (budgets, models, the judge) is left out on both sides. What cannot be found again because
+//! of what a record or a replay lacks (what was masked, what tools said before) counts as found again.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_config::settings::Enforcement;
+use weir_config::settings::{Enforcement, ToolChanges};
 use weir_config::vocab::{Finding, Severity};
-use weir_inference::CLASSIFIER;
+use weir_inference::{ANOTHER_TOOL, CHANGE_SIGNS, CLASSIFIER, TOOL_CHANGED};
 use weir_storage::record::SpanRecord;
 
 use super::unasked::Unasked;
@@ -27,6 +28,8 @@ pub(super) enum Lack {
     NoTexts,
     /// Credentials or personal data were masked: what was found of them counts as found again.
     Masked,
+    /// What its tools said before is not known here: what was found of a change counts as found again.
+    Changes,
     /// Only a part of a text was kept, or looked at.
     Cut,
     /// Something of it was never read.
@@ -48,6 +51,9 @@ impl Lack {
         match self {
             Self::NoTexts => "no texts are kept of it: not compared",
             Self::Masked => "credentials or personal data are masked: what was found of them counts as found again",
+            Self::Changes => {
+                "what its tools said before is not known here: what was found of a change counts as found again"
+            }
             Self::Cut => "only a part of a text is kept, or was looked at",
             Self::Unread => "something of it was never read",
             Self::NoParts => "whose words stand where is not kept: all count as the user's and the model's",
@@ -67,6 +73,7 @@ pub(super) fn lacks(span: &SpanRecord, text_bytes: usize) -> Vec<Lack> {
     let known = [
         (text_bytes == 0, Lack::NoTexts),
         (masked, Lack::Masked),
+        (span.security_findings.iter().any(is_of_change), Lack::Changes),
         (tagged(&["prompt_truncated", "response_truncated", "response_incomplete"]), Lack::Cut),
         (tagged(&["unscanned", "unscanned_response"]), Lack::Unread),
         (span.parts.is_empty() && text_bytes > 0, Lack::NoParts),
@@ -147,7 +154,7 @@ impl Tally {
         span: &SpanRecord,
         now: &[Finding],
         lacks: &[Lack],
-        rules: &Enforcement,
+        (rules, changes): (&Enforcement, ToolChanges),
     ) -> Option<Change> {
         self.spans += 1;
         for lack in lacks {
@@ -162,8 +169,9 @@ impl Tally {
         for finding in span.security_findings.iter().filter(|finding| !is_replayed(finding)) {
             *self.not_replayed.entry(finding.detector.to_string()).or_default() += 1;
         }
-        let types = seen(span, now, lacks.contains(&Lack::Masked));
-        let after = decision_after(span, now, rules, lacks.contains(&Lack::Masked));
+        let kept = Kept { masked: lacks.contains(&Lack::Masked), changes };
+        let types = seen(span, now, &kept);
+        let after = decision_after(span, now, rules, &kept);
         let before = &*span.enforcement;
         for (count, decision) in [(&mut agent.blocked_before, "blocked"), (&mut agent.flagged_before, "flagged")] {
             *count += u64::from(before == decision);
@@ -192,6 +200,34 @@ fn is_maskable(finding: &Finding) -> bool {
     finding.metadata.contains_key("secret_type") || finding.finding_type == "pii_detected"
 }
 
+/// Whether a finding is about a definition of a tool beside those that came before.
+fn is_of_change(finding: &Finding) -> bool {
+    finding.finding_type == TOOL_CHANGED || finding.detector == "rules" && finding.metadata.contains_key(CHANGE_SIGNS)
+}
+
+/// What was found then and cannot be found again here.
+struct Kept {
+    masked: bool,
+    /// What is done about changed definitions now.
+    changes: ToolChanges,
+}
+
+impl Kept {
+    /// How severe a finding would be that is taken for found again. `None` where it is not.
+    fn severity(&self, finding: &Finding) -> Option<Severity> {
+        if is_of_change(finding) {
+            let is_change = finding.finding_type == TOOL_CHANGED && !finding.metadata.contains_key(ANOTHER_TOOL);
+            return match self.changes {
+                ToolChanges::Ignore => None,
+                ToolChanges::Refuse if is_change => Some(Severity::High),
+                ToolChanges::Record if is_change => Some(Severity::Low),
+                ToolChanges::Refuse | ToolChanges::Record => Some(finding.severity),
+            };
+        }
+        (self.masked && is_maskable(finding)).then_some(finding.severity)
+    }
+}
+
 /// Whether a detector made it that looks again: of classifiers, the embedded one alone.
 fn is_replayed(finding: &Finding) -> bool {
     let is_embedded = || finding.metadata.get("model").is_some_and(|model| model == "embedded");
@@ -202,15 +238,13 @@ fn is_compared(finding: &Finding) -> bool {
     is_replayed(finding) && !ABOUT_ANALYSIS.contains(&&*finding.finding_type)
 }
 
-fn seen(span: &SpanRecord, now: &[Finding], masked: bool) -> BTreeMap<String, Seen> {
+fn seen(span: &SpanRecord, now: &[Finding], kept: &Kept) -> BTreeMap<String, Seen> {
     let mut types: BTreeMap<String, Seen> = BTreeMap::new();
     let nothing = Seen { before: None, after: None };
     for finding in span.security_findings.iter().filter(|finding| is_compared(finding)) {
         let seen = types.entry(finding.finding_type.to_string()).or_insert(nothing);
         seen.before = seen.before.max(Some(finding.severity));
-        if masked && is_maskable(finding) {
-            seen.after = seen.after.max(Some(finding.severity));
-        }
+        seen.after = seen.after.max(kept.severity(finding));
     }
     for finding in now.iter().filter(|finding| is_compared(finding)) {
         let seen = types.entry(finding.finding_type.to_string()).or_insert(nothing);
@@ -220,13 +254,16 @@ fn seen(span: &SpanRecord, now: &[Finding], masked: bool) -> BTreeMap<String, Se
 }
 
 /// What `rules` would make of the request.
-fn decision_after(span: &SpanRecord, now: &[Finding], rules: &Enforcement, masked: bool) -> &'static str {
+fn decision_after(span: &SpanRecord, now: &[Finding], rules: &Enforcement, kept: &Kept) -> &'static str {
     let is_of_request = |finding: &&Finding| finding.location.starts_with("request");
     // How this look went says nothing of the request.
-    let found = now.iter().filter(is_of_request).filter(|finding| is_compared(finding));
-    let stays = |finding: &&Finding| !is_compared(finding) || (masked && is_maskable(finding));
-    let kept = span.security_findings.iter().filter(is_of_request).filter(stays);
-    let all: Vec<Finding> = found.chain(kept).cloned().collect();
+    let found = now.iter().filter(is_of_request).filter(|finding| is_compared(finding)).cloned();
+    let stays = |finding: &Finding| {
+        let severity = if is_compared(finding) { kept.severity(finding)? } else { finding.severity };
+        Some(Finding { severity, ..finding.clone() })
+    };
+    let kept = span.security_findings.iter().filter(is_of_request).filter_map(stays);
+    let all: Vec<Finding> = found.chain(kept).collect();
     let decision: Decision = enforce::decide(&all, rules);
     decision.as_str()
 }
