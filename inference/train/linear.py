@@ -56,15 +56,17 @@ class Windows:
 
 
 class Fit:
-    """The weights of a fit on the rows in `train` (a mask), while the sources of `fold` are left out."""
+    """The weights of a fit on the rows in `train` (a mask), while the sources of `fold` are left out. `soft` has of some rows how
+    likely a teacher thinks they are attacks, which counts instead of their label; of the others it is not a number."""
 
-    def __init__(self, arrays, windows, fold, row_weights, train):
+    def __init__(self, arrays, windows, fold, row_weights, train, soft=None):
         met = sum(count for k, count in arrays.families.items() if fold is None or k != fold)
         self.kept = np.where(met >= FAMILIES_MIN)[0]
         # How rare each feature is: the logarithm of the share of rows that have it.
         self.rare = (np.log((len(arrays.labels) + 1) / (arrays.count[self.kept] + 1)) + 1) / UNIT
         matrix = self._matrix(arrays, windows)
-        coef, bias = fit(windows, matrix, arrays.labels, row_weights, train)
+        soft = np.full(len(arrays.labels), np.nan) if soft is None else soft
+        coef, bias = fit(windows, matrix, arrays.labels, row_weights, train, soft)
         shared, roles = coef[: len(self.kept)], coef[len(self.kept) : -2].reshape(2, -1)
         self.weights = (shared + ROLE * roles) * self.rare
         self.biases = bias + ROLE * coef[-2:]
@@ -86,10 +88,11 @@ class Fit:
         return sparse.hstack([shared, *by_role, ROLE * is_role], format="csr", dtype=np.float32)
 
 
-def fit(windows, matrix, labels, weights, train):
+def fit(windows, matrix, labels, weights, train, soft):
     """Fits on the rows in `train`. Returns the weights per feature value, and the bias."""
     owner = windows.owner
-    label = labels[owner]
+    label, taught = labels[owner], ~np.isnan(soft[owner])
+    train, told = train & np.isnan(soft), np.where(train[owner] & taught)[0]
     share = np.minimum(1.0, HARMLESS_WINDOWS / windows.of_row[owner])
     drawn = np.random.default_rng(SEED).random(len(owner)) < share
     harmless = train[owner] & (label == 0) & drawn
@@ -98,7 +101,10 @@ def fit(windows, matrix, labels, weights, train):
     for turn in range(ROUNDS):
         at = np.where(use)[0]
         model = SGDClassifier(loss="log_loss", alpha=ALPHA, max_iter=4, tol=None, average=True, random_state=SEED)
-        model.fit(matrix[at], label[at], sample_weight=weight[at])
+        lines, said = sparse.vstack([matrix[at], matrix[told], matrix[told]]), soft[owner[told]]
+        answers = np.concatenate([label[at], np.ones(len(told), np.int64), np.zeros(len(told), np.int64)])
+        counts = np.concatenate([weight[at], weights[owner[told]] * said, weights[owner[told]] * (1 - said)])
+        model.fit(lines, answers, sample_weight=counts)
         if turn + 1 < ROUNDS:
             scores = model.decision_function(matrix)
             order = np.lexsort((-scores, owner))

