@@ -560,6 +560,25 @@ fn every_file_says_what_it_is_for() {
     }
 }
 
+/// `doctest = false` stands in every crate: rustdoc would read all of each to find nothing to run. Code in a comment that looks as if
+/// it were run, and is not, would not be noticed when it goes wrong.
+#[test]
+fn no_documentation_holds_code_that_nobody_runs() {
+    let mut found = Vec::new();
+    for folder in ["src"].into_iter().chain(CRATE_FLOORS.iter().map(|(folder, _)| *folder)) {
+        for (path, text) in sources(folder) {
+            let comments = text.lines().enumerate().filter_map(|(at, line)| {
+                let line = line.trim_start();
+                Some((at + 1, line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?))
+            });
+            let fences = comments.filter(|(_, line)| line.trim_start().starts_with("```")).step_by(2);
+            let run = fences.filter(|(_, line)| !matches!(line.trim(), "```text" | "```json" | "```sh" | "```yaml"));
+            found.extend(run.map(|(line, _)| format!("{}:{line}", path.display())));
+        }
+    }
+    assert_none(found, "code in a comment says which language it is in, and is not Rust: nobody runs it");
+}
+
 /// What the lock file pins comes from the registry, with a checksum; what is known to be unmaintained has a line that says why
 /// it stays.
 #[test]

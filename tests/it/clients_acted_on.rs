@@ -108,24 +108,28 @@ fn run_against(command: &mut Command, provider: &str, gateways: &[(&str, Gateway
 }
 
 on_both_drivers! {
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn official_clients_work_through_every_rewrite(driver) {
         let provider = watched();
         let gateways = rewrites().map(|(name, settings)| (name, setup(driver, &provider.url()).with(&settings).start()));
         run_against(&mut cases(&python(), "test_rewrites.py"), &provider.url(), &gateways);
     }
 
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn official_clients_are_told_no_in_a_way_they_know(driver) {
         let provider = watched();
         let gateways = stopping(driver, &provider.url());
         run_against(&mut cases(&python(), "test_stops.py"), &provider.url(), &gateways);
     }
 
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn googles_client_is_told_no_in_a_way_it_knows(driver) {
         let provider = watched();
         let gateways = stopping(driver, &provider.url());
         run_against(&mut cases(&python_with("gemini_pins.txt"), "test_stops_gemini.py"), &provider.url(), &gateways);
     }
 
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn amazons_client_works_through_every_rewrite_and_is_told_no_in_a_way_it_knows(driver) {
         let provider = watched();
         let gateways: Vec<(&str, Gateway)> = rewrites()
@@ -136,6 +140,7 @@ on_both_drivers! {
         run_against(&mut cases(&python(), "test_acted_on_bedrock.py"), &provider.url(), &gateways);
     }
 
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn official_clients_read_redacted_answers(driver) {
         let provider = watched();
         let said = "Write to jane.doe@example.com, card 4111 1111 1111 1111, about 12 apples.";
@@ -148,6 +153,7 @@ on_both_drivers! {
         run_against(&mut cases(&python_with("gemini_pins.txt"), "test_redacted_gemini.py"), &provider.url(), &gateways);
     }
 
+    #[ignore = "what clients make of an answer does not depend on the driver; .ci/full runs it"]
     fn the_ai_sdk_works_through_every_rewrite_and_is_told_no_in_a_way_it_knows(driver) {
         let Some(folder) = packages("ai_sdk") else { return };
         let provider = watched();

@@ -55,9 +55,9 @@ pub(crate) fn provider() -> ServerHandle {
 }
 
 /// Makes two tests of each function, one per I/O driver: `name::ring` and `name::epoll`. Where the kernel has no
-/// io_uring the ring half fails, unless `WEIR_TESTS_WITHOUT` names `io_uring`.
+/// io_uring the ring half fails, unless `WEIR_TESTS_WITHOUT` names `io_uring`. An attribute above a function is that of its epoll half.
 macro_rules! on_both_drivers {
-    ($(fn $name:ident($driver:ident) $body:block)+) => { $(
+    ($($(#[$of_epoll:meta])* fn $name:ident($driver:ident) $body:block)+) => { $(
         mod $name {
             #[allow(unused_imports)]
             use super::*;
@@ -72,6 +72,7 @@ macro_rules! on_both_drivers {
             }
 
             #[test]
+            $(#[$of_epoll])*
             fn epoll() {
                 run(crate::support::Driver::Epoll);
             }
