@@ -78,7 +78,7 @@ impl Asked {
 /// All that finding the changes once more takes, on a thread of the pool.
 pub(super) struct Again {
     pub(super) asked: Asked,
-    pub(super) view: RequestView,
+    pub(super) view: Box<RequestView>,
     pub(super) raw: RawBody,
     pub(super) decoded: Option<Bytes>,
     /// Models are given only the beginning of the texts.

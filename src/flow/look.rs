@@ -136,7 +136,7 @@ async fn read(session: &mut Session, exchange: &mut Exchange) -> Result<(Payload
 
 /// What looking at a request brings.
 struct Looked {
-    view: RequestView,
+    view: Box<RequestView>,
     /// `None` where nothing was to be analysed.
     inspection: Option<Inspection>,
     /// What the text took from the body budget.
@@ -238,7 +238,7 @@ fn take(
     }
     let inspection = &mut exchange.journal.inspection;
     inspection.changes = changes;
-    (inspection.findings, inspection.text) = (findings, RequestText::Read(Box::new(view)));
+    (inspection.findings, inspection.text) = (findings, RequestText::Read(view));
     left.map(|rest| (rest, again))
 }
 

@@ -80,14 +80,15 @@ const OTHER_MODELS_MAX: usize = 32;
 
 /// Collects texts and their places.
 pub(super) struct Gather {
-    pub(super) view: RequestView,
+    /// In a block of its own from the beginning: it is handed on from stage to stage until it is recorded.
+    pub(super) view: Box<RequestView>,
     framing: Framing,
     text_max: usize,
 }
 
 impl Gather {
     pub(super) fn new(text_max: usize, expected: usize) -> Self {
-        let view = RequestView {
+        let view = Box::new(RequestView {
             model: None,
             models_differ: false,
             other_models: Vec::new(),
@@ -113,7 +114,7 @@ impl Gather {
             frame: None,
             places: Places::default(),
             labels: Labels::default(),
-        };
+        });
         Self { view, framing: Framing::default(), text_max }
     }
 

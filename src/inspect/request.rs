@@ -103,7 +103,7 @@ impl RequestView {
 /// Where the operation takes JSON, and where a body begins like it, it is read as JSON whatever the content type claims,
 /// because providers do; forms are read by their parts; other text is one part. Only what is neither is passed by, and
 /// said to be.
-pub fn read_request(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: usize) -> RequestView {
+pub fn read_request(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: usize) -> Box<RequestView> {
     let mut view = read_body(dialect, declared, body, text_max);
     if declared.content_type.is_some_and(|content_type| expect::foreign_charset(content_type, body)) {
         view.unreadable = view.unreadable.or(Some("a `charset` other than UTF-8"));
@@ -111,7 +111,7 @@ pub fn read_request(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_
     view
 }
 
-fn read_body(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: usize) -> RequestView {
+fn read_body(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_max: usize) -> Box<RequestView> {
     let mut gather = Gather::new(text_max, body.len());
     if body.is_empty() {
         return gather.view;

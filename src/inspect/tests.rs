@@ -14,7 +14,7 @@ fn declared(content_type: &str) -> Declared<'_> {
     Declared { content_type: Some(content_type.as_bytes()), ..Declared::default() }
 }
 
-fn read(body: &str) -> RequestView {
+fn read(body: &str) -> Box<RequestView> {
     read_request(Dialect::ChatCompletions, declared("application/json"), body.as_bytes(), MAX)
 }
 

@@ -698,8 +698,8 @@ impl Held {
 
 impl Answer {
     /// Its parts as they are recorded.
-    pub fn part_records(&self) -> Vec<PartRecord> {
-        self.parts.iter().map(|part| self.record(part)).collect()
+    pub fn part_records(&self) -> impl ExactSizeIterator<Item = PartRecord> {
+        self.parts.iter().map(|part| self.record(part))
     }
 
     fn record(&self, part: &AnswerPart) -> PartRecord {

@@ -103,7 +103,7 @@ fn tokens(prompt: u64, completion: u64, total: u64) -> Usage {
 #[test]
 fn the_record_of_an_answer_names_choices_calls_and_places() {
     let answer = read(AnswerKind::Json, CHAT);
-    let records = answer.part_records();
+    let records: Vec<_> = answer.part_records().collect();
     let shown: Vec<_> = records
         .iter()
         .map(|part| {
@@ -130,7 +130,8 @@ fn the_record_of_an_answer_names_choices_calls_and_places() {
         })
         .collect();
     assert_eq!(raw, ["First", "hm", r#"{\"c\":\"ls\"}"#, "{}", r#"Second \"answer\""#]);
-    let streamed = read(AnswerKind::EventStream, CHAT_STREAM).part_records();
+    let answer = read(AnswerKind::EventStream, CHAT_STREAM);
+    let streamed: Vec<_> = answer.part_records().collect();
     assert!(streamed.len() == 4 && streamed.iter().all(|part| part.raw.is_none()));
 }
 

@@ -241,7 +241,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
                 Some(text::ReadRaw { mut view, room, .. }) => {
                     _room = room;
                     text::recall(&process.turns, span.tenant_id, &mut view);
-                    Some(Box::new(view))
+                    Some(view)
                 }
                 None => {
                     unread_request.insert(Unread::UnreadableBody);
@@ -412,23 +412,24 @@ fn take_request(span: &mut SpanRecord, mut view: RequestView) {
 }
 
 /// Keeps the provider's id of the answer, by which a report of the same call is known.
-fn note_id(span: &mut SpanRecord, id: Option<&str>) {
+fn note_id(span: &mut SpanRecord, id: Option<String>) {
     if let Some(id) = id {
         // A record that is being made has room.
-        let _full = span.attributes.insert(RESPONSE_ID.to_owned(), id.into()).is_err();
+        let _full = span.attributes.insert(RESPONSE_ID, id.into()).is_err();
     }
 }
 
-fn take_answer(span: &mut SpanRecord, answer: Answer) -> Bill {
+fn take_answer(span: &mut SpanRecord, mut answer: Answer) -> Bill {
     span.parts.extend(answer.part_records());
+    let of_a_later_report = if answer.pending || answer.ended { answer.response_id.clone() } else { None };
     if answer.first_text_seen || answer.usage.is_some() {
-        note_id(span, answer.response_id.as_deref());
+        note_id(span, answer.response_id.take());
     }
     let mut bill = Bill {
         usage: answer.usage.unwrap_or_default(),
         model: answer.model,
         complete: answer.complete,
-        response_id: answer.response_id.filter(|_| answer.pending || answer.ended),
+        response_id: of_a_later_report,
         pending: answer.pending,
         ended: answer.ended,
         unseen_bytes: answer.left_out_bytes,

@@ -400,7 +400,7 @@ mod tests {
     use super::*;
     use crate::inspect::{Declared, read_request};
 
-    fn view(messages: &Value) -> RequestView {
+    fn view(messages: &Value) -> Box<RequestView> {
         let body = json!({ "messages": messages }).to_string();
         read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), usize::MAX)
     }

@@ -35,7 +35,7 @@ fn ids() -> CallIds {
     }
 }
 
-fn request(body: &str) -> RequestView {
+fn request(body: &str) -> Box<RequestView> {
     let mut view = read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), usize::MAX);
     let ask = ZoneAsk { mode: ZoneMode::Both, header: None, scanned: true };
     view.zones = Some(Box::new(zones(&view, &ask)));

@@ -46,7 +46,7 @@ pub(crate) const DECODE_RATIO_MAX: u32 = 100;
 
 /// A request body that has been read.
 pub(crate) struct ReadRaw {
-    pub(crate) view: RequestView,
+    pub(crate) view: Box<RequestView>,
     /// What its text takes from the body budget.
     pub(crate) room: Option<Permit>,
     /// It was cut because there was no more room at this moment.

@@ -3,15 +3,16 @@
 //! Invariant: however they are filled, they hold at most [`Attributes::COUNT_MAX`] names and [`Attributes::BYTES_MAX`] bytes. The
 //! values are JSON; what a name means is its sender's matter.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::borrow::Cow;
 
 use serde_json::Value;
+use smallvec::SmallVec;
 
 /// The attributes of one span by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attributes {
-    values: BTreeMap<String, Value>,
+    /// In the order of their names. Most calls have one, the provider's id of the answer: it takes no block of its own.
+    values: SmallVec<[(Cow<'static, str>, Value); 1]>,
     bytes: usize,
 }
 
@@ -30,42 +31,48 @@ impl Attributes {
     ///
     /// # Errors
     /// [`NoRoom`]; nothing was changed.
-    pub fn insert(&mut self, name: String, value: Value) -> Result<(), NoRoom> {
+    pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, value: Value) -> Result<(), NoRoom> {
+        let name = name.into();
         let bytes = size_of::<String>() + name.len() + weigh(&value);
-        let count = self.values.len();
-        match self.values.entry(name) {
-            Entry::Vacant(free) => {
-                if count >= Self::COUNT_MAX || self.bytes + bytes > Self::BYTES_MAX {
+        match self.place_of(&name) {
+            Err(free) => {
+                if self.values.len() >= Self::COUNT_MAX || self.bytes + bytes > Self::BYTES_MAX {
                     return Err(NoRoom);
                 }
                 self.bytes += bytes;
-                free.insert(value);
+                self.values.insert(free, (name, value));
             }
-            Entry::Occupied(mut former) => {
-                let others = self.bytes - size_of::<String>() - former.key().len() - weigh(former.get());
+            Ok(taken) => {
+                let (_, former) = &mut self.values[taken];
+                let others = self.bytes - size_of::<String>() - name.len() - weigh(former);
                 if others + bytes > Self::BYTES_MAX {
                     return Err(NoRoom);
                 }
                 self.bytes = others + bytes;
-                former.insert(value);
+                *former = value;
             }
         }
         Ok(())
     }
 
+    /// Where a name stands, or would.
+    fn place_of(&self, name: &str) -> Result<usize, usize> {
+        self.values.binary_search_by(|(known, _)| (**known).cmp(name))
+    }
+
     /// The value of a name.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.values.get(name)
+        self.place_of(name).ok().map(|at| &self.values[at].1)
     }
 
     /// All of them, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.values.iter().map(|(name, value)| (name.as_str(), value))
+        self.values.iter().map(|(name, value)| (&**name, value))
     }
 
     /// Changes every text among the values, wherever it stands; names stay. For taking out what must not be kept.
     pub fn change_texts(&mut self, mut change: impl FnMut(&mut String)) {
-        for value in self.values.values_mut() {
+        for (_, value) in &mut self.values {
             change_texts(value, &mut change);
         }
         self.bytes = self.values.iter().map(|(name, value)| size_of::<String>() + name.len() + weigh(value)).sum();
@@ -110,25 +117,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn they_stand_in_the_order_of_their_names_each_once() {
+        let mut some = Attributes::default();
+        for (name, value) in [("b", 1), ("c", 2), ("a", 3), ("b", 4)] {
+            assert_eq!(some.insert(name, json!(value)), Ok(()));
+        }
+        assert_eq!(some.iter().collect::<Vec<_>>(), [("a", &json!(3)), ("b", &json!(4)), ("c", &json!(2))]);
+        assert_eq!((some.get("c"), some.get("d")), (Some(&json!(2)), None));
+    }
+
+    #[test]
     fn they_are_bounded_in_number_and_in_bytes() {
         let mut many = Attributes::default();
         let taken = (0..1_000).filter(|number| many.insert(format!("name.{number}"), json!(1)).is_ok()).count();
         assert_eq!((taken, many.iter().len()), (Attributes::COUNT_MAX, Attributes::COUNT_MAX));
 
         let mut large = Attributes::default();
-        assert_eq!(large.insert("small".to_owned(), json!({"a": [true, "b"]})), Ok(()));
+        assert_eq!(large.insert("small", json!({"a": [true, "b"]})), Ok(()));
         let text = "x".repeat(Attributes::BYTES_MAX);
-        assert_eq!(large.insert("large".to_owned(), json!(text)), Err(NoRoom));
-        assert_eq!(large.insert("small".to_owned(), json!(text)), Err(NoRoom));
+        assert_eq!(large.insert("large", json!(text)), Err(NoRoom));
+        assert_eq!(large.insert("small", json!(text)), Err(NoRoom));
         assert_eq!(large.get("small"), Some(&json!({"a": [true, "b"]})), "what was there stays");
         for _ in 0..3 {
-            assert_eq!(
-                large.insert("small".to_owned(), json!("x".repeat(40_000))),
-                Ok(()),
-                "the former one makes room"
-            );
+            assert_eq!(large.insert("small", json!("x".repeat(40_000))), Ok(()), "the former one makes room");
         }
         large.change_texts(String::clear);
-        assert_eq!(large.insert("other".to_owned(), json!("x".repeat(60_000))), Ok(()));
+        assert_eq!(large.insert("other", json!("x".repeat(60_000))), Ok(()));
     }
 }

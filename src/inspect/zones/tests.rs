@@ -7,11 +7,11 @@ use weir_config::vocab::Dialect;
 use super::*;
 use crate::inspect::{Declared, ZoneKind, read_request};
 
-fn read(body: &Value) -> RequestView {
+fn read(body: &Value) -> Box<RequestView> {
     read_request(Dialect::ChatCompletions, Declared::default(), body.to_string().as_bytes(), usize::MAX)
 }
 
-fn user(text: &str) -> RequestView {
+fn user(text: &str) -> Box<RequestView> {
     read(&json!({"messages": [{"role": "user", "content": text}]}))
 }
 

@@ -209,7 +209,7 @@ fn body(shape: Shape, slots: &[Vec<Word>]) -> [String; 2] {
     })
 }
 
-fn view(shape: Shape, body: &[u8]) -> RequestView {
+fn view(shape: Shape, body: &[u8]) -> Box<RequestView> {
     let takes = if shape.content_type == JSON { Takes::Json } else { Takes::Anything };
     let declared = Declared { takes, content_type: Some(shape.content_type.as_bytes()), ..Declared::default() };
     read_request(shape.dialect, declared, body, usize::MAX)

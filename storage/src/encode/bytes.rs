@@ -56,6 +56,14 @@ impl Packer {
         self.text.extend_from_slice(text.as_bytes());
     }
 
+    /// A text, the value as JSON.
+    pub(super) fn json(&mut self, value: &serde_json::Value) {
+        let before = self.text.len();
+        // A value made of names and numbers always has a form, and a buffer in memory takes it.
+        let _never = serde_json::to_writer(&mut self.text, value).is_err();
+        self.varint((self.text.len() - before) as u64);
+    }
+
     pub(super) fn optional<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {
         match value {
             None => self.byte(0),

@@ -105,7 +105,7 @@ pub(super) fn pack(to: &mut Packer, span: &SpanRecord, model_within: bool, laid:
         to.varint(span.attributes.iter().len() as u64);
         for (name, value) in span.attributes.iter() {
             to.text(name);
-            to.text(&value.to_string());
+            to.json(value);
         }
     }
     if !laid.is_empty() {
