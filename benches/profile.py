@@ -7,7 +7,7 @@
 
 It builds a gateway that counts (in a target directory of its own, --target-dir), sends it the traffic below, and merges what
 the gateway wrote when it stopped. The traffic is that of the load tester (pass-through and default, with the embedded classifier and
-by rules alone, texts new and seen before, both drivers, streams, two dialects) and the prose and code of this repository, so that
+by rules alone, texts new and seen before, both drivers, streams, two dialects, one upstream and twenty) and the prose and code of this repository, so that
 inspection is not made for one kind of text. When to make it again: after a change of what every call runs. Until then a function that was
 changed is built as without a profile. Exit code: 0 made, 2 it could not be done.
 """
@@ -21,8 +21,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import urllib.request
 
+import instructions
 import side_by_side as bench
 
 ROOT = bench.HERE.parent
@@ -38,6 +40,8 @@ LOADS = [
     {"body_bytes": 8000, "seen_share": 0.9, "rules_alone": True},
     {"rules_alone": True},
     {"io_driver": "epoll"},
+    {"upstreams": 1, "io_driver": "epoll"},
+    {"upstreams": 20},
     {"stream": True},
 ]
 PIECE = 4000
@@ -67,18 +71,23 @@ def build(target_dir, raw):
     return pathlib.Path(target_dir) / "release" / "weir"
 
 
-def load_options(options, binary, work, changes):
-    """What side_by_side's parts ask for."""
+def load_options(options, binary, work, changes, url=None):
+    """What side_by_side's parts ask for; `url` is the provider's."""
     values = {
         "loadtest": options.loadtest, "weir": str(binary), "duration": options.duration, "warmup": "200ms",
         "proxy_core": 0, "load_core": 1, "core_threads": 1, "io_driver": "auto", "weir_extra": None,
         "connections": 64, "body_bytes": 1000, "answer_bytes": 1024, "mode": "closed", "rate": None, "dialect": "chat",
         "stream": False, "frames": 20, "frame_ms": 5, "seen_share": 0,
     }
-    values |= {name: value for name, value in changes.items() if name != "rules_alone"}
+    values |= {name: value for name, value in changes.items() if name not in ("rules_alone", "upstreams")}
+    extra = []
     if changes.get("rules_alone"):
-        values["weir_extra"] = work / "rules.yaml"
-        values["weir_extra"].write_text(RULES_ALONE)
+        extra.append(RULES_ALONE)
+    if changes.get("upstreams"):
+        extra += [*instructions.upstreams(types.SimpleNamespace(url=url), changes["upstreams"]), ""]
+    if extra:
+        values["weir_extra"] = work / "extra.yaml"
+        values["weir_extra"].write_text("\n".join(extra))
     return argparse.Namespace(**values)
 
 
@@ -114,7 +123,7 @@ def train(options, binary, temp):
         bench.wait_ready(child, f"{url}/", log)
         for number, changes in enumerate(LOADS):
             for target in ("weir", "weir-pass"):
-                report = bench.measure(target, load_options(options, binary, temp, changes), url, temp / f"{number}-{target}")
+                report = bench.measure(target, load_options(options, binary, temp, changes, url), url, temp / f"{number}-{target}")
                 print(f"{target} {changes}: {report['ok_per_s']:,.0f}/s, failed {report['failed']}", flush=True)
         work = temp / "texts"
         work.mkdir()
