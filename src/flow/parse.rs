@@ -54,11 +54,12 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
         core.process.parts.redaction.mask_text(agent);
     }
     let sender = Sender::read(head.fields().map(|field| (field.name_bytes(), field.value())));
+    let trace_id = trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id);
     let ids = CallIds {
         tenant_id,
-        trace_id: trace.map_or_else(|| TraceId::fresh_at(start_time), |trace| trace.trace_id),
+        trace_id,
         // Inside a caller's trace the id has to survive the 8 bytes that W3C trace context carries.
-        span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::fresh_at(start_time) },
+        span_id: if trace.is_some() { fresh_w3c_span() } else { SpanId::of_lone(trace_id) },
         parent_span_id: trace.map(|trace| trace.parent),
         agent_id,
         session_id: sender.session_id,

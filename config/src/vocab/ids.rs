@@ -145,6 +145,11 @@ impl SpanId {
         Self(fresh_uuid(now))
     }
 
+    /// The id of the span that begins a trace of ours: the trace's. The store keeps it once while no other span belongs to the trace.
+    pub const fn of_lone(trace: TraceId) -> Self {
+        Self(trace.0)
+    }
+
     /// The id of a span known by the 8 bytes of W3C trace context or OTLP: the low half of a UUID whose high half is
     /// zero, so the 8 bytes can be read back.
     pub fn from_w3c(low: [u8; 8]) -> Self {

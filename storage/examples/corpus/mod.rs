@@ -62,9 +62,10 @@ pub(crate) fn each_span(count: usize) -> impl Iterator<Item = SpanRecord> {
 /// What a plain chat completion leaves behind.
 fn span(dice: &mut Dice, words: &[&str], start: Timestamp) -> SpanRecord {
     let duration_us = 400_000 + (dice.roll() % 3_000_000).cast_signed();
+    let trace_id = TraceId::fresh();
     SpanRecord {
-        trace_id: TraceId::fresh(),
-        span_id: SpanId::fresh(),
+        trace_id,
+        span_id: SpanId::of_lone(trace_id),
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: None,

@@ -9,6 +9,7 @@ use weir_config::vocab::{Finding, SpanId, TenantId, TraceId, score};
 use super::action_sums;
 use super::erase::with_actions;
 use super::intern::find_tenant;
+use super::lone;
 use super::read::{self, Filter};
 use super::readers::Stop;
 use super::reads::Reads;
@@ -52,9 +53,10 @@ impl Tx<'_> {
     /// The named span of the trace, or its latest one.
     fn owner(&self, tenant: TenantId, trace: TraceId, span: Option<SpanId>) -> rusqlite::Result<Option<Owner>> {
         let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(None) };
+        lone::unfold(self.conn, tenant, trace)?;
         // Named, because the order would tempt SQLite into walking the tenant's whole time index.
         let sql = "SELECT id, span_id, start_us, ord, provider, model, operation, ifnull(score, -1) FROM spans \
-            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 AND (?3 IS NULL OR span_id = ?3) \
+            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' AND (?3 IS NULL OR span_id = ?3) \
             ORDER BY start_us DESC, id DESC LIMIT 1";
         let span = span.as_ref().map(|span| span.as_bytes().as_slice());
         self.conn

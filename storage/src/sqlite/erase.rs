@@ -14,6 +14,7 @@ use super::actions;
 use super::alerts;
 use super::intern::find_tenant;
 use super::late;
+use super::lone;
 use super::read;
 use super::tallies::{Key, Use, Weight, hour_of};
 use super::texts;
@@ -132,9 +133,11 @@ impl Tx<'_> {
         by: Option<&AuditEvent>,
     ) -> Result<bool, WriteError> {
         let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(false) };
+        lone::unfold(self.conn, tenant, trace)?;
         let trace = trace.as_bytes().as_slice();
         if let Some(by) = by {
-            let sql = "SELECT max(id) FROM spans INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2";
+            let sql = "SELECT max(id) FROM spans INDEXED BY spans_by_trace \
+                WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x''";
             let until: Option<i64> = self.conn.prepare_cached(sql)?.query_row((tenant, trace), |row| row.get(0))?;
             let Some(until) = until else { return Ok(false) };
             let sql = "INSERT INTO trace_erasures (tenant, trace_id, until) VALUES (?1, ?2, ?3) \
@@ -159,7 +162,7 @@ impl Tx<'_> {
             self.conn.prepare_cached(sql)?.query_row((tenant, trace), |row| row.get(0)).optional()?;
         let Some(until) = until else { return Ok(false) };
         let select = "SELECT id FROM spans INDEXED BY spans_by_trace \
-            WHERE tenant = ?1 AND trace_id = ?2 AND id <= ?3 LIMIT ?4";
+            WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' AND id <= ?3 LIMIT ?4";
         let values: [&dyn ToSql; 4] = [&tenant, &trace, &until, &BATCH_ROWS];
         let found = self.erase(select, &values, Room::of_a_piece())?.looked > 0;
         if !found {
@@ -178,8 +181,8 @@ impl Tx<'_> {
         let mut beheaded: BTreeSet<(i64, Vec<u8>)> = BTreeSet::new();
         let mut gone = None;
         for id in &ids {
-            let sql = "SELECT tenant, trace_id, start_us, ord, provider, model, operation, ifnull(score, -1), session, agent, \
-                client, status >= 400 OR error <> 0 FROM spans WHERE id = ?1";
+            let sql = "SELECT tenant, iif(trace_id = x'', span_id, trace_id), start_us, ord, provider, model, operation, \
+                ifnull(score, -1), session, agent, client, status >= 400 OR error <> 0 FROM spans WHERE id = ?1";
             let (key, trace_id, start_us, ord, used) = conn.prepare_cached(sql)?.query_row([id], |row| {
                 let [tenant, provider, model, operation, score] =
                     [row.get(0)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
@@ -231,7 +234,7 @@ impl Tx<'_> {
     fn promote(&mut self, tenant: i64, trace_id: &[u8]) -> Result<(), WriteError> {
         // Named, because the order would tempt SQLite into walking the tenant's whole time index.
         let sql = "SELECT id, start_us, provider, model, operation, ifnull(score, -1) FROM spans \
-            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 ORDER BY start_us, id LIMIT 1";
+            INDEXED BY spans_by_trace WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' ORDER BY start_us, id LIMIT 1";
         let first = self
             .conn
             .prepare_cached(sql)?

@@ -65,8 +65,9 @@ impl Trace<'_> {
         if let Some((id, _)) = first.filter(|(_, span)| !known(*span)) {
             rest.spans.extend(record(self.snapshot, reading, id)?);
         }
-        let sql =
-            "SELECT id, span_id, ord FROM spans WHERE tenant = ?1 AND trace_id = ?2 AND ord > ?3 ORDER BY ord LIMIT ?4";
+        let sql = "SELECT id, span_id, ord FROM spans WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' AND ord > ?3 \
+            UNION ALL SELECT id, span_id, ord FROM spans WHERE tenant = ?1 AND span_id = ?2 AND trace_id = x'' AND ord > ?3 \
+            ORDER BY ord LIMIT ?4";
         let mut statement = self.snapshot.prepare_cached(sql)?;
         let mut rows = statement.query((self.tenant, self.id.as_bytes().as_slice(), from.ord, ROWS_MAX as i64))?;
         while let Some(row) = rows.next()? {
@@ -87,7 +88,8 @@ impl Trace<'_> {
 
     /// The row at a place of the trace, and its span.
     fn at(&self, ord: i64) -> rusqlite::Result<Option<(i64, SpanId)>> {
-        let sql = "SELECT id, span_id FROM spans WHERE tenant = ?1 AND trace_id = ?2 AND ord = ?3";
+        let sql = "SELECT id, span_id FROM spans WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' AND ord = ?3 \
+            UNION ALL SELECT id, span_id FROM spans WHERE tenant = ?1 AND span_id = ?2 AND trace_id = x'' AND ord = ?3";
         let mut statement = self.snapshot.prepare_cached(sql)?;
         let row = |row: &Row<'_>| Ok((row.get(0)?, SpanId::from_bytes(row.get(1)?)));
         statement.query_row((self.tenant, self.id.as_bytes().as_slice(), ord), row).optional()

@@ -50,8 +50,8 @@ impl Tx<'_> {
 
     fn owner_of_span(&self, tenant: TenantId, span: SpanId) -> rusqlite::Result<Option<(Owner, Vec<u8>)>> {
         let Some(tenant) = find_tenant(self.conn, tenant)? else { return Ok(None) };
-        let sql = "SELECT id, start_us, ord, provider, model, operation, ifnull(score, -1), trace_id FROM spans \
-            WHERE tenant = ?1 AND span_id = ?2";
+        let sql = "SELECT id, start_us, ord, provider, model, operation, ifnull(score, -1), \
+            iif(trace_id = x'', span_id, trace_id) FROM spans WHERE tenant = ?1 AND span_id = ?2";
         let owner = |row: &rusqlite::Row<'_>| {
             let [provider, model, operation, score] = [row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?];
             let owner = Owner {
@@ -120,7 +120,7 @@ impl Tx<'_> {
             self.conn.prepare_cached("UPDATE span_findings SET body = ?2 WHERE id = ?1")?.execute((id, without))?;
         }
         let sql = "UPDATE judge_verdicts SET reasoning = '' WHERE (tenant, trace_id) = \
-            (SELECT tenant, trace_id FROM spans WHERE id = ?1)";
+            (SELECT tenant, iif(trace_id = x'', span_id, trace_id) FROM spans WHERE id = ?1)";
         self.conn.prepare_cached(sql)?.execute([span])?;
         Ok(bytes)
     }

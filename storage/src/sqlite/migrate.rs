@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 26] = [
+const MIGRATIONS: [Migration; 27] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -48,6 +48,7 @@ const MIGRATIONS: [Migration; 26] = [
     Migration { name: "alert_closings", sql: include_str!("../schema/0024_alert_closings.sql") },
     Migration { name: "frames", sql: include_str!("../schema/0025_frames.sql") },
     Migration { name: "short_code", sql: include_str!("../schema/0026_short_code.sql") },
+    Migration { name: "lone_spans", sql: include_str!("../schema/0027_lone_spans.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

@@ -24,6 +24,7 @@ mod keys;
 mod kin;
 mod late;
 mod log_file;
+mod lone;
 mod migrate;
 mod offences;
 mod open;

@@ -14,7 +14,7 @@ use super::readers::Stop;
 use super::reads::{Reads, Snapshot};
 use super::tallies::Weight;
 use super::walk::{Walk, Walked};
-use super::{action_sums, actions, facets, late, texts};
+use super::{action_sums, actions, facets, late, lone, texts};
 use crate::encode::{self, Columns};
 use crate::error::ReadError;
 use crate::error::WriteError;
@@ -127,9 +127,10 @@ impl<'a> Reading<'a> {
     pub(super) fn span(&mut self, row: &Row<'_>) -> Result<(i64, SpanRecord), Stop> {
         let id: i64 = row.get(0)?;
         let damaged = || Stop::Refused(ReadError::Damaged { row: id });
+        let span_id = SpanId::from_bytes(row.get(2)?);
         let columns = Columns {
-            trace_id: TraceId::from_bytes(row.get(1)?),
-            span_id: SpanId::from_bytes(row.get(2)?),
+            trace_id: lone::trace_of(row.get_ref(1)?, span_id)?,
+            span_id,
             tenant_id: self.tenant,
             start_time: Timestamp::from_micros(row.get(3)?),
             provider: row.get::<_, Option<String>>(4)?.ok_or_else(damaged)?,
@@ -188,7 +189,8 @@ impl<'a> Reading<'a> {
     fn traces(&mut self, ids: &[(i64, i64)], page: &mut Page) -> Result<Vec<TraceRecord>, Stop> {
         let sql = format!(
             "SELECT {SPAN} FROM spans h CROSS JOIN spans s INDEXED BY spans_by_trace \
-             ON s.tenant = h.tenant AND s.trace_id = h.trace_id {NAMES} WHERE h.id = ?1"
+             ON s.tenant = h.tenant AND s.trace_id = h.trace_id AND s.trace_id <> x'' {NAMES} WHERE h.id = ?1 \
+             UNION ALL SELECT {SPAN} FROM spans s {NAMES} WHERE s.id = ?1 AND s.trace_id = x''"
         );
         let mut statement = self.conn.prepare_cached(&sql)?;
         let mut traces = Vec::with_capacity(ids.len());
@@ -319,12 +321,17 @@ impl Reads<'_> {
     }
 
     pub(crate) fn span(&self, tenant: TenantId, span_id: SpanId) -> Result<Option<SpanRecord>, ReadError> {
-        let found = self.rows("read_span", tenant, "s.span_id = ?2", span_id.as_bytes())?;
+        let found = self.rows("read_span", tenant, "s.tenant = ?1 AND s.span_id = ?2", span_id.as_bytes())?;
         Ok(found.into_iter().next())
     }
 
     pub(crate) fn trace(&self, tenant: TenantId, trace_id: TraceId) -> Result<Option<TraceRecord>, ReadError> {
-        Ok(TraceRecord::of(self.rows("read_trace", tenant, "s.trace_id = ?2", trace_id.as_bytes())?))
+        Ok(TraceRecord::of(self.rows(
+            "read_trace",
+            tenant,
+            &format!("s.id IN ({})", lone::OF_TRACE),
+            trace_id.as_bytes(),
+        )?))
     }
 
     /// The tenant's rows with this id, in order of arrival.
@@ -337,7 +344,7 @@ impl Reads<'_> {
     ) -> Result<Vec<SpanRecord>, ReadError> {
         self.ask(operation, |snapshot| {
             let Some(tenant_int) = find_tenant(snapshot, tenant)? else { return Ok(Vec::new()) };
-            let sql = format!("SELECT {SPAN} FROM spans s {NAMES} WHERE s.tenant = ?1 AND {condition}");
+            let sql = format!("SELECT {SPAN} FROM spans s {NAMES} WHERE {condition}");
             let mut statement = snapshot.prepare_cached(&sql)?;
             let id: &dyn ToSql = &id.as_slice();
             let mut rows = statement.query([&tenant_int as &dyn ToSql, id])?;

@@ -13,6 +13,7 @@ use weir_config::vocab::part::PartSide;
 
 use super::facets;
 use super::intern::Label;
+use super::lone;
 use super::tallies::{Key, Tallies, Use, Weight};
 use super::texts;
 use super::tx::Tx;
@@ -27,26 +28,26 @@ const TOGETHER: [usize; 3] = [32, 8, 1];
 /// The statements, in the order of [`TOGETHER`]. A row that is refused ends a statement and leaves those before it in place,
 /// so that nothing has to be noted for an undo.
 static INSERTS: LazyLock<Inserts> = LazyLock::new(|| {
-    let these = "INSERT OR FAIL INTO spans (tenant, trace_id, span_id, start_us, ord, provider, model, operation, score, \
+    let these = "INSERT OR FAIL INTO spans (trace_id, tenant, span_id, start_us, ord, provider, model, operation, score, \
         status, streaming, cost_nano_usd, duration_us, body, client, upstream";
     let all = |columns: &str, values: &str| {
         TOGETHER.map(|rows| format!("{these}{columns}) VALUES {}", [values].repeat(rows).join(", ")))
     };
     Inserts {
         // The columns that are left out are 0 by themselves.
-        plain: all("", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)"),
+        plain: all("", "(x'', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)"),
         any: all(", error, agent, session, found", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
     }
 });
 
-/// The statements for spans of which nothing is known but what all have, and for any: the former take fewer values.
+/// The statements for lone spans of which nothing is known but what all have, and for any: the former take fewer values.
 struct Inserts {
     plain: [String; TOGETHER.len()],
     any: [String; TOGETHER.len()],
 }
 
 /// Values of a plain row, and of any.
-const PLAIN_VALUES: usize = 14;
+const PLAIN_VALUES: usize = 13;
 const VALUES: usize = 20;
 
 /// The statement for so many rows.
@@ -56,13 +57,16 @@ struct Insert<'c> {
 }
 
 /// The number of a trace's next span.
-const NEXT: &str = "SELECT ord + 1 FROM spans WHERE tenant = ?1 AND trace_id = ?2 ORDER BY ord DESC LIMIT 1";
+const NEXT: &str = "SELECT ord + 1 FROM spans WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' \
+    ORDER BY ord DESC LIMIT 1";
 
 /// A row on its way.
 struct Row<'a> {
     span: &'a SpanRecord,
     key: Key,
     facets: facets::Columns,
+    /// Its columns keep its trace's id as its own; see [`lone`].
+    is_lone: bool,
     /// The model is not in the key but in the body.
     model_within: bool,
     /// Where its body lies among the bodies of its group.
@@ -104,13 +108,15 @@ fn put_in_turn<'a>(tx: &mut Tx<'_>, spans: impl Iterator<Item = &'a SpanRecord>)
                 let former = rows.last().filter(|row: &&Row<'_>| row.key.tenant == tenant);
                 let (key, model_within) = key_of(tx, tenant, span, former)?;
                 let facets = facets::Columns::of(tx, tenant, span, former.map(|former| (former.span, &former.facets)))?;
-                let (body, nodes, at, is_known) = (0..0, Vec::new(), fates.len(), false);
-                rows.push(Row { span, key, facets, model_within, body, nodes, at, is_known });
+                let (body, nodes, at, is_known, is_lone) = (0..0, Vec::new(), fates.len(), false, false);
+                rows.push(Row { span, key, facets, is_lone, model_within, body, nodes, at, is_known });
                 fates.push(Fate::Stored);
             }
             None => fates.push(Fate::TenantDeleted),
         }
     }
+    let lone = lone::settle(tx.conn, rows.iter().map(|row| (row.key.tenant, row.span)))?;
+    rows.iter_mut().zip(lone).for_each(|(row, is_lone)| row.is_lone = is_lone);
     let mut bodies = Vec::new();
     let mut waiting = rows.as_mut_slice();
     let mut all_new = true;
@@ -275,7 +281,7 @@ fn put_group(
 impl<'c> Insert<'c> {
     /// For these rows, by the statement for as many.
     fn of(conn: &'c Connection, statement: usize, rows: &[Row<'_>]) -> rusqlite::Result<Self> {
-        let is_plain = rows.iter().all(|row| row.facets.is_plain());
+        let is_plain = rows.iter().all(|row| row.is_lone && row.facets.is_plain());
         let all = if is_plain { &INSERTS.plain } else { &INSERTS.any };
         Ok(Self { statement: conn.prepare_cached(&all[statement])?, is_plain })
     }
@@ -283,30 +289,34 @@ impl<'c> Insert<'c> {
     fn bind(&mut self, at: usize, row: &Row<'_>, ord: i64, body: &[u8]) -> rusqlite::Result<()> {
         let Row { span, key, facets, .. } = row;
         let insert = &mut self.statement;
-        let at = at * if self.is_plain { PLAIN_VALUES } else { VALUES };
+        let mut at = at * if self.is_plain { PLAIN_VALUES } else { VALUES };
+        if !self.is_plain {
+            at += 1;
+            let trace = if row.is_lone { &[][..] } else { span.trace_id.as_bytes().as_slice() };
+            insert.raw_bind_parameter(at, trace)?;
+        }
         insert.raw_bind_parameter(at + 1, key.tenant)?;
-        insert.raw_bind_parameter(at + 2, span.trace_id.as_bytes().as_slice())?;
-        insert.raw_bind_parameter(at + 3, span.span_id.as_bytes().as_slice())?;
-        insert.raw_bind_parameter(at + 4, span.start_time.micros())?;
-        insert.raw_bind_parameter(at + 5, ord)?;
-        insert.raw_bind_parameter(at + 6, key.provider)?;
-        insert.raw_bind_parameter(at + 7, key.model)?;
-        insert.raw_bind_parameter(at + 8, key.operation)?;
-        insert.raw_bind_parameter(at + 9, span.security_score)?;
-        insert.raw_bind_parameter(at + 10, facets.status)?;
-        insert.raw_bind_parameter(at + 11, facets.streaming)?;
-        insert.raw_bind_parameter(at + 12, facets.cost_nano_usd)?;
-        insert.raw_bind_parameter(at + 13, facets.duration_us)?;
+        insert.raw_bind_parameter(at + 2, span.span_id.as_bytes().as_slice())?;
+        insert.raw_bind_parameter(at + 3, span.start_time.micros())?;
+        insert.raw_bind_parameter(at + 4, ord)?;
+        insert.raw_bind_parameter(at + 5, key.provider)?;
+        insert.raw_bind_parameter(at + 6, key.model)?;
+        insert.raw_bind_parameter(at + 7, key.operation)?;
+        insert.raw_bind_parameter(at + 8, span.security_score)?;
+        insert.raw_bind_parameter(at + 9, facets.status)?;
+        insert.raw_bind_parameter(at + 10, facets.streaming)?;
+        insert.raw_bind_parameter(at + 11, facets.cost_nano_usd)?;
+        insert.raw_bind_parameter(at + 12, facets.duration_us)?;
         insert.raw_bind_parameter(at + PLAIN_VALUES, body)?;
         if self.is_plain {
             return Ok(());
         }
-        insert.raw_bind_parameter(at + 15, facets.client)?;
-        insert.raw_bind_parameter(at + 16, facets.upstream)?;
-        insert.raw_bind_parameter(at + 17, facets.error)?;
-        insert.raw_bind_parameter(at + 18, facets.agent)?;
-        insert.raw_bind_parameter(at + 19, facets.session)?;
-        insert.raw_bind_parameter(at + VALUES, facets.found)
+        insert.raw_bind_parameter(at + 14, facets.client)?;
+        insert.raw_bind_parameter(at + 15, facets.upstream)?;
+        insert.raw_bind_parameter(at + 16, facets.error)?;
+        insert.raw_bind_parameter(at + 17, facets.agent)?;
+        insert.raw_bind_parameter(at + 18, facets.session)?;
+        insert.raw_bind_parameter(at + 19, facets.found)
     }
 }
 
@@ -332,7 +342,7 @@ fn put_further(
     let later = conn
         .prepare_cached(
             "SELECT id, start_us, provider, model, operation, ifnull(score, -1) FROM spans \
-             WHERE tenant = ?1 AND trace_id = ?2 AND ord = 0 AND start_us > ?3",
+             WHERE tenant = ?1 AND trace_id = ?2 AND trace_id <> x'' AND ord = 0 AND start_us > ?3",
         )?
         .query_row((trace.0, trace.1, span.start_time.micros()), |row| {
             let former = Key {

@@ -13,6 +13,7 @@ mod faults;
 mod identity;
 mod ledger;
 mod lists;
+mod lone;
 mod meanwhile;
 mod opening;
 mod paging;

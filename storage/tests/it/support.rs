@@ -102,11 +102,12 @@ pub(crate) fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A plain chat completion that began `start_us` after the epoch.
+/// A plain chat completion that began `start_us` after the epoch, of a caller who names no trace.
 pub(crate) fn span(start_us: i64) -> SpanRecord {
+    let trace_id = TraceId::fresh();
     SpanRecord {
-        trace_id: TraceId::fresh(),
-        span_id: SpanId::fresh(),
+        trace_id,
+        span_id: SpanId::of_lone(trace_id),
         parent_span_id: None,
         tenant_id: TenantId::DEFAULT,
         agent_id: None,
