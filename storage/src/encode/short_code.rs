@@ -11,13 +11,14 @@
 use std::sync::LazyLock;
 
 use super::Damaged;
-use super::text_code::{Bits, CLASSES, Decoding, LEN_MAX, START, class, codes_of, decode_by, decoder};
+use super::text_code::{Bits, CLASSES, Decoding, LEN_MAX, START, class, codes_of, decode_by, decoder, pairs};
 
 /// Per class of the byte before, the lengths of the codes in the order of the byte values, two to a byte.
 static FITTED: &[u8; CLASSES * 128] = include_bytes!("short_code.bin");
 
-/// Per byte, in the upper half of the index, and byte before: its code, as `text_code` has them.
-static CODES: LazyLock<Box<[u16; 1 << 16]>> = LazyLock::new(codes);
+/// Per byte, in the upper half of the index, and byte before: its bits, to be sent lowest first, and their number in the lowest byte. In
+/// two bytes, as `text_code` has them, a code takes an instruction more to take apart.
+static CODES: LazyLock<Box<[u32; 1 << 16]>> = LazyLock::new(codes);
 /// What decoding needs; made when something is first read.
 static DECODER: LazyLock<Vec<Decoding>> = LazyLock::new(|| decoder(fitted()));
 
@@ -25,11 +26,11 @@ fn fitted() -> &'static [[u8; 128]] {
     FITTED.as_chunks().0
 }
 
-fn codes() -> Box<[u16; 1 << 16]> {
+fn codes() -> Box<[u32; 1 << 16]> {
     let mut by_class = [[0; 256]; CLASSES];
     for (codes, lengths) in by_class.iter_mut().zip(fitted()) {
         for (byte, code) in codes_of(lengths) {
-            codes[usize::from(byte)] = code;
+            codes[usize::from(byte)] = u32::from(code >> 4) << 8 | u32::from(code & 15);
         }
     }
     let mut codes = Box::new([0; 1 << 16]);
@@ -41,24 +42,27 @@ fn codes() -> Box<[u16; 1 << 16]> {
 
 /// Appends the code of `text` to `out`. `room` is a buffer that is kept between calls, whatever it holds.
 pub(super) fn encode(text: &[u8], room: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let Some((first, behind)) = text.split_first() else { return };
     let codes = &**CODES;
     let mut bits = Bits::begin(room, text.len() * LEN_MAX);
+    let add = |bits: &mut Bits<'_>, pair: u16| {
+        let code = codes[usize::from(pair)];
+        bits.add_split(u64::from(code >> 8), code);
+    };
+    add(&mut bits, u16::from_le_bytes([START[1], *first]));
     // Four bytes to a store, each with the one before it.
-    let (quads, rest) = text.as_chunks::<4>();
-    let mut before = START[1];
-    for quad in quads {
-        let five = u64::from(before) | u64::from(u32::from_le_bytes(*quad)) << 8;
-        for at in [0, 8, 16, 24] {
-            bits.add(codes[usize::from((five >> at) as u16)]);
+    let (evens, odds) = (text.as_chunks::<4>().0, behind.as_chunks::<4>().0);
+    for (even, odd) in evens.iter().zip(odds) {
+        for pair in pairs(*even, *odd) {
+            add(&mut bits, pair);
         }
         bits.flush();
-        before = quad[3];
     }
-    for &byte in rest {
-        bits.add(codes[usize::from(u16::from_le_bytes([before, byte]))]);
-        before = byte;
+    for two in text[odds.len() * 4..].windows(2) {
+        add(&mut bits, u16::from_le_bytes([two[0], two[1]]));
     }
-    bits.end(out);
+    let used = bits.end();
+    out.extend_from_slice(&room[..used]);
 }
 
 /// Decodes exactly `count` bytes.

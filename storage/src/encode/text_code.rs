@@ -108,46 +108,49 @@ fn codes() -> Box<[u16; CODES_LEN]> {
 pub(super) fn encode(text: &[u8], room: &mut Vec<u8>, out: &mut Vec<u8>) {
     let (contexts, codes) = (&**CONTEXT, &**CODES);
     let mut bits = Bits::begin(room, text.len() * LEN_MAX);
-    // The third of these bytes, counted from the lowest, after the first two.
-    let code = |three: u64| {
-        let context = usize::from(contexts[usize::from(three as u16)]);
-        codes[context << CONTEXT_SHIFT | usize::from((three >> 16) as u8)]
+    let code = |before: u16, byte: u8| {
+        let context = usize::from(contexts[usize::from(before)]);
+        codes[context << CONTEXT_SHIFT | usize::from(byte)]
     };
-    let one = |first: u8, second: u8, byte: u8| code(u64::from_le_bytes([first, second, byte, 0, 0, 0, 0, 0]));
     let mut before = START;
     for &byte in text.iter().take(2) {
-        bits.add(one(before[0], before[1], byte));
+        bits.add(code(u16::from_le_bytes(before), byte));
         before = [before[1], byte];
     }
     bits.flush();
     // Four bytes to a store, each with the two before it.
-    let mut rest = text;
-    if let Some((two, behind)) = text.split_first_chunk::<2>() {
-        let (quads, end) = behind.as_chunks::<4>();
-        let mut former = *two;
-        for quad in quads {
-            let six = u64::from(u16::from_le_bytes(former)) | u64::from(u32::from_le_bytes(*quad)) << 16;
-            for at in [0, 8, 16, 24] {
-                bits.add(code(six >> at));
-            }
-            bits.flush();
-            former = [quad[2], quad[3]];
+    let behind = |at: usize| text.get(at..).unwrap_or_default();
+    let [evens, odds, quads] = [0, 1, 2].map(|at| behind(at).as_chunks::<4>().0);
+    for ((even, odd), quad) in evens.iter().zip(odds).zip(quads) {
+        for (pair, byte) in pairs(*even, *odd).into_iter().zip(quad) {
+            bits.add(code(pair, *byte));
         }
-        rest = &text[text.len() - end.len() - 2..];
-    }
-    for three in rest.windows(3) {
-        bits.add(one(three[0], three[1], three[2]));
         bits.flush();
     }
-    bits.end(out);
+    for three in behind(quads.len() * 4).windows(3) {
+        bits.add(code(u16::from_le_bytes([three[0], three[1]]), three[2]));
+        bits.flush();
+    }
+    let used = bits.end();
+    out.extend_from_slice(&room[..used]);
+}
+
+/// The four pairs of bytes that begin in four bytes, given these and the four from the second of them on: taken out of two words, because
+/// one read for each byte takes longer.
+#[inline(always)]
+pub(super) fn pairs(even: [u8; 4], odd: [u8; 4]) -> [u16; 4] {
+    let (even, odd) = (u32::from_le_bytes(even), u32::from_le_bytes(odd));
+    [even as u16, odd as u16, (even >> 16) as u16, (odd >> 16) as u16]
 }
 
 /// Bits on their way out. They lie in a buffer that is kept from text to text, because making a fresh one ready would cost as much
 /// as a short text does.
 pub(super) struct Bits<'r> {
+    /// What is not filled yet.
     room: &'r mut [u8],
-    at: usize,
+    all: usize,
     bits: u64,
+    /// How many bits are held: its lowest byte.
     held: u32,
 }
 
@@ -159,37 +162,44 @@ impl<'r> Bits<'r> {
         if room.len() < bytes {
             room.resize(bytes, 0);
         }
-        Self { room, at: 0, bits: 0, held: 0 }
+        Self { all: room.len(), room, bits: 0, held: 0 }
     }
 
-    /// Adds a code; at most four of them between two calls of `flush`.
+    /// Adds a code; at most five of them between two calls of `flush`, before which seven bits may be left over from the one before.
     #[inline(always)]
     pub(super) fn add(&mut self, code: u16) {
-        self.bits |= u64::from(code >> 4) << self.held;
-        self.held += u32::from(code & 15);
+        self.add_split(u64::from(code >> 4), u32::from(code & 15));
+    }
+
+    /// The same, given its bits and their number, of which only the lowest byte counts.
+    #[inline(always)]
+    pub(super) fn add_split(&mut self, bits: u64, len: u32) {
+        self.bits |= bits.wrapping_shl(self.held);
+        self.held = self.held.wrapping_add(len);
     }
 
     #[inline(always)]
     pub(super) fn flush(&mut self) {
-        self.store();
-        self.at += (self.held >> 3) as usize;
-        self.bits >>= self.held & !7;
+        let whole = self.held & 0x38;
+        let room = std::mem::take(&mut self.room);
+        // There is room for all; with a panic in its place this takes a tenth longer.
+        self.room = match room.first_chunk_mut() {
+            Some(first) => {
+                *first = self.bits.to_le_bytes();
+                &mut room[(whole >> 3) as usize..]
+            }
+            None => room,
+        };
+        self.bits >>= whole;
         self.held &= 7;
     }
 
-    /// Appends all that was added to `out`; the last byte is filled up with zeros.
+    /// Puts down the rest, the last byte filled up with zeros; how many bytes of the buffer hold all that was added.
     #[inline(always)]
-    pub(super) fn end(mut self, out: &mut Vec<u8>) {
-        self.store();
-        out.extend_from_slice(&self.room[..self.at + self.held.div_ceil(8) as usize]);
-    }
-
-    #[inline(always)]
-    fn store(&mut self) {
-        // There is room for all; with a panic in its place this takes a tenth longer.
-        if let Some(room) = self.room.get_mut(self.at..self.at + 8) {
-            room.copy_from_slice(&self.bits.to_le_bytes());
-        }
+    pub(super) fn end(mut self) -> usize {
+        // It puts down more than it counts.
+        self.flush();
+        self.all - self.room.len() + usize::from(self.held > 0)
     }
 }
 
