@@ -49,7 +49,7 @@ fn a_call_that_is_alone_is_kept_with_one_id_and_found_by_it() {
     put(&store, alone.clone());
     assert_eq!(folded(&path), 100);
     for span in &alone {
-        assert_eq!(trace(&store, span.trace_id), [span.clone()]);
+        assert_eq!(trace(&store, span.trace_id), std::slice::from_ref(span));
         assert_eq!(store.span(TenantId::DEFAULT, span.span_id).unwrap().as_ref(), Some(span));
         assert_eq!(listed(&store, span.trace_id), Some((1, span.start_time.micros())));
     }
@@ -115,7 +115,7 @@ fn many_traces_of_others_between_those_of_a_batch_hide_none() {
             assert_eq!(trace(store, caller.trace_id).len(), 2);
         }
         for alone in early.iter().chain(&late) {
-            assert_eq!(trace(store, alone.trace_id), [alone.clone()]);
+            assert_eq!(trace(store, alone.trace_id), std::slice::from_ref(alone));
         }
         let stats = store.stats(TenantId::DEFAULT).unwrap();
         assert_eq!((stats.total_spans, stats.total_traces), (680, 380));
