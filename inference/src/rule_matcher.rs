@@ -322,8 +322,6 @@ impl RuleMatcher {
         let Some(pattern) = rule.pattern.compiled() else { return };
         let cache = cache.get_or_insert_with(|| Box::new(pattern.create_cache()));
         let Some(range) = tried.search(rule, pattern, cache, (text, window), credits) else { return };
-        // What stands there already is judged, whatever is left.
-        credits.charge_match(&mut tried.tally, rule);
         let mut span = range.clone();
         if pattern.captures_len() > 1 {
             let mut captures = pattern.create_captures();
@@ -340,6 +338,8 @@ impl RuleMatcher {
         }
         let repeated = matches.iter().rev().take(8).any(|seen| seen.rule == index && seen.end >= span.end);
         if !repeated {
+            // What stands there already is judged, whatever is left.
+            credits.charge_match(&mut tried.tally, rule);
             matches.push(Match { rule: index, start: span.start, end: span.end });
         }
     }

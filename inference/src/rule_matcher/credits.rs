@@ -1,20 +1,24 @@
 //! What the patterns may cost in a text: a sum that grows with its length, counted in credits for what is done, never by a
 //! clock. Growth of an automaton is done once a thread: a text that comes again may be read further.
 //!
-//! Invariants: the last third is for rules that have had little; patterns of credentials and of orders have a sum each; what is left out
+//! Invariants: the last sixth is for rules that have had little; patterns of credentials and of orders have a sum each; what is left out
 //! for want of credits is said. The prices are those of 12,000 texts made to be dear, fitted to the time they took.
 
 use crate::rules::{Group, Rule};
 
-/// What the patterns of orders may cost in any text, however short, and per KB of it. A credit is about ten nanoseconds on a busy
-/// machine. A third of this keeps the dearest text of 4 KB near 100 microseconds per KB, and leaves 27 of 18,440 harmless ones, pages about
-/// prompts, partly untried, which are refused then where something blocks; with this there is none.
-const ORDERS: Allowance = Allowance { free: 54_000, per_kb: 11_000 };
-/// The same for those of credentials: neither takes what the other needs.
-const CREDENTIALS: Allowance = Allowance { free: 18_000, per_kb: 3_600 };
-/// What all that is decoded from a text may cost, beside what any text may, as a part of what the text itself may by its length.
-const DECODED_PART: usize = 3;
-/// Beyond two thirds only rules are tried that have had little, so that the words of a few do not keep the others from being tried.
+/// What the patterns of orders may cost in any text, however short, and per KB of it. A credit is ten to twenty nanoseconds, as memory is
+/// cold. Of 54,882 harmless texts none took more than 40,000, a page about prompts in Korean of a KB and a half. Texts made to be dear
+/// would keep to 100 microseconds per KB with a third of it, and harmless ones would be refused then where something blocks.
+const ORDERS: Allowance = Allowance { free: 54_000, per_kb: 2_000 };
+/// The same for those of credentials: neither takes what the other needs. The most that a harmless text took is 3,000.
+const CREDENTIALS: Allowance = Allowance { free: 9_000, per_kb: 1_200 };
+/// The same for all that is decoded from a text, by the length of the text: harmless ones took 4,000 and 900, and attacks 21,000, of which
+/// all has to be found.
+const DECODED_ORDERS: Allowance = Allowance { free: 30_000, per_kb: 500 };
+const DECODED_CREDENTIALS: Allowance = Allowance { free: 6_000, per_kb: 200 };
+/// Beyond this part of what may be spent, only rules are tried that have had little, so that the words of a few do not keep the others
+/// from being tried.
+const PART_OF_ANY: (usize, usize) = (5, 6);
 const LITTLE: Allowance = Allowance { free: 6_000, per_kb: 300 };
 /// What it costs to look at a literal for a rule, and for the first one in a text: what is known of the rule has to be brought from
 /// memory.
@@ -92,8 +96,8 @@ impl Credits {
 
     /// Those of all that is decoded from a text of so many bytes.
     pub(super) fn of_decoded(bytes: usize) -> Self {
-        let part = |of: Allowance| Allowance { free: of.free + (of.up_to(bytes) - of.free) / DECODED_PART, per_kb: 0 };
-        Self::of(part(ORDERS), part(CREDENTIALS))
+        let all = |of: Allowance| Allowance { free: of.up_to(bytes), per_kb: 0 };
+        Self::of(all(DECODED_ORDERS), all(DECODED_CREDENTIALS))
     }
 
     fn of(orders: Allowance, credentials: Allowance) -> Self {
@@ -118,7 +122,7 @@ impl Credits {
         let pot = if rule.group == Group::Secrets { &mut self.credentials } else { &mut self.orders };
         let (wanted, most) = (pot.spent + cost, pot.may.up_to(end));
         let has_had_much = tally.spent > LITTLE.up_to(end);
-        if wanted > if has_had_much { most * 2 / 3 } else { most } {
+        if wanted > if has_had_much { most * PART_OF_ANY.0 / PART_OF_ANY.1 } else { most } {
             self.refused = true;
             return false;
         }
