@@ -8,6 +8,8 @@ use super::{Pii, PiiType, Token};
 const LOCAL_MAX: usize = 64;
 /// Longest domain that is looked at, in bytes.
 const DOMAIN_MAX: usize = 190;
+/// Longest label of a domain, RFC 1035 2.3.4.
+const LABEL_MAX: usize = 63;
 
 /// The address around the `@` at `at`.
 pub(super) fn email(text: &[u8], floor: usize, at: usize) -> Option<Pii> {
@@ -33,7 +35,7 @@ pub(super) fn email(text: &[u8], floor: usize, at: usize) -> Option<Pii> {
         && (2..=24).contains(&top.len())
         && top.iter().all(u8::is_ascii_alphabetic)
         && domain.contains(&b'.')
-        && labels.all(|label| !matches!(label, [] | [b'-', ..] | [.., b'-']))
+        && labels.all(|label| label.len() <= LABEL_MAX && !matches!(label, [] | [b'-', ..] | [.., b'-']))
         && text.get(at - 1) != Some(&b'.');
     // `git@host:path` is where a repository lies.
     let is_repository = text.get(start..at) == Some(b"git") && after.get(len) == Some(&b':');

@@ -63,6 +63,7 @@ fn leaves_look_alikes_alone() {
         "IBAN GB82 WEST 1234 5698 7654 33 fails",
         "written on 2024-02-17 and 9 March 1975",
         "user@example and name[at]domain[dot]com",
+        "foo@example.v1234567890123456789012345678901234567890123456789012345678901234v.com",
         "The population grew from 1,751,625 to 3,421,857",
         "https://user:pass123@host.example.org/x",
         "std::vec::Vec and 10:22:01",
