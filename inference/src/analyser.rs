@@ -18,7 +18,7 @@ use weir_config::vocab::{ByteSpan, Finding, Severity};
 use crate::builtin::{self, Compiled, JAILBREAK, RULES, SECRETS};
 use crate::candidate::{Candidate, ORDER_TYPES, Source};
 use crate::change::Changes;
-use crate::clean::{Clean, Count, TextBytes};
+use crate::clean::{Clean, Count, Name, TextBytes};
 use crate::decode::{DEPTH_MAX, Run, Runs};
 use crate::detector::{Detector, Found, Text};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
@@ -73,9 +73,23 @@ pub struct Scratch {
     hidden: Vec<(usize, usize)>,
     pub(crate) runs: Vec<Run>,
     operator: OperatorScratch,
+    asked: Vec<Asked>,
     shares: Shares,
     count: Arc<CachePadded<Count>>,
 }
+
+/// What is known of a part by its bytes alone.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// The tool it defines.
+    tool: Option<Offered>,
+    /// What it would be remembered by.
+    name: Option<Name>,
+}
+
+/// Parts that are asked for at once ([`Clean::fetch`]), and about how many bytes: those behind the first ones may not be looked at at all.
+const AHEAD: usize = 16;
+const AHEAD_BYTES: usize = 64 << 10;
 
 /// Texts that keep their buffers; larger ones are given back after use, in bytes.
 const BUFFER_KEEP_MAX: usize = 1 << 20;
@@ -253,6 +267,8 @@ impl Analyser {
         }
         let mut watch = Stopwatch::default();
         let mut met = Met::default();
+        let mut asked_from = 0;
+        scratch.asked.clear();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
             ran.cut |= call.is_late();
             ran.full |= out.len() >= HITS_MAX;
@@ -261,8 +277,12 @@ impl Analyser {
             }
             let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
             ran.detectors |= now;
-            let tool = self.defined(index, part, tools, call);
-            let name = self.clean.name(part, tool.map(Offered::key), call);
+            if index >= asked_from + scratch.asked.len() {
+                asked_from = index;
+                self.ask_ahead(&mut scratch.asked, index, (parts, tools), call);
+            }
+            let asked = scratch.asked.get(index - asked_from).copied();
+            let Asked { tool, name } = asked.unwrap_or_else(|| self.ask(index, part, tools, call));
             if name.is_some_and(|name| self.clean.has(name)) {
                 if let Some(tool) = tool {
                     self.pins.touch(tool.key());
@@ -309,6 +329,36 @@ impl Analyser {
         }
         ran.took_ns = watch.stop(&mut scratch.shares);
         ran
+    }
+
+    fn ask_ahead<'a>(
+        &self,
+        asked: &mut Vec<Asked>,
+        from: usize,
+        (parts, tools): (&[Part<'_>], &dyn Fn(usize) -> Option<&'a str>),
+        call: &Call<'_>,
+    ) {
+        asked.clear();
+        let mut bytes = 0;
+        for (index, part) in parts.iter().enumerate().skip(from).take(AHEAD) {
+            asked.push(self.ask(index, part, tools, call));
+            bytes += part.text.len();
+            if bytes >= AHEAD_BYTES {
+                break;
+            }
+        }
+        self.clean.fetch(asked.iter().filter_map(|asked| asked.name));
+    }
+
+    fn ask<'a>(
+        &self,
+        index: usize,
+        part: &Part<'_>,
+        tools: &dyn Fn(usize) -> Option<&'a str>,
+        call: &Call<'_>,
+    ) -> Asked {
+        let tool = self.defined(index, part, tools, call);
+        Asked { tool, name: self.clean.name(part, tool.map(Offered::key), call) }
     }
 
     /// The tool that a part defines, where definitions are remembered.
