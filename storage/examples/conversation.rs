@@ -1,4 +1,4 @@
-//! What calls take on disk and of the storage thread: single ones with fresh text of 1 and of 8 KB, and agents' conversations of
+//! What calls take on disk and of the storage thread: single ones with fresh text of 1 and of 8 KB, chats of 8 KB, and agents' conversations of
 //! twenty turns, with tools of their own and with the same ones.
 //!
 //! `cargo run --release -p weir-storage --example conversation -- [rounds] [turns] [kind]`. The medians
@@ -23,7 +23,7 @@ mod calls;
 #[path = "corpus/mod.rs"]
 mod corpus;
 
-use calls::{conversations, single};
+use calls::{chats, conversations, single};
 use corpus::Unobserved;
 
 /// CPU seconds of the writer, user and system, from the scheduler's account.
@@ -115,6 +115,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut kinds = vec![
         ("single, 1 KB", single(8_000, 1_024)),
         ("single, 8 KB", single(4_000, 8_192)),
+        ("8 KB, one message new", chats(8_000)),
         ("20 turns", conversations(20, false)),
         ("20 turns, the same tools in all", conversations(20, true)),
     ];

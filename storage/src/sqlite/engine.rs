@@ -150,11 +150,10 @@ impl SqliteEngine {
         };
         let texts_from_us = policy.texts_from_us(Timestamp::now().micros());
         let mut tx = Tx { conn: open, encoder, interner, tallies, texts, texts_from_us };
-        let result =
-            begin(open).and_then(|()| Ok(tx.interner.catch_up(open)?)).and_then(|()| change(&mut tx)).and_then(|()| {
-                tx.tallies.store(open)?;
-                Ok(open.prepare_cached("COMMIT")?.execute([]).map(|_| ())?)
-            });
+        let result = begin(open).and_then(|()| tx.catch_up()).and_then(|()| change(&mut tx)).and_then(|()| {
+            tx.tallies.store(open)?;
+            Ok(open.prepare_cached("COMMIT")?.execute([]).map(|_| ())?)
+        });
         self.tallies.forget();
         let Err(error) = result else { return Ok(()) };
         // A name may have been added by the transaction that is now undone.

@@ -215,7 +215,7 @@ impl Tx<'_> {
             }
             spans += 1;
             // What it was the last one to name goes with it, so that a piece is as large as it is meant to be.
-            room.bytes -= texts::sweep_all(conn, room.bytes)?;
+            room.bytes -= texts::sweep_all(self, room.bytes)?;
             if ord == 0 {
                 beheaded.insert((key.tenant, trace_id));
             }
@@ -289,7 +289,7 @@ impl Tx<'_> {
             texts::release(conn, &nodes)?;
             conn.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute([id])?;
             room.bytes -= weight.bytes;
-            room.bytes -= texts::sweep_all(conn, room.bytes)?;
+            room.bytes -= texts::sweep_all(self, room.bytes)?;
             gone = gone.max(Some(*id));
         }
         self.note_gone(gone)?;
@@ -298,7 +298,7 @@ impl Tx<'_> {
 
     /// Takes out some shared texts that nobody names; how many bytes they took.
     pub(super) fn erase_texts(&mut self) -> Result<i64, WriteError> {
-        texts::sweep(self.conn, BATCH_BYTES)
+        texts::sweep(self, BATCH_BYTES)
     }
 
     /// Takes out some names that nothing refers to; how many.

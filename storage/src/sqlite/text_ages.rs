@@ -111,7 +111,7 @@ impl Tx<'_> {
             bytes += body.len() as i64 - without.len() as i64;
         }
         self.tallies.take_weight(key, start_us, &Weight { bytes, ..Weight::default() });
-        Ok(bytes + texts::sweep_all(conn, BATCH_BYTES)?)
+        Ok(bytes + texts::sweep_all(self, BATCH_BYTES)?)
     }
 
     fn remove_texts_of_actions(&mut self, span: i64) -> Result<i64, WriteError> {

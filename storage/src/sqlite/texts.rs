@@ -5,11 +5,13 @@
 //! have the same leaves there, whatever stands before. A span then names a dozen branches and leaves, and holds what is new and short
 //! itself. Each text counts who names it. What nobody names is taken out in pieces (`sweep`).
 //!
-//! Invariants: the transaction that writes a span writes or counts its texts, so no span ever names a text that is not there; a
-//! name found in memory counts only if the row agrees; names of two tenants have different keys.
+//! Invariants: the transaction that writes a span writes or counts its texts, so no span ever names a text that is not there; what is
+//! remembered is taken out with its row, and forgotten when another process has written; names of two tenants have different keys.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use highway::{HighwayHash as _, HighwayHasher};
 use rusqlite::{Connection, OptionalExtension};
@@ -52,15 +54,31 @@ const BATCH_TEXTS: i64 = 512;
 /// What the writer remembers of shared texts. It may be forgotten at any time.
 #[derive(Default)]
 pub(super) struct Texts {
-    known: HashMap<u128, i64>,
+    known: HashMap<u128, i64, BuildHasherDefault<NameHasher>>,
     keys: HashMap<i64, (u64, u64)>,
     seen: Vec<u64>,
     packed: Packed,
-    /// Texts that the spans on their way name, and how often they do so beyond what their rows already say: a row that was seen in this
-    /// transaction stays until its end.
-    named: HashMap<i64, i64>,
+    /// Texts that the spans on their way name, in the order in which they do, beyond what their rows already say: each row is written
+    /// once, when the spans are.
+    named: Vec<i64>,
+    /// SQLite's count of what other connections have written.
+    version: Option<i64>,
     /// What the spans on their way add to `text_sums`.
     sums: HashMap<i64, i64>,
+}
+
+/// Names are pseudo-random already, under keys that nobody outside knows.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
+    }
 }
 
 /// A text that may be shared, and what it is made of.
@@ -91,11 +109,33 @@ impl Texts {
         self.sums.clear();
     }
 
-    /// Adds what was put in to the sums, and who names it to its rows; they are forgotten with it.
-    pub(super) fn store_sums(&mut self, conn: &Connection) -> rusqlite::Result<()> {
-        for (id, times) in self.named.drain().filter(|(_, times)| *times > 0) {
-            conn.prepare_cached("UPDATE texts SET refs = refs + ?2 WHERE id = ?1")?.execute((id, times))?;
+    /// To be called at the beginning of every transaction: another process may have taken texts out.
+    pub(super) fn catch_up(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let version = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if self.version.replace(version) != Some(version) {
+            self.known.clear();
         }
+        Ok(())
+    }
+
+    /// Adds what was put in to the sums, and who names it to its rows; they are forgotten with it.
+    pub(super) fn store_sums(&mut self, conn: &Connection) -> Result<(), WriteError> {
+        self.named.sort_unstable();
+        let mut once = SmallVec::<[i64; 64]>::new();
+        for times in self.named.chunk_by(|one, other| one == other) {
+            match times {
+                [id] => once.push(*id),
+                [id, ..] => count(conn, &[*id], times.len())?,
+                [] => {}
+            }
+        }
+        let mut rest = once.as_slice();
+        while let Some(together) = COUNTED_TOGETHER.iter().find(|together| **together <= rest.len()) {
+            let (these, others) = rest.split_at(*together);
+            count(conn, these, 1)?;
+            rest = others;
+        }
+        self.named.clear();
         for (tenant, bytes) in self.sums.drain() {
             let sql =
                 "INSERT INTO text_sums (tenant, bytes) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET bytes = bytes + ?2";
@@ -119,12 +159,44 @@ impl Texts {
         self.seen.get_mut(at).is_some_and(|slot| std::mem::replace(slot, sight) == sight)
     }
 
+    /// Counts a text that is there once more.
+    fn name_again(&mut self, id: i64) -> i64 {
+        self.named.push(id);
+        id
+    }
+
     fn remember(&mut self, name: u128, id: i64) {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
         self.known.insert(name, id);
     }
+}
+
+/// Texts that one statement counts, most first: what each statement takes by itself is more than what a row takes.
+const COUNTED_TOGETHER: [usize; 4] = [64, 16, 4, 1];
+static COUNTS: LazyLock<[String; COUNTED_TOGETHER.len()]> = LazyLock::new(|| {
+    COUNTED_TOGETHER.map(|together| {
+        format!("UPDATE OR FAIL texts SET refs = refs + ? WHERE id IN ({})", ["?"].repeat(together).join(", "))
+    })
+});
+
+/// Says in the rows of these texts, as many as one statement counts, that they are named so many times more.
+fn count(conn: &Connection, ids: &[i64], times: usize) -> Result<(), WriteError> {
+    let Some(sql) = COUNTED_TOGETHER.iter().zip(&*COUNTS).find_map(|(of, sql)| (*of == ids.len()).then_some(sql))
+    else {
+        return Err(WriteError::Row(format!("no statement counts {} texts", ids.len())));
+    };
+    let mut statement = conn.prepare_cached(sql)?;
+    statement.raw_bind_parameter(1, times as i64)?;
+    for (at, id) in ids.iter().enumerate() {
+        statement.raw_bind_parameter(at + 2, id)?;
+    }
+    let counted = statement.raw_execute()?;
+    if counted < ids.len() {
+        return Err(WriteError::Damage(format!("{} of the shared texts {ids:?} are not there", ids.len() - counted)));
+    }
+    Ok(())
 }
 
 // === putting in ===
@@ -154,10 +226,11 @@ fn lay_request<'s>(tx: &mut Tx<'_>, tenant: i64, pieces: &'s [Piece<'s>]) -> Res
     let key = key_of(tx, tenant)?;
     // What is part of a conversation comes again with its next turn; what stands alone seldom does.
     let comes_again = pieces.iter().any(Piece::is_of_conversation);
-    let mut places: SmallVec<[Place; 1]> = SmallVec::new();
     let mut last = -1;
     let messages_min = if comes_again { MESSAGES_BYTES_MIN } else { LEAF_BYTES_MIN };
-    for chunk in chunks(pieces, messages_min) {
+    let chunks = chunks(pieces, messages_min);
+    let mut places: SmallVec<[Place; 1]> = SmallVec::with_capacity(chunks.len());
+    for chunk in chunks {
         let own = pieces.get(chunk.clone()).unwrap_or_default();
         let before = last;
         last = encode::last_message(own, last);
@@ -259,8 +332,15 @@ fn refer_all<'s>(
     shared: Vec<Tree>,
     entries: &mut Entries<'s>,
 ) -> Result<(), WriteError> {
-    for tree in branches(key, shared) {
-        entries.push(Entry::Node(refer(tx, tenant, source, &tree)?));
+    let trees = branches(key, shared);
+    // Asked one after the other with nothing between, their waits for memory overlap.
+    let known: SmallVec<[Option<i64>; BRANCH_MAX]> =
+        trees.iter().map(|tree| tx.texts.known.get(&tree.name).copied()).collect();
+    for (tree, known) in trees.iter().zip(known) {
+        entries.push(Entry::Node(match known {
+            Some(id) => tx.texts.name_again(id),
+            None => refer(tx, tenant, source, tree)?,
+        }));
     }
     Ok(())
 }
@@ -291,7 +371,7 @@ impl Class {
 
 /// Runs of pieces: each ends where it has enough, and where others begin to speak.
 fn chunks(pieces: &[Piece<'_>], messages_min: usize) -> SmallVec<[Range<usize>; 2]> {
-    let mut chunks = SmallVec::new();
+    let mut chunks = SmallVec::with_capacity(pieces.len());
     let (mut start, mut bytes, mut speaking) = (0, 0, None);
     for (at, piece) in pieces.iter().enumerate() {
         let speaks = class(Some(piece));
@@ -380,34 +460,29 @@ const fn halves(name: u128) -> (i64, i64) {
     ((name as u64).cast_signed(), ((name >> 64) as u64).cast_signed())
 }
 
+const fn whole_name(a: i64, b: i64) -> u128 {
+    a.cast_unsigned() as u128 | (b.cast_unsigned() as u128) << 64
+}
+
 /// Names a text once more; puts it in where it is not there.
 fn refer(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<i64, WriteError> {
-    let (a, b) = halves(tree.name);
-    let mut found = tx.texts.known.get(&tree.name).copied();
-    if let Some(id) = found {
-        if let Some(times) = tx.texts.named.get_mut(&id) {
-            *times += 1;
-            return Ok(id);
-        }
-        let sql = "UPDATE texts SET refs = refs + 1 WHERE id = ?1 AND name_a = ?2 AND name_b = ?3 AND tenant = ?4";
-        if tx.conn.prepare_cached(sql)?.execute((id, a, b, tenant))? > 0 {
-            tx.texts.named.entry(id).or_insert(0);
-            return Ok(id);
-        }
-        // It has gone meanwhile.
-        found = None;
+    if let Some(id) = tx.texts.known.get(&tree.name) {
+        let id = *id;
+        return Ok(tx.texts.name_again(id));
     }
-    if found.is_none() {
-        let sql = "UPDATE texts SET refs = refs + 1 WHERE name_a = ?1 AND name_b = ?2 AND tenant = ?3 RETURNING id";
-        found = tx.conn.prepare_cached(sql)?.query_row((a, b, tenant), |row| row.get(0)).optional()?;
-    }
-    let id = match found {
-        Some(id) => id,
+    let id = match find(tx.conn, tenant, tree.name)? {
+        Some(id) => tx.texts.name_again(id),
         None => put(tx, tenant, source, tree)?,
     };
     tx.texts.remember(tree.name, id);
-    tx.texts.named.entry(id).or_insert(0);
     Ok(id)
+}
+
+fn find(conn: &Connection, tenant: i64, name: u128) -> rusqlite::Result<Option<i64>> {
+    let (a, b) = halves(name);
+    // To write the row at once and have it return its id would take longer: SQLite makes a table of what is returned.
+    let sql = "SELECT id FROM texts WHERE name_a = ?1 AND name_b = ?2 AND tenant = ?3";
+    conn.prepare_cached(sql)?.query_row((a, b, tenant), |row| row.get(0)).optional()
 }
 
 fn put(tx: &mut Tx<'_>, tenant: i64, source: Source<'_>, tree: &Tree) -> Result<i64, WriteError> {
@@ -453,10 +528,10 @@ pub(super) fn any_idle(conn: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// The same again and again, because what a text is made of may go with it.
-pub(super) fn sweep_all(conn: &Connection, bytes_max: i64) -> Result<i64, WriteError> {
+pub(super) fn sweep_all(tx: &mut Tx<'_>, bytes_max: i64) -> Result<i64, WriteError> {
     let mut gone = 0;
     while gone < bytes_max {
-        match sweep(conn, bytes_max - gone)? {
+        match sweep(tx, bytes_max - gone)? {
             0 => break,
             bytes => gone += bytes,
         }
@@ -465,23 +540,28 @@ pub(super) fn sweep_all(conn: &Connection, bytes_max: i64) -> Result<i64, WriteE
 }
 
 /// Takes out some texts that nobody names, of about so many bytes; how many bytes they took.
-pub(super) fn sweep(conn: &Connection, bytes_max: i64) -> Result<i64, WriteError> {
-    let sql = "SELECT id, tenant, bytes FROM texts INDEXED BY texts_idle WHERE refs <= 0 ORDER BY id LIMIT ?1";
-    let idle: Vec<(i64, i64, i64)> = conn
+pub(super) fn sweep(tx: &mut Tx<'_>, bytes_max: i64) -> Result<i64, WriteError> {
+    let conn = tx.conn;
+    let sql = "SELECT id, tenant, bytes, name_a, name_b FROM texts INDEXED BY texts_idle WHERE refs <= 0 ORDER BY id LIMIT ?1";
+    let idle: Vec<(i64, i64, i64, u128)> = conn
         .prepare_cached(sql)?
-        .query_map([BATCH_TEXTS], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .query_map([BATCH_TEXTS], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, whole_name(row.get(3)?, row.get(4)?)))
+        })?
         .collect::<Result<_, _>>()?;
     let mut gone = 0;
-    for (id, tenant, bytes) in idle {
+    for (id, tenant, bytes, name) in idle {
         if gone >= bytes_max {
             break;
         }
-        let sql = "DELETE FROM text_bodies WHERE id = ?1 RETURNING body";
+        tx.texts.known.remove(&name);
+        let sql = "SELECT body FROM text_bodies WHERE id = ?1";
         let body: Option<Vec<u8>> = conn.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
         // What cannot be read must not stop it from being taken out.
         if let Some(Ok(Stored::Branch(children))) = body.as_deref().map(encode::decode_stored) {
             release(conn, &children)?;
         }
+        conn.prepare_cached("DELETE FROM text_bodies WHERE id = ?1")?.execute([id])?;
         conn.prepare_cached("DELETE FROM texts WHERE id = ?1")?.execute([id])?;
         conn.prepare_cached("UPDATE text_sums SET bytes = bytes - ?2 WHERE tenant = ?1")?.execute((tenant, bytes))?;
         gone += bytes;

@@ -23,6 +23,14 @@ pub(super) struct Tx<'a> {
     pub(super) texts_from_us: Option<i64>,
 }
 
+impl Tx<'_> {
+    /// To be called first: other processes may have written since the last transaction.
+    pub(super) fn catch_up(&mut self) -> Result<(), WriteError> {
+        self.interner.catch_up(self.conn)?;
+        Ok(self.texts.catch_up(self.conn)?)
+    }
+}
+
 impl From<rusqlite::Error> for WriteError {
     /// Errors that the same change would meet again are its own; all others are the store's.
     fn from(error: rusqlite::Error) -> Self {

@@ -268,6 +268,39 @@ fn what_nobody_names_goes_and_what_is_named_stays() {
 }
 
 #[test]
+fn a_text_that_was_taken_out_is_put_in_anew_whoever_took_it_out() {
+    let taken_out: [fn(&Store, &Path); 2] = [
+        |store, _| store.set_retention(Retention { max_age: Some(Duration::from_secs(3_600)), ..Retention::default() }),
+        |_, path| {
+            let sql = "DELETE FROM spans; DELETE FROM texts; DELETE FROM text_bodies; DELETE FROM text_sums";
+            Connection::open(path).unwrap().execute_batch(sql).unwrap();
+        },
+    ];
+    for take_out in taken_out {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("service.db");
+        let store = open(&path);
+        put(&store, [turn(1, 3), turn(1, 4)]);
+        take_out(&store, &path);
+        wait_for("the texts to go", || held(&path) == (0, 0));
+        let now = weir_config::vocab::Timestamp::now();
+        // Other texts get their places.
+        let mut other = Told::new();
+        (0..40).for_each(|tool| {
+            other.say(PartSide::Request, PartKind::ToolDefinition, None, &words(500 + tool, 1_200));
+        });
+        let anew = SpanRecord { start_time: now, ..turn(1, 4) };
+        put(&store, [SpanRecord { start_time: now, ..other.span(0, 1) }]);
+        put(&store, [anew.clone()]);
+        let found = store.span(tenant(1), anew.span_id).unwrap().unwrap();
+        assert_eq!((&found.prompt, &found.parts), (&anew.prompt, &anew.parts));
+        assert!(held(&path).0 > 0, "they are shared again");
+        assert_whole(&path);
+        assert!(store.close(PATIENCE));
+    }
+}
+
+#[test]
 fn a_database_over_its_bound_gives_shared_texts_back() {
     let store = Store::open(options(Backend::Memory { max_bytes: 4 * 1024 * 1024 })).unwrap();
     for number in 0..400 {
