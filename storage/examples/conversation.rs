@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use weir_config::vocab::TenantId;
 use weir_config::vocab::frame::Frame;
-use weir_config::vocab::part::PartRecord;
+use weir_config::vocab::part::{PartKind, PartRecord};
 use weir_storage::SpanLog as _;
 use weir_storage::record::SpanRecord;
 use weir_storage::{Backend, Store, StoreOptions};
@@ -23,7 +23,7 @@ mod calls;
 #[path = "corpus/mod.rs"]
 mod corpus;
 
-use calls::{chats, conversations, single};
+use calls::{conversations, single, told};
 use corpus::Unobserved;
 
 /// CPU seconds of the writer, user and system, from the scheduler's account.
@@ -106,6 +106,23 @@ fn recorded(turns: &str, kept: Kept) -> serde_json::Result<Vec<SpanRecord>> {
         }
     }
     Ok(all)
+}
+
+/// Chats of 8 KB, of which the newest message alone is new: ten messages that came before, in each of 256 chats in turn.
+fn chats(count: usize) -> Vec<SpanRecord> {
+    let mut text = corpus::texts();
+    let histories: Vec<Vec<String>> = (0..256).map(|_| (0..10).map(|_| text(650)).collect()).collect();
+    let system = text(100);
+    let chat = |(at, span): (usize, SpanRecord)| {
+        let newest = text(900);
+        let history = histories.iter().cycle().nth(at % histories.len()).into_iter().flatten().enumerate();
+        let kind = |message: u32| if message % 2 == 1 { PartKind::User } else { PartKind::Assistant };
+        let mut said = vec![(PartKind::System, Some(0), system.as_str())];
+        said.extend(history.map(|(at, turn)| (kind(at as u32 + 1), Some(at as u32 + 1), turn.as_str())));
+        said.push((PartKind::User, Some(said.len() as u32), newest.as_str()));
+        told(span, &said, &text(500))
+    };
+    corpus::spans(count).into_iter().enumerate().map(chat).collect()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@ type Fixed = (String, Vec<String>);
 pub(crate) const TURNS: usize = 20;
 
 /// Gives a span these texts as its request's parts.
-fn told(mut span: SpanRecord, said: &[(PartKind, Option<u32>, &str)], answer: &str) -> SpanRecord {
+pub(crate) fn told(mut span: SpanRecord, said: &[(PartKind, Option<u32>, &str)], answer: &str) -> SpanRecord {
     let (mut prompt, mut parts) = (String::new(), Vec::new());
     for (kind, message, text) in said {
         if !prompt.is_empty() {
@@ -49,23 +49,6 @@ pub(crate) fn single(count: usize, bytes: usize) -> Vec<SpanRecord> {
             told(span, &[(PartKind::User, Some(0), &asked)], &answered)
         })
         .collect()
-}
-
-/// Chats of 8 KB, of which the newest message alone is new: ten messages that came before, in each of 256 chats in turn.
-pub(crate) fn chats(count: usize) -> Vec<SpanRecord> {
-    let mut text = texts();
-    let histories: Vec<Vec<String>> = (0..256).map(|_| (0..10).map(|_| text(650)).collect()).collect();
-    let system = text(100);
-    let chat = |(at, span): (usize, SpanRecord)| {
-        let newest = text(900);
-        let history = histories.iter().cycle().nth(at % histories.len()).into_iter().flatten().enumerate();
-        let kind = |message: u32| if message % 2 == 1 { PartKind::User } else { PartKind::Assistant };
-        let mut said = vec![(PartKind::System, Some(0), system.as_str())];
-        said.extend(history.map(|(at, turn)| (kind(at as u32 + 1), Some(at as u32 + 1), turn.as_str())));
-        said.push((PartKind::User, Some(said.len() as u32), newest.as_str()));
-        told(span, &said, &text(500))
-    };
-    spans(count).into_iter().enumerate().map(chat).collect()
 }
 
 /// Conversations, turn by turn in the order in which agents that work side by side send them; alike in instructions and tools, or in
