@@ -8,12 +8,14 @@ and kept in half precision. It reads the first 128 tokens of a text, folded as t
 say. It trains on a part of each source, and each of three fits leaves out the sources of two of the six parts of train.py; a fourth
 fit, on all parts, reads the development files. One thread, fixed seed. Where OUT_FOLDER holds its minilm.npz, nothing is fitted again.
 
-    python minilm.py PREPARED_FOLDER OUT_FOLDER last
+    python minilm.py PREPARED_FOLDER OUT_FOLDER last SECONDS
 
-does the fourth fit alone, one epoch each time it is called and then the development files: minilm-last.npz.
+does the fourth fit alone, on what is left of it for so many seconds each time it is called, and then reads the development files:
+minilm-last.npz. What it keeps between two calls (1.2 GB) goes when it is done.
 """
 
 import importlib.util
+import math
 import os
 import pathlib
 import pickle
@@ -133,23 +135,45 @@ scored = jax.jit(logits)
 # === Texts
 
 
-class Texts:
-    """Of each text its length in tokens, whether all of it was read, and what the lower layers say of it."""
+class Late(Exception):
+    """The time is over."""
 
-    def __init__(self, model, tokenizer, texts):
+
+def on_time(until):
+    if time.monotonic() > until:
+        raise Late
+
+
+class Texts:
+    """Of each text its length in tokens, whether all of it was read, and what the lower layers say of it.
+
+    Where `kept` names a file it is worked out only once, a part each time if there is no time for all.
+    """
+
+    def __init__(self, model, tokenizer, texts, kept=None, until=math.inf):
         encoded = tokenizer.encode_batch(texts)
         self.cut = np.array([len(one.ids) > TOKENS for one in encoded])
         # The last of them is the end mark, as where nothing is cut.
         ids = [one.ids if len(one.ids) <= TOKENS else one.ids[: TOKENS - 1] + one.ids[-1:] for one in encoded]
         self.length = np.array([len(one) for one in ids])
-        self.said = [None] * len(ids)
+        self.starts = np.concatenate([[0], np.cumsum(self.length)])
+        shape = (int(self.starts[-1]), WIDTH)
+        mode = "r+" if kept and kept.exists() else "w+"
+        self.heard = np.lib.format.open_memmap(kept, mode, np.float16, shape) if kept else np.zeros(shape, np.float16)
         for rows, n in batches(self.length, np.arange(len(ids))):
+            if self.said(rows[0]).any():
+                continue
+            on_time(until)
             padded = np.zeros((BATCH, n), np.int32)
             for line, at in enumerate(rows):
                 padded[line, : self.length[at]] = ids[at]
             heard = np.asarray(lower(model, padded, self.mask(rows, n)), np.float16)
-            for line, at in enumerate(rows):
-                self.said[at] = heard[line, : self.length[at]].copy()
+            # The first of them last: it says that all are there.
+            for line, at in reversed(list(enumerate(rows))):
+                self.said(at)[:] = heard[line, : self.length[at]]
+
+    def said(self, at):
+        return self.heard[self.starts[at] : self.starts[at + 1]]
 
     def mask(self, rows, n):
         length = np.ones(BATCH, int)
@@ -159,7 +183,7 @@ class Texts:
     def batch(self, rows, n):
         x = np.zeros((BATCH, n, WIDTH), np.float32)
         for line, at in enumerate(rows):
-            x[line, : self.length[at]] = self.said[at]
+            x[line, : self.length[at]] = self.said(at)
         return x, self.mask(rows, n)
 
 
@@ -204,25 +228,29 @@ def padded(values):
     return np.concatenate([values, np.zeros(BATCH - len(values))]).astype(np.float32)
 
 
-def fit(model, texts, role, label, weight, rows, state=None, until=EPOCHS):
-    """The tuned layers and the head, on the texts in `rows`; goes on from `state`, and stops after so many epochs."""
+def fit(model, texts, role, label, weight, rows, state=None, until=math.inf):
+    """The steps of the fit on the texts in `rows` that are done and all there are, the tuned layers and the head, and how they moved.
+
+    Goes on from a `state` that it returned, and stops when the time is over.
+    """
     rng = np.random.default_rng(SEED)
     p = start(model)
     first = second = jax.tree.map(jnp.zeros_like, p)
-    done, p, first, second = state or (0, p, first, second)
-    steps = EPOCHS * len(list(batches(texts.length, rows)))
+    done, steps, p, first, second = state or (0, EPOCHS * len(list(batches(texts.length, rows))), p, first, second)
     turn = 0
-    for epoch in range(until):
+    for _ in range(EPOCHS):
         drawn = list(batches(texts.length, rng.permutation(rows)))
         for at in rng.permutation(len(drawn)):
             mine, n = drawn[at]
+            if turn >= done and time.monotonic() > until:
+                return turn, steps, p, first, second
             turn += 1
-            if epoch < done:
+            if turn <= done:
                 continue
             rate = min(turn / (WARM * steps), (steps - turn + 1) / ((1 - WARM) * steps))
             fed = (padded(role[mine]), padded(label[mine]), padded(weight[mine]))
             p, first, second, _ = step(p, first, second, turn, rate, *texts.batch(mine, n), *fed)
-    return until, p, first, second
+    return turn, steps, p, first, second
 
 
 def score(p, texts, role, rows):
@@ -290,28 +318,31 @@ def save(out, p):
     np.savez(out / "minilm-tuned.npz", **{".".join(step.key for step in path): value for path, value in flat})
 
 
-def last(rows, out, said):
-    """The next epoch of the fit on all parts, or what it says of the development files."""
-    kept = out / "minilm-state.pickle"
-    state = pickle.loads(kept.read_bytes()) if kept.exists() else None
+def last(rows, out, said, until):
+    """Goes on with the fit on all parts; where it is done, what it says of the development files."""
+    kept, heard = out / "minilm-state.pickle", [out / "minilm-heard.npy", out / "minilm-heard-dev.npy"]
+    state = pickle.loads(kept.read_bytes()) if kept.exists() else (0, None)
     model, tokenizer = opened()
-    trains = state is None or state[0] < EPOCHS
+    trains = state[0] != state[1]
     some = [row for row in rows if ("train" in row["part"]) == trains]
-    texts = Texts(model, tokenizer, [whole(row) for row in some])
+    texts = Texts(model, tokenizer, [whole(row) for row in some], heard[not trains], until)
     of = Rows(some, texts.cut)
     said(f"{len(some)} texts, {int(texts.length.sum())} tokens, {int(texts.cut.sum())} texts cut")
     if trains:
         use = np.where(of.trained)[0]
-        state = fit(model, texts, of.role, of.label, of.weight, use, state, 1 if state is None else state[0] + 1)
+        state = fit(model, texts, of.role, of.label, of.weight, use, state if state[0] else None, until)
         kept.write_bytes(pickle.dumps(jax.tree.map(np.asarray, state)))
-        return said(f"trained on {len(use)}, {state[0]} of {EPOCHS} epochs")
-    save(out, state[1])
-    theirs = score(state[1], texts, of.role, np.arange(len(some)))
+        return said(f"trained on {len(use)}, {state[0]} of {state[1]} steps")
+    p = state[2]
+    save(out, p)
+    theirs = score(p, texts, of.role, np.arange(len(some)))
     np.savez_compressed(out / "minilm-last.npz", theirs=theirs, cut=texts.cut)
     scores = np.load(out / "scores.npz")["shipped"][-len(some) :]
     for name in SETS[2:]:
         for what, m in ((name, of.part == name), (f"{name}, texts of up to {TOKENS} tokens", (of.part == name) & ~texts.cut)):
             show(what, [row for row, mine in zip(some, m) if mine], scores[m], theirs[m], False)
+    for file in heard:
+        file.unlink(missing_ok=True)
     said("done")
 
 
@@ -325,7 +356,7 @@ def ask(rows, out, said):
     for group in [*range(GROUPS), None]:
         left_out = of.natural & (of.fold % GROUPS == group) if group is not None else np.zeros(len(rows), bool)
         use = np.where(of.trained & ~left_out)[0]
-        p = fit(model, texts, of.role, of.label, of.weight, use)[1]
+        p = fit(model, texts, of.role, of.label, of.weight, use)[2]
         asked = np.where(left_out if group is not None else ["dev" in part for part in of.part])[0]
         theirs[asked] = score(p, texts, of.role, asked)
         said(f"left out {group}: trained on {len(use)}, asked about {len(asked)}")
@@ -341,8 +372,11 @@ def main():
     scores = np.load(out / "scores.npz")
     picked = sample(rows)
     rows = [rows[at] for at in picked]
-    if sys.argv[3:] == ["last"]:
-        return last(rows, out, said)
+    if sys.argv[3:4] == ["last"]:
+        try:
+            return last(rows, out, said, begun + float(sys.argv[4]))
+        except Late:
+            return said("goes on next time")
     if not (out / "minilm.npz").exists():
         ask(rows, out, said)
     asked = np.load(out / "minilm.npz")
