@@ -65,7 +65,7 @@ const GUARDS: [&str; 40] = [
     "is taken from",
 ];
 /// Words after a guard that leave the order standing: "do not tell the user", "never forget to".
-const UNGUARDED: [&str; 24] = [
+const UNGUARDED: [&str; 29] = [
     "tell",
     "mention",
     "inform",
@@ -90,6 +90,11 @@ const UNGUARDED: [&str; 24] = [
     "be told",
     "be informed",
     "be made",
+    "follow your",
+    "follow the system",
+    "log this",
+    "record this",
+    "audit this",
 ];
 
 /// Recognises words that forbid what they stand before.

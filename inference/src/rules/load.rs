@@ -15,7 +15,7 @@ use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words, words};
 use crate::literals::LITERAL_BYTES_MIN;
 
 /// The embedded files; macros and literal sets of one file are known to all.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("words.yaml", include_str!("../../rules/words.yaml")),
     ("injection.yaml", include_str!("../../rules/injection.yaml")),
     ("indirect.yaml", include_str!("../../rules/indirect.yaml")),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str); 17] = [
     ("pretexts.yaml", include_str!("../../rules/pretexts.yaml")),
     ("tools.yaml", include_str!("../../rules/tools.yaml")),
     ("poison.yaml", include_str!("../../rules/poison.yaml")),
+    ("overreach.yaml", include_str!("../../rules/overreach.yaml")),
     ("multilingual.yaml", include_str!("../../rules/multilingual.yaml")),
     ("languages.yaml", include_str!("../../rules/languages.yaml")),
     ("tongues.yaml", include_str!("../../rules/tongues.yaml")),
