@@ -11,7 +11,6 @@ one thread. What was worked out stays, so that the script may be stopped and sta
 import json
 import os
 import pathlib
-import re
 import sys
 import time
 
@@ -26,43 +25,12 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 import data
-import families
 import minilm
 import minilm_onnx
+import pieces
 from train import SETS
 
-WORDS = 64
-# Pieces of one source and label: natural harmless ones, natural attacks, composed ones.
-HARMLESS, ATTACKS, COMPOSED = 220, 500, 150
 BATCH, SAVED = 8, 2000
-SEED = 1
-WORD = re.compile(r"[0-9A-Za-z]{1,24}|[^\x00-\x7f]")
-
-
-def pieces(text):
-    """A text in pieces of so many words."""
-    ends = [m.end() for m in WORD.finditer(text)]
-    cuts = [0, *[ends[at - 1] for at in range(WORDS, len(ends), WORDS)], len(text)]
-    return [text[a:b] for a, b in zip(cuts, cuts[1:]) if WORD.search(text[a:b])]
-
-
-def drawn(rows):
-    """Pieces with their source, role and label: 0, 1, or -1 where it is not known."""
-    rng = np.random.default_rng(SEED)
-    groups = {}
-    for row in rows:
-        if "train" in row["part"]:
-            groups.setdefault((row["source"], row["label"]), []).append(row)
-    out = []
-    for (source, label), found in sorted(groups.items()):
-        most = COMPOSED if families.fold(source) < 0 else HARMLESS if label == "benign" else ATTACKS
-        some = []
-        for at in rng.permutation(len(found))[:most]:
-            cut = pieces(found[at]["folded"])
-            known = 0 if label == "benign" else 1 if len(cut) == 1 else -1
-            some += [{"folded": piece, "source": source, "role": found[at]["role"], "label": known} for piece in cut]
-        out += [some[at] for at in sorted(rng.permutation(len(some))[:most])]
-    return out
 
 
 def encoder(folder):
@@ -104,7 +72,7 @@ def heard(session, tokenizer, texts):
 def main():
     folder, out = map(pathlib.Path, sys.argv[1:3])
     begun = time.monotonic()
-    found = drawn([row for name in SETS[:2] for row in data.read(folder, name)])
+    found = pieces.drawn([row for name in SETS[:2] for row in data.read(folder, name)])
     session = encoder(out)
     tokenizer = Tokenizer.from_file(str(minilm.package() / "tokenizer.json"))
     tokenizer.no_truncation()

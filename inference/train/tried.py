@@ -2,8 +2,9 @@
 
     python tried.py PREPARED_FOLDER DATA_FOLDER OUT_FOLDER [VARIANT ...]
 
-OUT_FOLDER holds what teacher.py wrote. Each variant is fitted once for each part of the sources that is left out, and once on all training
-rows for the development files; its scores stay in OUT_FOLDER (tried-VARIANT.npz), so that the script may be run one variant at a time.
+OUT_FOLDER holds what teacher.py wrote (for `taught`) and minilm_whole.py (for `tuned` and `crossed`). Each variant is fitted once for each
+part of the sources that is left out, and once on all training rows for the development files; its scores stay in OUT_FOLDER
+(tried-VARIANT.npz), so that the script may be run one variant at a time.
 With `report` it prints what those that are there come to. Nothing here is shipped.
 """
 
@@ -21,11 +22,13 @@ import evaluate
 import families
 import linear
 import made
+import minilm_whole
 import prepare
 import train
 
 # Words as they ship, with what is tried beside them.
-VARIANTS = ["words", "languages", "encoded", "taught", "taught3", "taught-only", "cleaned", "grams"]
+VARIANTS = ["words", "languages", "encoded", "taught", "taught3", "taught-only", "tuned", "tuned3", "tuned-only"]
+VARIANTS += ["crossed", "crossed3", "crossed-only", "cleaned", "grams"]
 LENGTH = 3000
 RESAMPLED = 100
 SEED = 1
@@ -89,9 +92,33 @@ class Teacher:
         head.fit(self.lines[use], self.label[use], sample_weight=self.weight[use] / self.weight[use].mean())
         return head.predict_proba(self.lines)[:, 1]
 
-    def rows(self):
-        of = lambda one: {"sources": {one["source"]}, "part": "made-taught", "label": "benign" if one["label"] < 1 else "injection"}
-        return [{**one, **of(one), "decoded": [], "lang": "en", "tried": "taught"} for one in self.pieces]
+
+class Tuned:
+    """What a MiniLM tuned in all layers says of pieces (minilm_whole.py). `crossed`: of each piece by a fit that knew none of its sources
+    either, beside those of the part that is left out; of composed pieces, which are only trained on, there is none."""
+
+    def __init__(self, rows, out, crossed):
+        self.out, self.crossed = out, crossed
+        self.pieces = minilm_whole.asked(rows)
+        self.fold = np.array([families.fold(one["source"]) for one in self.pieces])
+
+    def heard(self, parts):
+        return np.load(self.out / f"whole-{minilm_whole.name_of(parts)}.npz")["pieces"].astype(float)
+
+    def says(self, k):
+        """How likely each piece is an attack, by fits that knew nothing of the sources of part `k`."""
+        without = set() if k is None else {k}
+        out = self.heard(without)
+        for j in range(families.FOLDS) if self.crossed else []:
+            mine = self.fold == j
+            out[mine] = self.heard(without | {j})[mine]
+        return 1 / (1 + np.exp(-out))
+
+
+def told(teacher):
+    """The pieces as rows to train on."""
+    of = lambda one: {"sources": {one["source"]}, "part": "made-taught", "label": "benign" if one["label"] < 1 else "injection"}
+    return [{**one, **of(one), "decoded": [], "lang": "en", "tried": "taught"} for one in teacher.pieces]
 
 
 def window_scores(fit, arrays, windows):
@@ -128,7 +155,9 @@ def words(folder, sets, out, name):
         rows += [row for row in written(folder, sets) if row["tried"] == name]
     elif name.startswith("taught"):
         teacher = Teacher(out)
-        rows += teacher.rows()
+    elif name.startswith(("tuned", "crossed")):
+        teacher = Tuned(rows[:count], out, name.startswith("crossed"))
+    rows += told(teacher) if teacher else []
     wrong = np.zeros(len(rows), bool)
     if name == "cleaned":
         wrong[:count] = noisy(rows[:count], np.load(out / "tried-words.npz")["left_out"])
@@ -141,8 +170,8 @@ def words(folder, sets, out, name):
         weight, soft = train.weigh(rows, use), np.full(len(rows), np.nan)
         if teacher:
             soft[usual:] = teacher.says(k)
-            weight[usual:] *= 3 if name == "taught3" else 1
-        if name == "taught-only":
+            weight[usual:] *= 3 if name.endswith("3") else 1
+        if name.endswith("-only"):
             # Of what the teacher has read the labels count for little.
             weight[:usual] *= 0.2
         fitted = linear.Fit(arrays, windows, k, weight, use, soft)
@@ -266,7 +295,7 @@ def teacher_itself(out, folder):
         said[teacher.fold == k] = teacher.says(k)[teacher.fold == k]
     rows, _ = base(folder)
     usual = len(rows)
-    rows += teacher.rows()
+    rows += told(teacher)
     arrays = data.Arrays(rows)
     windows = linear.Windows(arrays)
     ours = np.full(len(teacher.pieces), np.nan)
