@@ -50,7 +50,7 @@ impl ClientWatch {
     pub(crate) async fn during<F: Future>(
         &mut self,
         client: &ClientConn,
-        on_gone: impl Fn(),
+        mut on_gone: impl FnMut(),
         mut operation: Pin<&mut F>,
     ) -> F::Output {
         poll_fn(|context| {

@@ -86,7 +86,7 @@ pub(super) async fn answer(
     };
     let ended = relay.run(&mut lease, rest, &mut watch, &mut exchange.journal).await;
     let keep = keep && !relay.client_gone;
-    let complete = relay.has_all(&exchange.journal);
+    let complete = ended.is_cut() && relay.has_all(&mut exchange.journal);
     note_end(&exchange, &ended, complete);
     let tapped = relay.tapped.take();
     // While a tap holds all of an answer back, its client has been told nothing.
@@ -285,6 +285,11 @@ enum Body {
 }
 
 impl Body {
+    /// Whether it ended where neither the provider nor a tap had ended it.
+    const fn is_cut(&self) -> bool {
+        matches!(self, Self::ClientLeft | Self::UpstreamCut(_) | Self::UpstreamIdle(_))
+    }
+
     /// What is said to a client that has nothing of an answer whose provider broke it off.
     fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -348,20 +353,19 @@ impl Relay<'_> {
             let fd = conn.tcp().fd();
             let stop = StopUpstream(fd);
             let waiting = Instant::now();
-            let complete = self.has_all(journal);
             if self.client_gone {
                 tail_ends.get_or_insert(waiting + TAIL_LIMIT);
             }
             let limit = tail_ends.map_or(self.idle_limit, |end| end.saturating_duration_since(waiting));
             deadline.arm(limit, On::Stop(fd));
             // Nothing is paid for any more once the answer is complete: its end keeps the provider's connection.
-            let on_gone = || if complete { deadline.arm(TAIL_LIMIT, On::Stop(fd)) } else { stop.stop() };
+            let on_gone = || if self.has_all(journal) { deadline.arm(TAIL_LIMIT, On::Stop(fd)) } else { stop.stop() };
             let (got, filled) = watch.during(&self.session.conn, on_gone, pin!(conn.read(buf))).await;
             journal.moments.awaiting_upstream += waiting.elapsed();
             buf = filled;
             let idle = deadline.disarm();
             if watch.client_left() {
-                if !complete || idle {
+                if idle || !self.has_all(journal) {
                     return Body::ClientLeft;
                 }
                 tail_ends.get_or_insert_with(|| Instant::now() + TAIL_LIMIT);
@@ -385,7 +389,7 @@ impl Relay<'_> {
     }
 
     /// Whether the client has the last message: it has been relayed, and no tap holds anything back.
-    fn has_all(&self, journal: &Journal) -> bool {
+    fn has_all(&self, journal: &mut Journal) -> bool {
         journal.answer_is_complete() && !self.tapped.as_ref().is_some_and(|tapped| tapped.holds())
     }
 

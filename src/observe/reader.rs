@@ -20,6 +20,8 @@ const RATIO_MAX: u32 = 100;
 /// A JSON document is kept up to twice the text bound, within these limits.
 const BODY_BYTES_MIN: usize = 64 * 1024;
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of a stream that may wait to be read: some ten frames.
+const WAITING_BYTES_MAX: usize = 2 * 1024;
 
 /// How the messages of an answer are framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,8 @@ enum Frames {
 
 /// Reads one answer as it arrives.
 pub struct AnswerReader {
+    /// Bytes of a stream that are read with those that follow them.
+    waiting: Vec<u8>,
     frames: Frames,
     /// `None` where there is no content coding. In a box: decoders are large, and most answers need none.
     decoder: Option<Box<ContentDecoder>>,
@@ -194,6 +198,7 @@ impl AnswerReader {
             AnswerKind::Other => Frames::Unknown,
         };
         Self {
+            waiting: Vec::new(),
             frames,
             decoder: Some(ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX))
                 .filter(|decoder| !decoder.is_identity())
@@ -209,6 +214,38 @@ impl AnswerReader {
 
     /// Takes the next bytes of the body (as they came from the provider).
     pub fn feed(&mut self, body_bytes: &[u8]) {
+        self.catch_up();
+        self.read(body_bytes);
+    }
+
+    /// The same for bytes that nobody asks about yet: frames that come one by one find nothing of this code in the caches, so some of
+    /// them are read together. What was read so far is known after [`Self::catch_up`].
+    pub fn feed_later(&mut self, body_bytes: &[u8]) {
+        if self.waiting.len() + body_bytes.len() > WAITING_BYTES_MAX {
+            return self.feed(body_bytes);
+        }
+        if self.waiting.capacity() == 0 {
+            self.waiting.reserve_exact(WAITING_BYTES_MAX);
+        }
+        self.waiting.extend_from_slice(body_bytes);
+    }
+
+    /// Whether bytes may wait: those of a stream without a content coding, as what a coding unpacks has to be known at once.
+    pub const fn may_wait(&self) -> bool {
+        self.decoder.is_none() && matches!(self.frames, Frames::Events(_) | Frames::Lines(_) | Frames::Array(_))
+    }
+
+    /// Reads what waits.
+    pub fn catch_up(&mut self) {
+        if !self.waiting.is_empty() {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            self.read(&waiting);
+            waiting.clear();
+            self.waiting = waiting;
+        }
+    }
+
+    fn read(&mut self, body_bytes: &[u8]) {
         if self.failed || body_bytes.is_empty() {
             return;
         }
@@ -231,6 +268,7 @@ impl AnswerReader {
     /// There is no room for more: from here on only the end of a document is kept, where its counters stand, and of a stream
     /// all but its text.
     pub fn keep_less(&mut self) {
+        self.catch_up();
         self.body_max = 0;
         if !matches!(self.frames, Frames::Json(_) | Frames::Unknown) {
             self.messages.collector.keep_no_more_text();
@@ -294,6 +332,7 @@ impl AnswerReader {
 
     /// Ends the answer and takes it out of the reader, which is done with.
     pub fn finish(&mut self) -> Answer {
+        self.catch_up();
         if let Some(decoder) = self.decoder.as_mut().filter(|_| !self.failed) {
             let mut rest = Vec::new();
             let outcome = decoder.finish(&mut rest);

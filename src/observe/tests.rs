@@ -554,10 +554,30 @@ fn reads_compressed_answers_as_they_come() {
     assert_eq!(reader.finish().unreadable, Some("unknown content coding"));
 }
 
+#[test]
+fn what_waits_is_read_once_somebody_asks() {
+    let mut reader = AnswerReader::new(AnswerKind::EventStream, None, MAX);
+    assert!(reader.may_wait());
+    let (text, end) = CHAT_STREAM.split_at(CHAT_STREAM.len() - "data: [DONE]\n\n".len());
+    reader.feed_later(text.as_bytes());
+    assert_eq!(reader.text_bytes(), 0);
+    // Only what comes from here on is left out.
+    reader.keep_less();
+    let read = reader.text_bytes();
+    assert!(read > 0);
+    reader.feed_later(end.as_bytes());
+    assert!(!reader.is_complete());
+    reader.catch_up();
+    assert_eq!((reader.is_complete(), reader.text_bytes()), (true, read));
+    assert!(!AnswerReader::new(AnswerKind::Json, None, MAX).may_wait());
+    assert!(!AnswerReader::new(AnswerKind::EventStream, Some(b"gzip"), MAX).may_wait());
+}
+
 proptest! {
     #[test]
     fn any_cut_gives_the_same_answer(
         which in 0usize..7, cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8), single in any::<bool>(),
+        waits in any::<u8>(), times in 1usize..4,
     ) {
         let amazon = bedrock::converse_stream();
         let (kind, bytes) = [
@@ -575,6 +595,12 @@ proptest! {
             cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
         };
         prop_assert_eq!(read_pieces(kind, &pieces), read_pieces(kind, &[bytes]));
+        // Pieces that wait are read as if they had come with those that follow, over the bound of what may wait, too.
+        let mut reader = AnswerReader::new(kind, None, MAX);
+        for (number, piece) in pieces.repeat(times).into_iter().enumerate() {
+            if waits >> (number % 8) & 1 == 1 { reader.feed_later(piece) } else { reader.feed(piece) }
+        }
+        prop_assert_eq!(reader.finish(), read_pieces(kind, &[&bytes.repeat(times)]));
     }
 
     #[test]

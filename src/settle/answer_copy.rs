@@ -43,10 +43,17 @@ impl AnswerCopy {
         if !reader.keeps_less() && !make_room(bytes) {
             reader.keep_less();
         }
+        let later = reader.may_wait();
         let before = reader.decoded_bytes();
-        if survive(|| pieces.for_each(|piece| reader.feed(piece))).is_none() {
+        let read = survive(|| {
+            pieces.for_each(|piece| if later { reader.feed_later(piece) } else { reader.feed(piece) });
+        });
+        if read.is_none() {
             // What is left of it cannot be trusted.
             (*slot, *lost) = (None, true);
+            return;
+        }
+        if later {
             return;
         }
         // A compressed answer is kept as the many times more that it is.
@@ -56,9 +63,17 @@ impl AnswerCopy {
         }
     }
 
-    /// Whether the last message of a stream has been read.
-    pub(super) fn is_complete(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.is_complete())
+    /// What reads it, which has read all that came, where somebody does.
+    pub(super) fn reader(&mut self) -> Option<&AnswerReader> {
+        if survive(|| self.reader.as_mut().map(|reader| reader.catch_up())).is_none() {
+            (self.reader, self.lost) = (None, true);
+        }
+        self.reader.as_deref()
+    }
+
+    /// Whether the last message of a stream has come.
+    pub(super) fn is_complete(&mut self) -> bool {
+        self.reader().is_some_and(AnswerReader::is_complete)
     }
 
     /// What it took, to be given back when the record is done.

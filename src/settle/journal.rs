@@ -187,12 +187,12 @@ impl Journal {
     }
 
     /// What has been read of the answer so far, where somebody reads it.
-    pub(crate) fn answer_reader(&self) -> Option<&AnswerReader> {
-        self.answer.reader.as_deref()
+    pub(crate) fn answer_reader(&mut self) -> Option<&AnswerReader> {
+        self.answer.reader()
     }
 
     /// Whether the last message of a stream has been relayed.
-    pub(crate) fn answer_is_complete(&self) -> bool {
+    pub(crate) fn answer_is_complete(&mut self) -> bool {
         self.answer.is_complete()
     }
 
