@@ -393,7 +393,7 @@ impl Analyser {
         let jailbreak = call.plan.runs(JAILBREAK);
         let disguised = folded.is_disguised() && matches!(part.kind, PartKind::User | PartKind::Tool);
         let scope = part.kind.bit() | if disguised { DISGUISED } else { 0 };
-        let limits = Limits { scope, jailbreak, deadline: call.deadline };
+        let limits = Limits { scope, jailbreak, credentials: true, deadline: call.deadline };
         let mut outcome = self.compiled.matcher.scan(bytes, limits, memory);
         outcome.cut |= raw.len() < part.text.len();
         watch.lap(RULES);

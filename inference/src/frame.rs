@@ -5,6 +5,8 @@
 //! report. Bounded: looks at most [`REACH_BYTES`] to either side. Errs towards use: a text that is nothing but a quote
 //! stays an order.
 
+use std::ops::Range;
+
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::{memchr_iter, memrchr_iter};
 
@@ -206,11 +208,34 @@ const OBEYING: [&str; 30] = [
     "and run it",
 ];
 
+/// No word is longer, in bytes.
+const WORD_MAX: usize = 24;
+
+/// What says of the matches in a text whether they are mentioned.
+#[derive(Debug)]
+pub(crate) struct Framed<'a> {
+    frame: &'a Frame,
+    text: &'a [u8],
+    /// Where the words are known, and those that lie within, in the order of their ends, the longest first.
+    read: Range<usize>,
+    words: Vec<Word>,
+}
+
+/// An asking or obeying word.
+#[derive(Debug)]
+struct Word {
+    start: usize,
+    end: usize,
+    asks: bool,
+}
+
 /// Recognises asking and obeying words.
 #[derive(Debug)]
 pub(crate) struct Frame {
     words: AhoCorasick,
 }
+
+// === impl Frame ===
 
 impl Frame {
     pub(crate) fn new() -> Result<Self, LoadError> {
@@ -222,22 +247,64 @@ impl Frame {
             .map_err(|error| LoadError::Literals(error.to_string()))
     }
 
+    /// For the matches in a text.
+    pub(crate) const fn of<'a>(&'a self, text: &'a [u8]) -> Framed<'a> {
+        Framed { frame: self, text, read: 0..0, words: Vec::new() }
+    }
+}
+
+// === impl Framed ===
+
+impl Framed<'_> {
     /// Whether the match at `start..end` is only mentioned.
-    pub(crate) fn is_mention(&self, text: &[u8], start: usize, end: usize) -> bool {
+    pub(crate) fn is_mention(&mut self, start: usize, end: usize) -> bool {
         let from = start.saturating_sub(REACH_BYTES);
-        let to = (end + REACH_BYTES).min(text.len());
-        let Some((open, close)) = enclosure(text, from, start, end, to) else { return false };
-        let before = text.get(from..open).unwrap_or_default();
-        let after = text.get(close..to).unwrap_or_default();
+        let to = (end + REACH_BYTES).min(self.text.len());
+        let Some((open, close)) = enclosure(self.text, from, start, end, to) else { return false };
+        self.read(from..to);
         let (mut asks, mut obeys) = (false, false);
-        for side in [before, after] {
-            for found in self.words.find_iter(side) {
-                let asking = found.pattern().as_usize() < ASKING.len();
-                asks |= asking;
-                obeys |= !asking;
+        for side in [from..open, close..to] {
+            let mut at = side.start;
+            let first = self.words.partition_point(|word| word.end <= at);
+            for word in self.words.get(first..).unwrap_or_default().iter().take_while(|word| word.end <= side.end) {
+                // One that begins inside another is none.
+                if word.start >= at {
+                    at = word.end;
+                    asks |= word.asks;
+                    obeys |= !word.asks;
+                }
             }
         }
         asks && !obeys
+    }
+
+    /// Sees to it that the words in a range are known. Matches stand near one another as a rule: what two of them share is read once.
+    fn read(&mut self, wanted: Range<usize>) {
+        if wanted.start > self.read.end || wanted.end < self.read.start {
+            self.words.clear();
+            self.read = wanted.start..wanted.start;
+        }
+        let known = self.read.clone();
+        let before = wanted.start.min(known.start)..(known.start + WORD_MAX).min(self.text.len());
+        let behind = known.end.saturating_sub(WORD_MAX).max(known.start)..wanted.end.max(known.end);
+        if wanted.start < known.start {
+            self.take(before, |word| word.start < known.start);
+        }
+        if wanted.end > known.end {
+            self.take(behind, |word| word.end > known.end);
+        }
+        self.read = wanted.start.min(known.start)..wanted.end.max(known.end);
+        self.words.sort_unstable_by_key(|word| (word.end, word.start));
+    }
+
+    fn take(&mut self, range: Range<usize>, is_new: impl Fn(&Word) -> bool) {
+        let words = self.frame.words.find_overlapping_iter(self.text.get(range.clone()).unwrap_or_default());
+        let words = words.map(|found| Word {
+            start: range.start + found.start(),
+            end: range.start + found.end(),
+            asks: found.pattern().as_usize() < ASKING.len(),
+        });
+        self.words.extend(words.filter(is_new));
     }
 }
 
@@ -302,7 +369,50 @@ mod tests {
 
     fn mention(text: &str) -> bool {
         let start = text.find("ignore all previous instructions").unwrap();
-        Frame::new().unwrap().is_mention(text.as_bytes(), start, start + 32)
+        Frame::new().unwrap().of(text.as_bytes()).is_mention(start, start + 32)
+    }
+
+    /// Whether a match is mentioned, with nothing known of other matches.
+    fn mentioned_alone(frame: &Frame, text: &[u8], start: usize, end: usize) -> bool {
+        let (from, to) = (start.saturating_sub(REACH_BYTES), (end + REACH_BYTES).min(text.len()));
+        let Some((open, close)) = enclosure(text, from, start, end, to) else { return false };
+        let sides = [&text[from..open], &text[close..to]];
+        let found = sides.into_iter().flat_map(|side| frame.words.find_iter(side));
+        let asks: Vec<bool> = found.map(|found| found.pattern().as_usize() < ASKING.len()).collect();
+        asks.contains(&true) && !asks.contains(&false)
+    }
+
+    #[test]
+    fn what_is_known_from_other_matches_changes_nothing() {
+        let frame = Frame::new().unwrap();
+        assert!(ASKING.iter().chain(&OBEYING).all(|word| word.len() <= WORD_MAX));
+        let words: Vec<&str> =
+            ASKING.iter().chain(&OBEYING).copied().chain(["\"", "`", " ", "\n", "plain words "]).collect();
+        let mut state = 7_u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut mentions = 0;
+        for _ in 0..40 {
+            let mut text = String::new();
+            while text.len() < 3_000 {
+                // Some of them end in the midst of a word.
+                let word = if next(8) == 0 { words[next(words.len())] } else { "filler and \"quotes\" " };
+                text.push_str(&word[..word.len() - next(2)]);
+            }
+            let mut framed = frame.of(text.as_bytes());
+            let mut at = 0;
+            while at < text.len() - 40 {
+                let start = at.saturating_sub(next(300));
+                let end = start + 1 + next(30);
+                let mentioned = framed.is_mention(start, end);
+                assert_eq!(mentioned, mentioned_alone(&frame, text.as_bytes(), start, end), "{start}..{end} {text:?}");
+                mentions += usize::from(mentioned);
+                at += next(150) + if next(20) == 0 { 1_500 } else { 0 };
+            }
+        }
+        assert!(mentions > 20, "{mentions}");
     }
 
     #[test]

@@ -263,7 +263,7 @@ impl Analyser {
     fn decoded(&self, scratch: &mut Scratch, text: &Prepared<'_>) -> Vec<Decoded> {
         let Scratch { memory, inner, plain, runs, .. } = scratch;
         let bytes = text.folded.bytes(&text.kept.text);
-        let limits = Limits { scope: text.kept.kind.bit(), jailbreak: true, deadline: None };
+        let limits = Limits { scope: text.kept.kind.bit(), jailbreak: true, credentials: true, deadline: None };
         let outcome = self.compiled.matcher.scan(bytes, limits, memory);
         runs.clear();
         runs.extend(Runs::new(bytes));

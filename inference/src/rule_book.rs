@@ -104,7 +104,7 @@ impl RuleBook {
         let bytes = folded.bytes(text);
         let mut found = Vec::new();
         for scope in scopes {
-            self.matcher.scan(bytes, Limits { scope, jailbreak: true, deadline: None }, &mut memory);
+            self.matcher.scan(bytes, Limits { scope, jailbreak: true, credentials: true, deadline: None }, &mut memory);
             for hit in &memory.matches {
                 let Some(rule) = self.matcher.rule(hit.rule) else { continue };
                 let value = bytes.get(hit.start..hit.end).unwrap_or_default();

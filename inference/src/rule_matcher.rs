@@ -40,6 +40,8 @@ pub(crate) struct Limits {
     pub(crate) scope: u8,
     /// Whether rules of the jailbreak detector and cipher markers count.
     pub(crate) jailbreak: bool,
+    /// Whether rules about credentials count.
+    pub(crate) credentials: bool,
     /// When to stop.
     pub(crate) deadline: Option<Instant>,
 }
@@ -124,9 +126,9 @@ pub(crate) struct MatcherScratch {
 // === impl MatcherScratch ===
 
 impl MatcherScratch {
-    /// The next scans are of what is decoded from another text, of so many bytes.
-    pub(crate) fn begin_decoded(&mut self, bytes: usize) {
-        self.begin(Credits::of_decoded(bytes));
+    /// The next scans are of what is decoded from the text that was scanned last with `outer`.
+    pub(crate) fn begin_decoded(&mut self, outer: &Self) {
+        self.begin(outer.credits.left());
     }
 
     fn begin(&mut self, credits: Credits) {
@@ -279,6 +281,7 @@ impl RuleMatcher {
                 || (rule.before == 0 && !at_word)
                 || (rule.exact_case && !as_written)
                 || (rule.group == Group::Jailbreak && !limits.jailbreak)
+                || (rule.group == Group::Secrets && !limits.credentials)
                 || is_set(&memory.done, *index)
             {
                 continue;
@@ -316,7 +319,7 @@ impl RuleMatcher {
         // Patterns that begin at their literal end soon.
         let bytes = if rule.before == 0 { 0 } else { window.1 - window.0 };
         let cost = tried.tally.run_cost(bytes);
-        if !credits.may_grow(&tried.tally) || !credits.spend(&mut tried.tally, rule, end, cost) {
+        if !credits.may_grow(&tried.tally, rule, end) || !credits.spend(&mut tried.tally, rule, end, cost) {
             return;
         }
         let Some(pattern) = rule.pattern.compiled() else { return };

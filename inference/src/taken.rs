@@ -122,7 +122,7 @@ impl Taker {
         let Some(secrets) = Secrets::get() else { return };
         self.folded.fold(text);
         let bytes = self.folded.bytes(text);
-        let limits = Limits { scope: kind.bit(), jailbreak: false, deadline: None };
+        let limits = Limits { scope: kind.bit(), jailbreak: false, credentials: true, deadline: None };
         secrets.matcher.scan(bytes, limits, &mut self.memory);
         let mut keys = KeyEnds::default();
         let mut take = |from: usize, to: usize, kind: &str| {

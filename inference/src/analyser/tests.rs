@@ -320,7 +320,7 @@ fn a_deadline_that_passes_inside_decoded_text_shows() {
     let decode = |deadline| {
         let mut scratch = ANALYSER.scratch();
         let (mut memory, mut cut, mut orders) = (MatcherScratch::default(), false, 0);
-        let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, deadline };
+        let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, credentials: true, deadline };
         let runs = [Run { start: 0, end: hex.len() }];
         ANALYSER.compiled.decode(hex.as_bytes(), &runs, &Outcome::default(), &mut scratch.plain, &mut |plain, _, _| {
             let seen = ANALYSER.compiled.matcher.scan(plain, limits, &mut memory);
@@ -337,7 +337,7 @@ fn a_deadline_that_passes_inside_decoded_text_shows() {
 /// Bytes that are decoded of a text, and whether that was all there is to decode.
 fn decoded(text: &str) -> (usize, bool) {
     let mut scratch = ANALYSER.scratch();
-    let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, deadline: None };
+    let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, credentials: true, deadline: None };
     let mut memory = MatcherScratch::default();
     let outcome = ANALYSER.compiled.matcher.scan(text.as_bytes(), limits, &mut memory);
     let runs: Vec<Run> = Runs::new(text.as_bytes()).collect();

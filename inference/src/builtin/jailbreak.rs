@@ -56,13 +56,13 @@ fn changed(text: &[u8], decoded: &[u8]) -> Range<usize> {
 impl Jailbreak {
     /// Decodes what is encoded and scans what comes out.
     fn decode(&self, text: &Text<'_>, strictness: Strictness, shared: &mut SharedLook<'_>) {
-        let SharedLook { limits, runs, outcome, candidates, inner, plain, decoded, .. } = shared;
-        // An order that had to be hidden is a stranger's, whatever it was hidden in.
+        let SharedLook { limits, runs, outcome, candidates, memory, inner, plain, decoded, .. } = shared;
+        // An order that had to be hidden is a stranger's, whatever it was hidden in. Only orders count there.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
-        let limits = Limits { scope: scope | DISGUISED, ..*limits };
+        let limits = Limits { scope: scope | DISGUISED, credentials: false, ..*limits };
         let seen = **outcome;
         // Decoding is cheap for a stranger: all that comes of it shares one part of what the text may cost.
-        inner.begin_decoded(text.folded.len());
+        inner.begin_decoded(memory);
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
             decoded.keep(plain, span, encoding);
             let changed = changed(text.folded.get(span.0..span.1).unwrap_or_default(), plain);

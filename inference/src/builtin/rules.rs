@@ -106,7 +106,7 @@ pub(crate) fn judge(
     memory: &MatcherScratch,
     out: &mut Vec<Candidate>,
 ) {
-    let mut sums = Signals::default();
+    let (mut sums, mut framed) = (Signals::default(), frame.of(text));
     for found in &memory.matches {
         let Some(rule) = matcher.rule(found.rule).filter(|rule| rule.group != Group::Secrets) else {
             continue;
@@ -114,7 +114,7 @@ pub(crate) fn judge(
         if rule.frame && crate::frame::is_negated(text, found.start) {
             continue;
         }
-        let mentioned = rule.frame && frame.is_mention(text, found.start, found.end);
+        let mentioned = rule.frame && framed.is_mention(found.start, found.end);
         if rule.signal > 0 && !mentioned {
             sums.add(rule.finding_type, found.rule, rule.signal, found.start, found.end);
         }

@@ -169,6 +169,16 @@ struct Number<'a> {
     context: &'a Cell<Option<Context>>,
 }
 
+/// A bit for each number of groups that a shape may have, up to [`SEGMENTS_MAX`].
+const fn groups(counts: &[usize]) -> u8 {
+    let (mut bits, mut at) = (0, 0);
+    while at < counts.len() {
+        bits |= 1 << (counts[at] - 1);
+        at += 1;
+    }
+    bits
+}
+
 /// Whether a number has the shape of one type.
 type Check<'a> = fn(&Number<'a>) -> bool;
 
@@ -177,20 +187,22 @@ impl<'a> Number<'a> {
         if self.token.byte_before() == b'+' {
             return self.is_intl_phone().then_some(PiiType::IntlPhone);
         }
-        let checks: [(PiiType, Check<'a>); 11] = [
-            (PiiType::CreditCard, Self::is_card),
-            (PiiType::FrNir, Self::is_nir),
-            (PiiType::BrCpf, Self::is_cpf),
-            (PiiType::InAadhaar, Self::is_aadhaar),
-            (PiiType::Ssn, Self::is_ssn),
-            (PiiType::NhsNumber, Self::is_nhs),
-            (PiiType::CanadianSin, Self::is_sin),
-            (PiiType::AustralianTfn, Self::is_tfn),
-            (PiiType::IpAddress, Self::is_ip_v4),
-            (PiiType::DateOfBirth, Self::is_birth_date),
-            (PiiType::PhoneNumber, Self::is_phone),
+        let checks: [(u8, PiiType, Check<'a>); 11] = [
+            (groups(&[1, 3, 4, 5]), PiiType::CreditCard, Self::is_card),
+            (groups(&[1, 2, 7]), PiiType::FrNir, Self::is_nir),
+            (groups(&[1, 4]), PiiType::BrCpf, Self::is_cpf),
+            (groups(&[1, 3]), PiiType::InAadhaar, Self::is_aadhaar),
+            (groups(&[1, 3]), PiiType::Ssn, Self::is_ssn),
+            (groups(&[1, 3]), PiiType::NhsNumber, Self::is_nhs),
+            (groups(&[1, 3]), PiiType::CanadianSin, Self::is_sin),
+            (groups(&[1, 3]), PiiType::AustralianTfn, Self::is_tfn),
+            (groups(&[4]), PiiType::IpAddress, Self::is_ip_v4),
+            (groups(&[3]), PiiType::DateOfBirth, Self::is_birth_date),
+            (u8::MAX, PiiType::PhoneNumber, Self::is_phone),
         ];
-        checks.iter().find(|(_, check)| check(self)).map(|(kind, _)| *kind)
+        // Rows of small numbers are long, and each of them begins one.
+        let own = groups(&[self.lens.len()]);
+        checks.iter().find(|(fits, _, check)| fits & own != 0 && check(self)).map(|(_, kind, _)| *kind)
     }
 
     fn follows(&self, topic: Topic) -> bool {
@@ -358,13 +370,13 @@ impl<'a> Number<'a> {
             && (self.lens.len() > 1 || (self.digits.len() <= 12 && !self.is_typed_constant()))
             && self.follows(Topic::Phone)
             && self.token.text.get(self.end) != Some(&b'%');
+        if !(american || trunk || international || named) {
+            return false;
+        }
         // A dot after the first zero makes a fraction; nobody's number is round, unless it is called one.
         let fraction = self.gap == Gap::Dot && self.lens.first() == Some(&1) && digit(0) == 0;
         let is_no_phone = self.is_round() || self.is_characters() || self.is_a_row_of_bytes();
-        (american || trunk || international || named)
-            && !fraction
-            && !self.ends_with_a_date()
-            && (!is_no_phone || self.follows(Topic::Phone))
+        !fraction && !self.ends_with_a_date() && (!is_no_phone || self.follows(Topic::Phone))
     }
 
     /// `0020 0308 0301`: characters by their numbers. Behind the code of a country nobody dials a zero.

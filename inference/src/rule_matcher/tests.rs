@@ -15,7 +15,7 @@ fn matching_as(scope: u8, matcher: &RuleMatcher, memory: &mut MatcherScratch, te
     let mut folded = Folded::default();
     folded.fold(text);
     let bytes = folded.bytes(text);
-    let limits = Limits { scope, jailbreak: true, deadline: None };
+    let limits = Limits { scope, jailbreak: true, credentials: true, deadline: None };
     matcher.scan(bytes, limits, memory);
     memory
         .matches
@@ -86,7 +86,7 @@ fn attempts_are_capped_and_the_cap_is_reported() {
     let matcher = matcher();
     let mut memory = MatcherScratch::default();
     let soup = "ignore your forget system prompt pretend password act as ".repeat(400);
-    let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: None };
+    let limits = Limits { scope: u8::MAX, jailbreak: true, credentials: true, deadline: None };
     assert!(matcher.scan(soup.as_bytes(), limits, &mut memory).cap_reached);
     let prose = "The quick brown fox jumps over the lazy dog. ".repeat(400);
     assert!(!matcher.scan(prose.as_bytes(), limits, &mut memory).cap_reached);
@@ -97,6 +97,6 @@ fn a_passed_deadline_cuts_long_texts() {
     let matcher = matcher();
     let mut memory = MatcherScratch::default();
     let text = "some words ".repeat(4096);
-    let limits = Limits { scope: u8::MAX, jailbreak: true, deadline: Some(Instant::now()) };
+    let limits = Limits { scope: u8::MAX, jailbreak: true, credentials: true, deadline: Some(Instant::now()) };
     assert!(matcher.scan(text.as_bytes(), limits, &mut memory).cut);
 }
