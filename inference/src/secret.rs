@@ -5,18 +5,27 @@
 /// Shannon entropy in bits per byte.
 fn entropy(value: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
+    let mut seen = [0u64; 4];
     for byte in value {
         counts[usize::from(*byte)] += 1;
+        seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
     }
     let len = value.len() as f64;
-    counts
-        .iter()
-        .filter(|count| **count > 0)
-        .map(|count| {
-            let share = f64::from(*count) / len;
-            -share * share.log2()
-        })
-        .sum()
+    // Most bytes of a key stand in it as often as the one before.
+    let (mut sum, mut last, mut term) = (0.0, 0, 0.0);
+    for (word, bits) in seen.iter().enumerate() {
+        let mut left = *bits;
+        while left != 0 {
+            let count = counts[word * 64 + left.trailing_zeros() as usize];
+            if count != last {
+                let share = f64::from(count) / len;
+                (last, term) = (count, -share * share.log2());
+            }
+            sum += term;
+            left &= left - 1;
+        }
+    }
+    sum
 }
 
 /// Words that mark a value as an example, a reference or a blank, lower case.
@@ -47,6 +56,17 @@ const PLACEHOLDERS: [&[u8]; 24] = [
     b"null",
 ];
 
+/// Which of them begin with each byte, a bit each.
+const BY_FIRST: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < PLACEHOLDERS.len() {
+        table[PLACEHOLDERS[at][0] as usize] |= 1 << at;
+        at += 1;
+    }
+    table
+};
+
 /// Whether a matched value is a real secret: random enough, no stand-in, with a digit or symbol where the format calls for one.
 pub(crate) fn is_genuine(value: &[u8], entropy_min: f64, needs_digit: bool) -> bool {
     entropy(value) >= entropy_min
@@ -56,8 +76,19 @@ pub(crate) fn is_genuine(value: &[u8], entropy_min: f64, needs_digit: bool) -> b
 
 /// Whether a value only stands for a secret.
 fn is_placeholder(value: &[u8]) -> bool {
-    PLACEHOLDERS.iter().any(|word| value.windows(word.len()).any(|here| here.eq_ignore_ascii_case(word)))
-        && !value.windows(8).any(|here| here == b"EXAMPLEK")
+    let begins = |at: usize, mut words: u32| {
+        let here = value.get(at..).unwrap_or_default();
+        while let Some(word) = PLACEHOLDERS.get(words.trailing_zeros() as usize) {
+            if here.get(..word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word)) {
+                return true;
+            }
+            words &= words - 1;
+        }
+        false
+    };
+    let stands =
+        value.iter().enumerate().any(|(at, byte)| begins(at, BY_FIRST[usize::from(byte.to_ascii_lowercase())]));
+    stands && !value.windows(8).any(|here| here == b"EXAMPLEK")
 }
 
 /// A credential without a prefix: its type, severity follows from the type.
@@ -170,6 +201,7 @@ mod tests {
     fn entropy_of_known_distributions() {
         assert!((entropy(b"aaaa") - 0.0).abs() < 1e-9);
         assert!((entropy(b"abcd") - 2.0).abs() < 1e-9);
+        assert!((entropy(b"aabbbb\xff\xff") - 1.5).abs() < 1e-9);
     }
 
     #[test]
@@ -186,5 +218,11 @@ mod tests {
     fn placeholders_are_not_secrets() {
         assert!(is_placeholder(b"changeme_placeholder") && is_placeholder(b"${DB_PASSWORD}"));
         assert!(!is_placeholder(b"Summer807#"));
+        for word in PLACEHOLDERS {
+            for value in [[b"a1B-", word, b"-Z9"].concat(), word.to_ascii_uppercase()] {
+                assert!(is_placeholder(&value), "{}", value.escape_ascii());
+            }
+            assert!(!is_placeholder(&word[..word.len() - 1]), "{}", word.escape_ascii());
+        }
     }
 }

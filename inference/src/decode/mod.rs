@@ -39,6 +39,8 @@ pub(crate) fn is_readable(bytes: &[u8]) -> bool {
     let is_printable = |byte: &u8| (b' '..=b'~').contains(byte) || matches!(byte, b'\n' | b'\r' | b'\t');
     let odd = bytes.iter().filter(|byte| !is_printable(byte)).count();
     let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte == b' ').count();
-    let foreign = std::str::from_utf8(bytes).is_ok_and(|text| !text.is_ascii());
-    (odd * 10 <= bytes.len() && letters * 3 >= bytes.len() * 2) || (odd == 0 && bytes.len() >= PRINTABLE_MIN) || foreign
+    let is_foreign = || std::str::from_utf8(bytes).is_ok_and(|text| !text.is_ascii());
+    (odd * 10 <= bytes.len() && letters * 3 >= bytes.len() * 2)
+        || (odd == 0 && bytes.len() >= PRINTABLE_MIN)
+        || is_foreign()
 }

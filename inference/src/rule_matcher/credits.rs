@@ -39,6 +39,9 @@ const CREDITS_MATCH: usize = 45;
 /// Bytes by which an automaton may grow in one text after its first run for nothing, and at most, and those per credit between.
 const GROWTH_FREE: usize = 12 << 10;
 const GROWTH_MAX: usize = 192 << 10;
+/// One of so many bytes has seen what texts are like that are not made to be dear, and needs to grow by no more than this.
+const GROWN_UP: usize = 256 << 10;
+const GROWTH_MAX_GROWN_UP: usize = 100 << 10;
 const GROWN_BYTES_PER_CREDIT: usize = 4;
 
 /// What something costs.
@@ -55,7 +58,9 @@ pub(super) struct Tally {
     spent: usize,
     /// How often its pattern was run.
     pub(super) runs: u32,
-    /// Bytes by which its automaton grew.
+    /// Bytes of its automaton before the text.
+    pub(super) size: usize,
+    /// Bytes by which it grew.
     grown: usize,
 }
 
@@ -211,7 +216,7 @@ impl Credits {
     /// each: what is left out may be tried when the text comes again.
     pub(super) fn may_grow(&mut self, tally: &Tally, rule: &Rule, end: usize) -> bool {
         let is_left = rule.group == Group::Secrets || self.new.spent <= self.new.may.up_to(self.before + end);
-        let may = is_left && tally.grown <= GROWTH_MAX;
+        let may = is_left && tally.grown <= tally.growth_max();
         self.refused |= !may;
         may
     }
@@ -223,6 +228,11 @@ impl Tally {
     /// Whether the automaton grows by much.
     pub(super) const fn grows(&self) -> bool {
         self.grown > GROWTH_FREE / 4
+    }
+
+    /// By how much the automaton may grow in one text.
+    const fn growth_max(&self) -> usize {
+        if self.size < GROWN_UP { GROWTH_MAX } else { GROWTH_MAX_GROWN_UP }
     }
 
     /// What it costs to look at a window.

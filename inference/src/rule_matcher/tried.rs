@@ -85,6 +85,9 @@ impl Tried {
     ) -> Option<Range<usize>> {
         self.tally.runs += 1;
         let before = cache.memory_usage();
+        if self.tally.runs == 1 {
+            self.tally.size = before;
+        }
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
         let input = Input::new(text).range(from..to).anchored(anchored);
         let end = self.look_ahead(to, text.len());
