@@ -39,10 +39,10 @@ const CREDITS_MATCH: usize = 45;
 /// Bytes by which an automaton may grow in one text after its first run for nothing, and at most, and those per credit between.
 const GROWTH_FREE: usize = 12 << 10;
 const GROWTH_MAX: usize = 192 << 10;
+const GROWN_BYTES_PER_CREDIT: usize = 4;
 /// One of so many bytes has seen what texts are like that are not made to be dear, and needs to grow by no more than this.
 const GROWN_UP: usize = 256 << 10;
 const GROWTH_MAX_GROWN_UP: usize = 100 << 10;
-const GROWN_BYTES_PER_CREDIT: usize = 4;
 
 /// What something costs.
 #[derive(Debug, Default, Clone, Copy)]
