@@ -40,12 +40,13 @@ impl AnswerCopy {
             *kept += more;
             permit.grow(more)
         };
-        if !reader.keeps_less() && !make_room(bytes) {
-            reader.keep_less();
-        }
+        let is_full = !reader.keeps_less() && !make_room(bytes);
         let later = reader.may_wait();
         let before = reader.decoded_bytes();
         let read = survive(|| {
+            if is_full {
+                reader.keep_less();
+            }
             pieces.for_each(|piece| if later { reader.feed_later(piece) } else { reader.feed(piece) });
         });
         if read.is_none() {
