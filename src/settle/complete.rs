@@ -22,9 +22,6 @@ use crate::process::Process;
 use crate::process::bill::Bill;
 use crate::record::RESPONSE_ID;
 
-/// So many bytes of text that has been looked at go into a record in the time that looking at one takes, and less.
-const PUT_DOWN_PER_LOOK: usize = 4;
-
 /// Everything needed to complete a record.
 pub(crate) struct Finish {
     pub(crate) span: Box<SpanRecord>,
@@ -179,11 +176,7 @@ impl Finish {
     /// as it looks.
     pub(crate) fn is_long(&self) -> bool {
         let compressed = matches!(&self.text, RequestText::Raw(raw) if raw.content_encoding.is_some());
-        let bytes = match &self.text {
-            RequestText::Read(view) if self.request_analysed => view.text.len() / PUT_DOWN_PER_LOOK + self.answer_bytes,
-            _ => self.text_bytes(),
-        };
-        !inspection::fits_core(bytes, compressed)
+        !inspection::fits_core(self.text_bytes(), compressed)
     }
 }
 
