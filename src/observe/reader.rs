@@ -96,12 +96,12 @@ enum Frames {
 
 /// Reads one answer as it arrives.
 pub struct AnswerReader {
-    /// Bytes of a stream that are read with those that follow them.
-    waiting: Vec<u8>,
     frames: Frames,
     /// `None` where there is no content coding. In a box: decoders are large, and most answers need none.
     decoder: Option<Box<ContentDecoder>>,
-    decoded: Vec<u8>,
+    /// What the decoder made last; without one, bytes of a stream that are read with those that follow them. One field for both, as
+    /// there is one of these for each call.
+    waiting: Vec<u8>,
     decoded_bytes: usize,
     messages: Messages,
     body_max: usize,
@@ -198,12 +198,11 @@ impl AnswerReader {
             AnswerKind::Other => Frames::Unknown,
         };
         Self {
-            waiting: Vec::new(),
             frames,
             decoder: Some(ContentDecoder::new(content_encoding, u64::MAX, RATIO_MAX))
                 .filter(|decoder| !decoder.is_identity())
                 .map(Box::new),
-            decoded: Vec::new(),
+            waiting: Vec::new(),
             decoded_bytes: 0,
             messages: Messages { collector: Collector::new(text_max), read: 0, broken: 0, fault: None },
             body_max: text_max.saturating_mul(2).clamp(BODY_BYTES_MIN, BODY_BYTES_MAX),
@@ -221,7 +220,7 @@ impl AnswerReader {
     /// The same for bytes that nobody asks about yet: frames that come one by one find nothing of this code in the caches, so some of
     /// them are read together. What was read so far is known after [`Self::catch_up`].
     pub fn feed_later(&mut self, body_bytes: &[u8]) {
-        if self.waiting.len() + body_bytes.len() > WAITING_BYTES_MAX {
+        if !self.may_wait() || self.waiting.len() + body_bytes.len() > WAITING_BYTES_MAX {
             return self.feed(body_bytes);
         }
         if self.waiting.capacity() == 0 {
@@ -237,7 +236,7 @@ impl AnswerReader {
 
     /// Reads what waits.
     pub fn catch_up(&mut self) {
-        if !self.waiting.is_empty() {
+        if self.decoder.is_none() && !self.waiting.is_empty() {
             let mut waiting = std::mem::take(&mut self.waiting);
             self.read(&waiting);
             waiting.clear();
@@ -253,12 +252,12 @@ impl AnswerReader {
             self.decoded_bytes += body_bytes.len();
             return self.take(body_bytes);
         };
-        let mut decoded = std::mem::take(&mut self.decoded);
+        let mut decoded = std::mem::take(&mut self.waiting);
         decoded.clear();
         let outcome = decoder.feed(body_bytes, &mut decoded);
         self.take(&decoded);
         self.decoded_bytes += decoded.len();
-        self.decoded = decoded;
+        self.waiting = decoded;
         if let Err(fault) = outcome {
             self.failed = true;
             self.messages.collector.undecodable(fault);
