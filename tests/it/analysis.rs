@@ -87,7 +87,8 @@ on_both_drivers! {
         assert_eq!(ask(&format!("{}\n\n{ATTACK}", "ignore ".repeat(15))), 403);
         assert_eq!(ask(&format!("{}\n\n{ATTACK}", "password=x ".repeat(12))), 403);
         assert_eq!(ask(&"ignore the apple ".repeat(100)), 200, "a harmless text");
-        assert_eq!(ask(&"ignore ".repeat(20_000)), 200, "one word is looked at to its end");
+        assert_eq!(ask(&"ignore ".repeat(150)), 200, "one word, over and over");
+        assert_eq!(ask(&"ignore ".repeat(20_000)), 400, "so often that it is not looked at to the end");
         assert_eq!(ask(&too_much_to_try()), 400, "not every rule could be tried");
     }
 
