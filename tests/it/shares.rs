@@ -48,7 +48,7 @@ on_both_drivers! {
         let (greedy, other) = (gateway.tenant("greedy"), gateway.tenant("other"));
         let (_, key) = gateway.key(&greedy, "operator");
         let (_, reader) = gateway.key(&other, "viewer");
-        let ends: Vec<String> = (0..TRIES).map(|_| gateway.key(&greedy, "operator").0).collect();
+        let ends: Vec<(String, String)> = (0..TRIES).map(|_| gateway.key(&greedy, "operator")).collect();
         let sent = call(gateway.addr, chat_call("hello").key(&key).bytes());
         let body = json!({
             "action_type": "command_execution", "name": "bash", "arguments": json!({ "command": "a;".repeat(2_000) }).to_string()
@@ -56,14 +56,25 @@ on_both_drivers! {
         let path = format!("/api/v1/traces/{}/actions", sent.trace_id());
         let post = Call::post(&path, body.to_string()).key(&key).bytes();
         while_asked(gateway.addr, &post, || {
-            let ended = ends.iter().map(|id| gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status);
-            assert_eq!(ended.collect::<Vec<_>>(), [204; TRIES]);
+            // 202 where the store takes too long on a machine with too much to do: nobody gets in with the key, and it is written down below.
+            for (id, key) in &ends {
+                let status = gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status;
+                assert!(matches!(status, 202 | 204), "{status}");
+                assert_eq!(get(&gateway, "/api/v1/stats", key).status, 401);
+            }
             let read = (0..TRIES).map(|_| get(&gateway, "/api/v1/stats", &reader).status);
             assert_eq!(read.collect::<Vec<_>>(), [200; TRIES]);
             // What is written for others gets in, too, and so do the other ways of shutting somebody out.
             assert_eq!(gateway.admin(Call::post(&format!("/api/v1/tenants/{other}/token/reset"), "")).status, 200);
             let made = gateway.tenant("another");
-            assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/tenants/{made}"))).status, 204);
+            let status = gateway.admin(Call::delete(&format!("/api/v1/tenants/{made}"))).status;
+            assert!(matches!(status, 202 | 204), "{status}");
+        });
+        eventually("all of them are revoked in the store", || {
+            let listed = gateway.admin(Call::get(&format!("/api/v1/auth/keys?tenant_id={greedy}"))).json();
+            let keys = listed["data"].as_array().expect("a list").clone();
+            let revoked = |id: &str| keys.iter().any(|key| key["id"] == id && !key["revoked_at"].is_null());
+            ends.iter().all(|(id, _)| revoked(id)).then_some(())
         });
     }
 
