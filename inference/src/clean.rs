@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
+use highway::{HighwayHash as _, HighwayHasher};
 use parking_lot::Mutex;
-use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::part::{Part, PartKind};
 use crate::pins::Tool;
@@ -35,7 +35,7 @@ pub(crate) struct Clean {
     pieces: Box<[OnceLock<Box<[Set]>>]>,
     /// Places in each piece.
     sets: usize,
-    key: (u64, u64),
+    key: [u64; 3],
     counts: Mutex<Vec<Arc<CachePadded<Count>>>>,
 }
 
@@ -88,7 +88,7 @@ impl Clean {
         Self {
             pieces: (0..pieces).map(|_| OnceLock::new()).collect(),
             sets,
-            key: (random(), random()),
+            key: [random(), random(), random()],
             counts: Mutex::new(Vec::new()),
         }
     }
@@ -98,15 +98,20 @@ impl Clean {
         if self.pieces.is_empty() || part.text.len() < TEXT_MIN || part.kind == PartKind::Output {
             return None;
         }
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        hasher.write(call.tenant.as_bytes());
-        hasher.write_u8(part.kind.bit());
-        hasher.write_u64(call.plan.fingerprint());
-        hasher.write_u64(tool.map_or(0, Tool::name));
-        hasher.write(part.text.as_bytes());
-        let hash = hasher.finish128();
+        let [first, second, third] = self.key;
+        let mut hasher = HighwayHasher::new(highway::Key([first, second, third, u64::from(part.kind.bit())]));
+        // As long as what is taken in at once, so that the text need not be copied to be taken in.
+        let mut of = [0; 32];
+        let (tenant, rest) = of.split_at_mut(16);
+        tenant.copy_from_slice(call.tenant.as_bytes());
+        let (plan, name) = rest.split_at_mut(8);
+        plan.copy_from_slice(&call.plan.fingerprint().to_le_bytes());
+        name.copy_from_slice(&tool.map_or(0, Tool::name).to_le_bytes());
+        hasher.append(&of);
+        hasher.append(part.text.as_bytes());
+        let [one, other] = hasher.finalize128();
         // Zero means a free place.
-        Some(Name(hash.h1 | 1, hash.h2))
+        Some(Name(one | 1, other))
     }
 
     /// Asks for the places of these names with nothing between them, so that the waits for memory overlap: the table is larger than what

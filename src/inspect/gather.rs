@@ -78,6 +78,12 @@ const BARE_MAX: usize = 1024;
 /// Models listed beside the one that is asked for; no provider takes as many.
 const OTHER_MODELS_MAX: usize = 32;
 
+/// Texts that a body of so many bytes has as a rule: to move them as they grow in number costs more than a little room. Bounded, as a
+/// body of one long text has one.
+fn expected_parts(bytes: usize) -> usize {
+    4 + (bytes / 1024).min(28)
+}
+
 /// Collects texts and their places.
 pub(super) struct Gather {
     /// In a block of its own from the beginning: it is handed on from stage to stage until it is recorded.
@@ -99,7 +105,7 @@ impl Gather {
             stream: None,
             max_tokens: None,
             text: String::with_capacity(expected.min(text_max)),
-            parts: Vec::with_capacity(4),
+            parts: Vec::with_capacity(expected_parts(expected)),
             messages_open: None,
             messages_empty: false,
             unreadable: None,
@@ -112,7 +118,7 @@ impl Gather {
             passed_by: UnreadSet::default(),
             zones: None,
             frame: None,
-            places: Places::default(),
+            places: Places::of(expected_parts(expected)),
             labels: Labels::default(),
         });
         Self { view, framing: Framing::default(), text_max }

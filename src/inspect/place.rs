@@ -70,6 +70,11 @@ pub(super) struct Places {
 const PIECES_MAX: usize = 1 << 16;
 
 impl Places {
+    /// With room for about so many strings.
+    pub(super) fn of(strings: usize) -> Self {
+        Self { pieces: Vec::with_capacity(strings), files: Vec::new() }
+    }
+
     /// Notes that the text from `text` on is that of `string`.
     pub(super) fn json(&mut self, text: usize, string: &Text<'_>) {
         self.note(text, string.start()..string.end(), Spelling::Json { escaped: string.is_escaped() });

@@ -642,11 +642,12 @@ fn leaf(top: &Frame<'_>) -> (PartKind, bool) {
 }
 
 fn role_kind(role: &str) -> PartKind {
-    match role.to_ascii_lowercase().as_str() {
-        "system" | "developer" => PartKind::System,
-        "assistant" | "model" | "ai" | "chatbot" => PartKind::Assistant,
-        "tool" | "function" | "ipython" => PartKind::Tool,
-        _ => PartKind::User,
+    let is = |names: &[&str]| names.iter().any(|name| role.eq_ignore_ascii_case(name));
+    match () {
+        () if is(&["system", "developer"]) => PartKind::System,
+        () if is(&["assistant", "model", "ai", "chatbot"]) => PartKind::Assistant,
+        () if is(&["tool", "function", "ipython"]) => PartKind::Tool,
+        () => PartKind::User,
     }
 }
 

@@ -90,7 +90,8 @@ impl<'a> Walker<'a> {
     /// # Errors
     /// [`JsonErrorKind::Utf8`] when the bytes are not UTF-8.
     pub fn new(document: &'a [u8]) -> Result<Self, JsonError> {
-        match std::str::from_utf8(document) {
+        // The faster look does not say where the fault is.
+        match simdutf8::basic::from_utf8(document).or_else(|_| simdutf8::compat::from_utf8(document)) {
             Ok(source) => Ok(Self::over(source)),
             Err(fault) => Err(JsonError { kind: JsonErrorKind::Utf8, at: fault.valid_up_to() }),
         }
