@@ -91,7 +91,7 @@ impl Closing {
         };
         let process = Arc::clone(&self.file.process);
         let job = Job { lane, tenant, bytes, deadline, work: Box::new(self) };
-        if let Err(job) = process.parts.inference.submit(job) {
+        if let Err(job) = process.parts.inference.submit_patiently(job) {
             job.work.run(Turn::Refused);
         }
     }

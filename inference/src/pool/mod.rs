@@ -158,7 +158,7 @@ impl WorkerPool {
     /// # Errors
     /// As there.
     pub fn submit(&self, job: Job) -> Result<(), Job> {
-        self.shared.submit(job)
+        self.shared.submit(job, false)
     }
 
     /// What the pool has done and holds.
@@ -210,7 +210,15 @@ impl PoolHandle {
     /// # Errors
     /// Gives the job back when the queue is full in jobs or bytes, or the pool has ended.
     pub fn submit(&self, job: Job) -> Result<(), Job> {
-        self.shared.submit(job)
+        self.shared.submit(job, false)
+    }
+
+    /// The same for a job that nobody waits for: where many come, it may lie for a millisecond before a worker looks.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit_patiently(&self, job: Job) -> Result<(), Job> {
+        self.shared.submit(job, true)
     }
 
     /// Whether a job given now would have to wait for others.

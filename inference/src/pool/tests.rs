@@ -313,3 +313,25 @@ fn what_is_too_late_takes_nobody_s_turn() {
     assert_eq!((counters.expired, counters.queued_jobs, counters.queued_bytes), (15, 0, 0));
     pool.stop();
 }
+
+#[test]
+fn jobs_that_nobody_waits_for_get_their_turn_in_bursts_and_alone() {
+    for threads in [1, 3] {
+        let pool = pool(threads, 64, 1 << 20);
+        let handle = pool.handle();
+        let (tell, told) = channel();
+        for round in 0..40 {
+            // As many as make a worker rest, and fewer, which find it asleep.
+            let jobs = if round % 2 == 0 { 40 } else { 1 };
+            for number in 0..jobs {
+                let tell = tell.clone();
+                let (job, patient) = (job(1, move |_| tell.send(number).unwrap()), number % 3 != 1);
+                if patient { handle.submit_patiently(job) } else { handle.submit(job) }.unwrap();
+            }
+            let mut seen: Vec<u32> = (0..jobs).map(|_| told.recv_timeout(LATER).unwrap()).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..jobs).collect::<Vec<_>>(), "round {round}");
+        }
+        pool.stop();
+    }
+}

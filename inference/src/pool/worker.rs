@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::mpsc::Sender;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -42,9 +42,44 @@ pub(super) struct Shared {
 
 #[derive(Debug, Default)]
 struct Worker {
-    /// True from just before the worker parks until somebody takes it upon themselves to wake it.
-    asleep: CachePadded<AtomicBool>,
+    /// One of [`AWAKE`], [`RESTING`] and [`ASLEEP`]: the latter two from just before the worker parks until somebody takes it upon
+    /// themselves to wake it.
+    state: CachePadded<AtomicU8>,
     thread: OnceLock<Thread>,
+}
+
+const AWAKE: u8 = 0;
+/// Wakes by itself within [`REST`]: jobs that can wait so long need wake nobody.
+const RESTING: u8 = 1;
+const ASLEEP: u8 = 2;
+
+/// How long a worker rests where many jobs come. To wake it for each costs more than most of them take, and drives what the core needs
+/// out of its caches.
+const REST: Duration = Duration::from_millis(1);
+
+/// How often jobs have come of late.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    jobs: u32,
+}
+
+impl Pace {
+    const WINDOW: Duration = Duration::from_millis(2);
+    /// So many in a window are often. Where fewer come, a rest would be one more waking for each.
+    const OFTEN: u32 = 4;
+
+    fn count(&mut self) {
+        let now = Instant::now();
+        if now.duration_since(self.since) > Self::WINDOW {
+            *self = Self { since: now, jobs: 0 };
+        }
+        self.jobs = self.jobs.saturating_add(1);
+    }
+
+    fn is_quick(&self) -> bool {
+        self.jobs >= Self::OFTEN && self.since.elapsed() <= Self::WINDOW
+    }
 }
 
 /// Jobs a worker has taken: one, or several for models.
@@ -75,7 +110,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
+    /// Takes a job, and wakes a worker for it; one that is `patient` is left to whoever wakes within [`REST`].
+    pub(super) fn submit(&self, job: Job, patient: bool) -> Result<(), Job> {
         if self.stopping.load(Ordering::SeqCst) {
             return Err(job);
         }
@@ -84,7 +120,7 @@ impl Shared {
             return Err(job);
         }
         self.inbox.push(job);
-        self.wake_one();
+        self.wake_one(patient);
         Ok(())
     }
 
@@ -104,24 +140,28 @@ impl Shared {
         let _first = worker.thread.set(thread::current()).is_ok();
         pool_thread::begins();
         let mut scratch = analyser.scratch();
+        let mut pace = Pace { since: Instant::now(), jobs: 0 };
         loop {
             if let Some(batch) = self.take(false) {
+                pace.count();
                 self.take_turn(batch, analyser, &mut scratch);
                 continue;
             }
             if self.stopping.load(Ordering::SeqCst) {
                 return;
             }
-            worker.asleep.store(true, Ordering::SeqCst);
+            let rests = pace.is_quick();
+            worker.state.store(if rests { RESTING } else { ASLEEP }, Ordering::SeqCst);
             // Pairs with the fence in `wake_one`: either we see the job, or the submitter sees us asleep. Another worker may have put it in
             // order meanwhile, so an empty inbox says nothing.
             fence(Ordering::SeqCst);
             let late = self.take(false);
             if late.is_none() && !self.stopping.load(Ordering::SeqCst) {
-                thread::park();
+                if rests { thread::park_timeout(REST) } else { thread::park() }
             }
-            worker.asleep.store(false, Ordering::SeqCst);
+            worker.state.store(AWAKE, Ordering::SeqCst);
             if let Some(batch) = late {
+                pace.count();
                 self.take_turn(batch, analyser, &mut scratch);
             }
         }
@@ -136,13 +176,14 @@ impl Shared {
             self.modelling.fetch_sub(1, Ordering::AcqRel);
             // Jobs for models may have been left because all places were taken, and this worker may get another kind next.
             if self.room.jobs() > 0 {
-                self.wake_one();
+                self.wake_one(false);
             }
         }
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.room.jobs() > 0 || self.busy.load(Ordering::Relaxed) >= self.workers.len()
+        let rests = || self.workers.iter().any(|worker| worker.state.load(Ordering::Relaxed) == RESTING);
+        (self.room.jobs() > 0 && !rests()) || self.busy.load(Ordering::Relaxed) >= self.workers.len()
     }
 
     /// The next job, or several for models. A worker that gets one for models counts among those that run them; `all` asks
@@ -244,12 +285,14 @@ impl Shared {
         }
     }
 
-    fn wake_one(&self) {
+    fn wake_one(&self, patient: bool) {
         fence(Ordering::SeqCst);
-        let sleeper = self
-            .workers
-            .iter()
-            .find(|worker| worker.asleep.load(Ordering::Relaxed) && worker.asleep.swap(false, Ordering::SeqCst));
+        let state = |worker: &Worker| worker.state.load(Ordering::Relaxed);
+        if patient && self.workers.iter().any(|worker| state(worker) == RESTING) {
+            return;
+        }
+        let is_mine = |worker: &&Worker| state(worker) != AWAKE && worker.state.swap(AWAKE, Ordering::SeqCst) != AWAKE;
+        let sleeper = self.workers.iter().find(is_mine);
         if let Some(thread) = sleeper.and_then(|worker| worker.thread.get()) {
             thread.unpark();
         }
@@ -257,7 +300,7 @@ impl Shared {
 
     pub(super) fn wake_all(&self) {
         for worker in &self.workers {
-            worker.asleep.store(false, Ordering::SeqCst);
+            worker.state.store(AWAKE, Ordering::SeqCst);
             if let Some(thread) = worker.thread.get() {
                 thread.unpark();
             }
