@@ -65,8 +65,9 @@ struct Pace {
 }
 
 impl Pace {
+    /// Jobs are counted over so long.
     const WINDOW: Duration = Duration::from_millis(2);
-    /// So many in a window are often. Where fewer come, a rest would be one more waking for each.
+    /// So many in it are often. Where fewer come, a rest would be one more waking for each.
     const OFTEN: u32 = 4;
 
     fn count(&mut self) {
