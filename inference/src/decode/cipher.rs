@@ -323,18 +323,18 @@ impl Cipher {
             Self::PigLatin => each_word(text, out, from_pig_latin),
             Self::Spaced => join_spaced(text, out),
             Self::Split => join_split(text, out),
-            Self::Percent => escapes(text, out, |rest| hex_after(rest, b"%", 2).map(written)),
+            Self::Percent => escapes(text, b'%', out, |rest| hex_after(rest, b"%", 2).map(written)),
             Self::UnicodeEscape => {
                 let read = |rest: &[u8]| hex_after(rest, b"\\u00", 2).or_else(|| hex_after(rest, b"\\x", 2));
-                escapes(text, out, |rest| read(rest).map(written));
+                escapes(text, b'\\', out, |rest| read(rest).map(written));
             }
-            Self::HtmlEntity => escapes(text, out, |rest| entity(rest).map(written)),
+            Self::HtmlEntity => escapes(text, b'&', out, |rest| entity(rest).map(written)),
             Self::Binary => codes(text, out, 2, 8),
             Self::Decimal => codes(text, out, 10, 3),
             Self::SpacedHex => codes(text, out, 16, 2),
             Self::Octal => codes(text, out, 8, 3),
             Self::Morse => from_morse(text, out),
-            Self::QuotedPrintable => escapes(text, out, quoted_printable),
+            Self::QuotedPrintable => escapes(text, b'=', out, quoted_printable),
             Self::Punycode => from_punycode(text, out),
             Self::Ascii85 => from_ascii85(text, out),
             Self::Base85 => from_base85(text, out),
@@ -402,8 +402,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_sign_of_a_code_is_copied() {
+        assert_eq!(plain(Cipher::Leet, "116, a11 1111111!"), "ii6, all iiiiiiii");
+        assert_eq!(plain(Cipher::Decimal, "+98 300 9999 + 104"), "b300 9999 + h");
+        assert_eq!(plain(Cipher::Split, "it's \"a\"+\"b' + 'c"), "it's \"abc");
+        assert_eq!(plain(Cipher::UnicodeEscape, "\\\\x69 \\u0 \\"), "\\i \\u0 \\");
+    }
+
+    #[test]
     fn broken_escapes_are_copied() {
-        assert_eq!(plain(Cipher::Percent, "100% sure %zz %"), "100% sure %zz %");
+        assert_eq!(plain(Cipher::Percent, "100% sure %zz %%69 %"), "100% sure %zz %i %");
         assert_eq!(plain(Cipher::HtmlEntity, "&#; &#9999; &#"), "&#; &#9999; &#");
     }
 }

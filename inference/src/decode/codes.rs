@@ -2,6 +2,8 @@
 //!
 //! Every function copies what it cannot read. What is appended is at most a constant longer than what is read.
 
+use memchr::{memchr_iter, memchr2_iter};
+
 use crate::fold::to_latin;
 
 /// What stands between two pieces of one string.
@@ -9,35 +11,30 @@ const JOINTS: [&[u8]; 4] = [b"\" + \"", b"' + '", b"\"+\"", b"'+'"];
 
 /// `"ig" + "nore"` to `ignore`.
 pub(super) fn join_split(text: &[u8], out: &mut Vec<u8>) {
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
+    let mut copied = 0;
+    for at in memchr2_iter(b'"', b'\'', text) {
         let rest = text.get(at..).unwrap_or_default();
-        let joint = JOINTS.iter().find(|joint| rest.starts_with(joint));
-        match joint {
-            Some(joint) => at += joint.len(),
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
+        let joint = JOINTS.iter().find(|joint| at >= copied && rest.starts_with(joint));
+        if let Some(joint) = joint {
+            out.extend_from_slice(text.get(copied..at).unwrap_or_default());
+            copied = at + joint.len();
         }
     }
+    out.extend_from_slice(text.get(copied..).unwrap_or_default());
 }
 
-/// Replaces what `read` understands: it says for which byte a piece stands, if for any, and how long the piece is.
-pub(super) fn escapes(text: &[u8], out: &mut Vec<u8>, read: impl Fn(&[u8]) -> Option<(Option<u8>, usize)>) {
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        match read(text.get(at..).unwrap_or_default()) {
-            Some((decoded, used)) => {
-                out.extend(decoded);
-                at += used;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
+/// Replaces what `read` understands where `sign` stands: it says for which byte a piece stands, if for any, and how long the piece is.
+pub(super) fn escapes(text: &[u8], sign: u8, out: &mut Vec<u8>, read: impl Fn(&[u8]) -> Option<(Option<u8>, usize)>) {
+    let mut copied = 0;
+    for at in memchr_iter(sign, text) {
+        let piece = if at < copied { None } else { read(text.get(at..).unwrap_or_default()) };
+        if let Some((decoded, used)) = piece {
+            out.extend_from_slice(text.get(copied..at).unwrap_or_default());
+            out.extend(decoded);
+            copied = at + used;
         }
     }
+    out.extend_from_slice(text.get(copied..).unwrap_or_default());
 }
 
 pub(super) fn hex_after(rest: &[u8], prefix: &[u8], digits: usize) -> Option<(u8, usize)> {
@@ -62,9 +59,9 @@ pub(super) fn codes(text: &[u8], out: &mut Vec<u8>, radix: u32, digits_max: usiz
     let parts = |byte: &u8| byte.is_ascii_whitespace() || b",:;\\".contains(byte);
     for token in text.split(parts).filter(|token| !token.is_empty()) {
         let token = token.strip_prefix(b"0x").unwrap_or(token);
-        let code = (token.len() <= digits_max)
-            .then(|| std::str::from_utf8(token).ok().and_then(|token| u8::from_str_radix(token, radix).ok()))
-            .flatten()
+        let code = Some(token)
+            .filter(|token| token.len() <= digits_max)
+            .and_then(|token| code(token, radix))
             .filter(|code| (b' '..=b'~').contains(code) || *code == b'\n');
         match code {
             Some(code) => out.push(code),
@@ -74,6 +71,14 @@ pub(super) fn codes(text: &[u8], out: &mut Vec<u8>, radix: u32, digits_max: usiz
             }
         }
     }
+}
+
+/// The number that a token writes, with or without a plus before it.
+fn code(token: &[u8], radix: u32) -> Option<u8> {
+    let digits = token.strip_prefix(b"+").unwrap_or(token);
+    let add = |value: u32, digit: &u8| Some(value * radix + char::from(*digit).to_digit(radix)?);
+    let value = digits.iter().try_fold(0u32, add)?;
+    u8::try_from(value).ok().filter(|_| !digits.is_empty())
 }
 
 /// Where a small letter stands in the alphabet, from 1 on.

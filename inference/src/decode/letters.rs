@@ -2,7 +2,7 @@
 //!
 //! Every function copies what it cannot read, and appends at most as many bytes as it reads.
 
-use super::Vocabulary;
+use super::{VOCABULARY_BYTES, Vocabulary};
 
 pub(super) fn rotate(byte: u8, by: u8) -> u8 {
     match byte {
@@ -33,7 +33,7 @@ pub(super) fn to_leet(byte: u8) -> u8 {
 }
 
 /// Most letters of one word that may stand for two different ones.
-const AMBIGUOUS_MAX: u32 = 4;
+const AMBIGUOUS_MAX: usize = 4;
 
 /// Reads one leet word; where `1` may be `i` or `l`, the reading the vocabulary knows wins.
 pub(super) fn from_leet(token: &[u8], vocabulary: &Vocabulary, out: &mut Vec<u8>) {
@@ -47,26 +47,27 @@ pub(super) fn from_leet(token: &[u8], vocabulary: &Vocabulary, out: &mut Vec<u8>
         b'7' | b'+' => b't',
         other => other.to_ascii_lowercase(),
     }));
-    let ones: Vec<usize> = (0..token.len()).filter(|at| matches!(token.get(*at), Some(b'1' | b'!' | b'|'))).collect();
-    let count = ones.len() as u32;
-    if count == 0 || count > AMBIGUOUS_MAX {
+    let Some(word) = out.get_mut(start..) else { return };
+    // No word has other digits, and most tokens that are no words do.
+    if !VOCABULARY_BYTES.contains(&word.len()) || !word.iter().all(u8::is_ascii_lowercase) {
         return;
     }
-    for choice in 0..1u32 << count {
+    let (mut ones, mut count) = ([0; AMBIGUOUS_MAX], 0);
+    for at in (0..token.len()).filter(|at| matches!(token.get(*at), Some(b'1' | b'!' | b'|'))) {
+        let Some(slot) = ones.get_mut(count) else { return };
+        (*slot, count) = (at, count + 1);
+    }
+    let ones = ones.get(..count).unwrap_or_default();
+    let mut put = |choice: u32| {
         for (bit, at) in ones.iter().enumerate() {
-            if let Some(byte) = out.get_mut(start + at) {
+            if let Some(byte) = word.get_mut(*at) {
                 *byte = if choice & (1 << bit) == 0 { b'i' } else { b'l' };
             }
         }
-        let known = out.get(start..).and_then(|word| std::str::from_utf8(word).ok());
-        if known.is_some_and(|word| vocabulary.contains(word)) {
-            return;
-        }
-    }
-    for at in ones {
-        if let Some(byte) = out.get_mut(start + at) {
-            *byte = b'i';
-        }
+        str::from_utf8(word).is_ok_and(|word| vocabulary.contains(word))
+    };
+    if count > 0 && !(0..1u32 << count).any(&mut put) {
+        put(0);
     }
 }
 
@@ -94,15 +95,31 @@ pub(super) fn each_word(text: &[u8], out: &mut Vec<u8>, write: impl Fn(&[u8], &m
 
 /// Calls `write` for every run without white space or sentence marks; copies the rest.
 pub(super) fn each_token(text: &[u8], out: &mut Vec<u8>, write: impl Fn(&[u8], &mut Vec<u8>)) {
-    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"@$!|+".contains(byte);
-    for piece in text.chunk_by(|a, b| inside(a) == inside(b)) {
-        if piece.first().is_some_and(inside) {
-            write(piece, out);
-        } else {
-            out.extend_from_slice(piece);
+    let is_inside = |byte: &u8| IN_TOKEN[usize::from(*byte)];
+    let mut rest = text;
+    while !rest.is_empty() {
+        let len = rest.iter().position(|byte| !is_inside(byte)).unwrap_or(rest.len());
+        let (token, after) = rest.split_at_checked(len).unwrap_or_default();
+        if !token.is_empty() {
+            write(token, out);
         }
+        let len = after.iter().position(is_inside).unwrap_or(after.len());
+        let (between, after) = after.split_at_checked(len).unwrap_or_default();
+        out.extend_from_slice(between);
+        rest = after;
     }
 }
+
+/// Letters, digits and the signs that stand for letters.
+static IN_TOKEN: [bool; 256] = {
+    let mut inside = [false; 256];
+    let mut byte = 0;
+    while byte < inside.len() {
+        inside[byte] = (byte as u8).is_ascii_alphanumeric() || matches!(byte as u8, b'@' | b'$' | b'!' | b'|' | b'+');
+        byte += 1;
+    }
+    inside
+};
 
 /// `i g n o r e   a l l` to `ignore all`: one separator between single characters goes, three become a space.
 pub(super) fn join_spaced(text: &[u8], out: &mut Vec<u8>) {

@@ -5,7 +5,8 @@
 //! words, at the beginning of a text or where it says that something is to be decoded. Invariants: every decoder is linear in its input, its
 //! output is at most as long as its input plus a constant, and nothing is decoded more than [`DEPTH_MAX`] deep.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
 
 mod cipher;
 mod codes;
@@ -17,8 +18,9 @@ pub(crate) use cipher::{Cipher, Ciphers};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
 pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};
 
-/// Words that settle ambiguous letters.
-pub(crate) type Vocabulary = BTreeSet<String>;
+/// Words that settle ambiguous letters: small letters only, and so many.
+pub(crate) type Vocabulary = HashSet<String>;
+pub(crate) const VOCABULARY_BYTES: RangeInclusive<usize> = 3..=16;
 
 /// Encodings inside encodings that are followed, the outermost counted.
 pub(crate) const DEPTH_MAX: usize = 3;

@@ -5,7 +5,7 @@
 use crate::bits;
 
 /// How far back a context word may stand, in bytes.
-const REACH_BYTES: usize = 48;
+pub(super) const REACH_BYTES: usize = 48;
 const _: () = assert!(REACH_BYTES <= bits::BLOCK);
 
 /// How far back a word stands that still speaks of any number, in bytes.

@@ -150,6 +150,36 @@ impl Triggers {
 /// Longest token that can be personal data; longer ones are keys, hashes or encoded blobs and are skipped whole.
 const TOKEN_MAX: usize = 40;
 
+/// Numbers that follow each other, with nothing but a sign or two between.
+#[derive(Debug, Default)]
+struct Row {
+    start: usize,
+    end: usize,
+}
+
+impl Row {
+    /// Adds a number, which begins a row of its own where anything else stands before it.
+    fn add(&mut self, text: &[u8], start: usize, end: usize) {
+        let between = text.get(self.end..start);
+        if self.end == 0 || !between.is_some_and(|between| between.len() <= 2 && between.iter().all(is_in_row)) {
+            self.start = start;
+        }
+        self.end = end;
+    }
+
+    /// Goes on to the end of what was found, if that holds nothing else either.
+    fn extend(&mut self, text: &[u8], end: usize) {
+        if text.get(self.end..end).is_some_and(|more| more.iter().all(is_in_row)) {
+            self.end = self.end.max(end);
+        }
+    }
+}
+
+/// Digits, and what may stand between those of one number.
+const fn is_in_row(byte: &u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b' ' | b'(' | b')' | b'-' | b'.' | b'/')
+}
+
 /// The scanner: hands out one match after the other, left to right.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
@@ -158,11 +188,13 @@ pub(crate) struct Scanner<'a> {
     triggers: Triggers,
     /// End of what was already consumed; nothing reaches back beyond it.
     floor: usize,
+    row: Row,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, triggers: Triggers { block_at: usize::MAX, bits: 0 }, floor: 0 }
+        let triggers = Triggers { block_at: usize::MAX, bits: 0 };
+        Self { text, at: 0, triggers, floor: 0, row: Row { start: 0, end: 0 } }
     }
 
     /// How far the scanner has come, in bytes.
@@ -187,6 +219,7 @@ impl<'a> Scanner<'a> {
             if let Some(pii) = found {
                 self.at = self.at.max(pii.end);
                 self.floor = pii.end;
+                self.row.extend(self.text, pii.end);
                 return Some(pii);
             }
         }
@@ -208,7 +241,9 @@ impl<'a> Scanner<'a> {
         let token = Token { text, start, end, floor: self.floor };
         let is_number = others.is_empty() && text.get(start..at).unwrap_or_default().iter().all(u8::is_ascii_digit);
         let found = if is_number {
-            contact::ip_v6(token).or_else(|| document::spaced_nino(token)).or_else(|| number::read(token))
+            self.row.add(text, start, end);
+            let is_deep = start - self.row.start >= context::REACH_BYTES;
+            contact::ip_v6(token).or_else(|| document::spaced_nino(token)).or_else(|| number::read(token, is_deep))
         } else {
             contact::ip_v6(token).or_else(|| document::read(token))
         };

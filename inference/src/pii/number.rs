@@ -52,14 +52,18 @@ enum Gap {
     Bracket,
 }
 
-/// Reads the cluster that begins with `token`, a run of digits only.
-pub(super) fn read(token: Token<'_>) -> Option<Pii> {
+/// Reads the cluster that begins with `token`, a run of digits only. `is_deep`: nothing but numbers and what may stand between two of
+/// them is in reach of context before it.
+pub(super) fn read(token: Token<'_>, is_deep: bool) -> Option<Pii> {
     if token.is_glued_before() {
         return None;
     }
     // Most numbers in prose are few digits by themselves: only a day of a written date can be that.
     if token.end - token.start < DIGITS_TOTAL_MIN && !goes_on(token) {
         return written_date(token);
+    }
+    if is_deep && is_one_of_many(token) {
+        return None;
     }
     let cluster = collect(token);
     let context = Cell::new(None);
@@ -112,6 +116,36 @@ fn goes_on(token: Token<'_>) -> bool {
     gap_at(token.text, token.end)
         .and_then(|(_, width)| token.text.get(token.end + width))
         .is_some_and(u8::is_ascii_digit)
+}
+
+/// Whether a token in the midst of a row is no number of its own: codes of characters, rows of a table, bytes of a dump. Without a word
+/// before it only few shapes with spaces count, and none but telephone numbers begin with a zero.
+fn is_one_of_many(token: Token<'_>) -> bool {
+    let text = token.text;
+    let first = token.end - token.start;
+    let is_plain = (1..DIGITS_TOTAL_MIN).contains(&first)
+        && text.get(token.start) != Some(&b'0')
+        && text.get(token.end) == Some(&b' ')
+        && text.get(token.end + 1).is_some_and(u8::is_ascii_digit)
+        && token.byte_before() != b'+';
+    if !is_plain {
+        return false;
+    }
+    let mut lens = [first, 0, 0, 0];
+    let mut at = token.end;
+    for len in lens.iter_mut().skip(1) {
+        let Some((_, width)) = gap_at(text, at) else { break };
+        let run = text.get(at + width..).unwrap_or_default();
+        *len = run.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit()).count();
+        if *len == 0 {
+            break;
+        }
+        at += width + *len;
+    }
+    !matches!(
+        lens,
+        [4, 4, 4, _] | [4, 6, 4 | 5, _] | [1, 2, 2, 2] | [3, 3, 3, 2] | [3, 2, 4, _] | [3, 3, 4, _] | [1, 3, 3, 4]
+    )
 }
 
 /// The first `count` segments as personal data.

@@ -126,3 +126,43 @@ proptest! {
         prop_assert!(found(&text).iter().all(|hit| hit.0 != PiiType::CreditCard));
     }
 }
+
+/// What [`number::read`] says in the midst of a row is what it says where it reads all of it.
+#[test]
+fn a_number_in_a_row_is_read_as_one_by_itself() {
+    let mut random = 7u64;
+    let mut below = |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    for _ in 0..3000 {
+        let mut text = "1 22 333 ".repeat(6);
+        for _ in 0..8 {
+            (0..1 + below(5)).for_each(|_| text.push(char::from(b'0' + below(10) as u8)));
+            text.push_str([" ", " ", " ", " ", "-", ".", ") "][below(7) as usize]);
+        }
+        let row = text.as_bytes();
+        let begins = |at: &usize| row[*at].is_ascii_digit() && !row[*at - 1].is_ascii_digit();
+        for start in (context::REACH_BYTES..row.len()).filter(begins) {
+            let end = start + row[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let token = Token { text: row, start, end, floor: 0 };
+            assert_eq!(number::read(token, true), number::read(token, false), "{text} at {start}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_found_in_the_midst_of_a_row() {
+    let row = "104 97 115 116 ".repeat(8);
+    for (number, kind) in [
+        ("4111 1111 1111 1111", PiiType::CreditCard),
+        ("172 41 7859", PiiType::Ssn),
+        ("214 382 6102", PiiType::PhoneNumber),
+        ("529 982 247 25", PiiType::BrCpf),
+        ("2 55 08 14 168 025 38", PiiType::FrNir),
+        ("020 2738 6468", PiiType::PhoneNumber),
+    ] {
+        let text = format!("{row}{number} {row}");
+        assert!(found(&text).contains(&(kind, number)), "{number}: {:?}", found(&text));
+    }
+}

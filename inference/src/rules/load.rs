@@ -12,6 +12,7 @@ use super::allow::RawAllow;
 use super::credential::{Credential, RawCredential};
 use super::pattern::Pattern;
 use super::{Allow, DISGUISED, Group, LoadError, Rule, RuleText, Words, words};
+use crate::decode::{VOCABULARY_BYTES, Vocabulary};
 use crate::literals::LITERAL_BYTES_MIN;
 
 /// The embedded files; macros and literal sets of one file are known to all.
@@ -149,7 +150,7 @@ pub(crate) struct Loaded {
     /// What they say for people, in the same order.
     pub(crate) texts: Vec<RuleText>,
     /// Words the patterns know, lower case; what decoders of ambiguous ciphers check against.
-    pub(crate) vocabulary: BTreeSet<String>,
+    pub(crate) vocabulary: Vocabulary,
     /// What is to be reported no more.
     pub(crate) allow: Vec<Allow>,
     /// What all patterns take once they are compiled, in bytes; of this build's own nobody asks.
@@ -244,7 +245,7 @@ fn load(files: &[(&str, &str)], origin: Origin) -> Result<Loaded, LoadError> {
         }
     }
     let (mut ids, mut pattern_bytes) = (BTreeSet::new(), 0);
-    let mut vocabulary = BTreeSet::new();
+    let mut vocabulary = Vocabulary::new();
     let mut rules = Vec::with_capacity(raw_rules.len());
     let mut texts = Vec::with_capacity(raw_rules.len());
     for (file, mut raw) in raw_rules {
@@ -458,9 +459,9 @@ fn wide_repeat(pattern: &str) -> Option<u32> {
 }
 
 /// Plain words of three letters or more in a pattern.
-fn collect_words(pattern: &str, words: &mut BTreeSet<String>) {
+fn collect_words(pattern: &str, words: &mut Vocabulary) {
     let plain = pattern.replace(r"\s", " ").replace(r"\b", " ").replace("(?:", " ");
-    for word in plain.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| (3..=16).contains(&word.len())) {
+    for word in plain.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| VOCABULARY_BYTES.contains(&word.len())) {
         words.insert(word.to_ascii_lowercase());
     }
 }
