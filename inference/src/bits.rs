@@ -16,6 +16,11 @@ pub(crate) fn block(text: &[u8], at: usize, wanted: impl Fn(u8) -> bool) -> u64 
     }
 }
 
+/// How many bytes of a text are `wanted`. Zeros are not.
+pub(crate) fn count(text: &[u8], wanted: impl Fn(u8) -> bool + Copy) -> usize {
+    (0..text.len()).step_by(BLOCK).map(|at| block(text, at, wanted).count_ones() as usize).sum()
+}
+
 /// Where the `wanted` bytes of a text are.
 pub(crate) fn positions(text: &[u8], wanted: impl Fn(u8) -> bool + Copy) -> impl Iterator<Item = usize> {
     (0..text.len()).step_by(BLOCK).flat_map(move |at| ones(block(text, at, wanted)).map(move |bit| at + bit))

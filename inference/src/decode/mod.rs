@@ -14,6 +14,8 @@ mod letters;
 mod run;
 mod unscramble;
 
+use crate::bits;
+
 pub(crate) use cipher::{Cipher, Ciphers};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
 pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};
@@ -38,9 +40,11 @@ pub(crate) fn is_readable(bytes: &[u8]) -> bool {
     if bytes.len() < 8 {
         return false;
     }
-    let is_printable = |byte: &u8| (b' '..=b'~').contains(byte) || matches!(byte, b'\n' | b'\r' | b'\t');
-    let odd = bytes.iter().filter(|byte| !is_printable(byte)).count();
-    let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic() || **byte == b' ').count();
+    let is_printable =
+        |byte: u8| (byte.wrapping_sub(b' ') <= b'~' - b' ') | (byte == b'\n') | (byte == b'\r') | (byte == b'\t');
+    let is_letter_or_blank = |byte: u8| ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte == b' ');
+    let odd = bytes.len() - bits::count(bytes, is_printable);
+    let letters = bits::count(bytes, is_letter_or_blank);
     let is_foreign = || std::str::from_utf8(bytes).is_ok_and(|text| !text.is_ascii());
     (odd * 10 <= bytes.len() && letters * 3 >= bytes.len() * 2)
         || (odd == 0 && bytes.len() >= PRINTABLE_MIN)

@@ -125,11 +125,11 @@ pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
             return Some("base32");
         }
     }
-    for engine in [&STANDARD, &URL_SAFE] {
-        out.clear();
-        if engine.decode_vec(body, out).is_ok() && super::is_readable(out) {
-            return Some("base64");
-        }
+    out.clear();
+    // What holds none of the digits by which they differ is the same in both.
+    let engine = if memchr2(b'-', b'_', body).is_some() { &URL_SAFE } else { &STANDARD };
+    if engine.decode_vec(body, out).is_ok() && super::is_readable(out) {
+        return Some("base64");
     }
     out.clear();
     (unbase58(body, out) && super::is_readable(out)).then_some("base58")
@@ -138,11 +138,23 @@ pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
 /// Longest run that is read as base58, in bytes: its digits are those of one large number.
 const BASE58_MAX: usize = 1024;
 
+/// What each byte stands for in base58; 58 for none.
+static BASE58_DIGITS: [u8; 256] = {
+    const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    let mut digits = [58; 256];
+    let mut at = 0;
+    while at < DIGITS.len() {
+        digits[DIGITS[at] as usize] = at as u8;
+        at += 1;
+    }
+    digits
+};
+
 /// False when it holds anything but the digits of base58, or too many of them.
 fn unbase58(text: &[u8], out: &mut Vec<u8>) -> bool {
-    const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     let mixed = text.iter().any(u8::is_ascii_uppercase) && text.iter().any(u8::is_ascii_lowercase);
-    if text.len() > BASE58_MAX || !mixed {
+    let digit = |byte: u8| BASE58_DIGITS[usize::from(byte)];
+    if text.len() > BASE58_MAX || !mixed || text.iter().any(|byte| digit(*byte) == 58) {
         return false;
     }
     // Limbs of the number, the least significant first; ten digits at a time fit 64 bits.
@@ -150,8 +162,7 @@ fn unbase58(text: &[u8], out: &mut Vec<u8>) -> bool {
     for digits in text.chunks(10) {
         let (mut scale, mut carry) = (1u64, 0u64);
         for byte in digits {
-            let Some(digit) = DIGITS.iter().position(|known| known == byte) else { return false };
-            carry = carry * 58 + digit as u64;
+            carry = carry * 58 + u64::from(digit(*byte));
             scale *= 58;
         }
         let mut carry = u128::from(carry);

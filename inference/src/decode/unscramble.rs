@@ -4,7 +4,7 @@
 //! alone: most texts are settled by their first few words, most other lines by a glance at all of theirs ([`Glance`]).
 
 use super::letters::{each_word, from_pig_latin, mirror, reverse_words, rotate};
-use crate::bits::{self, BLOCK};
+use crate::bits;
 
 /// Bytes at the beginning of a text that are looked at though nothing announces a cipher.
 pub(crate) const HEAD_BYTES: usize = 512;
@@ -182,9 +182,7 @@ impl Method {
 fn is_lettered(line: &[u8]) -> bool {
     let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
     let is_letter_or_blank = |byte: u8| ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte == b' ');
-    let blocks = (0..sample.len()).step_by(BLOCK).map(|at| bits::block(sample, at, is_letter_or_blank));
-    let letters: usize = blocks.map(|block| block.count_ones() as usize).sum();
-    letters * 5 >= sample.len() * 4
+    bits::count(sample, is_letter_or_blank) * 5 >= sample.len() * 4
 }
 
 /// The words of a sample, each with its hash.
