@@ -5,6 +5,7 @@
 //! ([`Credits`]), no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
 //! beyond the scope bits.
 
+mod caches;
 mod credits;
 mod tried;
 
@@ -12,9 +13,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use regex_automata::meta::Cache;
-use regex_automata::{Anchored, Input};
-
+use caches::Caches;
 use credits::Credits;
 use tried::Tried;
 
@@ -110,7 +109,7 @@ pub(crate) struct RuleMatcher {
 /// Per-thread scratch memory of the matcher.
 #[derive(Debug, Default)]
 pub(crate) struct MatcherScratch {
-    caches: Vec<Option<Box<Cache>>>,
+    caches: Caches,
     done: Vec<u64>,
     /// What each rule has done in this text.
     tried: Vec<Tried>,
@@ -120,6 +119,8 @@ pub(crate) struct MatcherScratch {
     credits: Credits,
     /// What of this text stands in no other one.
     changed: Range<usize>,
+    /// What is searched, with small letters.
+    small: Vec<u8>,
     pub(crate) matches: Vec<Match>,
 }
 
@@ -228,7 +229,7 @@ impl RuleMatcher {
     ) -> Outcome {
         memory.changed = changed;
         memory.matches.clear();
-        memory.caches.resize_with(self.rules.len(), || None);
+        memory.caches.resize(self.rules.len());
         memory.done.clear();
         memory.done.resize(self.rules.len().div_ceil(64), 0);
         memory.tried.resize_with(self.rules.len(), Tried::default);
@@ -304,10 +305,8 @@ impl RuleMatcher {
         credits: &mut Credits,
         memory: &mut MatcherScratch,
     ) {
-        let MatcherScratch { caches, done, tried, scans, texts, matches, .. } = memory;
-        let (Some(tried), Some(cache)) = (tried.get_mut(usize::from(index)), caches.get_mut(usize::from(index))) else {
-            return;
-        };
+        let MatcherScratch { caches, done, tried, scans, texts, matches, small, .. } = memory;
+        let Some(tried) = tried.get_mut(usize::from(index)) else { return };
         tried.begin(*scans, *texts);
         if tried.is_clear(window) {
             return;
@@ -323,18 +322,12 @@ impl RuleMatcher {
             return;
         }
         let Some(pattern) = rule.pattern.compiled() else { return };
-        let cache = cache.get_or_insert_with(|| Box::new(pattern.create_cache()));
-        let Some(range) = tried.search(rule, pattern, cache, (text, window), credits) else { return };
-        let mut span = range.clone();
-        if pattern.captures_len() > 1 {
-            let mut captures = pattern.create_captures();
-            // Groups are dear to find: only within what is a match already.
-            let within = Input::new(text).range(range).anchored(Anchored::Yes);
-            pattern.search_captures_with(cache, &within, &mut captures);
-            if let Some(group) = captures.get_group(1) {
-                span = group.range();
-            }
-        }
+        let Some(cache) = caches.of(index, pattern) else { return };
+        let haystack = tried.haystack(rule, text, window, small);
+        let found = tried.search(rule, pattern, cache, (&haystack, window), credits);
+        let span = found.map(|range| haystack.group(pattern, cache, range));
+        caches.note_run(index);
+        let Some(span) = span else { return };
         // Secrets and rules that look at quoting may match again further on; all others once per text.
         if rule.group != Group::Secrets && !rule.frame {
             set(done, index);

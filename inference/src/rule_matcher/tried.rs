@@ -18,6 +18,16 @@ const AHEAD_BYTES: usize = 384;
 /// After how many such windows.
 const MISSES_MIN: u32 = 4;
 
+/// Bytes on either side of what is searched by which a pattern tells the edges of words and lines.
+const AROUND_BYTES: usize = 2;
+
+/// What a pattern is searched in.
+pub(super) struct Haystack<'a> {
+    bytes: &'a [u8],
+    /// Where in the text it begins.
+    at: usize,
+}
+
 /// What one rule has done in a text.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
@@ -33,6 +43,45 @@ pub(super) struct Tried {
     /// What matched last.
     last: Range<usize>,
 }
+
+// === impl Haystack ===
+
+impl<'a> Haystack<'a> {
+    /// Where in the text it ends.
+    const fn end(&self) -> usize {
+        self.at + self.bytes.len()
+    }
+
+    /// A search in a part of the text.
+    fn input(&self, range: Range<usize>) -> Input<'a> {
+        Input::new(self.bytes).range(range.start - self.at..range.end - self.at)
+    }
+
+    /// Where in the text a pattern matches, in a part of it.
+    fn find(
+        &self,
+        pattern: &Regex,
+        cache: &mut Cache,
+        (range, anchored): (Range<usize>, Anchored),
+    ) -> Option<Range<usize>> {
+        let found = pattern.search_with(cache, &self.input(range).anchored(anchored))?.range();
+        Some(self.at + found.start..self.at + found.end)
+    }
+
+    /// Where in the text the first group of a pattern lies, within a match; the match where it has none.
+    pub(super) fn group(&self, pattern: &Regex, cache: &mut Cache, range: Range<usize>) -> Range<usize> {
+        if pattern.captures_len() < 2 {
+            return range;
+        }
+        let mut captures = pattern.create_captures();
+        // Groups are dear to find: only within what is a match already.
+        let within = self.input(range.clone()).anchored(Anchored::Yes);
+        pattern.search_captures_with(cache, &within, &mut captures);
+        captures.get_group(1).map_or(range, |group| self.at + group.start..self.at + group.end)
+    }
+}
+
+// === impl Tried ===
 
 impl Tried {
     /// Forgets what it knows of other texts.
@@ -80,7 +129,7 @@ impl Tried {
         rule: &Rule,
         pattern: &Regex,
         cache: &mut Cache,
-        (text, (from, to)): (&[u8], (usize, usize)),
+        (haystack, (from, to)): (&Haystack<'_>, (usize, usize)),
         credits: &mut Credits,
     ) -> Option<Range<usize>> {
         self.tally.runs += 1;
@@ -89,19 +138,18 @@ impl Tried {
             self.tally.size = before;
         }
         let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
-        let input = Input::new(text).range(from..to).anchored(anchored);
-        let end = self.look_ahead(to, text.len());
+        let end = self.look_ahead(to, haystack.end());
         let may_match = rule.before == 0 || end == to || {
             // Whichever match ends first: no other one is whole before that.
-            let ahead = input.clone().range(from..end).earliest(true);
-            let first = pattern.search_half_with(cache, &ahead).map_or(end + 1, |half| half.offset());
+            let ahead = haystack.input(from..end).anchored(anchored).earliest(true);
+            let first = pattern.search_half_with(cache, &ahead).map_or(end + 1, |half| haystack.at + half.offset());
             credits.charge_ahead(&mut self.tally, rule, first.min(end).saturating_sub(to));
             if first > to {
                 self.miss(from..first - 1);
             }
             first <= to
         };
-        let found = if may_match { pattern.search_with(cache, &input).map(|found| found.range()) } else { None };
+        let found = if may_match { haystack.find(pattern, cache, (from..to, anchored)) } else { None };
         let after = cache.memory_usage();
         credits.charge_growth(&mut self.tally, rule, after.saturating_sub(before));
         if after > CACHE_KEEP_MAX {
@@ -116,6 +164,24 @@ impl Tried {
             Some(ref range) => self.last = range.clone(),
         }
         found
+    }
+
+    /// What is searched for a window: with small letters only where the pattern wants them, which are written to `small`.
+    pub(super) fn haystack<'a>(
+        &self,
+        rule: &Rule,
+        text: &'a [u8],
+        (from, to): (usize, usize),
+        small: &'a mut Vec<u8>,
+    ) -> Haystack<'a> {
+        if !rule.pattern.wants_small_letters() {
+            return Haystack { bytes: text, at: 0 };
+        }
+        let (at, end) = (from.saturating_sub(AROUND_BYTES), self.look_ahead(to, text.len()) + AROUND_BYTES);
+        small.clear();
+        small.extend_from_slice(text.get(at..end.min(text.len())).unwrap_or_default());
+        small.make_ascii_lowercase();
+        Haystack { bytes: small, at }
     }
 
     /// Up to where is looked for the sake of the next windows, too.

@@ -580,7 +580,7 @@ mod tests {
     fn expands_macros_and_spaces() {
         let loaded = one("    severity: High\n    literals: [ignore, forget]\n    pattern: '{{verb}} it'\n").unwrap();
         let compiled = loaded.rules.first().unwrap().pattern.compiled().unwrap();
-        assert!(compiled.is_match("please FORGET \n it"));
+        assert!(compiled.is_match("please forget \n it"));
         assert!(!compiled.is_match("forgetit"));
     }
 }

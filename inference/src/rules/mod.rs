@@ -9,14 +9,15 @@ pub(crate) mod bounds;
 mod credential;
 mod load;
 mod pattern;
+mod simple;
 mod words;
 
 use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
-pub(crate) use pattern::CACHE_KEEP_MAX;
 use pattern::Pattern;
+pub(crate) use pattern::{CACHE_KEEP_MAX, CACHE_LARGE_MIN};
 pub(crate) use words::{Seen, Words};
 
 /// Why there is no analyser.
