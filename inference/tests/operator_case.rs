@@ -1,5 +1,7 @@
 //! Rules of an operator that tell small letters from capital ones in one part, and those that do not.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use weir_inference::RuleBook;
 
 fn matched(pattern: &str, text: &str) -> Vec<String> {
