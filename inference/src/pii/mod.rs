@@ -167,10 +167,12 @@ impl Row {
         self.end = end;
     }
 
-    /// Goes on to the end of what was found, if that holds nothing else either.
-    fn extend(&mut self, text: &[u8], end: usize) {
-        if text.get(self.end..end).is_some_and(|more| more.iter().all(is_in_row)) {
-            self.end = self.end.max(end);
+    /// Goes on to the end of what was found, if that begins in it and holds nothing else either. What begins behind it is not looked at:
+    /// between the two may lie all of a text.
+    fn extend(&mut self, text: &[u8], found: Pii) {
+        let more = text.get(self.end..found.end).filter(|_| found.start <= self.end);
+        if more.is_some_and(|more| more.iter().all(is_in_row)) {
+            self.end = self.end.max(found.end);
         }
     }
 }
@@ -219,7 +221,7 @@ impl<'a> Scanner<'a> {
             if let Some(pii) = found {
                 self.at = self.at.max(pii.end);
                 self.floor = pii.end;
-                self.row.extend(self.text, pii.end);
+                self.row.extend(self.text, pii);
                 return Some(pii);
             }
         }
