@@ -211,7 +211,7 @@ const CIRCLES: &[(&str, &str, usize, &str)] = &[
     ("config/src", "load", 2, "one loading, and what it takes from records of upstreams"),
     ("inference/src", "action", 8, "one reader of commands, and what it meets there"),
     ("inference/src", "analyser", 4, "one analysis, what it did, what changed, and what of it is left to the pool"),
-    ("inference/src", "pii", 4, "one scan for personal data, by kind"),
+    ("inference/src", "pii", 5, "one scan for personal data, by kind"),
     ("inference/src", "pool", 3, "one pool, its lanes and its threads"),
     ("storage/src", "change", 3, "an order waits in the queue, and holds room there"),
     ("storage/src", "encode", 9, "one form of a span in a row"),

@@ -8,10 +8,11 @@ mod contact;
 mod context;
 mod document;
 mod number;
+mod triggers;
 
 use weir_config::vocab::Severity;
 
-use crate::bits::{self, BLOCK, block};
+use triggers::Triggers;
 
 /// What kind of personal data a match is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,39 +115,6 @@ pub(crate) struct Pii {
     pub(crate) end: usize,
 }
 
-/// Whether personal data can begin here: a digit, or the `@` of an e-mail address.
-const fn is_trigger(byte: u8) -> bool {
-    (byte.wrapping_sub(b'0') < 10) | (byte == b'@')
-}
-
-/// Finds the bytes at which personal data can begin, a block at a time.
-#[derive(Debug)]
-struct Triggers {
-    /// Where the block begins that was looked at last; no block is there before the first.
-    block_at: usize,
-    /// The triggers in it.
-    bits: u64,
-}
-
-impl Triggers {
-    /// Position of the first one from `at` on, before `limit`.
-    fn next(&mut self, text: &[u8], at: usize, limit: usize) -> Option<usize> {
-        let mut from = at;
-        while from < limit {
-            let block_at = from - from % BLOCK;
-            if block_at != self.block_at {
-                *self = Self { block_at, bits: block(text, block_at, is_trigger) };
-            }
-            let left = self.bits & bits::from(from);
-            if left != 0 {
-                return Some(block_at + left.trailing_zeros() as usize).filter(|found| *found < limit);
-            }
-            from = block_at + BLOCK;
-        }
-        None
-    }
-}
-
 /// Longest token that can be personal data; longer ones are keys, hashes or encoded blobs and are skipped whole.
 const TOKEN_MAX: usize = 40;
 
@@ -195,8 +163,7 @@ pub(crate) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
-        let triggers = Triggers { block_at: usize::MAX, bits: 0 };
-        Self { text, at: 0, triggers, floor: 0, row: Row { start: 0, end: 0 } }
+        Self { text, at: 0, triggers: Triggers::new(), floor: 0, row: Row { start: 0, end: 0 } }
     }
 
     /// How far the scanner has come, in bytes.
@@ -208,10 +175,11 @@ impl<'a> Scanner<'a> {
     pub(crate) fn next_before(&mut self, limit: usize) -> Option<Pii> {
         let limit = limit.min(self.text.len());
         while self.at < limit {
-            let Some(at) = self.triggers.next(self.text, self.at, limit) else {
-                self.at = limit;
+            let at = self.triggers.next(self.text, (self.at, limit));
+            if at >= limit {
+                self.at = at;
                 return None;
-            };
+            }
             let found = if self.text.get(at) == Some(&b'@') {
                 self.at = at + 1;
                 contact::email(self.text, self.floor, at)

@@ -11,14 +11,11 @@ use super::{Pii, PiiType, Token, checks, document};
 /// Most segments of one cluster.
 const SEGMENTS_MAX: usize = 8;
 /// Fewest digits of any number but an IPv4 address; a date of birth has six.
-const DIGITS_TOTAL_MIN: usize = 6;
+pub(super) const DIGITS_TOTAL_MIN: usize = 6;
 /// Most digits of any number: a payment card of nineteen.
 const DIGITS_TOTAL_MAX: usize = 19;
 /// Most digits of one cluster.
 const DIGITS_MAX: usize = 24;
-
-const MONTHS: [[u8; 3]; 12] =
-    [*b"jan", *b"feb", *b"mar", *b"apr", *b"may", *b"jun", *b"jul", *b"aug", *b"sep", *b"oct", *b"nov", *b"dec"];
 
 /// Types of numbers in source code.
 const TYPES: [&[u8]; 10] = [b"u8", b"u16", b"u32", b"u64", b"i32", b"i64", b"usize", b"c_ulong", b"c_int", b"Ioctl"];
@@ -58,8 +55,8 @@ pub(super) fn read(token: Token<'_>, is_deep: bool) -> Option<Pii> {
     if token.is_glued_before() {
         return None;
     }
-    // Most numbers in prose are few digits by themselves: only a day of a written date can be that.
-    if token.end - token.start < DIGITS_TOTAL_MIN && !goes_on(token) {
+    // Most numbers in prose are few digits: only a day of a written date can be that.
+    if is_small(token) {
         return written_date(token);
     }
     if is_deep && is_one_of_many(token) {
@@ -111,11 +108,22 @@ fn gap_at(text: &[u8], at: usize) -> Option<(Gap, usize)> {
     })
 }
 
-/// Whether more digits follow a token in the same cluster.
-fn goes_on(token: Token<'_>) -> bool {
-    gap_at(token.text, token.end)
-        .and_then(|(_, width)| token.text.get(token.end + width))
-        .is_some_and(u8::is_ascii_digit)
+/// Whether the cluster that begins with a token has too few digits for any number, and too few segments for an IPv4 address.
+fn is_small(token: Token<'_>) -> bool {
+    let (mut at, mut total) = (token.end, token.end - token.start);
+    for _ in 1..4 {
+        if total >= DIGITS_TOTAL_MIN {
+            return false;
+        }
+        let Some((_, width)) = gap_at(token.text, at) else { return true };
+        let run = token.text.get(at + width..).unwrap_or_default();
+        let len = run.iter().take(DIGITS_TOTAL_MIN).take_while(|byte| byte.is_ascii_digit()).count();
+        if len == 0 {
+            return true;
+        }
+        (at, total) = (at + width + len, total + len);
+    }
+    false
 }
 
 /// Whether a token in the midst of a row is no number of its own: codes of characters, rows of a table, bytes of a dump. Without a word
@@ -470,10 +478,14 @@ fn written_date(token: Token<'_>) -> Option<Pii> {
 }
 
 /// One past the last letter of the month name at `at`.
-fn month_at(text: &[u8], at: usize) -> Option<usize> {
+pub(super) fn month_at(text: &[u8], at: usize) -> Option<usize> {
     let word = text.get(at..)?;
     let name = word.first_chunk::<3>()?.map(|byte| byte.to_ascii_lowercase());
-    MONTHS.contains(&name).then(|| at + word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count())
+    let is_month = matches!(
+        &name,
+        b"jan" | b"feb" | b"mar" | b"apr" | b"may" | b"jun" | b"jul" | b"aug" | b"sep" | b"oct" | b"nov" | b"dec"
+    );
+    is_month.then(|| at + word.iter().take(10).take_while(|byte| byte.is_ascii_alphabetic()).count())
 }
 
 /// One past the year at `at`.
