@@ -185,32 +185,51 @@ fn is_lettered(line: &[u8]) -> bool {
     bits::count(sample, is_letter_or_blank) * 5 >= sample.len() * 4
 }
 
-/// The words of a sample, each with its hash.
-struct Tokens<'a> {
-    rest: &'a [u8],
+/// The words of a sample as numbers, 0 for those of more than [`KEY_BYTES`]: found a block of bytes at a time, so that no byte costs a
+/// branch.
+struct Words<'a> {
+    sample: &'a [u8],
+    /// Where the next block begins.
+    next: usize,
+    /// The letters of the block before it, and the words that begin in it and are not handed out yet.
+    letters: u64,
+    starts: u64,
 }
 
-impl<'a> Iterator for Tokens<'a> {
-    type Item = (&'a [u8], u32);
+impl<'a> Words<'a> {
+    fn of(line: &'a [u8]) -> Self {
+        Self { sample: line.get(..SAMPLE_BYTES).unwrap_or(line), next: 0, letters: 0, starts: 0 }
+    }
+}
+
+impl Iterator for Words<'_> {
+    type Item = u128;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let start = self.rest.iter().position(|byte| PLACES[usize::from(*byte)] != 0)?;
-        let (mut hash, mut len) = (0, 0);
-        let from = self.rest.get(start..)?;
-        for place in from.iter().map(|byte| PLACES[usize::from(*byte)]).take_while(|place| *place != 0) {
-            hash = grown(hash, u32::from(place));
-            len += 1;
+        while self.starts == 0 {
+            if self.next >= self.sample.len() {
+                return None;
+            }
+            let goes_on = self.letters >> (bits::BLOCK - 1);
+            self.letters = bits::block(self.sample, self.next, |byte| (byte | 0x20).wrapping_sub(b'a') < 26);
+            self.starts = self.letters & !(self.letters << 1 | goes_on);
+            self.next += bits::BLOCK;
         }
-        let (token, rest) = from.split_at_checked(len)?;
-        self.rest = rest;
-        Some((token, hash))
+        let bit = self.starts.trailing_zeros() as usize;
+        self.starts &= self.starts - 1;
+        let start = self.next - bits::BLOCK + bit;
+        let mut end = start + (!(self.letters >> bit)).trailing_zeros() as usize;
+        if end == self.next {
+            let rest = self.sample.get(end..).unwrap_or_default();
+            end += rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        }
+        Some(key(self.sample.get(start..).unwrap_or_default(), end - start))
     }
 }
 
 /// Whether each word of a sample is a common one.
 fn words(line: &[u8]) -> impl Iterator<Item = bool> {
-    let sample = line.get(..SAMPLE_BYTES).unwrap_or(line);
-    Tokens { rest: sample }.take(SAMPLE_WORDS).map(|(token, hash)| is_common(token, hash))
+    Words::of(line).take(SAMPLE_WORDS).map(is_common)
 }
 
 /// Words of a sample, and how many of them are common.
@@ -218,45 +237,78 @@ fn count(line: &[u8]) -> (usize, usize) {
     words(line).fold((0, 0), |(all, common), is_common| (all + 1, common + usize::from(is_common)))
 }
 
-fn is_common(token: &[u8], hash: u32) -> bool {
-    FORMS[form(hash)] & PLAIN != 0 && key(token).is_some_and(|key| COMMON_KEYS.binary_search(&key).is_ok())
+fn is_common(key: u128) -> bool {
+    let (spread, slots) = &COMMON_AT;
+    COMMON_KEYS.get(usize::from(slots[slot(key, *spread)])) == Some(&key)
 }
 
-/// A word of at most 16 bytes as a number, in the order of such words: comparing these is cheap, and this is asked of every text.
-const fn key(token: &[u8]) -> Option<u128> {
-    let mut bytes = [0; 16];
-    if token.len() > bytes.len() {
-        return None;
+/// Bytes of a word as a number.
+const KEY_BYTES: usize = 16;
+
+/// A word of `len` letters that a text begins with, in small letters, as a number.
+const fn key(text: &[u8], len: usize) -> u128 {
+    const FOLD: u128 = u128::MAX / 0xFF * 0x20;
+    let bytes = match text.first_chunk::<KEY_BYTES>() {
+        Some(bytes) => *bytes,
+        None => {
+            let (mut bytes, mut at) = ([0; KEY_BYTES], 0);
+            while at < text.len() {
+                bytes[at] = text[at];
+                at += 1;
+            }
+            bytes
+        }
+    };
+    if len > KEY_BYTES {
+        return 0;
     }
-    let mut at = 0;
-    while at < token.len() {
-        bytes[at] = token[at].to_ascii_lowercase();
-        at += 1;
-    }
-    Some(u128::from_be_bytes(bytes))
+    (u128::from_le_bytes(bytes) | FOLD) & u128::MAX >> (u128::BITS as usize - len * u8::BITS as usize)
 }
 
 const COMMON_KEYS: [u128; COMMON.len()] = {
     let mut keys = [0; COMMON.len()];
     let mut at = 0;
     while at < keys.len() {
-        keys[at] = match key(COMMON[at].as_bytes()) {
-            Some(key) => key,
-            None => panic!("a common word is longer than a key"),
-        };
+        assert!(COMMON[at].len() <= KEY_BYTES);
+        keys[at] = key(COMMON[at].as_bytes(), COMMON[at].len());
         at += 1;
     }
     keys
 };
 
-/// What a common word looks like: itself, ...
-const PLAIN: u8 = 1;
-/// ... with its alphabet mirrored, ...
-const MIRRORED: u8 = 1 << 1;
+/// Bits of the slot of a common word.
+const SLOT_BITS: u32 = 10;
+
+/// By its slot, which of [`COMMON_KEYS`] a word can be alone; before that, what multiplies keys so that no two of those have one slot.
+static COMMON_AT: (u64, [u8; 1 << SLOT_BITS]) = {
+    let mut spread = SPREAD as u64 | 1 << 63;
+    'spread: loop {
+        spread = spread.wrapping_mul(0x5851_F42D_4C95_7F2D);
+        let mut slots = [0; 1 << SLOT_BITS];
+        let mut at = COMMON.len();
+        while at > 0 {
+            at -= 1;
+            let slot = &mut slots[slot(COMMON_KEYS[at], spread)];
+            if *slot != 0 {
+                continue 'spread;
+            }
+            *slot = at as u8;
+        }
+        break (spread, slots);
+    }
+};
+
+/// Where a word is: by its first eight bytes.
+const fn slot(key: u128, spread: u64) -> usize {
+    ((key as u64).wrapping_mul(spread) >> (u64::BITS - SLOT_BITS)) as usize
+}
+
+/// What a common word looks like with its alphabet mirrored, ...
+const MIRRORED: u8 = 1;
 /// ... turned round, ...
-const TURNED: u8 = 1 << 2;
+const TURNED: u8 = 1 << 1;
 /// ... and in a line of pig Latin.
-const PIG: u8 = 1 << 3;
+const PIG: u8 = 1 << 2;
 
 /// Bits of a hash of a word, and of one of the steps between its letters.
 const FORM_BITS: u32 = 12;
@@ -281,7 +333,7 @@ static FORMS: [u8; 1 << FORM_BITS] = {
             place += 1;
         }
         pig = grown(grown(pig, letter(b'a')), letter(b'y'));
-        forms[form(plain)] |= PLAIN | PIG;
+        forms[form(plain)] |= PIG;
         forms[form(mirrored)] |= MIRRORED;
         forms[form(turned)] |= TURNED;
         forms[form(pig)] |= PIG;
