@@ -2,6 +2,8 @@
 //!
 //! Pure functions over bytes; the formats with a prefix are rules in `rules/secrets.yaml`.
 
+use std::ops::RangeInclusive;
+
 /// Shannon entropy in bits per byte.
 fn entropy(value: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
@@ -136,6 +138,9 @@ const PUBLIC_WORDS: [&[u8]; 16] = [
     b"public",
 ];
 
+/// How long the shapes below are, in bytes: most runs, which are rules of dashes and paths, are none by that.
+const BARE_LENS: [RangeInclusive<usize>; 4] = [34..=34, 36..=36, 40..=40, 58..=76];
+
 /// Looks at an unbroken run for the shapes that have no literal rare enough to search for.
 pub(crate) fn bare(text: &[u8], start: usize, end: usize) -> Option<Bare> {
     let run = text.get(start..end)?;
@@ -143,6 +148,9 @@ pub(crate) fn bare(text: &[u8], start: usize, end: usize) -> Option<Bare> {
         start + run.iter().rposition(|byte| *byte == b'=').filter(|at| at + 1 < run.len()).map_or(0, |at| at + 1);
     let value = text.get(from..end)?.trim_ascii_end();
     let value = value.strip_suffix(b".").unwrap_or(value);
+    if !BARE_LENS.iter().any(|lens| lens.contains(&value.len())) {
+        return None;
+    }
     let is_hex = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let secret_type = if value.strip_prefix(b"SK").is_some_and(|hex| hex.len() == 32 && is_hex(hex)) {
         "twilio_key"

@@ -42,8 +42,13 @@ fn comes_again(ahead: &[u8], sample: &[u8]) -> bool {
     ahead.windows(SAMPLE_BYTES).any(|again| again.first() == sample.first() && again == sample)
 }
 
-/// Counts lines that begin like a turn of the user or of the assistant (`User:`, `Assistant:`, `Q:` ...).
+/// Turns of a faked dialogue; 0 where there are too few colons for [`TURNS_LOW`] of them, as in most texts.
 pub(crate) fn turns(text: &[u8]) -> usize {
+    if memchr_iter(b':', text).count() < TURNS_LOW { 0 } else { count_turns(text) }
+}
+
+/// Counts lines that begin like a turn of the user or of the assistant (`User:`, `Assistant:`, `Q:` ...).
+fn count_turns(text: &[u8]) -> usize {
     const SPEAKERS: [&[u8]; 8] = [b"user", b"human", b"assistant", b"ai", b"q", b"a", b"bot", b"model"];
     // What most colons of data stand behind is neither the end of such a name nor blank.
     let may_end = |byte: u8| byte.is_ascii_whitespace() || SPEAKERS.iter().any(|name| name.ends_with(&[byte | 0x20]));
@@ -76,6 +81,8 @@ mod tests {
 
     #[test]
     fn counts_only_turns_at_line_starts() {
-        assert_eq!(turns(b"User: hi\nAssistant: hello\nthe user: none\nQ: x"), 3);
+        let text = b"User: hi\nAssistant: hello\nthe user: none\nQ: x\n";
+        assert_eq!((count_turns(text), turns(text)), (3, 0));
+        assert_eq!(turns(&text.repeat(4)), 12);
     }
 }
