@@ -5,7 +5,6 @@
 //! ([`Credits`]), no rule's trigger words take what another rule needs; the deadline is looked at every [`SLICE_BYTES`]. Sees folded bytes only and knows nothing of roles
 //! beyond the scope bits.
 
-mod caches;
 mod credits;
 mod tried;
 
@@ -13,14 +12,14 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use caches::Caches;
 use credits::Credits;
-use tried::Tried;
+use regex_automata::meta::Cache;
+use tried::{Haystack, SearchTools, Tried};
 
 use crate::decode::{Cipher, Ciphers};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
-use crate::rules::{Group, LoadError, Rule};
+use crate::rules::{Group, LoadError, Rule, SearchScratch};
 
 /// Bytes between two looks at the clock.
 pub(crate) const SLICE_BYTES: usize = 8 * 1024;
@@ -109,7 +108,8 @@ pub(crate) struct RuleMatcher {
 /// Per-thread scratch memory of the matcher.
 #[derive(Debug, Default)]
 pub(crate) struct MatcherScratch {
-    caches: Caches,
+    /// The states of the automata of rules that need one.
+    states: Vec<Option<Box<Cache>>>,
     done: Vec<u64>,
     /// What each rule has done in this text.
     tried: Vec<Tried>,
@@ -119,8 +119,10 @@ pub(crate) struct MatcherScratch {
     credits: Credits,
     /// What of this text stands in no other one.
     changed: Range<usize>,
-    /// What is searched, with small letters.
-    small: Vec<u8>,
+    /// What is searched.
+    copy: Vec<u8>,
+    /// What programs note while they are searched.
+    noted: SearchScratch,
     pub(crate) matches: Vec<Match>,
 }
 
@@ -229,7 +231,7 @@ impl RuleMatcher {
     ) -> Outcome {
         memory.changed = changed;
         memory.matches.clear();
-        memory.caches.resize(self.rules.len());
+        memory.states.resize_with(self.rules.len(), || None);
         memory.done.clear();
         memory.done.resize(self.rules.len().div_ceil(64), 0);
         memory.tried.resize_with(self.rules.len(), Tried::default);
@@ -305,8 +307,11 @@ impl RuleMatcher {
         credits: &mut Credits,
         memory: &mut MatcherScratch,
     ) {
-        let MatcherScratch { caches, done, tried, scans, texts, matches, small, .. } = memory;
-        let Some(tried) = tried.get_mut(usize::from(index)) else { return };
+        let MatcherScratch { states, done, tried, scans, texts, matches, copy, noted, .. } = memory;
+        let (Some(tried), Some(states)) = (tried.get_mut(usize::from(index)), states.get_mut(usize::from(index)))
+        else {
+            return;
+        };
         tried.begin(*scans, *texts);
         if tried.is_clear(window) {
             return;
@@ -315,19 +320,17 @@ impl RuleMatcher {
         if !credits.spend(&mut tried.tally, rule, end, cost) || !tried.may_match(rule, text, window, credits) {
             return;
         }
-        // Patterns that begin at their literal end soon.
-        let bytes = if rule.before == 0 { 0 } else { window.1 - window.0 };
-        let cost = tried.tally.run_cost(bytes);
-        if !credits.may_grow(&tried.tally, rule, end) || !credits.spend(&mut tried.tally, rule, end, cost) {
+        let cost = tried.tally.run_cost(rule, window.1 - window.0);
+        if !credits.spend(&mut tried.tally, rule, end, cost) {
             return;
         }
-        let Some(pattern) = rule.pattern.compiled() else { return };
-        let Some(cache) = caches.of(index, pattern) else { return };
-        let haystack = tried.haystack(rule, text, window, small);
-        let found = tried.search(rule, pattern, cache, (&haystack, window), credits);
-        let span = found.map(|range| haystack.group(pattern, cache, range));
-        caches.note_run(index);
-        let Some(span) = span else { return };
+        let haystack = Haystack::of(rule, text, (window.0, tried.look_ahead(window.1, text.len())), copy);
+        let mut tools = SearchTools { noted, states };
+        let Some(mut span) = tried.search(rule, (&haystack, window), credits, &mut tools) else { return };
+        if rule.pattern.has_group() {
+            let Some((pattern, cache)) = tools.cache(&rule.pattern) else { return };
+            span = haystack.group(pattern, cache, span);
+        }
         // Secrets and rules that look at quoting may match again further on; all others once per text.
         if rule.group != Group::Secrets && !rule.frame {
             set(done, index);

@@ -2,7 +2,7 @@
 //!
 //! The words of the rules, whole and cut examples of what they match, harmless and hostile texts of a file, signs that begin
 //! something, and all of it in every encoding. Time is that of this thread on a CPU, each text seen once and fresh; the dearest are
-//! looked at again, so that what is made once for a rule can be told from what a text costs each time.
+//! looked at again, so that what is made once for a rule, or what the machine did just then, can be told from what a text costs each time.
 
 use std::error::Error;
 
@@ -16,6 +16,8 @@ use crate::{Bench, cpu_ns, field, option};
 const COUNT: u64 = 100_000;
 /// Lengths of texts, in bytes: shorter ones are dear by the KB because every text costs something.
 const LENGTHS: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 32 << 10];
+/// The dearest texts that are looked at once more at the end.
+const AGAIN: usize = 200;
 /// The dearest texts that are shown.
 const SHOWN: usize = 12;
 /// What stands between pieces.
@@ -223,6 +225,16 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Value], args: &[String]) -> Result<
         // What was in the way of the first run is not there each time.
         let again = if first > 40.0 { (0..2).fold(first, |least, _| least.min(cost(bench, &text).0)) } else { first };
         seen.push((again, first, recipe, text.len(), seed + index, effort));
+    }
+    seen.sort_by(|a, b| b.0.total_cmp(&a.0));
+    // What was in the way for a moment was in the way of all looks at a text.
+    for text in seen.iter_mut().take(AGAIN) {
+        let mut random = Random::of(text.4);
+        let recipe = RECIPES[random.below(RECIPES.len())];
+        let length = LENGTHS[random.below(LENGTHS.len())];
+        let again = larder.make(recipe, &mut random, length);
+        bench.kind = kinds[random.below(kinds.len())];
+        text.0 = (0..3).fold(text.0, |least, _| least.min(cost(bench, &again).0));
     }
     seen.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!("{} texts", seen.len());

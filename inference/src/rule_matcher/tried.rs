@@ -10,7 +10,7 @@ use regex_automata::meta::{Cache, Regex};
 use regex_automata::{Anchored, Input};
 
 use super::credits::{Credits, Tally};
-use crate::rules::{CACHE_KEEP_MAX, Rule, Seen};
+use crate::rules::{CACHE_KEEP_MAX, PADDING, Pattern, Program, Rule, SearchScratch, Seen};
 
 /// How far behind a window is looked for what a rule waits for, once a window held no match: where literals stand close together the
 /// next ones are settled by that.
@@ -21,11 +21,19 @@ const MISSES_MIN: u32 = 4;
 /// Bytes on either side of what is searched by which a pattern tells the edges of words and lines.
 const AROUND_BYTES: usize = 2;
 
-/// What a pattern is searched in.
+/// What a pattern is searched in: a copy of a part of the text, with [`PADDING`] behind it.
 pub(super) struct Haystack<'a> {
     bytes: &'a [u8],
-    /// Where in the text it begins.
+    /// Where in the text it begins, and ends.
     at: usize,
+    end: usize,
+}
+
+/// What searches write to.
+pub(super) struct SearchTools<'a> {
+    pub(super) noted: &'a mut SearchScratch,
+    /// The states of the rule's automaton.
+    pub(super) states: &'a mut Option<Box<Cache>>,
 }
 
 /// What one rule has done in a text.
@@ -47,37 +55,50 @@ pub(super) struct Tried {
 // === impl Haystack ===
 
 impl<'a> Haystack<'a> {
-    /// Where in the text it ends.
-    const fn end(&self) -> usize {
-        self.at + self.bytes.len()
+    /// What is searched for a window, which goes on up to `end`: with small letters only where the pattern wants them. It is written to
+    /// `copy`.
+    pub(super) fn of(rule: &Rule, text: &[u8], (from, end): (usize, usize), copy: &'a mut Vec<u8>) -> Self {
+        let (at, end) = (from.saturating_sub(AROUND_BYTES), (end + AROUND_BYTES).min(text.len()));
+        copy.clear();
+        copy.extend_from_slice(text.get(at..end).unwrap_or_default());
+        if rule.pattern.wants_small_letters() {
+            copy.make_ascii_lowercase();
+        }
+        copy.extend_from_slice(&PADDING);
+        Self { bytes: copy, at, end }
     }
 
-    /// A search in a part of the text.
-    fn input(&self, range: Range<usize>) -> Input<'a> {
-        Input::new(self.bytes).range(range.start - self.at..range.end - self.at)
+    /// A search by an automaton in a part of the text.
+    fn input(&self, part: Range<usize>, anchored: Anchored) -> Input<'a> {
+        let bytes = self.bytes.get(..self.end - self.at).unwrap_or_default();
+        Input::new(bytes).range(self.here(&part)).anchored(anchored)
     }
 
-    /// Where in the text a pattern matches, in a part of it.
-    fn find(
-        &self,
-        pattern: &Regex,
-        cache: &mut Cache,
-        (range, anchored): (Range<usize>, Anchored),
-    ) -> Option<Range<usize>> {
-        let found = pattern.search_with(cache, &self.input(range).anchored(anchored))?.range();
-        Some(self.at + found.start..self.at + found.end)
+    /// A part of the text in the copy.
+    const fn here(&self, part: &Range<usize>) -> Range<usize> {
+        part.start - self.at..part.end - self.at
+    }
+
+    const fn in_text(&self, part: &Range<usize>) -> Range<usize> {
+        self.at + part.start..self.at + part.end
     }
 
     /// Where in the text the first group of a pattern lies, within a match; the match where it has none.
     pub(super) fn group(&self, pattern: &Regex, cache: &mut Cache, range: Range<usize>) -> Range<usize> {
-        if pattern.captures_len() < 2 {
-            return range;
-        }
         let mut captures = pattern.create_captures();
         // Groups are dear to find: only within what is a match already.
-        let within = self.input(range.clone()).anchored(Anchored::Yes);
-        pattern.search_captures_with(cache, &within, &mut captures);
-        captures.get_group(1).map_or(range, |group| self.at + group.start..self.at + group.end)
+        pattern.search_captures_with(cache, &self.input(range.clone(), Anchored::Yes), &mut captures);
+        captures.get_group(1).map_or(range, |group| self.in_text(&group.range()))
+    }
+}
+
+// === impl SearchTools ===
+
+impl SearchTools<'_> {
+    /// A pattern's automaton, and its states.
+    pub(super) fn cache<'b>(&mut self, pattern: &'b Pattern) -> Option<(&'b Regex, &mut Cache)> {
+        let automaton = pattern.automaton()?;
+        Some((automaton, self.states.get_or_insert_with(|| Box::new(automaton.create_cache()))))
     }
 }
 
@@ -123,71 +144,81 @@ impl Tried {
         at < to
     }
 
-    /// Where the pattern matches in a window that it has not matched in before.
+    /// Where a pattern matches in a window that it has not matched in before.
     pub(super) fn search(
         &mut self,
         rule: &Rule,
-        pattern: &Regex,
-        cache: &mut Cache,
-        (haystack, (from, to)): (&Haystack<'_>, (usize, usize)),
+        (haystack, window): (&Haystack<'_>, (usize, usize)),
         credits: &mut Credits,
+        tools: &mut SearchTools<'_>,
     ) -> Option<Range<usize>> {
         self.tally.runs += 1;
-        let before = cache.memory_usage();
-        if self.tally.runs == 1 {
-            self.tally.size = before;
-        }
-        let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
-        let end = self.look_ahead(to, haystack.end());
-        let may_match = rule.before == 0 || end == to || {
-            // Whichever match ends first: no other one is whole before that.
-            let ahead = haystack.input(from..end).anchored(anchored).earliest(true);
-            let first = pattern.search_half_with(cache, &ahead).map_or(end + 1, |half| haystack.at + half.offset());
-            credits.charge_ahead(&mut self.tally, rule, first.min(end).saturating_sub(to));
-            if first > to {
-                self.miss(from..first - 1);
-            }
-            first <= to
+        let found = match rule.pattern.program() {
+            Some(program) => self.follow(rule, program, (haystack, window), credits, tools.noted)?,
+            None => self.find(rule, (haystack, window), credits, tools.cache(&rule.pattern)?),
         };
-        let found = if may_match { haystack.find(pattern, cache, (from..to, anchored)) } else { None };
+        let found = found.filter(|range| *range != self.last)?;
+        self.last = found.clone();
+        Some(found)
+    }
+
+    /// Where a program matches. `None` where it did not come to an end.
+    fn follow(
+        &mut self,
+        rule: &Rule,
+        program: &Program,
+        (haystack, (from, to)): (&Haystack<'_>, (usize, usize)),
+        credits: &mut Credits,
+        scratch: &mut SearchScratch,
+    ) -> Option<Option<Range<usize>>> {
+        let is_anchored = rule.before == 0;
+        let mut find = |end: usize, tally: &mut Tally| {
+            let may = credits.steps(rule, to);
+            let mut left = may;
+            let found = program.find(haystack.bytes, haystack.here(&(from..end)), is_anchored, &mut left, scratch);
+            credits.charge_steps(tally, rule, may - left);
+            credits.refused |= found.is_err();
+            Some(found.ok()?.map(|range| haystack.in_text(&range)))
+        };
+        let ahead = if is_anchored { to } else { haystack.end.min(self.look_ahead(to, usize::MAX)) };
+        let mut found = find(ahead, &mut self.tally)?;
+        let mut clear = ahead;
+        if found.as_ref().is_some_and(|range| range.end > to) {
+            // What is preferred ends behind the window; another one may not.
+            (found, clear) = (find(to, &mut self.tally)?, to);
+        }
+        if found.is_none() && !is_anchored {
+            self.miss(from..clear);
+        }
+        Some(found)
+    }
+
+    /// Where an automaton matches.
+    fn find(
+        &mut self,
+        rule: &Rule,
+        (haystack, (from, to)): (&Haystack<'_>, (usize, usize)),
+        credits: &mut Credits,
+        (pattern, cache): (&Regex, &mut Cache),
+    ) -> Option<Range<usize>> {
+        let before = cache.memory_usage();
+        let anchored = if rule.before == 0 { Anchored::Yes } else { Anchored::No };
+        let found = pattern.search_with(cache, &haystack.input(from..to, anchored));
         let after = cache.memory_usage();
         credits.charge_growth(&mut self.tally, rule, after.saturating_sub(before));
         if after > CACHE_KEEP_MAX {
             // One that is full for the fourth time gives up for good, and each search after that is a hundred times as dear.
             cache.reset(pattern);
         }
-        match found {
-            // One that may begin at its literal only says nothing of the next literal.
-            None if may_match && rule.before > 0 => self.miss(from..to),
-            None => {}
-            Some(range) if range == self.last => return None,
-            Some(ref range) => self.last = range.clone(),
+        if found.is_none() && rule.before > 0 {
+            self.miss(from..to);
         }
-        found
-    }
-
-    /// What is searched for a window: with small letters only where the pattern wants them, which are written to `small`.
-    pub(super) fn haystack<'a>(
-        &self,
-        rule: &Rule,
-        text: &'a [u8],
-        (from, to): (usize, usize),
-        small: &'a mut Vec<u8>,
-    ) -> Haystack<'a> {
-        if !rule.pattern.wants_small_letters() {
-            return Haystack { bytes: text, at: 0 };
-        }
-        let (at, end) = (from.saturating_sub(AROUND_BYTES), self.look_ahead(to, text.len()) + AROUND_BYTES);
-        small.clear();
-        small.extend_from_slice(text.get(at..end.min(text.len())).unwrap_or_default());
-        small.make_ascii_lowercase();
-        Haystack { bytes: small, at }
+        found.map(|found| haystack.in_text(&found.range()))
     }
 
     /// Up to where is looked for the sake of the next windows, too.
-    fn look_ahead(&self, to: usize, len: usize) -> usize {
-        // An automaton that grows would grow by what no window holds.
-        if self.missed < MISSES_MIN || self.tally.grows() { to } else { (to + AHEAD_BYTES).min(len) }
+    pub(super) fn look_ahead(&self, to: usize, len: usize) -> usize {
+        if self.missed < MISSES_MIN { to } else { (to + AHEAD_BYTES).min(len) }
     }
 
     fn miss(&mut self, clear: Range<usize>) {

@@ -9,6 +9,7 @@ pub(crate) mod bounds;
 mod credential;
 mod load;
 mod pattern;
+mod program;
 mod simple;
 mod words;
 
@@ -16,8 +17,9 @@ use weir_config::vocab::Severity;
 
 pub(crate) use allow::Allow;
 pub(crate) use load::{Loaded, builtin, builtin_ids, of_operator, secrets};
-use pattern::Pattern;
-pub(crate) use pattern::{CACHE_KEEP_MAX, CACHE_LARGE_MIN};
+pub(crate) use pattern::CACHE_KEEP_MAX;
+pub(crate) use pattern::Pattern;
+pub(crate) use program::{PADDING, Program, SearchScratch};
 pub(crate) use words::{Seen, Words};
 
 /// Why there is no analyser.

@@ -1,15 +1,19 @@
 //! A rule's pattern, compiled when a text first needs it.
 //!
-//! Compiled patterns of all rules take 14 MB, most of which no text ever asks for. So each is compiled, for good, when one of its
-//! literals and its words first stand in a text: 0.4 ms on average, once in a process. One of an operator is compiled when it is read
-//! too, to see that it can be and how large it is; those of this build are compiled by a test, which takes a third of the time off a start.
+//! Nearly all patterns are searched as programs, which all threads share. An automaton finds the group of a pattern that has one, within
+//! what the program matched, and searches those patterns of operators that no program can be made of. Most of either no text ever asks
+//! for. So each is compiled, for good, when one of its literals and its words first stand in a text: once in a process. A pattern of an
+//! operator is compiled as an automaton when it is read too, to see that it can be and how large it is; those of this build are compiled
+//! by a test, which takes a third of the time off a start.
 
 use std::sync::OnceLock;
 
 use regex_automata::meta::{BuildError, Config, Regex};
 use regex_automata::nfa::thompson::WhichCaptures;
 use regex_automata::util::syntax;
+use regex_syntax::hir::Hir;
 
+use super::program::Program;
 use super::simple::{small_letters, together};
 
 /// Largest compiled pattern, in bytes.
@@ -17,9 +21,7 @@ const PATTERN_BYTES_MAX: usize = 384 * 1024;
 /// Largest lazy DFA a thread may make of a pattern, in bytes. One that does not fit is made from scratch over and over.
 const CACHE_BYTES_MAX: usize = 2048 * 1024;
 /// From this size on it is emptied after a search.
-pub(crate) const CACHE_KEEP_MAX: usize = 1536 * 1024;
-/// From this size on it is large, and a thread keeps few of those. A bound of half of this for all was too little for prose.
-pub(crate) const CACHE_LARGE_MIN: usize = 512 * 1024;
+pub(crate) const CACHE_KEEP_MAX: usize = 512 * 1024;
 
 /// A pattern that can be compiled.
 #[derive(Debug)]
@@ -27,24 +29,34 @@ pub(crate) struct Pattern {
     text: Box<str>,
     exact_case: bool,
     small_letters: bool,
-    compiled: OnceLock<Option<Regex>>,
+    program: OnceLock<(Option<Box<Program>>, HasGroup)>,
+    automaton: OnceLock<Option<Regex>>,
 }
+
+/// Whether it is a group of a pattern that counts.
+type HasGroup = bool;
 
 impl Pattern {
     /// A pattern nobody has compiled yet.
     pub(super) fn new(text: &str, exact_case: bool) -> Self {
         let small_letters = !exact_case && !tells_case(text);
-        Self { text: text.into(), exact_case, small_letters, compiled: OnceLock::new() }
+        let (program, automaton) = (OnceLock::new(), OnceLock::new());
+        Self { text: text.into(), exact_case, small_letters, program, automaton }
     }
 
-    /// What it takes once it is compiled, in bytes; an error where it cannot be.
+    /// What it takes once it is compiled as an automaton, in bytes; an error where it cannot be.
     pub(super) fn measure(&self) -> Result<usize, Box<BuildError>> {
         Ok(self.compile()?.memory_usage())
     }
 
-    /// The pattern, compiled by now. `None` where that cannot be done: [`Self::measure`] says why.
-    pub(crate) fn compiled(&self) -> Option<&Regex> {
-        self.compiled.get_or_init(|| self.compile().ok()).as_ref()
+    /// The program of the pattern, made by now. `None` where there is none.
+    pub(crate) fn program(&self) -> Option<&Program> {
+        self.made().0.as_deref()
+    }
+
+    /// The automaton of the pattern, compiled by now. `None` where that cannot be done: [`Self::measure`] says why.
+    pub(crate) fn automaton(&self) -> Option<&Regex> {
+        self.automaton.get_or_init(|| self.compile().ok()).as_ref()
     }
 
     /// Whether it is to be searched in texts without capital letters.
@@ -52,25 +64,47 @@ impl Pattern {
         self.small_letters
     }
 
+    /// Whether it is a group of it that counts.
+    pub(crate) fn has_group(&self) -> HasGroup {
+        self.made().1
+    }
+
+    fn made(&self) -> &(Option<Box<Program>>, HasGroup) {
+        self.program.get_or_init(|| {
+            let Ok(hir) = syntax::parse_with(&self.text, &self.syntax()) else { return (None, false) };
+            let hir = if self.small_letters { small_letters(&hir) } else { hir };
+            (Program::of(&together(&hir, true)).map(Box::new), has_group(&hir))
+        })
+    }
+
+    fn syntax(&self) -> syntax::Config {
+        syntax::Config::new().unicode(false).utf8(false).case_insensitive(!self.exact_case)
+    }
+
     fn compile(&self) -> Result<Regex, Box<BuildError>> {
-        let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(!self.exact_case);
+        let config = self.syntax();
         let Ok(hir) = syntax::parse_with(&self.text, &config) else { return plain(&self.text, config) };
         let hir = if self.small_letters { small_letters(&hir) } else { hir };
-        let is_free = hir.properties().explicit_captures_len() == 0;
-        let which = if is_free { WhichCaptures::Implicit } else { WhichCaptures::All };
+        let has_group = has_group(&hir);
+        let which = if has_group { WhichCaptures::All } else { WhichCaptures::Implicit };
         Regex::builder()
             .configure(options().which_captures(which))
-            .build_from_hir(&together(&hir, is_free))
+            .build_from_hir(&together(&hir, !has_group))
             .map_err(Box::new)
     }
 }
 
 #[cfg(test)]
 impl Pattern {
+    /// Whether it matches somewhere in a text, by the automaton.
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.compile().unwrap().is_match(text)
+    }
+
     /// The pattern as an automaton that can be followed byte by byte.
     pub(super) fn dfa(&self) -> Result<regex_automata::hybrid::dfa::DFA, Box<regex_automata::hybrid::BuildError>> {
         regex_automata::hybrid::dfa::DFA::builder()
-            .syntax(syntax::Config::new().unicode(false).utf8(false).case_insensitive(!self.exact_case))
+            .syntax(self.syntax())
             .configure(regex_automata::hybrid::dfa::Config::new().cache_capacity(CACHE_BYTES_MAX * 2))
             .thompson(regex_automata::nfa::thompson::Config::new().utf8(false))
             .build(&self.text)
@@ -84,6 +118,10 @@ fn tells_case(pattern: &str) -> bool {
         let flags = rest.split(|c: char| c != '-' && !c.is_ascii_alphabetic()).next().unwrap_or_default();
         flags.split_once('-').is_some_and(|(_, off)| off.contains('i'))
     })
+}
+
+fn has_group(hir: &Hir) -> HasGroup {
+    hir.properties().explicit_captures_len() > 0
 }
 
 /// The pattern as it is written.
