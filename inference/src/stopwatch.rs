@@ -53,20 +53,28 @@ impl Shares {
 impl Stopwatch {
     /// A text of so many bytes is looked at next.
     pub(crate) fn next(&mut self, text_bytes: usize, shares: &mut Shares) {
+        self.next_by(Instant::now, text_bytes, shares);
+    }
+
+    fn next_by(&mut self, clock: impl FnOnce() -> Instant, text_bytes: usize, shares: &mut Shares) {
         let first = self.begun.is_none();
         if first {
             shares.turn = shares.turn.wrapping_add(1);
         }
         let measured = text_bytes >= MEASURED_BYTES_MIN || (first && shares.turn % MEASURED_ONE_IN == 1);
-        let now = (first || measured).then(Instant::now);
+        let now = (first || measured).then(clock);
         self.begun = self.begun.or(now);
         self.last = now.filter(|_| measured);
     }
 
     /// The detector of this number has ended.
     pub(crate) fn lap(&mut self, detector: usize) {
+        self.lap_by(Instant::now, detector);
+    }
+
+    fn lap_by(&mut self, clock: impl FnOnce() -> Instant, detector: usize) {
         if let Some(last) = self.last {
-            let now = Instant::now();
+            let now = clock();
             if let Some(ns) = self.measured.get_mut(detector) {
                 self.lapped = true;
                 *ns = ns.saturating_add(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
@@ -77,8 +85,12 @@ impl Stopwatch {
 
     /// What each detector took, all together what the analysis took.
     pub(crate) fn stop(self, shares: &mut Shares) -> [u64; DETECTORS_MAX] {
+        self.stop_by(Instant::now, shares)
+    }
+
+    fn stop_by(self, clock: impl FnOnce() -> Instant, shares: &mut Shares) -> [u64; DETECTORS_MAX] {
         let Some(begun) = self.begun else { return [0; DETECTORS_MAX] };
-        let total = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let total = u64::try_from((clock() - begun).as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut rest = total;
         if self.lapped {
             shares.add(&self.measured);
@@ -113,31 +125,44 @@ mod tests {
     const PII: usize = 2;
     const SECRETS: usize = 3;
 
-    /// Spends a while.
-    fn work(micros: u64) {
-        let end = Instant::now() + Duration::from_micros(micros);
-        while Instant::now() < end {}
+    #[test]
+    fn what_is_measured_counts_and_the_rest_is_shared_as_it() {
+        let begun = Instant::now();
+        let after = |ms| move || begun + Duration::from_millis(ms);
+        let mut shares = Shares::default();
+        let mut watch = Stopwatch::default();
+        watch.next_by(after(0), MEASURED_BYTES_MIN, &mut shares);
+        watch.lap_by(after(1), RULES);
+        watch.lap_by(after(1), SECRETS);
+        watch.lap_by(after(4), PII);
+        let took = watch.stop_by(after(4), &mut shares);
+        assert_eq!((took[RULES], took[SECRETS], took[PII]), (1_000_000, 0, 3_000_000));
+
+        let mut watch = Stopwatch::default();
+        watch.next_by(after(10), MEASURED_BYTES_MIN - 1, &mut shares);
+        watch.lap_by(|| unreachable!("a short text is measured for one analysis in some"), RULES);
+        let took = watch.stop_by(after(18), &mut shares);
+        assert_eq!((took[RULES], took[SECRETS], took[PII]), (2_000_000, 0, 6_000_000));
     }
 
     #[test]
-    fn what_is_measured_counts_and_the_rest_is_shared_as_it() {
+    fn a_short_text_is_measured_in_its_turn() {
+        let begun = Instant::now();
         let mut shares = Shares::default();
-        let mut watch = Stopwatch::default();
-        watch.next(MEASURED_BYTES_MIN, &mut shares);
-        work(1_000);
-        watch.lap(RULES);
-        watch.lap(SECRETS);
-        work(3_000);
-        watch.lap(PII);
-        let took = watch.stop(&mut shares);
-        assert!(took[RULES] >= 1_000_000 && took[PII] >= 3_000_000, "{took:?}");
-        let mut watch = Stopwatch::default();
-        watch.next(10, &mut shares);
-        work(4_000);
-        watch.lap(RULES);
-        let took = watch.stop(&mut shares);
-        assert!(took.iter().sum::<u64>() >= 4_000_000, "{took:?}");
-        assert!(took[PII] > took[RULES], "{took:?}");
+        let mut measured = 0;
+        for _ in 0..2 * MEASURED_ONE_IN {
+            let mut watch = Stopwatch::default();
+            watch.next_by(|| begun, 10, &mut shares);
+            watch.lap_by(
+                || {
+                    measured += 1;
+                    begun
+                },
+                RULES,
+            );
+            watch.stop_by(|| begun, &mut shares);
+        }
+        assert_eq!(measured, 2);
     }
 
     #[test]
