@@ -66,7 +66,7 @@ def llvm_profdata():
 
 def build(target_dir, raw):
     """A gateway that writes its counts below `raw` when it stops."""
-    environment = os.environ | {"WEIR_PROFILE": f"make:{raw}", "CARGO_PROFILE_RELEASE_DEBUG": "0", "CARGO_TARGET_DIR": target_dir}
+    environment = os.environ | {"WEIR_PROFILE": f"make:{raw}", "CARGO_TARGET_DIR": target_dir}
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "weir"], check=True, cwd=ROOT, env=environment)
     return pathlib.Path(target_dir) / "release" / "weir"
 
