@@ -270,14 +270,15 @@ impl Analyser {
         let mut asked_from = 0;
         scratch.asked.clear();
         for (index, part) in parts.iter().enumerate().filter(|(_, part)| !part.text.is_empty()) {
-            ran.cut |= call.is_late();
             ran.full |= out.len() >= HITS_MAX;
+            let is_asked = index < asked_from + scratch.asked.len();
+            // Those that are known take next to no time, less than the clock does.
+            ran.cut |= !is_asked && index > 0 && call.is_late();
             if ran.cut || ran.full {
                 break;
             }
             let (now, later) = (call.plan.now(part.kind), call.plan.later(part.kind));
-            ran.detectors |= now;
-            if index >= asked_from + scratch.asked.len() {
+            if !is_asked {
                 asked_from = index;
                 self.ask_ahead(&mut scratch.asked, index, (parts, tools), call);
             }
@@ -290,9 +291,15 @@ impl Analyser {
                 if counted {
                     scratch.count.known(part);
                 }
+                ran.detectors |= now;
                 ran.detectors |= later;
                 continue;
             }
+            ran.cut |= call.is_late();
+            if ran.cut {
+                break;
+            }
+            ran.detectors |= now;
             ran.timed |= now;
             if counted {
                 scratch.count.scanned(part);

@@ -268,7 +268,7 @@ impl Analyser {
         runs.clear();
         runs.extend(Runs::new(bytes));
         let mut out: Vec<Decoded> = Vec::new();
-        self.compiled.decode(bytes, runs, &outcome, plain, &mut |words, (start, end), encoding| {
+        self.compiled.decode(bytes, runs, &outcome.ciphers, plain, &mut |words, (start, end), encoding| {
             let (start, end) = text.folded.original(&text.kept.text, start, end);
             out.push(Decoded { text: words.to_vec(), encoding, range: start..end });
             (out.len() < HITS_MAX).then(|| self.compiled.matcher.scan(words, limits, inner).ciphers)

@@ -45,7 +45,7 @@ pub(crate) struct Limits {
 }
 
 /// How a scan ended.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) cut: bool,
     /// There was no room for more hits.
@@ -347,8 +347,8 @@ impl RuleMatcher {
 impl Outcome {
     fn note_ciphers(&mut self, ciphers: u32, at: usize) {
         let mut left = ciphers;
-        while let Some(places) = self.ciphers.get_mut(left.trailing_zeros() as usize) {
-            self.cap_reached |= !places.note(at);
+        while left != 0 {
+            self.cap_reached |= !self.ciphers.note(left.trailing_zeros() as usize, at);
             left &= left - 1;
         }
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir_config::vocab::{Severity, score};
 
 use super::*;
-use crate::decode::Cipher;
+use crate::decode::{Cipher, Ciphers};
 use crate::part::PartKind;
 
 static ANALYSER: LazyLock<Analyser> = LazyLock::new(|| Analyser::builtin().unwrap());
@@ -322,7 +322,7 @@ fn a_deadline_that_passes_inside_decoded_text_shows() {
         let (mut memory, mut cut, mut orders) = (MatcherScratch::default(), false, 0);
         let limits = Limits { scope: PartKind::User.bit(), jailbreak: true, credentials: true, deadline };
         let runs = [Run { start: 0, end: hex.len() }];
-        ANALYSER.compiled.decode(hex.as_bytes(), &runs, &Outcome::default(), &mut scratch.plain, &mut |plain, _, _| {
+        ANALYSER.compiled.decode(hex.as_bytes(), &runs, &Ciphers::default(), &mut scratch.plain, &mut |plain, _, _| {
             let seen = ANALYSER.compiled.matcher.scan(plain, limits, &mut memory);
             cut |= seen.cut;
             orders += memory.matches.len();
@@ -342,10 +342,11 @@ fn decoded(text: &str) -> (usize, bool) {
     let outcome = ANALYSER.compiled.matcher.scan(text.as_bytes(), limits, &mut memory);
     let runs: Vec<Run> = Runs::new(text.as_bytes()).collect();
     let mut bytes = 0;
-    let whole = ANALYSER.compiled.decode(text.as_bytes(), &runs, &outcome, &mut scratch.plain, &mut |plain, _, _| {
-        bytes += plain.len();
-        Some(ANALYSER.compiled.matcher.scan(plain, limits, &mut memory).ciphers)
-    });
+    let whole =
+        ANALYSER.compiled.decode(text.as_bytes(), &runs, &outcome.ciphers, &mut scratch.plain, &mut |plain, _, _| {
+            bytes += plain.len();
+            Some(ANALYSER.compiled.matcher.scan(plain, limits, &mut memory).ciphers)
+        });
     (bytes, whole)
 }
 

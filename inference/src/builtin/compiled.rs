@@ -1,6 +1,8 @@
 //! What the built-in detectors are made of: the rules of the binary and what goes with them, compiled once, and the decoding of what
 //! is encoded in a text.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
 
 use crate::decode::{
@@ -10,7 +12,7 @@ use crate::decode::{
 use crate::definition::Guards;
 use crate::fold::Folded;
 use crate::frame::Frame;
-use crate::rule_matcher::{Outcome, RuleMatcher};
+use crate::rule_matcher::RuleMatcher;
 use crate::rules::LoadError;
 
 /// What the built-in detectors are made of, compiled once.
@@ -43,13 +45,13 @@ impl Compiled {
         &self,
         text: &[u8],
         runs: &[Run],
-        outcome: &Outcome,
+        ciphers: &Ciphers,
         plain: &mut [Vec<u8>],
         each: &mut impl FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>,
     ) -> bool {
         let left = (BYTES_FREE + BYTES_PER_BYTE * text.len()).min(BYTES_MAX + 2 * text.len());
         let mut decoding = Decoding { vocabulary: &self.vocabulary, left, exhausted: false, each };
-        let mut ciphers = outcome.ciphers;
+        let mut ciphers = ciphers.clone();
         note_ascii85(text, &mut ciphers);
         decoding.inside(text, runs.iter().copied(), (&ciphers, &Ciphers::default()), None, plain);
         !decoding.exhausted
@@ -62,6 +64,9 @@ const BYTES_FREE: usize = 8 << 10;
 const BYTES_PER_BYTE: usize = 16;
 /// Bytes that may be decoded of a long text, beside twice its length.
 const BYTES_MAX: usize = 64 << 10;
+
+/// What ascii85 begins with.
+static ASCII85: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("<~"));
 
 /// The decoding of one text.
 struct Decoding<'a, F> {
@@ -83,7 +88,7 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         outer: Option<(usize, usize)>,
         plain: &mut [Vec<u8>],
     ) -> bool {
-        let fresh = *known == Ciphers::default();
+        let fresh = known.is_empty();
         let Some((buffer, deeper)) = plain.split_first_mut() else { return true };
         let mut joined = 0;
         for run in runs.filter(|run| run.end - run.start >= DECODE_MIN) {
@@ -100,9 +105,7 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
                 return false;
             }
         }
-        let fresh_ones = Cipher::ALL.into_iter().zip(ciphers).zip(known).filter(|(_, known)| known.is_empty());
-        let places = fresh_ones.flat_map(|((cipher, seen), _)| seen.iter().map(move |at| (cipher, at)));
-        for (cipher, at) in places.filter(|(cipher, _)| *cipher != Cipher::Announced) {
+        for (cipher, at) in ciphers.but(known).filter(|(cipher, _)| *cipher != Cipher::Announced) {
             let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
             if !self.may_take(to - from) {
                 return true;
@@ -116,7 +119,7 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
         if !fresh {
             return true;
         }
-        let announced = ciphers.get(Cipher::Announced as usize).and_then(|places| places.iter().next());
+        let announced = ciphers.places(Cipher::Announced).next();
         let (from, to) = match announced {
             Some(at) => (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())),
             // Most texts say with their first words that they are plain.
@@ -154,7 +157,7 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
 
 /// Notes where ascii85 begins, which no literal tells of.
 fn note_ascii85(text: &[u8], ciphers: &mut Ciphers) {
-    if let Some(places) = ciphers.get_mut(Cipher::Ascii85 as usize).filter(|places| places.is_empty()) {
-        memmem::find_iter(text, b"<~").take_while(|at| places.note(*at)).for_each(drop);
+    if ciphers.places(Cipher::Ascii85).next().is_none() {
+        ASCII85.find_iter(text).take_while(|at| ciphers.note(Cipher::Ascii85 as usize, *at)).for_each(drop);
     }
 }

@@ -60,7 +60,7 @@ impl Jailbreak {
         // An order that had to be hidden is a stranger's, whatever it was hidden in. Only orders count there.
         let scope = if text.kind == PartKind::ToolDefinition { PartKind::Tool.bit() } else { limits.scope };
         let limits = Limits { scope: scope | DISGUISED, credentials: false, ..*limits };
-        let seen = **outcome;
+        let seen = outcome.ciphers.clone();
         // Decoding is cheap for a stranger: all that comes of it shares one part of what the text may cost.
         inner.begin_decoded(memory);
         let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {

@@ -167,8 +167,10 @@ pub(crate) enum Cipher {
     Announced,
 }
 
-/// Where markers of each cipher were seen, in the order of [`Cipher::ALL`].
-pub(crate) type Ciphers = [Places; Cipher::ALL.len()];
+/// Where markers of each cipher were seen, in the order of [`Cipher::ALL`]. Nearly all texts have none, and it is handed about for each
+/// text, so that it is a pointer and not the kilobyte that the places take.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Ciphers(Option<Box<[Places; Cipher::ALL.len()]>>);
 
 /// Places of one cipher's markers that are noted in a text.
 const PLACES_MAX: usize = 8;
@@ -176,14 +178,39 @@ const PLACES_MAX: usize = 8;
 /// Where markers of a cipher stand, in ascending order and so far apart that what is deciphered for one does not reach the
 /// next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Places {
+struct Places {
     at: [u32; PLACES_MAX],
     count: u8,
 }
 
+impl Ciphers {
+    /// Whether no marker of any was seen.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Where markers of this one were seen.
+    pub(crate) fn places(&self, cipher: Cipher) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().filter_map(move |all| all.get(cipher as usize)).flat_map(Places::iter)
+    }
+
+    /// Notes a marker of the cipher of this number, unless it is deciphered with the one before. False when there is no room.
+    pub(crate) fn note(&mut self, cipher: usize, at: usize) -> bool {
+        let all = self.0.get_or_insert_default();
+        all.get_mut(cipher).is_none_or(|places| places.note(at))
+    }
+
+    /// The markers of ciphers of which `known` has none, cipher by cipher, and where they stand.
+    pub(crate) fn but(&self, known: &Self) -> impl Iterator<Item = (Cipher, usize)> {
+        let all = self.0.iter().flat_map(|all| Cipher::ALL.into_iter().zip(all.iter()));
+        let fresh = all.filter(|(cipher, _)| known.places(*cipher).next().is_none());
+        fresh.flat_map(|(cipher, places)| places.iter().map(move |at| (cipher, at)))
+    }
+}
+
 impl Places {
     /// Notes a marker unless it is deciphered with the one before. False when there is no room.
-    pub(crate) fn note(&mut self, at: usize) -> bool {
+    fn note(&mut self, at: usize) -> bool {
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         if self.iter().last().is_some_and(|last| (at as usize) < last + WINDOW_AFTER) {
             return true;
@@ -195,13 +222,8 @@ impl Places {
     }
 
     /// The places.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.at.iter().take(usize::from(self.count)).map(|at| *at as usize)
-    }
-
-    /// Whether no marker was seen.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.count == 0
     }
 }
 

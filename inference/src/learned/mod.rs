@@ -100,8 +100,7 @@ impl Learned {
             // The rules have decoded it.
             known.all(|(plain, span, encoding)| hear(plain, span, encoding));
         } else {
-            let seen = **outcome;
-            self.compiled.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
+            self.compiled.decode(text.folded, runs, &outcome.ciphers, plain, &mut |plain, span, encoding| {
                 // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
                 hear(plain, span, encoding).then(Ciphers::default)
             });
