@@ -5,7 +5,7 @@ use weir_config::vocab::Finding;
 use weir_inference::{Part, PartKind};
 
 use super::span::{ReportedMessage, ReportedPart};
-use crate::settle::inspection::{Place, Subject};
+use crate::settle::inspection::{Parts, Place, Subject};
 
 /// The texts.
 pub(super) struct Elsewhere<'a>(Vec<(&'a str, Part<'a>)>);
@@ -38,7 +38,7 @@ fn text<'a>(role: &str, part: &'a ReportedPart) -> Part<'a> {
 }
 
 impl Subject for Elsewhere<'_> {
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Parts<'_> {
         self.0.iter().map(|(_, part)| *part).collect()
     }
 

@@ -14,7 +14,7 @@ use crate::exchange::Skip;
 use crate::observe::AnswerReader;
 use crate::process::{Core, Process};
 use crate::rt;
-use crate::settle::inspection::{self, How, Inspection, Place, RequestedCall, Rest, Subject, Texts, survive};
+use crate::settle::inspection::{self, How, Inspection, Parts, Place, RequestedCall, Rest, Subject, Texts, survive};
 use crate::settle::journal::Journal;
 use crate::settle::models;
 use crate::settle::pool_meter::with_pool_meter;
@@ -65,7 +65,7 @@ impl Words {
 
 /// What is found in them decides, and nobody is shown where.
 impl Subject for Words {
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Parts<'_> {
         self.texts.iter().map(|(kind, text)| Part { text, kind: *kind }).collect()
     }
 

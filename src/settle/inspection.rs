@@ -14,6 +14,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use smallvec::{SmallVec, smallvec};
 use weir_config::vocab::{ByteSpan, Finding, Severity};
 use weir_inference::action::{self, Action, ActionKind};
 use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind, Ran, Scratch, Seen};
@@ -21,13 +22,16 @@ use weir_inference::{Analyser, Call, HITS_MAX, Hit, Lane, Later, Part, PartKind,
 use crate::inspect::{RequestView, TextPart, ZoneKind};
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::observe::{Answer, AnswerPart, ToolCall};
-use crate::settle::seam::{self, Seam};
+use crate::settle::seam::{self, Seam, Seams};
 use crate::settle::{text, zones};
+
+/// The texts of a subject; short calls have few, which need no memory of their own.
+pub(crate) type Parts<'a> = SmallVec<[Part<'a>; 8]>;
 
 /// Texts that can be inspected, whichever way they came.
 pub(crate) trait Subject {
     /// The texts, in the order of their numbers; zones of them stand behind all others.
-    fn parts(&self) -> Vec<Part<'_>>;
+    fn parts(&self) -> Parts<'_>;
 
     /// Where the part of this number stands.
     fn place(&self, part: usize) -> Place;
@@ -38,8 +42,8 @@ pub(crate) trait Subject {
     }
 
     /// Where texts meet that are read as one.
-    fn seams(&self) -> Vec<Seam> {
-        Vec::new()
+    fn seams(&self) -> Seams {
+        Seams::new()
     }
 
     /// Whether this part belongs to the answer.
@@ -233,8 +237,8 @@ pub(crate) struct Alone<'a> {
 }
 
 impl Subject for Alone<'_> {
-    fn parts(&self) -> Vec<Part<'_>> {
-        vec![self.part]
+    fn parts(&self) -> Parts<'_> {
+        smallvec![self.part]
     }
 
     fn place(&self, part: usize) -> Place {
@@ -247,9 +251,9 @@ impl Subject for Alone<'_> {
 }
 
 impl Subject for Texts<'_> {
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Parts<'_> {
         let count = self.zones_from() + self.request.map_or(0, |view| zones::parts(view).count());
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(count);
+        let mut parts = Parts::with_capacity(count);
         if let Some(view) = self.request {
             text::request_parts(view).for_each(|part| parts.push(part));
         }
@@ -291,8 +295,8 @@ impl Subject for Texts<'_> {
         view.parts.get(part).filter(|part| !part.is_credential()).and_then(|part| view.label(part.tool_name))
     }
 
-    fn seams(&self) -> Vec<Seam> {
-        let Some(view) = self.request else { return Vec::new() };
+    fn seams(&self) -> Seams {
+        let Some(view) = self.request else { return Seams::new() };
         let mut seams = Seam::all(&view.parts, |part| view.text.get(part.range.clone()));
         seams.extend(Seam::after_call(view));
         seams

@@ -31,6 +31,9 @@ use crate::record::{CallIds, Permit, blank, name_of};
 use crate::rewrite::Changes;
 use crate::wire::RequestLine;
 
+/// Detectors that look at a call as a rule: room for them is made at once.
+const DETECTORS_USUAL: usize = 8;
+
 /// What is known of a call when its journal is opened.
 pub(crate) struct Opening {
     /// Whose it is, and under which ids.
@@ -430,6 +433,7 @@ impl Journal {
                 span.security_findings.append(&mut self.inspection.findings);
                 span.security_findings.append(&mut self.inspection.names);
                 let analyser = &self.core.process.parts.analyser;
+                span.detectors.reserve(DETECTORS_USUAL);
                 span.detectors.extend(analyser.names(self.inspection.detectors).map(Cow::Borrowed));
                 span.security_score = Some(score(&span.security_findings));
                 (plan, true)

@@ -5,8 +5,8 @@ use weir_config::vocab::part::{PartForm, PartKind, PartRecord, PartSide};
 use weir_inference::Part;
 use weir_storage::record::SpanRecord;
 
-use super::inspection::{Place, RequestedCall, Subject};
-use super::seam::Seam;
+use super::inspection::{Parts, Place, RequestedCall, Subject};
+use super::seam::{Seam, Seams};
 
 /// A recorded call. One that says nothing of its parts counts as a user's words and a model's answer.
 pub(crate) struct Recorded<'a>(pub(crate) &'a SpanRecord);
@@ -38,7 +38,7 @@ impl<'a> Recorded<'a> {
 }
 
 impl Subject for Recorded<'_> {
-    fn parts(&self) -> Vec<Part<'_>> {
+    fn parts(&self) -> Parts<'_> {
         if self.is_bare() {
             return BARE.into_iter().map(|(side, kind)| Part { text: self.of_side(side), kind }).collect();
         }
@@ -57,7 +57,7 @@ impl Subject for Recorded<'_> {
         Place::new(location.to_owned(), known.map(|_| part), is_credential)
     }
 
-    fn seams(&self) -> Vec<Seam> {
+    fn seams(&self) -> Seams {
         Seam::all(&self.0.parts, |part| Some(self.text(part)))
     }
 

@@ -64,12 +64,15 @@ impl Turn for PartRecord {
     }
 }
 
+/// The seams of a request; a conversation in plain texts has one, which needs no memory of its own.
+pub(crate) type Seams = SmallVec<[Seam; 1]>;
+
 /// Texts that meet, one behind the other.
 #[derive(Debug)]
 pub(crate) struct Seam {
     text: String,
     kind: PartKind,
-    pieces: Vec<Piece>,
+    pieces: SmallVec<[Piece; 2]>,
     /// What a finding across it is marked with.
     mark: &'static str,
 }
@@ -88,8 +91,8 @@ struct Piece {
 
 impl Seam {
     /// Every seam of a request of these parts.
-    pub(super) fn all<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>) -> Vec<Self> {
-        let mut seams = Vec::new();
+    pub(super) fn all<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>) -> Seams {
+        let mut seams = Seams::new();
         Self::within_messages(parts, &text, &mut seams);
         seams.extend(Self::between_turns(parts, &text));
         seams
@@ -109,6 +112,7 @@ impl Seam {
             return None;
         }
         let mut seam = Self::new(PartKind::User, "split_over_turns");
+        seam.text.reserve(2 * SIDE_BYTES_MAX + BETWEEN.len());
         seam.add_tail(former, before);
         seam.text.push_str(BETWEEN);
         seam.add_head(last, after);
@@ -130,7 +134,7 @@ impl Seam {
 
     /// The texts a user's or tool's message is made of, where they are several. Short ones are taken whole: a phrase may be cut into more
     /// than two.
-    fn within_messages<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>, out: &mut Vec<Self>) {
+    fn within_messages<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>, out: &mut Seams) {
         let meets = |former: &T, next: &T| {
             former.message().is_some()
                 && former.message() == next.message()
@@ -154,7 +158,7 @@ impl Seam {
     }
 
     /// Joins texts that meet; a long one ends one seam and begins the next.
-    fn join<'a>(kind: PartKind, texts: impl Iterator<Item = (usize, &'a str)>, between: &str, out: &mut Vec<Self>) {
+    fn join<'a>(kind: PartKind, texts: impl Iterator<Item = (usize, &'a str)>, between: &str, out: &mut Seams) {
         let fresh = || Self::new(kind, "split_over_parts");
         let mut seam = fresh();
         for (part, text) in texts.filter(|(_, text)| !text.is_empty()) {
@@ -173,7 +177,7 @@ impl Seam {
     }
 
     fn new(kind: PartKind, mark: &'static str) -> Self {
-        Self { text: String::new(), kind, pieces: Vec::new(), mark }
+        Self { text: String::new(), kind, pieces: SmallVec::new(), mark }
     }
 
     fn add(&mut self, part: usize, text: &str, from: usize) {
@@ -323,7 +327,7 @@ pub(super) fn personal_across<'a, T: Turn>(
     text: impl Fn(&T) -> Option<&'a str>,
     deadline: Option<Instant>,
 ) -> Option<Vec<(usize, Mark)>> {
-    let (mut seams, mut all) = (Vec::new(), Vec::new());
+    let (mut seams, mut all) = (Seams::new(), Vec::new());
     Seam::within_messages(parts, &text, &mut seams);
     for seam in &seams {
         seam.personal(deadline, &mut all)?;
@@ -418,7 +422,7 @@ mod tests {
 
     /// The texts of the seams within messages, and the parts each is made of.
     fn joined(messages: &Value) -> Vec<(String, Vec<usize>)> {
-        let mut seams = Vec::new();
+        let mut seams = Seams::new();
         let view = view(messages);
         Seam::within_messages(&view.parts, text_in(&view), &mut seams);
         seams.into_iter().map(|seam| (seam.text, seam.pieces.iter().map(|piece| piece.part).collect())).collect()
