@@ -184,11 +184,6 @@ struct Places {
 }
 
 impl Ciphers {
-    /// Whether no marker of any was seen.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Where markers of this one were seen.
     pub(crate) fn places(&self, cipher: Cipher) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().filter_map(move |all| all.get(cipher as usize)).flat_map(Places::iter)
@@ -200,11 +195,20 @@ impl Ciphers {
         all.get_mut(cipher).is_none_or(|places| places.note(at))
     }
 
-    /// The markers of ciphers of which `known` has none, cipher by cipher, and where they stand.
-    pub(crate) fn but(&self, known: &Self) -> impl Iterator<Item = (Cipher, usize)> {
-        let all = self.0.iter().flat_map(|all| Cipher::ALL.into_iter().zip(all.iter()));
-        let fresh = all.filter(|(cipher, _)| known.places(*cipher).next().is_none());
+    /// The ciphers of which markers were seen, a bit each.
+    pub(crate) fn bits(&self) -> u32 {
+        let seen = self.all().filter(|(_, places)| places.count > 0);
+        seen.fold(0, |bits, (cipher, _)| bits | cipher.bit())
+    }
+
+    /// The markers of ciphers that have no bit in `known`, cipher by cipher, and where they stand.
+    pub(crate) fn but(&self, known: u32) -> impl Iterator<Item = (Cipher, usize)> {
+        let fresh = self.all().filter(move |(cipher, _)| known & cipher.bit() == 0);
         fresh.flat_map(|(cipher, places)| places.iter().map(move |at| (cipher, at)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Cipher, &Places)> {
+        self.0.iter().flat_map(|all| Cipher::ALL.into_iter().zip(all.iter()))
     }
 }
 
