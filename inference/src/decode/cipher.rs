@@ -8,8 +8,7 @@ use super::codes::{
     join_split, place_in_alphabet, quoted_printable, spelling_words, to_base85,
 };
 use super::letters::{
-    each_token, each_word, from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate,
-    rotate_printable, to_leet,
+    from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate, rotate_printable, to_leet,
 };
 use super::{Vocabulary, WINDOW_AFTER};
 
@@ -345,8 +344,8 @@ impl Cipher {
             Self::ReversedWords => reverse_words(text, out),
             Self::WordOrder => reverse_order(text, out),
             Self::Rot47 => out.extend(text.iter().map(|byte| rotate_printable(*byte))),
-            Self::Leet => each_token(text, out, |token, out| from_leet(token, vocabulary, out)),
-            Self::PigLatin => each_word(text, out, from_pig_latin),
+            Self::Leet => from_leet(text, vocabulary, out),
+            Self::PigLatin => from_pig_latin(text, out),
             Self::Spaced => join_spaced(text, out),
             Self::Split => join_split(text, out),
             Self::Percent => escapes(text, b'%', out, |rest| hex_after(rest, b"%", 2).map(written)),

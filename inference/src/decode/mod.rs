@@ -52,3 +52,6 @@ pub(crate) fn is_readable(bytes: &[u8]) -> bool {
         || (odd == 0 && bytes.len() >= PRINTABLE_MIN)
         || is_foreign()
 }
+
+#[cfg(test)]
+mod tests;
