@@ -1,5 +1,7 @@
 //! What is said of each byte of a text, as bits: whoever looks for few bytes asks for sixty-four at once.
 
+use std::ops::Range;
+
 /// Bytes of a block: a bit each.
 pub(crate) const BLOCK: usize = u64::BITS as usize;
 
@@ -24,6 +26,52 @@ pub(crate) fn count(text: &[u8], wanted: impl Fn(u8) -> bool + Copy) -> usize {
 /// Where the `wanted` bytes of a text are.
 pub(crate) fn positions(text: &[u8], wanted: impl Fn(u8) -> bool + Copy) -> impl Iterator<Item = usize> {
     (0..text.len()).step_by(BLOCK).flat_map(move |at| ones(block(text, at, wanted)).map(move |bit| at + bit))
+}
+
+/// The stretches of a text of which each byte is `wanted`, as long as they go.
+pub(crate) const fn stretches<F: Fn(u8) -> bool + Copy>(text: &[u8], wanted: F) -> Stretches<'_, F> {
+    Stretches { text, wanted, next: 0, edges: 0, last: 0 }
+}
+
+/// Iterator over the stretches of a text.
+#[derive(Debug)]
+pub(crate) struct Stretches<'a, F> {
+    text: &'a [u8],
+    wanted: F,
+    /// Where the next block begins.
+    next: usize,
+    /// Where in the block before it bytes differ from those before them, and what its last byte is.
+    edges: u64,
+    last: u64,
+}
+
+impl<F: Fn(u8) -> bool + Copy> Stretches<'_, F> {
+    /// The next place where a stretch begins or ends.
+    fn edge(&mut self) -> Option<usize> {
+        while self.edges == 0 {
+            if self.next >= self.text.len() {
+                return None;
+            }
+            let rest = self.text.len() - self.next;
+            let within = if rest < BLOCK { !from(rest) } else { u64::MAX };
+            let bits = block(self.text, self.next, self.wanted) & within;
+            self.edges = bits ^ (bits << 1 | self.last);
+            self.last = bits >> (BLOCK - 1);
+            self.next += BLOCK;
+        }
+        let bit = self.edges.trailing_zeros() as usize;
+        self.edges &= self.edges - 1;
+        Some(self.next - BLOCK + bit)
+    }
+}
+
+impl<F: Fn(u8) -> bool + Copy> Iterator for Stretches<'_, F> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.edge()?;
+        Some(start..self.edge().unwrap_or(self.text.len()))
+    }
 }
 
 /// The bits that are set, from the lowest one on.
@@ -67,6 +115,19 @@ mod tests {
                 let expected = text.get(at + bit).is_none_or(|byte| wanted(*byte));
                 prop_assert_eq!(block(&text, at, wanted) >> bit & 1 != 0, expected, "bit {}", bit);
             }
+        }
+
+        #[test]
+        fn stretches_are_those_of_a_walk(text in "a{0,70}b{0,70}[ab]{0,70}b{0,70}", ends in "[ab]") {
+            // Zeros stand behind the text where it is looked at, and are wanted, too.
+            let text = [text.as_bytes(), ends.as_bytes()].concat();
+            let mut expected = Vec::new();
+            let mut at = 0;
+            for piece in text.chunk_by(|a, b| a == b) {
+                expected.extend((piece[0] == b'b').then_some(at..at + piece.len()));
+                at += piece.len();
+            }
+            prop_assert_eq!(stretches(&text, |byte| byte != b'a').collect::<Vec<_>>(), expected);
         }
 
         #[test]

@@ -3,21 +3,23 @@
 //!
 //! Invariant: these detectors run on threads of the pool, which is the only caller.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_config::vocab::TenantId;
 
 use crate::analyser::{Analyser, Scratch, is_order, place};
+use crate::builtin::Listener;
 use crate::clean::Name;
-use crate::decode::Runs;
+use crate::decode::{Ciphers, Runs, Span};
 use crate::detector::{Decoded, Detector, Found, Text};
 use crate::detector_set::{DETECTORS_MAX, DetectorSet};
 use crate::fold::Folded;
 use crate::part::{HITS_MAX, Hit, Part, PartKind};
 use crate::plan::{Call, Plan};
 use crate::ran::Ran;
-use crate::rule_matcher::Limits;
+use crate::rule_matcher::{Limits, MatcherScratch, RuleMatcher};
 use crate::signals::Signals;
 
 /// The rest of an analysis.
@@ -267,13 +269,43 @@ impl Analyser {
         let outcome = self.compiled.matcher.scan(bytes, limits, memory);
         runs.clear();
         runs.extend(Runs::new(bytes));
-        let mut out: Vec<Decoded> = Vec::new();
-        self.compiled.decode(bytes, runs, &outcome.ciphers, plain, &mut |words, (start, end), encoding| {
-            let (start, end) = text.folded.original(&text.kept.text, start, end);
-            out.push(Decoded { text: words.to_vec(), encoding, range: start..end });
-            (out.len() < HITS_MAX).then(|| self.compiled.matcher.scan(words, limits, inner).ciphers)
-        });
-        out
+        let mut heard = Heard { text, limits, inner, matcher: &self.compiled.matcher, out: Vec::new() };
+        self.compiled.decode(bytes, runs, &outcome.ciphers, plain, &mut heard);
+        heard.out
+    }
+}
+
+/// What encoded words of a text say, as they are decoded.
+struct Heard<'a> {
+    text: &'a Prepared<'a>,
+    limits: Limits,
+    inner: &'a mut MatcherScratch,
+    matcher: &'a RuleMatcher,
+    out: Vec<Decoded>,
+}
+
+impl Heard<'_> {
+    fn range(&self, (start, end): Span) -> Range<usize> {
+        let (start, end) = self.text.folded.original(&self.text.kept.text, start, end);
+        start..end
+    }
+}
+
+impl Listener for Heard<'_> {
+    fn hear(&mut self, words: &[u8], span: Span, encoding: &'static str) -> Option<Ciphers> {
+        self.out.push(Decoded { text: words.to_vec(), encoding, range: self.range(span) });
+        (self.out.len() < HITS_MAX).then(|| self.matcher.scan(words, self.limits, self.inner).ciphers)
+    }
+
+    fn said(&self) -> usize {
+        self.out.len()
+    }
+
+    fn say_again(&mut self, said: Range<usize>, span: Span) {
+        let range = self.range(span);
+        let again = said.filter_map(|at| self.out.get(at)).map(|said| Decoded { range: range.clone(), ..said.clone() });
+        let again: Vec<Decoded> = again.take(HITS_MAX - self.out.len().min(HITS_MAX)).collect();
+        self.out.extend(again);
     }
 }
 

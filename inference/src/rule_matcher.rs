@@ -237,7 +237,7 @@ impl RuleMatcher {
         memory.tried.resize_with(self.rules.len(), Tried::default);
         memory.texts += 1;
         let mut outcome = Outcome::default();
-        let mut credits = memory.credits.next_text();
+        let mut credits = memory.credits.next_text(text.len());
         let mut from = 0;
         let is_definition = limits.scope == PartKind::ToolDefinition.bit();
         let index = if is_definition { &self.of_definitions } else { &self.index };

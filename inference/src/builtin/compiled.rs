@@ -1,13 +1,14 @@
 //! What the built-in detectors are made of: the rules of the binary and what goes with them, compiled once, and the decoding of what
 //! is encoded in a text.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use memchr::memmem;
 
 use crate::decode::{
-    Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, Run, Runs, Vocabulary, WINDOW_AFTER, WINDOW_BEFORE, decode_run,
-    end_of_lines, is_plain, unscramble,
+    Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, NameKey, Next, Run, Runs, Shown, Span, Vocabulary, WINDOW_AFTER,
+    WINDOW_BEFORE, Way, decode_run, end_of_lines, is_plain, unscramble,
 };
 use crate::definition::Guards;
 use crate::fold::Folded;
@@ -22,6 +23,27 @@ pub(crate) struct Compiled {
     pub(super) frame: Frame,
     pub(crate) guards: Guards,
     vocabulary: Vocabulary,
+    key: NameKey,
+}
+
+/// Who is shown what was decoded.
+pub(crate) trait Listener {
+    /// Words, where they stood and how they were encoded. Says which ciphers give themselves away in them, or that it is enough.
+    fn hear(&mut self, words: &[u8], span: Span, encoding: &'static str) -> Option<Ciphers>;
+
+    /// How much it has said until now.
+    fn said(&self) -> usize {
+        0
+    }
+
+    /// A part of that is to be said of this place, too: the same words stood there.
+    fn say_again(&mut self, _said: Range<usize>, _span: Span) {}
+}
+
+impl<F: FnMut(&[u8], Span, &'static str) -> Option<Ciphers>> Listener for F {
+    fn hear(&mut self, words: &[u8], span: Span, encoding: &'static str) -> Option<Ciphers> {
+        self(words, span, encoding)
+    }
 }
 
 // === impl Compiled ===
@@ -35,25 +57,26 @@ impl Compiled {
             frame: Frame::new()?,
             guards: Guards::new()?,
             vocabulary: loaded.vocabulary,
+            key: NameKey::random(),
         })
     }
 
-    /// Decodes what is encoded in a text, encodings inside it included. `each` is shown each result with its place and the
-    /// name of the encoding; it says which ciphers give themselves away in there, or that it is enough. False when there was
-    /// more to decode than may be.
+    /// Decodes what is encoded in a text, encodings inside it included, and shows it to `listener`. False when there was more to decode
+    /// than may be.
     pub(crate) fn decode(
         &self,
         text: &[u8],
         runs: &[Run],
         ciphers: &Ciphers,
         plain: &mut [Vec<u8>],
-        each: &mut impl FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>,
+        listener: &mut impl Listener,
     ) -> bool {
         let left = (BYTES_FREE + BYTES_PER_BYTE * text.len()).min(BYTES_MAX + 2 * text.len());
-        let mut decoding = Decoding { vocabulary: &self.vocabulary, left, exhausted: false, each };
+        let (vocabulary, shown) = (&self.vocabulary, Shown::new(self.key));
+        let mut decoding = Decoding { vocabulary, left, exhausted: false, shown, listener };
         let mut ciphers = ciphers.clone();
         note_ascii85(text, &mut ciphers);
-        decoding.inside(text, runs.iter().copied(), (&ciphers, &Ciphers::default()), None, plain);
+        decoding.inside(text, runs.iter().copied(), (&ciphers, 0), None, plain);
         !decoding.exhausted
     }
 }
@@ -69,26 +92,26 @@ const BYTES_MAX: usize = 64 << 10;
 static ASCII85: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("<~"));
 
 /// The decoding of one text.
-struct Decoding<'a, F> {
+struct Decoding<'a, L> {
     vocabulary: &'a Vocabulary,
     /// Bytes that may still be decoded.
     left: usize,
     exhausted: bool,
-    each: &'a mut F,
+    shown: Shown,
+    listener: &'a mut L,
 }
 
-impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<'_, F> {
+impl<L: Listener> Decoding<'_, L> {
     /// Decodes what is encoded in `text`, which stands at `outer` of the whole text, or is it. Ciphers that `known` has were
     /// undone where `text` comes from. False when it was enough.
     fn inside(
         &mut self,
         text: &[u8],
         runs: impl Iterator<Item = Run>,
-        (ciphers, known): (&Ciphers, &Ciphers),
-        outer: Option<(usize, usize)>,
+        (ciphers, known): (&Ciphers, u32),
+        outer: Option<Span>,
         plain: &mut [Vec<u8>],
     ) -> bool {
-        let fresh = known.is_empty();
         let Some((buffer, deeper)) = plain.split_first_mut() else { return true };
         let mut joined = 0;
         for run in runs.filter(|run| run.end - run.start >= DECODE_MIN) {
@@ -101,22 +124,23 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
                 return true;
             }
             let Some(encoding) = decode_run(text.get(run.start..end).unwrap_or_default(), buffer) else { continue };
-            if !self.show(buffer, outer.unwrap_or((run.start, end)), encoding, &Ciphers::default(), deeper) {
+            if !self.show(buffer, outer.unwrap_or((run.start, end)), encoding, 0, deeper) {
                 return false;
             }
         }
+        let seen = ciphers.bits();
         for (cipher, at) in ciphers.but(known).filter(|(cipher, _)| *cipher != Cipher::Announced) {
             let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
             if !self.may_take(to - from) {
                 return true;
             }
             cipher.decipher(text.get(from..to).unwrap_or_default(), self.vocabulary, buffer);
-            if !self.show(buffer, outer.unwrap_or((from, to)), cipher.name(), ciphers, deeper) {
+            if !self.show(buffer, outer.unwrap_or((from, to)), cipher.name(), seen, deeper) {
                 return false;
             }
         }
         // Where something is announced, and at the beginning in any case.
-        if !fresh {
+        if known != 0 {
             return true;
         }
         let announced = ciphers.places(Cipher::Announced).next();
@@ -127,25 +151,29 @@ impl<F: FnMut(&[u8], (usize, usize), &'static str) -> Option<Ciphers>> Decoding<
             None => (0, text.len().min(HEAD_BYTES)),
         };
         let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { return true };
-        !self.may_take(to - from) || self.show(buffer, outer.unwrap_or((from + at, to)), encoding, ciphers, deeper)
+        !self.may_take(to - from) || self.show(buffer, outer.unwrap_or((from + at, to)), encoding, seen, deeper)
     }
 
     /// Shows what was decoded, and what is encoded in that.
-    fn show(
-        &mut self,
-        decoded: &[u8],
-        span: (usize, usize),
-        encoding: &'static str,
-        known: &Ciphers,
-        deeper: &mut [Vec<u8>],
-    ) -> bool {
+    fn show(&mut self, decoded: &[u8], span: Span, encoding: &'static str, known: u32, deeper: &mut [Vec<u8>]) -> bool {
+        let way = Way { span, deeper: deeper.len(), known };
+        let name = match self.shown.next(decoded, way, self.listener.said()) {
+            Next::Read(name) => name,
+            Next::Say(said) => {
+                self.listener.say_again(said, span);
+                return true;
+            }
+            Next::Nothing => return true,
+        };
         // What was encoded may be disguised, as what was not may be.
         let mut folded = Folded::default();
         let foreign = std::str::from_utf8(decoded).ok().filter(|text| !text.is_ascii());
         let decoded = foreign.inspect(|text| folded.fold(text)).map_or(decoded, |text| folded.bytes(text));
-        let Some(mut ciphers) = (self.each)(decoded, span, encoding) else { return false };
+        let Some(mut ciphers) = self.listener.hear(decoded, span, encoding) else { return false };
         note_ascii85(decoded, &mut ciphers);
-        self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(span), deeper)
+        let goes_on = self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(span), deeper);
+        self.shown.end(name, way, self.listener.said());
+        goes_on
     }
 
     fn may_take(&mut self, bytes: usize) -> bool {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use weir_config::vocab::Severity;
 
-use super::compiled::Compiled;
+use super::compiled::{Compiled, Listener};
 use crate::candidate::{Candidate, Source};
+use crate::decode::{Ciphers, Span};
 use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
-use crate::rule_matcher::Limits;
+use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
 use crate::rules::DISGUISED;
-use crate::shared_look::SharedLook;
+use crate::shared_look::{DecodedTexts, SharedLook};
 use crate::strictness::Strictness;
 use crate::tuning::Tuning;
 
@@ -36,6 +37,39 @@ impl Detector for Jailbreak {
         if text.kind == PartKind::ToolDefinition {
             shared.candidates.iter_mut().for_each(Candidate::hides);
         }
+    }
+}
+
+/// The search for orders in what is decoded from a text.
+struct Scan<'a> {
+    jailbreak: &'a Jailbreak,
+    folded: &'a [u8],
+    strictness: Strictness,
+    limits: Limits,
+    outcome: &'a mut Outcome,
+    candidates: &'a mut Vec<Candidate>,
+    inner: &'a mut MatcherScratch,
+    decoded: &'a mut DecodedTexts,
+}
+
+impl Listener for Scan<'_> {
+    fn hear(&mut self, words: &[u8], span: Span, encoding: &'static str) -> Option<Ciphers> {
+        self.decoded.keep(words, span, encoding);
+        let changed = changed(self.folded.get(span.0..span.1).unwrap_or_default(), words);
+        let scanned = self.jailbreak.0.matcher.scan_next(words, changed, self.limits, self.inner);
+        self.candidates.extend(self.jailbreak.evasion(words, span, (encoding, self.strictness), self.inner));
+        self.outcome.join(&scanned);
+        (!self.outcome.cut).then_some(scanned.ciphers)
+    }
+
+    fn said(&self) -> usize {
+        self.candidates.len()
+    }
+
+    fn say_again(&mut self, said: Range<usize>, (start, end): Span) {
+        let from = self.candidates.len();
+        self.candidates.extend_from_within(said);
+        self.candidates.iter_mut().skip(from).for_each(|said| (said.start, said.end) = (start, end));
     }
 }
 
@@ -63,14 +97,9 @@ impl Jailbreak {
         let seen = outcome.ciphers.clone();
         // Decoding is cheap for a stranger: all that comes of it shares one part of what the text may cost.
         inner.begin_decoded(memory);
-        let whole = self.0.decode(text.folded, runs, &seen, plain, &mut |plain, span, encoding| {
-            decoded.keep(plain, span, encoding);
-            let changed = changed(text.folded.get(span.0..span.1).unwrap_or_default(), plain);
-            let scanned = self.0.matcher.scan_next(plain, changed, limits, inner);
-            candidates.extend(self.evasion(plain, span, (encoding, strictness), inner));
-            outcome.join(&scanned);
-            (!outcome.cut).then_some(scanned.ciphers)
-        });
+        let folded = text.folded;
+        let mut scan = Scan { jailbreak: self, folded, strictness, limits, outcome, candidates, inner, decoded };
+        let whole = self.0.decode(folded, runs, &seen, plain, &mut scan);
         outcome.cap_reached |= !whole;
         decoded.end();
     }
@@ -81,7 +110,7 @@ impl Jailbreak {
         plain: &[u8],
         span: (usize, usize),
         (encoding, strictness): (&'static str, Strictness),
-        memory: &crate::rule_matcher::MatcherScratch,
+        memory: &MatcherScratch,
     ) -> Option<Candidate> {
         if memory.matches.is_empty() {
             return None;

@@ -7,7 +7,7 @@ mod pii;
 mod rules;
 mod secrets;
 
-pub(crate) use compiled::Compiled;
+pub(crate) use compiled::{Compiled, Listener};
 pub(crate) use rules::judge;
 
 use std::sync::Arc;

@@ -8,8 +8,7 @@ use super::codes::{
     join_split, place_in_alphabet, quoted_printable, spelling_words, to_base85,
 };
 use super::letters::{
-    each_token, each_word, from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate,
-    rotate_printable, to_leet,
+    from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate, rotate_printable, to_leet,
 };
 use super::{Vocabulary, WINDOW_AFTER};
 
@@ -184,11 +183,6 @@ struct Places {
 }
 
 impl Ciphers {
-    /// Whether no marker of any was seen.
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Where markers of this one were seen.
     pub(crate) fn places(&self, cipher: Cipher) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().filter_map(move |all| all.get(cipher as usize)).flat_map(Places::iter)
@@ -200,11 +194,20 @@ impl Ciphers {
         all.get_mut(cipher).is_none_or(|places| places.note(at))
     }
 
-    /// The markers of ciphers of which `known` has none, cipher by cipher, and where they stand.
-    pub(crate) fn but(&self, known: &Self) -> impl Iterator<Item = (Cipher, usize)> {
-        let all = self.0.iter().flat_map(|all| Cipher::ALL.into_iter().zip(all.iter()));
-        let fresh = all.filter(|(cipher, _)| known.places(*cipher).next().is_none());
+    /// The ciphers of which markers were seen, a bit each.
+    pub(crate) fn bits(&self) -> u32 {
+        let seen = self.all().filter(|(_, places)| places.count > 0);
+        seen.fold(0, |bits, (cipher, _)| bits | cipher.bit())
+    }
+
+    /// The markers of ciphers that have no bit in `known`, cipher by cipher, and where they stand.
+    pub(crate) fn but(&self, known: u32) -> impl Iterator<Item = (Cipher, usize)> {
+        let fresh = self.all().filter(move |(cipher, _)| known & cipher.bit() == 0);
         fresh.flat_map(|(cipher, places)| places.iter().map(move |at| (cipher, at)))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Cipher, &Places)> {
+        self.0.iter().flat_map(|all| Cipher::ALL.into_iter().zip(all.iter()))
     }
 }
 
@@ -341,8 +344,8 @@ impl Cipher {
             Self::ReversedWords => reverse_words(text, out),
             Self::WordOrder => reverse_order(text, out),
             Self::Rot47 => out.extend(text.iter().map(|byte| rotate_printable(*byte))),
-            Self::Leet => each_token(text, out, |token, out| from_leet(token, vocabulary, out)),
-            Self::PigLatin => each_word(text, out, from_pig_latin),
+            Self::Leet => from_leet(text, vocabulary, out),
+            Self::PigLatin => from_pig_latin(text, out),
             Self::Spaced => join_spaced(text, out),
             Self::Split => join_split(text, out),
             Self::Percent => escapes(text, b'%', out, |rest| hex_after(rest, b"%", 2).map(written)),

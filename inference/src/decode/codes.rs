@@ -2,8 +2,10 @@
 //!
 //! Every function copies what it cannot read. What is appended is at most a constant longer than what is read.
 
-use memchr::{memchr_iter, memchr2_iter};
+use memchr::{memchr_iter, memchr2_iter, memmem};
 
+use super::letters::set;
+use crate::bits;
 use crate::fold::to_latin;
 
 /// What stands between two pieces of one string.
@@ -54,10 +56,16 @@ pub(super) fn entity(rest: &[u8]) -> Option<(u8, usize)> {
     Some((byte, end + 3))
 }
 
+/// White space, without a branch.
+const fn is_blank(byte: u8) -> bool {
+    (byte == b' ') | (byte == b'\t') | (byte == b'\n') | (byte == b'\r') | (byte == b'\x0c')
+}
+
 /// Character codes with white space, commas, colons or backslashes between them; all that is no code in range is copied.
 pub(super) fn codes(text: &[u8], out: &mut Vec<u8>, radix: u32, digits_max: usize) {
-    let parts = |byte: &u8| byte.is_ascii_whitespace() || b",:;\\".contains(byte);
-    for token in text.split(parts).filter(|token| !token.is_empty()) {
+    out.reserve(text.len());
+    let is_inside = |byte: u8| !(is_blank(byte) | (byte == b',') | (byte == b':') | (byte == b';') | (byte == b'\\'));
+    for token in bits::stretches(text, is_inside).filter_map(|token| text.get(token)) {
         let token = token.strip_prefix(b"0x").unwrap_or(token);
         let code = Some(token)
             .filter(|token| token.len() <= digits_max)
@@ -97,7 +105,9 @@ pub(super) fn alphabet_numbers(text: &[u8], out: &mut Vec<u8>) {
     let joint = joint.unwrap_or(b' ');
     let is_gap = |byte: &u8| *byte == joint || byte.is_ascii_whitespace();
     for piece in text.chunk_by(|a, b| is_gap(a) == is_gap(b)) {
-        let number = std::str::from_utf8(piece).ok().and_then(|piece| piece.parse::<u8>().ok());
+        let begins = piece.first().is_some_and(|byte| byte.is_ascii_digit() || *byte == b'+');
+        let number =
+            Some(piece).filter(|_| begins).and_then(|piece| std::str::from_utf8(piece).ok()?.parse::<u8>().ok());
         match number.filter(|number| (1..=26).contains(number)) {
             Some(number) => out.push(b'a' + number - 1),
             None if piece.iter().all(is_gap) => {
@@ -114,7 +124,7 @@ pub(super) fn alphabet_numbers(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The words of the alphabet of radio operators, in its order.
+/// The words of the alphabet of radio operators, in its order: each begins with its letter.
 const SPELLING: [&str; 26] = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliett", "kilo", "lima",
     "mike", "november", "oscar", "papa", "quebec", "romeo", "sierra", "tango", "uniform", "victor", "whiskey", "xray",
@@ -124,10 +134,11 @@ const SPELLING: [&str; 26] = [
 /// `romeo echo` to `re`; a comma, a slash or a line break ends a word.
 pub(super) fn spelling_words(text: &[u8], out: &mut Vec<u8>) {
     for piece in text.chunk_by(|a, b| a.is_ascii_alphabetic() == b.is_ascii_alphabetic()) {
-        let letter = SPELLING.iter().zip(b'a'..).find(|(word, _)| piece.eq_ignore_ascii_case(word.as_bytes()));
-        match letter {
-            Some((_, letter)) => out.push(letter),
-            None if piece.iter().any(u8::is_ascii_alphabetic) => out.extend_from_slice(piece),
+        let first = piece.first().map(u8::to_ascii_lowercase).filter(u8::is_ascii_lowercase);
+        let word = first.and_then(|first| SPELLING.get(usize::from(first - b'a')));
+        match first {
+            Some(letter) if word.is_some_and(|word| piece.eq_ignore_ascii_case(word.as_bytes())) => out.push(letter),
+            Some(_) => out.extend_from_slice(piece),
             None if matches!(piece, b" " | b"-") && out.last().is_some_and(u8::is_ascii_lowercase) => {}
             None => out.push(b' '),
         }
@@ -152,31 +163,67 @@ const MORSE: [&[u8]; 36] = [
 /// What they stand for.
 const PLAIN: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
+/// Marks of the longest sign.
+const MARKS_MAX: usize = 5;
+
+/// What each sign stands for, by its [`number`]; 0 for none.
+static SIGNS: [u8; 2 << MARKS_MAX] = {
+    let mut signs = [0; 2 << MARKS_MAX];
+    let mut at = 0;
+    while at < MORSE.len() {
+        signs[number(MORSE[at])] = PLAIN[at];
+        at += 1;
+    }
+    signs
+};
+
+/// The marks of a sign as the bits of a number, behind a one; 0 for what is no sign.
+const fn number(sign: &[u8]) -> usize {
+    if sign.len() > MARKS_MAX {
+        return 0;
+    }
+    let (mut number, mut at) = (1, 0);
+    while at < sign.len() {
+        number = match sign[at] {
+            b'.' => number << 1,
+            b'-' => number << 1 | 1,
+            _ => return 0,
+        };
+        at += 1;
+    }
+    number
+}
+
+/// What ends a sign: white space and slashes.
+static ENDS_SIGN: [bool; 256] = set(b" \t\n\r\x0c/");
+
 /// Signs with a blank between letters, and a slash, a bar or several blanks between words.
 pub(super) fn from_morse(text: &[u8], out: &mut Vec<u8>) {
-    let signs = text.chunk_by(|a, b| !a.is_ascii_whitespace() && !b.is_ascii_whitespace() && *a != b'/' && *b != b'/');
-    let mut blanks = 0;
-    for sign in signs {
-        let letter = MORSE.iter().position(|code| *code == sign).and_then(|at| PLAIN.get(at));
-        match (letter, sign) {
-            (Some(letter), _) => out.push(*letter),
-            (None, [b' ' | b'\t']) => {
-                blanks += 1;
-                // One blank ends a letter; a second one ends a word.
-                if blanks == 2 {
-                    out.push(b' ');
-                }
-                continue;
+    out.reserve(text.len());
+    let (mut blanks, mut rest) = (0, text);
+    while let Some(first) = rest.first() {
+        let length = rest.iter().position(|byte| ENDS_SIGN[usize::from(*byte)]).unwrap_or(rest.len());
+        let (sign, after) = rest.split_at_checked(length.max(1)).unwrap_or_default();
+        rest = after;
+        if matches!(first, b' ' | b'\t') {
+            blanks += 1;
+            // One blank ends a letter; a second one ends a word.
+            if blanks == 2 {
+                out.push(b' ');
             }
-            (None, [b'/' | b'|']) => out.push(b' '),
+            continue;
+        }
+        blanks = 0;
+        match (SIGNS[number(sign)], sign) {
+            (0, [b'/' | b'|']) => out.push(b' '),
             // A mark that has no sign belongs to its word.
-            (None, [mark]) => out.push(*mark),
-            (None, other) => {
+            (0, [mark]) => out.push(*mark),
+            (0, other) => {
                 out.extend_from_slice(other);
                 out.push(b' ');
             }
+            (letter, _) => out.push(letter),
         }
-        blanks = 0;
     }
 }
 
@@ -186,13 +233,23 @@ const LABEL_MAX: usize = 63;
 /// Every `xn--` label as the letters that it looks like.
 pub(super) fn from_punycode(text: &[u8], out: &mut Vec<u8>) {
     let is_label = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-    for piece in text.chunk_by(|a, b| is_label(a) == is_label(b)) {
-        let label = piece.get(4..).filter(|_| piece.get(..4).is_some_and(|head| head.eq_ignore_ascii_case(b"xn--")));
-        match label.filter(|label| label.len() <= LABEL_MAX).and_then(read_label) {
-            Some(letters) => out.extend(letters.into_iter().filter_map(to_latin)),
-            None => out.extend_from_slice(piece),
+    let mut copied = 0;
+    for dashes in memmem::find_iter(text, b"--") {
+        let Some((before, [b'x' | b'X', b'n' | b'N'])) = text.get(..dashes).and_then(<[u8]>::split_last_chunk) else {
+            continue;
+        };
+        if before.last().is_some_and(is_label) {
+            continue;
+        }
+        let rest = text.get(dashes + 2..).unwrap_or_default();
+        let label = rest.get(..rest.iter().position(|byte| !is_label(byte)).unwrap_or(rest.len())).unwrap_or_default();
+        if let Some(letters) = Some(label).filter(|label| label.len() <= LABEL_MAX).and_then(read_label) {
+            out.extend_from_slice(text.get(copied..before.len()).unwrap_or_default());
+            out.extend(letters.into_iter().filter_map(to_latin));
+            copied = dashes + 2 + label.len();
         }
     }
+    out.extend_from_slice(text.get(copied..).unwrap_or_default());
 }
 
 /// RFC 3492, section 6.2. `None` for what is no such label.
@@ -241,11 +298,11 @@ fn read_label(label: &[u8]) -> Option<Vec<char>> {
 /// Ascii85 between its marks, or each long token of it.
 pub(super) fn from_ascii85(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: u8| byte.checked_sub(b'!').filter(|digit| *digit < 85);
-    for token in text.split(u8::is_ascii_whitespace) {
+    long_tokens(text, out, |token, out| {
         let body = token.strip_prefix(b"<~").unwrap_or(token);
         let body = body.iter().position(|byte| *byte == b'~').and_then(|end| body.get(..end)).unwrap_or(body);
-        long_token(token, body, digit, out);
-    }
+        read_base85(body, digit, out)
+    });
 }
 
 /// The digits of base85 in the order of RFC 1924.
@@ -265,12 +322,12 @@ static RFC_1924_DIGITS: [u8; 256] = {
 /// Each long token of base85 in the alphabet of RFC 1924, as common libraries write it.
 pub(super) fn from_base85(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: u8| Some(RFC_1924_DIGITS[usize::from(byte)]).filter(|digit| *digit < 85);
-    for token in text.split(u8::is_ascii_whitespace) {
-        let is_quote = |byte: &u8| matches!(byte, b'"' | b'\'' | b',' | b'.' | b':');
+    let is_quote = |byte: &u8| matches!(byte, b'"' | b'\'' | b',' | b'.' | b':');
+    long_tokens(text, out, |token, out| {
         let from = token.iter().position(|byte| !is_quote(byte)).unwrap_or(token.len());
         let to = token.iter().rposition(|byte| !is_quote(byte)).map_or(from, |last| last + 1);
-        long_token(token, token.get(from..to).unwrap_or_default(), digit, out);
-    }
+        read_base85(token.get(from..to).unwrap_or_default(), digit, out)
+    });
 }
 
 /// Four bytes in base85 as RFC 1924 has it.
@@ -280,17 +337,32 @@ pub(super) fn to_base85(bytes: [u8; 4]) -> String {
     powers.iter().map(|power| char::from(RFC_1924[value / power % 85])).collect()
 }
 
-/// What the digits of a token say, if it is long enough and they say anything; else the token.
-fn long_token(token: &[u8], body: &[u8], digit: impl Fn(u8) -> Option<u8>, out: &mut Vec<u8>) {
-    let start = out.len();
-    if body.len() < 10 || !read_base85(body, digit, out) || !super::is_readable(out.get(start..).unwrap_or_default()) {
-        out.truncate(start);
-        out.extend_from_slice(token);
+/// Shortest token of base85 that is read, in bytes.
+const TOKEN_MIN: usize = 10;
+
+/// Every token, and a blank behind it: what `read` makes of a long one, if that says anything, else the token.
+fn long_tokens(text: &[u8], out: &mut Vec<u8>, read: impl Fn(&[u8], &mut Vec<u8>) -> bool) {
+    let copy = |part: &[u8], out: &mut Vec<u8>| {
+        out.extend(part.iter().map(|byte| if is_blank(*byte) { b' ' } else { *byte }));
+    };
+    let mut copied = 0;
+    for range in bits::stretches(text, |byte| !is_blank(byte)).filter(|range| range.len() >= TOKEN_MIN) {
+        copy(text.get(copied..range.start).unwrap_or_default(), out);
+        let begins = out.len();
+        let is_read = read(text.get(range.clone()).unwrap_or_default(), out)
+            && super::is_readable(out.get(begins..).unwrap_or_default());
+        copied = if is_read { range.end } else { range.start };
+        out.truncate(if is_read { out.len() } else { begins });
     }
+    copy(text.get(copied..).unwrap_or_default(), out);
     out.push(b' ');
 }
 
+/// Appends what the digits of a long token say. False where it is none.
 fn read_base85(body: &[u8], digit: impl Fn(u8) -> Option<u8>, out: &mut Vec<u8>) -> bool {
+    if body.len() < TOKEN_MIN {
+        return false;
+    }
     for group in body.chunks(5) {
         let mut value = 0u64;
         for at in 0..5 {

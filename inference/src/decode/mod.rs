@@ -12,12 +12,14 @@ mod cipher;
 mod codes;
 mod letters;
 mod run;
+mod shown;
 mod unscramble;
 
 use crate::bits;
 
 pub(crate) use cipher::{Cipher, Ciphers};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
+pub(crate) use shown::{NameKey, Next, Shown, Span, Way};
 pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};
 
 /// Words that settle ambiguous letters: small letters only, and so many.
@@ -50,3 +52,6 @@ pub(crate) fn is_readable(bytes: &[u8]) -> bool {
         || (odd == 0 && bytes.len() >= PRINTABLE_MIN)
         || is_foreign()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 //! Looks at a few lines only, so its cost is bounded however long the text is. What it takes for plain text it leaves
 //! alone: most texts are settled by their first few words, most other lines by a glance at all of theirs ([`Glance`]).
 
-use super::letters::{each_word, from_pig_latin, mirror, reverse_words, rotate};
+use super::letters::{from_pig_latin, mirror, reverse_words, rotate};
 use crate::bits;
 
 /// Bytes at the beginning of a text that are looked at though nothing announces a cipher.
@@ -173,7 +173,7 @@ impl Method {
             Self::Atbash => out.extend(text.iter().map(|byte| mirror(*byte))),
             Self::Reversed => out.extend(text.iter().rev()),
             Self::WordsReversed => reverse_words(text, out),
-            Self::PigLatin => each_word(text, out, from_pig_latin),
+            Self::PigLatin => from_pig_latin(text, out),
         }
     }
 }
@@ -556,8 +556,9 @@ mod tests {
             let line: String = words.iter().fold(String::new(), |line, (common, is_common, other, gap)| {
                 line + if *is_common { COMMON[*common] } else { other } + gap
             });
-            let pig = |word: &[u8], out: &mut Vec<u8>| {
-                out.extend(word.iter().skip(1).chain(word.first()).chain(b"ay"));
+            let pig = |word: &[u8]| match word {
+                [first, rest @ ..] if first.is_ascii_alphabetic() => [rest, &[*first], b"ay"].concat(),
+                between => between.to_vec(),
             };
             let (line, mut disguised) = (line.as_bytes(), Vec::new());
             match method {
@@ -565,7 +566,10 @@ mod tests {
                 1 => disguised.extend(line.iter().map(|byte| mirror(*byte))),
                 2 => disguised.extend(line.iter().rev()),
                 3 => reverse_words(line, &mut disguised),
-                _ => each_word(line, &mut disguised, pig),
+                _ => {
+                    let words = line.chunk_by(|a, b| a.is_ascii_alphabetic() == b.is_ascii_alphabetic());
+                    disguised.extend(words.flat_map(pig));
+                }
             }
             let sample = disguised.get(..SAMPLE_BYTES).unwrap_or(&disguised);
             let others = [Method::Atbash, Method::Reversed, Method::WordsReversed, Method::PigLatin];

@@ -17,7 +17,7 @@ pub use judge::Classifier;
 use model::{Model, WEIGHTS};
 
 use crate::builtin::Compiled;
-use crate::decode::Ciphers;
+use crate::decode::{Ciphers, Span};
 use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::names::{CLASSIFIER, EMBEDDED};
 use crate::part::PartKind;
@@ -100,10 +100,16 @@ impl Learned {
             // The rules have decoded it.
             known.all(|(plain, span, encoding)| hear(plain, span, encoding));
         } else {
-            self.compiled.decode(text.folded, runs, &outcome.ciphers, plain, &mut |plain, span, encoding| {
-                // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
-                hear(plain, span, encoding).then(Ciphers::default)
-            });
+            self.compiled.decode(
+                text.folded,
+                runs,
+                &outcome.ciphers,
+                plain,
+                &mut |plain: &[u8], span: Span, encoding| {
+                    // Which ciphers the decoded text names only the rules' pass over it would tell: none is undone inside it.
+                    hear(plain, span, encoding).then(Ciphers::default)
+                },
+            );
         }
         outcome.cut |= cut;
         suspect

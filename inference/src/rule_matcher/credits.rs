@@ -32,6 +32,10 @@ const CREDITS_FIRST_AUTOMATON: usize = 700;
 const CREDITS_FIRST_BYTE: usize = 5;
 const BYTES_PER_CREDIT: usize = 10;
 const GROWN_BYTES_PER_CREDIT: usize = 4;
+/// What a decoded text costs beside its patterns: to be decoded, looked through for literals and, in part, decoded once more. A credit for
+/// so many bytes of it, and those that every one costs.
+const DECODED_BYTES_PER_CREDIT: usize = 3;
+const CREDITS_DECODED: usize = 80;
 /// What a match costs: somebody has to judge it.
 const CREDITS_MATCH: usize = 35;
 
@@ -64,6 +68,8 @@ pub(super) struct Credits {
     credentials: Pot,
     /// Bytes of the texts scanned before this one for the same sum.
     before: usize,
+    /// The sum is one of decoded texts. They cost what no pattern does: a stranger who has much decoded has less of it searched.
+    is_of_decoded: bool,
     /// Something was left out for want of them.
     pub(super) refused: bool,
     /// The most that was spent of them at any place, in thousandths.
@@ -116,11 +122,14 @@ impl Credits {
     /// Those of all that is decoded from a text: what the text itself left over.
     pub(super) fn left(self) -> Self {
         let left = |pot: Pot| pot.left(self.before);
-        Self { orders: left(self.orders), credentials: left(self.credentials), ..Self::default() }
+        Self { orders: left(self.orders), credentials: left(self.credentials), is_of_decoded: true, ..Self::default() }
     }
 
-    /// The same for the next text of the same sum.
-    pub(super) const fn next_text(self) -> Self {
+    /// The same for the next text of the same sum, of so many bytes.
+    pub(super) const fn next_text(mut self, bytes: usize) -> Self {
+        if self.is_of_decoded {
+            self.orders.spent += CREDITS_DECODED + bytes / DECODED_BYTES_PER_CREDIT;
+        }
         Self { refused: false, effort: 0, ..self }
     }
 
