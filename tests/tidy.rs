@@ -281,16 +281,16 @@ fn only_the_runtime_seam_imports_monoio() {
 fn unsafe_stands_in_the_runtime_seam_only() {
     let words = ["unsafe {", "unsafe impl", "unsafe fn", "allow(unsafe_code)"];
     for (folder, allowed) in [
-        ("src", "src/rt/"),
-        ("config/src", "-"),
-        ("inference/src", "-"),
-        ("models/src", "-"),
-        ("storage/src", "sqlite/log_file.rs"),
-        ("loadtest/provider/src", "-"),
-        ("proto/src", "-"),
-        ("loadtest/src", "epoll_sys.rs"),
+        ("src", &["src/rt/"][..]),
+        ("config/src", &[]),
+        ("inference/src", &[]),
+        ("models/src", &[]),
+        ("storage/src", &["sqlite/log_file.rs", "sqlite/gaps.rs"]),
+        ("loadtest/provider/src", &[]),
+        ("proto/src", &[]),
+        ("loadtest/src", &["epoll_sys.rs"]),
     ] {
-        assert_none(offences(folder, &words, &[allowed]), "unsafe is fenced");
+        assert_none(offences(folder, &words, allowed), "unsafe is fenced");
     }
 }
 

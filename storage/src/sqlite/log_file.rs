@@ -8,8 +8,8 @@
 //! order. The writer's cache does not spill once it writes records, so what is held belongs to a commit that ends in a sync;
 //! what is held when the file is closed belongs to none and is dropped. With `synchronous = FULL` a commit is synced before other connections are told of it, so neither they nor a crash
 //! can tell the difference. A write that failed is reported by the call that needed it, and once more by the next write or
-//! sync when that call was neither, so that no commit can pass it by. The database itself is not touched, nor is anything
-//! here aware of pages. `unsafe` stands here because SQLite is told of a file system by a table of C functions.
+//! sync when that call was neither, so that no commit can pass it by. Nothing here is aware of pages, and the database's own file
+//! is the default's but for one function (`gaps`). `unsafe` stands here because SQLite is told of a file system by a table of C functions.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_vfs};
 
+use super::gaps;
 use crate::pause;
 
 const NAME: &CStr = c"weir-log";
@@ -144,7 +145,11 @@ unsafe extern "C" fn open(
         let base = ffi::sqlite3_vfs_find(std::ptr::null());
         let Some(open_base) = (*base).xOpen else { return ffi::SQLITE_CANTOPEN };
         if flags & ffi::SQLITE_OPEN_WAL == 0 {
-            return open_base(base, name, file, flags, flags_out);
+            let result = open_base(base, name, file, flags, flags_out);
+            if result == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+                gaps::empty_in(file);
+            }
+            return result;
         }
         let log = file.cast::<LogFile>();
         (*log).file.pMethods = std::ptr::null();

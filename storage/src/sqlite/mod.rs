@@ -17,6 +17,7 @@ mod eviction;
 mod facets;
 mod feed;
 mod file_id;
+mod gaps;
 mod home;
 mod housekeeping;
 mod intern;

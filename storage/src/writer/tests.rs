@@ -280,15 +280,20 @@ fn a_flush_covers_everything_pushed_before_it() {
 fn a_push_wakes_a_writer_that_sleeps() {
     let mut world = World::new(Duration::from_secs(5));
     world.start();
-    while !world.queue.is_asleep() {
-        std::thread::yield_now();
-    }
-    let started = Instant::now();
-    world.push(1);
-    while world.tally.written.load(Ordering::Relaxed) == 0 && started.elapsed() < REST * 10 {
-        std::thread::yield_now();
-    }
-    assert!(started.elapsed() < REST / 2, "took {:?}", started.elapsed());
+    // One that nobody wakes gets up when it has rested; on a busy machine one that is woken may be late, but not each time.
+    let quick = (0..5).any(|before| {
+        while !world.queue.is_asleep() {
+            std::thread::yield_now();
+        }
+        let started = Instant::now();
+        world.push(1);
+        while world.tally.written.load(Ordering::Relaxed) == before {
+            assert!(started.elapsed() < REST * 20, "it is written");
+            std::thread::yield_now();
+        }
+        started.elapsed() < REST / 2
+    });
+    assert!(quick, "five times nobody woke it");
     world.run_out();
 }
 

@@ -190,7 +190,7 @@ fn inside_a_small_file_system() {
         std::fs::remove_file(folder.join("ballast")).unwrap();
         let freed = Instant::now();
         assert!(store.flush(PATIENCE));
-        assert!(freed.elapsed() < Duration::from_secs(2), "recovery took {:?}", freed.elapsed());
+        assert!(freed.elapsed() < Duration::from_secs(10), "recovery took {:?}", freed.elapsed());
         stored += pushed;
         assert_eq!(store.audit(event("key.create", None)), Ok(round as u64 + 1));
         assert_eq!(total(&store, TenantId::DEFAULT), stored);
