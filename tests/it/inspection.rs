@@ -145,7 +145,8 @@ on_both_drivers! {
 
     fn what_a_model_cannot_say_in_time_is_said_and_the_request_goes_on(driver) {
         let provider = provider();
-        let block = "enforcement: {mode: block, timeout_ms: 500}";
+        // Long enough for the first text of a process, whose patterns are compiled, to come to the model.
+        let block = "enforcement: {mode: block, timeout_ms: 4000}";
         let one = "core_threads: 1";
         let gateway = Setup::new(driver).upstream(provider.url()).with(block).server(one).guest("toy_model").start();
         let folder = tempfile::TempDir::new().unwrap();
