@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir_config::vocab::{Severity, score};
 
 use super::*;
-use crate::decode::{Cipher, Ciphers, Span};
+use crate::decode::{Cipher, Ciphers, Span, WINDOW_AFTER, WINDOW_BEFORE};
 use crate::part::PartKind;
 
 static ANALYSER: LazyLock<Analyser> = LazyLock::new(|| Analyser::builtin().unwrap());
@@ -416,6 +416,22 @@ fn a_code_in_a_window_that_is_deciphered_is_said_of_its_own_place() {
         ORDER.len() + window + code.len(),
         "the window holds the code and does not have it read again"
     );
+}
+
+/// The same words fill two windows. In the first one their end stands in plain sight, in a question; in the second one it is encoded.
+#[test]
+fn an_order_that_was_quoted_in_plain_sight_is_found_where_it_is_encoded() {
+    let entities = |text: &str| -> String { text.bytes().map(|byte| format!("&#{byte};")).collect() };
+    let (harmless, quoted) = (format!("{} ", &"now ".repeat(600)[..2_085]), format!("\"{ORDER}\""));
+    let marker = harmless.len() + quoted.len() + 4 - WINDOW_AFTER;
+    let (before, after) = harmless.split_at(marker);
+    let plain = format!("{before}{}{quoted}", after.replacen(" n", "%20%6e", 1));
+    let asked = format!("{plain} is what he wrote. What does the phrase mean? {}", "The sky is blue. ".repeat(40));
+    assert_eq!((&after[..2], hidden_orders(&asked)), (" n", vec![]), "it is a question");
+    let (before, after) = harmless.split_at(WINDOW_BEFORE);
+    let hidden = format!("{before}{}{}", after.replacen('n', &entities("n"), 1), entities(&quoted));
+    assert_eq!(hidden_orders(&hidden), [(0, hidden.len())]);
+    assert_eq!(hidden_orders(&(asked.clone() + &hidden)), [(asked.len(), asked.len() + hidden.len())]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use memchr::memmem;
 
 use crate::decode::{
-    Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, NameKey, Next, Run, Runs, Shown, Span, Vocabulary, WINDOW_AFTER,
+    Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, NameKey, Next, Place, Run, Runs, Shown, Span, Vocabulary, WINDOW_AFTER,
     WINDOW_BEFORE, Way, decode_run, end_of_lines, is_plain, unscramble,
 };
 use crate::definition::Guards;
@@ -109,7 +109,7 @@ impl<L: Listener> Decoding<'_, L> {
         text: &[u8],
         runs: impl Iterator<Item = Run>,
         (ciphers, known): (&Ciphers, u32),
-        outer: Option<Span>,
+        outer: Option<Place>,
         plain: &mut [Vec<u8>],
     ) -> bool {
         let Some((buffer, deeper)) = plain.split_first_mut() else { return true };
@@ -124,18 +124,20 @@ impl<L: Listener> Decoding<'_, L> {
                 return true;
             }
             let Some(encoding) = decode_run(text.get(run.start..end).unwrap_or_default(), buffer) else { continue };
-            if !self.show(buffer, outer.unwrap_or((run.start, end)), encoding, 0, deeper) {
+            let place = outer.unwrap_or(Place { span: (run.start, end), is_run: true });
+            if !self.show(buffer, place, encoding, 0, deeper) {
                 return false;
             }
         }
         let seen = ciphers.bits();
+        let window = |span| outer.unwrap_or(Place { span, is_run: false });
         for (cipher, at) in ciphers.but(known).filter(|(cipher, _)| *cipher != Cipher::Announced) {
             let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
             if !self.may_take(to - from) {
                 return true;
             }
             cipher.decipher(text.get(from..to).unwrap_or_default(), self.vocabulary, buffer);
-            if !self.show(buffer, outer.unwrap_or((from, to)), cipher.name(), seen, deeper) {
+            if !self.show(buffer, window((from, to)), cipher.name(), seen, deeper) {
                 return false;
             }
         }
@@ -151,16 +153,23 @@ impl<L: Listener> Decoding<'_, L> {
             None => (0, text.len().min(HEAD_BYTES)),
         };
         let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { return true };
-        !self.may_take(to - from) || self.show(buffer, outer.unwrap_or((from + at, to)), encoding, seen, deeper)
+        !self.may_take(to - from) || self.show(buffer, window((from + at, to)), encoding, seen, deeper)
     }
 
     /// Shows what was decoded, and what is encoded in that.
-    fn show(&mut self, decoded: &[u8], span: Span, encoding: &'static str, known: u32, deeper: &mut [Vec<u8>]) -> bool {
-        let way = Way { span, deeper: deeper.len(), known };
+    fn show(
+        &mut self,
+        decoded: &[u8],
+        place: Place,
+        encoding: &'static str,
+        known: u32,
+        deeper: &mut [Vec<u8>],
+    ) -> bool {
+        let way = Way { place, deeper: deeper.len(), known };
         let name = match self.shown.next(decoded, way, self.listener.said()) {
             Next::Read(name) => name,
             Next::Say(said) => {
-                self.listener.say_again(said, span);
+                self.listener.say_again(said, place.span);
                 return true;
             }
             Next::Nothing => return true,
@@ -169,9 +178,9 @@ impl<L: Listener> Decoding<'_, L> {
         let mut folded = Folded::default();
         let foreign = std::str::from_utf8(decoded).ok().filter(|text| !text.is_ascii());
         let decoded = foreign.inspect(|text| folded.fold(text)).map_or(decoded, |text| folded.bytes(text));
-        let Some(mut ciphers) = self.listener.hear(decoded, span, encoding) else { return false };
+        let Some(mut ciphers) = self.listener.hear(decoded, place.span, encoding) else { return false };
         note_ascii85(decoded, &mut ciphers);
-        let goes_on = self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(span), deeper);
+        let goes_on = self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(place), deeper);
         self.shown.end(name, way, self.listener.said());
         goes_on
     }

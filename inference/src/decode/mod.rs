@@ -19,7 +19,7 @@ use crate::bits;
 
 pub(crate) use cipher::{Cipher, Ciphers};
 pub(crate) use run::{DECODE_MIN, Run, Runs, decode as decode_run, end_of_lines};
-pub(crate) use shown::{NameKey, Next, Shown, Span, Way};
+pub(crate) use shown::{NameKey, Next, Place, Shown, Span, Way};
 pub(crate) use unscramble::{HEAD_BYTES, is_plain, unscramble};
 
 /// Words that settle ambiguous letters: small letters only, and so many.

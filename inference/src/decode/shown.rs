@@ -1,7 +1,9 @@
 //! What was decoded of one text until now. Windows around markers overlap, so that what is encoded stands in many of them; two ways of
 //! decoding may lead to the same words; and one code may stand in a text a hundred times. Each is read once.
 //!
-//! Invariant: what is not read again says nothing that was not said of the same place, or is said of this one too.
+//! Invariant: what is not read again says nothing that was not said of the same place, or is said of this one too. Rules pass by what stood
+//! in plain sight where words come from; in a window much of them may have, in a run nothing, so that only what a run says is known of
+//! another place.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,6 +15,14 @@ use highway::{HighwayHash as _, HighwayHasher, Key};
 /// A place in the whole text.
 pub(crate) type Span = (usize, usize);
 
+/// Where encoded words stand in the whole text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) span: Span,
+    /// Nothing else stands there: it is a run, and no window that is deciphered.
+    pub(crate) is_run: bool,
+}
+
 /// Names decoded words: nobody can write others of the same name who does not know it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NameKey([u64; 4]);
@@ -21,7 +31,7 @@ pub(crate) struct NameKey([u64; 4]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Way {
     /// Where they stand in the whole text.
-    pub(crate) span: Span,
+    pub(crate) place: Place,
     /// Encodings that may still be undone in them.
     pub(crate) deeper: usize,
     /// Ciphers, a bit each, that are not looked for in them.
@@ -67,13 +77,15 @@ impl NameKey {
 
 impl Way {
     /// Whether all is read of words come by like this that would be read of them in another way.
-    const fn reads_all_of(&self, other: &Self) -> bool {
-        self.deeper >= other.deeper && self.known & !other.known == 0
+    fn reads_all_of(&self, other: &Self) -> bool {
+        let is_looked_at_alike = self.place.is_run || self.place == other.place;
+        is_looked_at_alike && self.deeper >= other.deeper && self.known & !other.known == 0
     }
 
     /// Whether the places have something in common: of what is said of them, one is kept.
     const fn meets(&self, other: &Self) -> bool {
-        self.span.0 < other.span.1 && other.span.0 < self.span.1
+        let (one, another) = (self.place.span, other.place.span);
+        one.0 < another.1 && another.0 < one.1
     }
 }
 
@@ -116,10 +128,26 @@ impl Shown {
 mod tests {
     use super::*;
 
+    const fn run(span: Span) -> Place {
+        Place { span, is_run: true }
+    }
+
+    #[test]
+    fn what_a_window_says_is_not_known_of_another_place() {
+        let mut shown = Shown::new(NameKey::random());
+        let mut next = |place| shown.next(b"words", Way { place, deeper: 1, known: 0 }, 0);
+        let [window, other] = [(0, 9), (5, 20)].map(|span| Place { span, is_run: false });
+        assert!(matches!(next(window), Next::Read(_)));
+        assert_eq!(next(window), Next::Nothing);
+        assert!(matches!(next(other), Next::Read(_)));
+        assert!(matches!(next(run((30, 39))), Next::Read(_)));
+        assert_eq!(next(other), Next::Say(0..0), "a run says all");
+    }
+
     #[test]
     fn words_are_read_again_where_more_is_read_of_them() {
         let mut shown = Shown::new(NameKey::random());
-        let way = |span, deeper, known| Way { span, deeper, known };
+        let way = |span, deeper, known| Way { place: run(span), deeper, known };
         let mut next = |way: Way| shown.next(b"words", way, 0);
         assert!(matches!(next(way((0, 9), 1, 0b01)), Next::Read(_)));
         assert_eq!(
@@ -138,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_said_again_is_all_that_was_said_of_the_words_and_nothing_else() {
         let mut shown = Shown::new(NameKey::random());
-        let [here, there] = [(0, 9), (30, 39)].map(|span| Way { span, deeper: 2, known: 0 });
+        let [here, there] = [(0, 9), (30, 39)].map(|span| Way { place: run(span), deeper: 2, known: 0 });
         let Next::Read(outer) = shown.next(b"outer", here, 4) else { panic!("they are new") };
         let deeper = Way { deeper: 1, ..here };
         let Next::Read(inner) = shown.next(b"inner", deeper, 5) else { panic!("they are new") };
