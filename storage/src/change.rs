@@ -170,9 +170,16 @@ impl Change {
         )
     }
 
-    /// Whether it removes a trace or a tenant's records, whose texts are then to leave the log, too.
-    pub(crate) fn removes_records(&self) -> bool {
-        matches!(self, Self::EraseTrace { .. } | Self::EraseTenant(_) | Self::DeleteTenant { .. })
+    /// Whether it removes texts of records or a credential, which are then to leave the log, too.
+    pub(crate) fn removes_secrets(&self) -> bool {
+        matches!(
+            self,
+            Self::EraseTrace { .. }
+                | Self::EraseTenant(_)
+                | Self::DeleteTenant { .. }
+                | Self::SetProviderKey { .. }
+                | Self::RemoveProviderKey { .. }
+        )
     }
 
     /// About what it weighs, so that not too much is written in one transaction.

@@ -83,7 +83,7 @@ pub(crate) struct SqliteEngine {
     pub(super) eviction_looked: Option<Instant>,
     /// When tenants over their bound were last looked for, and none was found.
     pub(super) shares_looked: Option<Instant>,
-    /// Rows of a deleted tenant have been erased since the log was last emptied.
+    /// Something was erased since the log was last emptied that is not to stay in it.
     pub(super) purge_due: bool,
     /// When emptying it was last tried.
     pub(super) purged: Option<Instant>,
@@ -294,7 +294,7 @@ impl Engine for SqliteEngine {
     fn carry_out(&mut self, orders: &mut [Order], stamp: i32) -> Result<(), WriteError> {
         self.headroom = 0;
         // What a deletion removes is to leave the log, too.
-        self.purge_due |= orders.iter().any(|order| order.change().removes_records());
+        self.purge_due |= orders.iter().any(|order| order.change().removes_secrets());
         self.transact(|tx| {
             let last: i32 = tx.conn.prepare_cached("PRAGMA user_version")?.query_row([], |row| row.get(0))?;
             if last == stamp {

@@ -123,6 +123,7 @@ impl SqliteEngine {
                 Ok(())
             })?;
             self.aged_looked = (gone == 0).then(Instant::now);
+            self.purge_due |= gone > 0;
             return Ok(gone > 0);
         };
         self.transact(|tx| tx.erase_before(tenant, keep_from_us).map(|_| ()))?;

@@ -14,7 +14,7 @@ use weir_storage::{AuditLog as _, Registry as _, ReportBook as _, SpanLog as _, 
 use weir_storage::{ReadError, SpendRow, Store};
 
 use crate::ledger::event;
-use crate::support::{on_both, open, page, put, span, tenant};
+use crate::support::{on_both, open, page, put, span, tenant, wait_for};
 
 fn create(store: &Store, id: TenantId, name: &str) {
     let config = Map::from_iter([("region".to_owned(), json!("eu"))]);
@@ -328,6 +328,35 @@ fn a_deletion_that_was_not_made_keeps_no_span_out() {
     put(&store, [span_of(tenant(1), 1)]);
     assert_eq!(store.list_spans(tenant(1), &SpanFilter::default(), page(1, 0)).unwrap().total, 1);
     assert_eq!(store.counters().dropped_tenant_deleted, 0);
+}
+
+/// What an idle store's log still holds of a key could be opened with the key file beside it.
+#[test]
+fn a_provider_key_that_was_replaced_or_removed_stands_in_no_file_any_more() {
+    let folder = TempDir::new().unwrap();
+    let store = open(&folder.path().join("service.db"));
+    let [first, second] = [b"sealed-under-the-key-file-1", b"sealed-under-the-key-file-2"];
+    let found = |sealed: &[u8]| {
+        let mut files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        files.any(|file| memchr::memmem::find(&std::fs::read(file).unwrap(), sealed).is_some())
+    };
+    let other_work = || put(&store, (0..400).map(span));
+    let set = |key| assert!(store.set_provider_key(key, event("key", None)).unwrap());
+    create(&store, tenant(1), "One");
+    // It stands far behind the log's beginning, where the few pages of the next change do not cover it.
+    other_work();
+    set(sealed(tenant(1), "a", first, 1));
+    other_work();
+    assert!(found(first));
+    set(sealed(tenant(1), "a", second, 2));
+    wait_for("the first key to go", || !found(first));
+    other_work();
+    set(sealed(tenant(1), "b", first, 3));
+    other_work();
+    assert!(found(first) && found(second));
+    assert!(store.remove_provider_key(tenant(1), "b", event("key", None)).unwrap());
+    wait_for("the removed key to go", || !found(first));
+    assert!(found(second), "the other one is kept");
 }
 
 #[test]
