@@ -1,6 +1,7 @@
 //! Connections of gRPC clients: accepted, shaken hands with, and given up when they fall silent.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use crate::admit::connections::ClientKey;
 use crate::meter::Registry;
 use crate::rt::TlsAcceptor;
 
+/// How long what still comes is read behind our end, at most.
+const LINGER: Duration = Duration::from_millis(500);
+
 /// Bytes both ways.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -31,6 +35,8 @@ pub(super) struct Conn {
     /// Ends it when nothing has come for as long as that.
     silence_max: Duration,
     silence: Pin<Box<Sleep>>,
+    /// We have said our last word.
+    is_ended: bool,
     _place: Place<ClientKey>,
 }
 
@@ -78,7 +84,8 @@ impl Listening {
                     Ok(Ok(io)) => {
                         let silence_max = times.silence;
                         let silence = Box::pin(tokio::time::sleep(silence_max));
-                        let conn = Conn { io, peer: Peer(from.ip()), silence_max, silence, _place: place };
+                        let conn =
+                            Conn { io, peer: Peer(from.ip()), silence_max, silence, is_ended: false, _place: place };
                         // The server has stopped: so does the connection.
                         drop(ready.send(Ok(conn)).await);
                     }
@@ -140,7 +147,75 @@ impl AsyncWrite for Conn {
         Pin::new(&mut self.io).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+    /// Ends our side, and reads until the client has ended its own: a socket that is closed over unread bytes resets the connection, and
+    /// who is still sending would lose the answer that is on its way (RFC 9293, section 3.6.1).
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.is_ended {
+            ready!(Pin::new(&mut this.io).poll_shutdown(context))?;
+            this.is_ended = true;
+            this.silence.as_mut().reset(Instant::now() + LINGER);
+        }
+        let mut unread = [MaybeUninit::uninit(); 4096];
+        while this.silence.as_mut().poll(context).is_pending() {
+            let mut unread = ReadBuf::uninit(&mut unread);
+            let read = ready!(Pin::new(&mut this.io).poll_read(context, &mut unread));
+            if read.is_err() || unread.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    fn connected() -> (DuplexStream, Conn) {
+        let (client, server) = duplex(64);
+        let (silence_max, peer) = (Duration::from_secs(60), IpAddr::from([127, 0, 0, 1]));
+        let place = Places::new(1).enter(ClientKey::from(peer)).unwrap();
+        let silence = Box::pin(tokio::time::sleep(silence_max));
+        let io: Box<dyn Io> = Box::new(server);
+        (client, Conn { io, peer: Peer(peer), silence_max, silence, is_ended: false, _place: place })
+    }
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn who_is_still_sending_gets_the_answer_and_is_read_to_the_end() {
+        wait(async {
+            let (mut client, mut conn) = connected();
+            conn.write_all(b"the answer").await.unwrap();
+            let mut end = |conn: &mut Conn| Pin::new(conn).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+            assert!(end(&mut conn).is_pending());
+            // More than fits between them: somebody reads it.
+            for _ in 0..10 {
+                client.write_all(&[1; 64]).await.unwrap();
+                assert!(end(&mut conn).is_pending());
+            }
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"the answer");
+            drop(client);
+            assert!(matches!(end(&mut conn), Poll::Ready(Ok(()))));
+        });
+    }
+
+    #[test]
+    fn a_client_that_never_ends_keeps_no_connection() {
+        wait(async {
+            let (_client, mut conn) = connected();
+            let begun = Instant::now();
+            conn.shutdown().await.unwrap();
+            assert!(begun.elapsed() >= LINGER);
+        });
     }
 }

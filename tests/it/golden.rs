@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Driver, Gateway, Setup, call, on_both_drivers, provider};
+use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, call, on_both_drivers, provider};
 
 const PATH: &str = "/debug/judge/golden_set/replay";
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/golden_set");
@@ -20,7 +20,9 @@ fn debugging(driver: Driver, root: Option<&str>) -> Gateway {
 }
 
 fn replay(gateway: &Gateway) -> Answer {
-    call(gateway.addr, Call::get(PATH).bytes())
+    let mut client = Client::connect(gateway.addr).patient();
+    client.say(Call::get(PATH).bytes());
+    client.answer()
 }
 
 /// What the files themselves say: per category its attacks and its harmless texts.

@@ -109,6 +109,12 @@ impl Client {
         Self { stream, tls: None, buf: Vec::new() }
     }
 
+    /// Waits longer than for other answers: what is asked for is work of seconds.
+    pub(crate) fn patient(self) -> Self {
+        self.stream.set_read_timeout(Some(4 * PATIENCE)).expect("a TCP socket");
+        self
+    }
+
     /// Speaks TLS from here on; the handshake is made at once.
     pub(crate) fn secured(mut self, mut tls: ClientConnection) -> std::io::Result<Self> {
         while tls.is_handshaking() {
@@ -221,7 +227,8 @@ impl Client {
                 Ok(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                panic!("nothing came for {PATIENCE:?} after {:?}", String::from_utf8_lossy(&self.buf))
+                let waited = self.stream.read_timeout().expect("a TCP socket").unwrap_or_default();
+                panic!("nothing came for {waited:?} after {:?}", String::from_utf8_lossy(&self.buf))
             }
             // A read with a timeout is not restarted by the kernel.
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
