@@ -297,11 +297,12 @@ impl<C: Consumer> Delivery<C> {
         }
     }
 
-    /// Has the consumer take `batch`, as often as it needs.
+    /// Has the consumer take `batch`, as often as it needs, or what is left of it.
     async fn bring(&mut self, batch: Batch<'_>) -> Fate {
         let (waiting, end) = (Arc::clone(&self.waiting), Instant::now() + self.limits.batch);
-        let mut backoff = BACKOFF_MIN;
+        let (mut backoff, mut spans) = (BACKOFF_MIN, batch.spans.to_vec());
         loop {
+            let batch = Batch { spans: &spans, ..batch };
             let taken = AssertUnwindSafe(async { self.consumer.take(batch).await }).catch_unwind();
             let outcome = match tokio::time::timeout(self.limits.attempt, taken).await {
                 Ok(Ok(outcome)) => outcome,
@@ -316,11 +317,11 @@ impl<C: Consumer> Delivery<C> {
                 Err(failure) => failure,
             };
             waiting.tally.failures.add(1);
-            let (consumer, spans) = (waiting.name, batch.spans.len());
+            let (consumer, count) = (waiting.name, spans.len());
             let after = match &failure {
                 Failure::Never { .. } => {
-                    waiting.tally.refused.add(spans);
-                    tracing::warn!(consumer, spans, %failure, "the consumer refused finished spans; they are skipped");
+                    waiting.tally.refused.add(count);
+                    tracing::warn!(consumer, spans = count, %failure, "the consumer refused finished spans; they are skipped");
                     return Fate::Done;
                 }
                 Failure::Later { after, .. } => after.unwrap_or_default(),
@@ -328,19 +329,40 @@ impl<C: Consumer> Delivery<C> {
             let wait = after.max(jittered(backoff));
             // A receiver may name any time.
             if wait > end.saturating_duration_since(Instant::now()) {
-                waiting.tally.given_up.add(spans);
-                tracing::warn!(consumer, spans, %failure, "finished spans could not be delivered in time; they are skipped");
+                waiting.tally.given_up.add(count);
+                tracing::warn!(consumer, spans = count, %failure, "finished spans could not be delivered in time; they are skipped");
                 return Fate::Done;
             }
             if backoff == BACKOFF_MIN {
-                tracing::warn!(consumer, spans, %failure, "finished spans could not be delivered; will retry");
+                tracing::warn!(consumer, spans = count, %failure, "finished spans could not be delivered; will retry");
             }
             backoff = (backoff * 2).min(BACKOFF_MAX);
             self.pause(wait).await;
             if self.is_stopping() {
                 return Fate::Stopped;
             }
+            // What comes from memory was never stored.
+            if batch.end.is_some() {
+                self.leave_out_deleted(&mut spans).await;
+            }
+            if spans.is_empty() {
+                return Fate::Done;
+            }
         }
+    }
+
+    /// Leaves out spans that have been deleted since they were read: nobody is told of them any more.
+    async fn leave_out_deleted(&mut self, spans: &mut Vec<&SpanRecord>) {
+        let (store, before) = (Arc::clone(&self.store), spans.len());
+        let ids: Vec<_> = spans.iter().map(|span| (span.tenant_id, span.span_id)).collect();
+        let looked = tokio::task::spawn_blocking(move || {
+            ids.into_iter().map(|(tenant, id)| !matches!(store.span(tenant, id), Ok(None))).collect::<Vec<_>>()
+        });
+        // Where the store cannot say, it is asked before the next attempt.
+        let Ok(there) = looked.await else { return };
+        let mut there = there.into_iter();
+        spans.retain(|_| there.next().unwrap_or(true));
+        self.waiting.tally.removed.add(before - spans.len());
     }
 
     /// Waits, unless the process is to end.

@@ -25,7 +25,7 @@ pub(super) struct Tally {
     pub(super) failures: Count,
     /// Lost: not stored, and no room in memory.
     pub(super) queue_full: Count,
-    /// Lost: removed from the store before they were read.
+    /// Lost: removed from the store before they were read, or before a consumer that had failed could take them.
     pub(super) removed: Count,
     /// Lost: the consumer will never take them.
     pub(super) refused: Count,

@@ -1,12 +1,13 @@
 //! Consumers over a real store in memory.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
-use weir_config::vocab::{Finding, Severity, SpanId};
+use weir_config::vocab::{Finding, Severity, SpanId, TenantId};
+use weir_storage::audit::AuditEvent;
 use weir_storage::{Backend, Store, StoreOptions};
 
 use super::*;
@@ -198,6 +199,43 @@ fn a_consumer_that_fails_gets_the_same_again_and_delays_nobody() {
     eventually(|| failing.taken().len() >= 10 && broken.taken().len() >= 10);
     assert_eq!((failing.taken(), broken.taken()), (ids.clone(), ids));
     assert!(world.counted("service_consumer_failures_total{consumer=\"failing\"}") >= 2);
+}
+
+#[test]
+fn what_is_deleted_while_a_consumer_fails_is_not_brought_again() {
+    let toy = Toy::new("toy", FAIL);
+    let world = World::new(&[&toy]);
+    let attempts = || toy.attempts.load(Ordering::SeqCst);
+    let delete = |id| {
+        let span = world.store.span(TenantId::DEFAULT, id).unwrap().unwrap();
+        let by = AuditEvent {
+            tenant: Some(TenantId::DEFAULT),
+            actor: "local".to_owned(),
+            action: "trace.delete".to_owned(),
+            target: None,
+            detail: BTreeMap::new(),
+        };
+        assert!(world.store.delete_trace(TenantId::DEFAULT, span.trace_id, by).unwrap());
+    };
+    let ids = world.store(3);
+    eventually(|| attempts() >= 1);
+    delete(ids[1]);
+    // The first one may have been on its way to the consumer.
+    let before = attempts();
+    eventually(|| attempts() >= before + 2);
+    toy.becomes(TAKE);
+    eventually(|| toy.taken().len() >= 2);
+    assert_eq!((toy.taken(), world.lost("toy", "removed")), (vec![ids[0], ids[2]], 1));
+    toy.becomes(FAIL);
+    let before = attempts();
+    let alone = world.store(1);
+    eventually(|| attempts() > before);
+    delete(alone[0]);
+    eventually(|| world.lost("toy", "removed") == 2);
+    toy.becomes(TAKE);
+    let next = world.store(1);
+    eventually(|| toy.taken().len() >= 3);
+    assert_eq!(toy.taken()[2..], next);
 }
 
 #[test]

@@ -194,7 +194,7 @@ mod tests {
         wait(async {
             let (mut client, mut conn) = connected();
             conn.write_all(b"the answer").await.unwrap();
-            let mut end = |conn: &mut Conn| Pin::new(conn).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+            let end = |conn: &mut Conn| Pin::new(conn).poll_shutdown(&mut Context::from_waker(Waker::noop()));
             assert!(end(&mut conn).is_pending());
             // More than fits between them: somebody reads it.
             for _ in 0..10 {

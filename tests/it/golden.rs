@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, call, on_both_drivers, provider};
+use crate::support::{Answer, Call, Client, Driver, Gateway, Setup, on_both_drivers, provider};
 
 const PATH: &str = "/debug/judge/golden_set/replay";
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/golden_set");
