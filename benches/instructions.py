@@ -20,7 +20,7 @@ CPU time depends on the machine and on what else it does; instruction counts har
 of caches: what a change is worth is measured by side_by_side.py.
 
 What the baseline depends on: the Rust toolchain, valgrind, the C library, the release profile in Cargo.toml, and whether the
-machine has AVX2 (valgrind passes that on, and hides AVX-512). They stand in the baseline; where one differs, the comparison says so
+machine has AVX2 (valgrind passes that on, and hides AVX-512). The build is one without the profile of dist/rustc. They stand in the baseline; where one differs, the comparison says so
 and is made all the same.
 
 Exit code: 0 within the tolerances, 1 outside, 2 it could not be done.

@@ -49,7 +49,10 @@ def folder_of(path):
             return crate
     if not path.startswith("src/"):
         return None
-    return path.removeprefix("src/").split("/")[0].removesuffix(".rs")
+    parts = path.removeprefix("src/").split("/")
+    # Since 2026-11-28 the folders of `src` stand in rooms.
+    rooms = ("net", "read", "govern", "react", "gateway", "serve", "app")
+    return parts[1 if parts[0] in rooms and len(parts) > 1 else 0].removesuffix(".rs")
 
 
 def count(commit):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the profile that optimised builds use (benches/profile/weir.profdata): how often each branch of a gateway under load is taken.
+"""Makes the profile that release builds use (dist/profile/weir.profdata): how often each branch of a gateway under load is taken.
 
     rustup component add llvm-tools
     cargo build --release -p weir-loadtest
@@ -28,7 +28,7 @@ import instructions
 import side_by_side as bench
 
 ROOT = bench.HERE.parent
-PROFILE = bench.HERE / "profile" / "weir.profdata"
+PROFILE = ROOT / "dist" / "profile" / "weir.profdata"
 RULES_ALONE = "security_analysis:\n  ml_enabled: false\n"
 # What each run of the load tester differs in from the first: targets, bytes of a body, share of text seen before, more.
 LOADS = [
@@ -66,7 +66,7 @@ def llvm_profdata():
 
 def build(target_dir, raw):
     """A gateway that writes its counts below `raw` when it stops."""
-    environment = os.environ | {"WEIR_PROFILE": f"make:{raw}", "CARGO_TARGET_DIR": target_dir}
+    environment = os.environ | {"RUSTC_WRAPPER": str(ROOT / "dist" / "rustc"), "WEIR_PROFILE": f"make:{raw}", "CARGO_TARGET_DIR": target_dir}
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "weir"], check=True, cwd=ROOT, env=environment)
     return pathlib.Path(target_dir) / "release" / "weir"
 

@@ -207,16 +207,16 @@ fn the_banner_says_what_is_on_off_and_failing_open() {
 
 #[test]
 fn levels_are_per_module() {
-    let gateway = Setup::new(Driver::Auto).env("RUST_LOG", "warn,weir::cli=info").start();
+    let gateway = Setup::new(Driver::Auto).env("RUST_LOG", "warn,weir::app::cli=info").start();
     call(gateway.addr, "nonsense\r\n\r\n");
     call(gateway.addr, chat_call("hello").bytes());
     gateway.logged("a failure", |line| line.contains("\"WARN\"") && line.contains("exchange failed"));
     let lines = objects(&gateway.log());
     let told: Vec<_> = lines.iter().filter(|line| line["level"] == "INFO").map(|line| &line["target"]).collect();
-    assert!(!told.is_empty() && told.iter().all(|target| **target == "weir::cli::serve"), "{lines:?}");
+    assert!(!told.is_empty() && told.iter().all(|target| **target == "weir::app::cli::serve"), "{lines:?}");
     // Without the directive others speak, too.
     let all = Setup::new(Driver::Auto).start();
     let lines = objects(&all.log());
-    let is_of_others = |line: &&Value| line["level"] == "INFO" && line["target"] != "weir::cli::serve";
+    let is_of_others = |line: &&Value| line["level"] == "INFO" && line["target"] != "weir::app::cli::serve";
     assert!(lines.iter().any(|line| is_of_others(&line)), "{lines:?}");
 }

@@ -111,6 +111,13 @@ fn collect(root: &Path, folder: &Path, files: &mut BTreeMap<Module, Source>) {
         let is_test = stem.split('/').any(|part| part == "tests" || part == "testing");
         let (code, test_lines) = if is_test { (String::new(), all) } else { without_tests(&without_literals(&text)) };
         let code = without_visibility(&code);
+        // A room only groups its folders, which are named without it.
+        let rooms = ["net", "read", "govern", "react", "gateway", "serve", "app"];
+        let stem = match stem.split_once('/') {
+            Some((room, "mod")) if root.join("app").is_dir() && rooms.contains(&room) => continue,
+            Some((room, rest)) if root.join("app").is_dir() && rooms.contains(&room) => rest,
+            _ => stem,
+        };
         let module = stem.strip_suffix("/mod").unwrap_or(if stem == "lib" { "" } else { stem }).replace('/', "::");
         files.insert(module, Source { path: name, code, lines: all - test_lines, test_lines });
     }

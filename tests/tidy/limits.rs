@@ -81,11 +81,14 @@ pub(crate) fn page(root: &Path) -> Result<String, Vec<String>> {
     if missing.is_empty() { Ok(written(&by_room)) } else { Err(missing) }
 }
 
-/// The folder below `src`, or the crate.
+/// The folder of a room of `src`, or the crate.
 fn room(path: &str) -> String {
     let mut parts = path.split('/');
-    let (first, second, third) = (parts.next().unwrap(), parts.next().unwrap(), parts.next());
-    if first != "src" || third.is_none() && second == "limits.rs" { first.to_owned() } else { format!("src/{second}") }
+    let (first, room, folder) = (parts.next().unwrap(), parts.next().unwrap(), parts.next());
+    match folder.filter(|_| first == "src") {
+        Some(folder) => format!("src/{room}/{}", folder.trim_end_matches(".rs")),
+        None => first.to_owned(),
+    }
 }
 
 fn written(by_room: &BTreeMap<String, Vec<(String, Limit)>>) -> String {

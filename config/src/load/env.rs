@@ -106,7 +106,7 @@ fn warn_about_log_filter(env: &BTreeMap<String, String>, layers: &mut Layers) {
         let meant = nearest(word, LEVELS).map(|near| format!(" (did you mean `{near}`?)")).unwrap_or_default();
         layers.warnings.push(format!(
             "{RUST_LOG}: `{word}` is no level{meant}: it is taken for the name of a module, of which nothing is logged here; \
-             use error, warn, info, debug or trace, or directives such as `info,weir::flow=debug`"
+             use error, warn, info, debug or trace, or directives such as `info,weir::gateway::flow=debug`"
         ));
     }
 }

@@ -448,12 +448,20 @@ fn no_refusal_shows_a_secret() {
 #[test]
 fn a_word_in_rust_log_that_is_no_level_is_named() {
     let warned = |filter: &str| Bench::new().env(&[("RUST_LOG", filter)]).warnings();
-    for fine in ["info", "WARN", "off", "5", "debug,weir::flow=trace", "weir", "rustls=warn,info", "weir_storage=debug"]
-    {
+    for fine in [
+        "info",
+        "WARN",
+        "off",
+        "5",
+        "debug,weir::gateway::flow=trace",
+        "weir",
+        "rustls=warn,info",
+        "weir_storage=debug",
+    ] {
         assert_eq!(warned(fine), Vec::<String>::new(), "{fine}");
     }
     let said = "it is taken for the name of a module, of which nothing is logged here; use error, warn, info, debug or trace, \
-                or directives such as `info,weir::flow=debug`";
+                or directives such as `info,weir::gateway::flow=debug`";
     assert_eq!(warned("verbose"), [format!("RUST_LOG: `verbose` is no level: {said}")]);
     assert_eq!(warned("inof"), [format!("RUST_LOG: `inof` is no level (did you mean `info`?): {said}")]);
 }

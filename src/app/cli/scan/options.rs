@@ -14,7 +14,7 @@ use weir_config::vocab::part::PartKind;
                         weir scan --input jsonl --field prompt data.jsonl\n  \
                         weir scan --input request --path /v1/messages body.json"
 )]
-pub(in crate::cli) struct ScanOptions {
+pub(in crate::app::cli) struct ScanOptions {
     /// Files and directories; `-` is standard input, which is also read when nothing is named. Directories are read with all
     /// below them in the order of names; symbolic links in them are not followed.
     #[arg(value_name = "PATH")]
@@ -59,7 +59,7 @@ pub(super) enum InputKind {
 /// Who wrote a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-pub(in crate::cli) enum TextRole {
+pub(in crate::app::cli) enum TextRole {
     User,
     /// Results of tools and retrieved data.
     Tool,
@@ -95,7 +95,7 @@ pub(super) enum FailOn {
 
 impl TextRole {
     /// The role as the detectors know it.
-    pub(in crate::cli) const fn kind(self) -> PartKind {
+    pub(in crate::app::cli) const fn kind(self) -> PartKind {
         match self {
             Self::User => PartKind::User,
             Self::Tool => PartKind::Tool,

@@ -23,7 +23,7 @@ pub(super) fn kind(asked: InputKind, name: Option<&Path>) -> InputKind {
 }
 
 /// Reads at most `max` bytes; true when there were more.
-pub(in crate::cli) fn read_up_to(mut input: impl Read, max: usize, buffer: &mut Vec<u8>) -> io::Result<bool> {
+pub(in crate::app::cli) fn read_up_to(mut input: impl Read, max: usize, buffer: &mut Vec<u8>) -> io::Result<bool> {
     buffer.clear();
     input.by_ref().take(max as u64 + 1).read_to_end(buffer)?;
     let longer = buffer.len() > max;

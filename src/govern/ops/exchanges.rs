@@ -18,6 +18,9 @@ use tracing::field::display;
 use weir_config::settings::AccessFormat;
 use weir_config::vocab::{TenantId, Timestamp, TraceId};
 
+/// Under which name lines about exchanges are filtered (`RUST_LOG=info,weir::exchanges=debug`): documented, so it does not move with the file.
+const LOG_TARGET: &str = "weir::exchanges";
+
 use super::log::LineQueue;
 use super::repeats::{Kind, LeftOut, Repeats};
 
@@ -108,7 +111,7 @@ impl ExchangeLog {
 
     /// Whether the log has a line for it.
     pub fn wants(&self, exchange: &Exchange<'_>) -> bool {
-        exchange.loudness() != Loudness::Ordinary || tracing::enabled!(tracing::Level::DEBUG)
+        exchange.loudness() != Loudness::Ordinary || tracing::enabled!(target: LOG_TARGET, tracing::Level::DEBUG)
     }
 
     /// Writes the line of the log. `second` is any count of seconds that only grows.
@@ -123,7 +126,7 @@ impl ExchangeLog {
         let path = path.as_ref();
         if loudness == Loudness::Ordinary {
             let reason = exchange.reason;
-            tracing::debug!(status, reason, by, method, path, tenant, trace_id, duration_ms, "exchange");
+            tracing::debug!(target: LOG_TARGET, status, reason, by, method, path, tenant, trace_id, duration_ms, "exchange");
             return;
         }
         let is_failure = loudness == Loudness::Failure;
@@ -133,14 +136,14 @@ impl ExchangeLog {
         }
         macro_rules! line {
             ($level:ident, $message:literal) => {
-                tracing::$level!(status, reason, by, method, path, tenant, trace_id, duration_ms, detail, $message)
+                tracing::$level!(target: LOG_TARGET, status, reason, by, method, path, tenant, trace_id, duration_ms, detail, $message)
             };
         }
         match (written, is_failure) {
             (true, true) => line!(warn, "exchange failed"),
             (true, false) => line!(info, "exchange refused"),
             (false, _) => {
-                tracing::debug!(status, reason, by, method, path, tenant, trace_id, duration_ms, detail, "exchange");
+                tracing::debug!(target: LOG_TARGET, status, reason, by, method, path, tenant, trace_id, duration_ms, detail, "exchange");
             }
         }
     }
@@ -162,9 +165,9 @@ impl ExchangeLog {
 
 fn say_left_out(LeftOut { kind: Kind { is_failure, status, reason }, lines }: LeftOut) {
     if is_failure {
-        tracing::warn!(status, reason, lines, "{lines} more exchanges failed like this within a second");
+        tracing::warn!(target: LOG_TARGET, status, reason, lines, "{lines} more exchanges failed like this within a second");
     } else {
-        tracing::info!(status, reason, lines, "{lines} more exchanges were refused like this within a second");
+        tracing::info!(target: LOG_TARGET, status, reason, lines, "{lines} more exchanges were refused like this within a second");
     }
 }
 

@@ -6,7 +6,7 @@
 use weir_config::prices::Price;
 
 /// Made by `config/prices/build.py`, which says where the figures come from.
-const TEXT: &str = include_str!("../../config/prices/builtin.tsv");
+const TEXT: &str = include_str!("../../../config/prices/builtin.tsv");
 /// Rows looked at to find the newest dated name of a model.
 const DATED_MAX: usize = 64;
 

@@ -9,7 +9,7 @@ use weir_storage::query::{Facets, SpanFilter, TraceFilter};
 
 /// The commands.
 #[derive(Debug, Clone, Subcommand)]
-pub(in crate::cli) enum TracesCommand {
+pub(in crate::app::cli) enum TracesCommand {
     /// The newest traces, a line each: time, id, model, status, tokens, cost, score.
     List {
         #[command(flatten)]
@@ -66,7 +66,7 @@ pub(in crate::cli) enum TracesCommand {
 
 /// Whose records, and where they are.
 #[derive(Debug, Clone, Args)]
-pub(in crate::cli) struct Of {
+pub(in crate::app::cli) struct Of {
     /// The database file, in place of `storage.database_path`.
     #[arg(long, value_name = "FILE")]
     pub(super) database: Option<PathBuf>,
@@ -77,14 +77,14 @@ pub(in crate::cli) struct Of {
 
 impl Of {
     /// Whose records.
-    pub(in crate::cli) fn tenant_or_default(&self) -> TenantId {
+    pub(in crate::app::cli) fn tenant_or_default(&self) -> TenantId {
         self.tenant.unwrap_or(TenantId::DEFAULT)
     }
 }
 
 /// Which ones. All but the times are about a trace's first span.
 #[derive(Debug, Clone, Default, Args)]
-pub(in crate::cli) struct Filter {
+pub(in crate::app::cli) struct Filter {
     /// Begun at this time or later: RFC 3339, or so long ago as `90s`, `15m`, `2h` or `7d`.
     #[arg(long, value_name = "TIME")]
     since: Option<Moment>,
@@ -183,7 +183,7 @@ impl Filter {
     }
 
     /// For a list of spans.
-    pub(in crate::cli) fn spans(&self) -> SpanFilter {
+    pub(in crate::app::cli) fn spans(&self) -> SpanFilter {
         let TraceFilter { start_time, end_time, provider, model, facets } = self.traces();
         SpanFilter { start_time, end_time, provider, model, facets, ..SpanFilter::default() }
     }

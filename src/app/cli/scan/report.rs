@@ -165,7 +165,7 @@ impl Report {
 }
 
 /// Text without control characters, for a terminal.
-pub(in crate::cli) fn plain(text: &str) -> String {
+pub(in crate::app::cli) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::cli::traces::{Filter, Of};
                         weir replay --config new.yaml --database service.db --finding prompt_injection --list\n  \
                         weir replay --config new.yaml --database service.db --json | jq 'select(.kind == \"summary\")'"
 )]
-pub(in crate::cli) struct ReplayOptions {
+pub(in crate::app::cli) struct ReplayOptions {
     #[command(flatten)]
     pub(super) of: Of,
     #[command(flatten)]

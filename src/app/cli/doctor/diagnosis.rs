@@ -15,7 +15,7 @@ pub(super) enum Level {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::cli) struct Diagnosis {
+pub(in crate::app::cli) struct Diagnosis {
     pub(super) level: Level,
     /// What was looked at; stable, for scripts.
     pub(super) topic: &'static str,
@@ -36,7 +36,7 @@ impl Diagnosis {
     }
 
     /// Whether it decides the exit code.
-    pub(in crate::cli) fn is_failure(&self) -> bool {
+    pub(in crate::app::cli) fn is_failure(&self) -> bool {
         self.level == Level::Fail
     }
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> Vec<u8> {
-        let pem = include_bytes!("../../tests/it/data/server.pem");
+        let pem = include_bytes!("../../../tests/it/data/server.pem");
         CertificateDer::from_pem_slice(pem).unwrap().to_vec()
     }
 

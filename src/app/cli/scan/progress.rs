@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const WIDTH: u64 = 30;
 
 /// How far the work has come.
-pub(in crate::cli) struct Progress {
+pub(in crate::app::cli) struct Progress {
     /// When it is drawn next; `None` where nobody looks.
     due: Option<Instant>,
     drawn: bool,
@@ -31,7 +31,7 @@ impl Progress {
     }
 
     /// One that counts things by this name instead of bytes.
-    pub(in crate::cli) fn counting(things: &'static str) -> Self {
+    pub(in crate::app::cli) fn counting(things: &'static str) -> Self {
         Self { counted: Some(things), ..Self::new() }
     }
 
@@ -41,12 +41,12 @@ impl Progress {
     }
 
     /// There are so many more.
-    pub(in crate::cli) fn expect(&mut self, bytes: u64) {
+    pub(in crate::app::cli) fn expect(&mut self, bytes: u64) {
         self.total += bytes;
     }
 
     /// So many more were looked at.
-    pub(in crate::cli) fn advance(&mut self, bytes: u64) {
+    pub(in crate::app::cli) fn advance(&mut self, bytes: u64) {
         self.done += bytes;
         let now = Instant::now();
         if self.due.is_some_and(|due| now >= due) {
@@ -70,7 +70,7 @@ impl Progress {
     }
 
     /// Takes the bar away, so that a line can be written.
-    pub(in crate::cli) fn clear(&mut self) {
+    pub(in crate::app::cli) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
             drop(write!(std::io::stderr(), "\r\x1b[K"));
         }

@@ -1,0 +1,12 @@
+//! What requests and answers say: reading them in every dialect, and changing their bodies.
+//!
+//! Knows the forms of providers' messages and no runtime: everything here runs in a test, a fuzzer or a benchmark without a socket.
+//! The ways in: `inspect` for requests, `observe` for answers, `rewrite` for changed bytes; `exchange` and `record` are the values
+//! that the stages of a call hand to one another.
+
+pub(crate) mod defence;
+pub mod exchange;
+pub mod inspect;
+pub mod observe;
+pub mod record;
+pub mod rewrite;
