@@ -469,7 +469,10 @@ impl Analyser {
         };
         let hits = out.get(before..).unwrap_or_default();
         let mut signals = Signals::of(hits, part.kind, scratch.score.map(|score| score.logits));
-        let finding = fusion.fuse(&signals, &plan.tuning(*number)).filter(|_| reported < HITS_MAX);
+        // What is quoted in a text that asks about it makes nothing surer.
+        let is_quoted =
+            hits.iter().any(|hit| is_mention(&hit.finding)) && !hits.iter().any(|hit| is_order(&hit.finding));
+        let finding = fusion.fuse(&signals, &plan.tuning(*number)).filter(|_| reported < HITS_MAX && !is_quoted);
         // Where the rules are surest, or else where the classifier is.
         let surest = hits.iter().max_by(|a, b| a.finding.confidence.total_cmp(&b.finding.confidence));
         let surest = surest.and_then(|hit| hit.finding.span).map(|span| span.start..span.end);
@@ -584,6 +587,10 @@ pub(crate) fn place(
 pub(crate) fn is_order(finding: &Finding) -> bool {
     let is_order = ORDER_TYPES.contains(&&*finding.finding_type) || finding.finding_type.ends_with("_injection");
     is_order && finding.severity >= Severity::Medium
+}
+
+fn is_mention(finding: &Finding) -> bool {
+    finding.metadata.get("frame").is_some_and(|frame| frame == "mention")
 }
 
 fn is_credential(finding: &Finding) -> bool {

@@ -38,6 +38,8 @@ pub(crate) enum Lowered {
     OverDefence,
     /// The classifier is all but sure that it is none.
     Doubted,
+    /// The text says it to somebody else.
+    ToOthers,
 }
 
 /// One thing seen, in offsets of the folded text.
@@ -194,6 +196,30 @@ impl Candidate {
         self.confidence = self.confidence.min(LOWERED_MAX);
     }
 
+    /// Lowers what is told to somebody else ...
+    pub(crate) fn lower_for_others(&mut self) {
+        self.lower(Lowered::ToOthers);
+    }
+
+    /// ... or may be: no surer than this, and too weak to stop anything.
+    pub(crate) fn doubt(&mut self, most: f64) {
+        self.lowered = Some(Lowered::ToOthers);
+        self.severity = self.severity.min(Severity::Medium);
+        self.confidence = self.confidence.min(most);
+    }
+
+    /// Whether this rule speaks.
+    pub(crate) fn is_of_rule(&self, id: &str, matcher: &RuleMatcher) -> bool {
+        matches!(self.source, Source::Rule(index) if matcher.rule(index).is_some_and(|rule| rule.id == id))
+    }
+
+    /// The type of order to the model that a rule speaks of here, in words that nobody hid.
+    pub(crate) fn plain_order(&self, matcher: &RuleMatcher) -> Option<&'static str> {
+        let finding_type = self.source.finding_type(matcher);
+        let is_plain = matches!(self.source, Source::Rule(_)) && !self.disguised;
+        (is_plain && ORDER_TYPES.contains(&finding_type)).then_some(finding_type)
+    }
+
     /// Whether rules speak of this type of order here, in words that nobody hid.
     pub(crate) fn is_said_by_a_rule_of(&self, finding_type: &str, matcher: &RuleMatcher) -> bool {
         let by_rule = matches!(self.source, Source::Rule(_) | Source::Signals { .. });
@@ -214,6 +240,11 @@ impl Candidate {
             _ => true,
         };
         is_weak && self.is_said_by_a_rule_of(finding_type, matcher)
+    }
+
+    /// Whether it is quoted in a text that asks about it.
+    pub(crate) const fn is_mention(&self) -> bool {
+        self.mention
     }
 
     /// Whether it speaks of an order and is less sure of it than it must be. What was lowered stays on the record as it is.
@@ -341,6 +372,7 @@ impl Candidate {
         match self.lowered {
             Some(Lowered::OverDefence) => drop(put("over_defence", "lowered")),
             Some(Lowered::Doubted) => drop(put("classifier", "harmless")),
+            Some(Lowered::ToOthers) => drop(put("frame", "others")),
             None => {}
         }
         if self.disguised {

@@ -16,7 +16,7 @@ use crate::rules::LoadError;
 const REACH_BYTES: usize = 400;
 
 /// Words that frame a quote as something to talk about, matched without regard to case.
-const ASKING: [&str; 155] = [
+const ASKING: [&str; 216] = [
     "what does",
     "what is",
     "what do",
@@ -172,10 +172,71 @@ const ASKING: [&str; 155] = [
     "novel",
     "film",
     "song",
+    "ubersetz",
+    "bedeutet",
+    "erklar",
+    "warum",
+    "was heisst",
+    "angriff",
+    "significa",
+    "por que",
+    "traduc",
+    "traduz",
+    "explica",
+    "explique",
+    "pourquoi",
+    "que veut dire",
+    "tradui",
+    "attaque",
+    "ataque",
+    "attacco",
+    "spiega",
+    "perche",
+    "betekent",
+    "vertaal",
+    "waarom",
+    "aanval",
+    "betyder",
+    "forklar",
+    "oversatt",
+    "przetlumacz",
+    "znaczy",
+    "dlaczego",
+    "wyjasnij",
+    "anlam",
+    "neden",
+    "cevir",
+    "перевед",
+    "объясни",
+    "означает",
+    "почему",
+    "атак",
+    "фраз",
+    "翻译",
+    "解释",
+    "攻击",
+    "什么意思",
+    "为什么",
+    "句话",
+    "翻訳",
+    "意味",
+    "なぜ",
+    "攻撃",
+    "의미",
+    "번역",
+    "공격",
+    "왜 ",
+    "ترجم",
+    "ماذا تعني",
+    "لماذا",
+    "هجوم",
+    "अनुवाद",
+    "मतलब",
+    "हमला",
 ];
 
 /// Words that turn a quote back into an order, whatever asks around it.
-const OBEYING: [&str; 30] = [
+const OBEYING: [&str; 45] = [
     "then do it",
     "and do it",
     "do what it says",
@@ -206,6 +267,21 @@ const OBEYING: [&str; 30] = [
     "do exactly that",
     "treat it as",
     "and run it",
+    "und tu ",
+    "und befolge",
+    "tu was",
+    "y hazlo",
+    "y obedece",
+    "et fais-le",
+    "et obeis",
+    "e fallo",
+    "и выполни",
+    "и сделай",
+    "然后执行",
+    "并执行",
+    "照做",
+    "実行して",
+    "그대로 해",
 ];
 
 /// No word is longer, in bytes.
@@ -335,7 +411,12 @@ fn enclosure(text: &[u8], from: usize, start: usize, end: usize, to: usize) -> O
             let next = after.get(at + 1).copied().unwrap_or(b' ');
             !single || !next.is_ascii_alphanumeric()
         };
-        let Some(open) = memrchr_iter(mark, before).find(opens) else { continue };
+        // A quote that ends before the match is none around it; the apostrophe of a plural may be mistaken for its end.
+        let ends = |at: &usize| {
+            let beside = |at: usize| before.get(at).copied().unwrap_or(b' ');
+            single && !beside(at + 1).is_ascii_alphanumeric() && !matches!(beside(at.wrapping_sub(1)), b's' | b' ')
+        };
+        let Some(open) = memrchr_iter(mark, before).find(|at| opens(at) || ends(at)).filter(opens) else { continue };
         let Some(close) = memchr_iter(mark, after).find(closes) else { continue };
         let broken = mark == b'|' && (has_line_break(before.get(open..)) || has_line_break(after.get(..close)));
         let split = inner.iter().enumerate().any(|(at, byte)| {
@@ -399,7 +480,7 @@ mod tests {
             while text.len() < 3_000 {
                 // Some of them end in the midst of a word.
                 let word = if next(8) == 0 { words[next(words.len())] } else { "filler and \"quotes\" " };
-                text.push_str(&word[..word.len() - next(2)]);
+                text.push_str(&word[..word.floor_char_boundary(word.len() - next(2))]);
             }
             let mut framed = frame.of(text.as_bytes());
             let mut at = 0;

@@ -20,6 +20,7 @@
 //! (`rules/*.yaml`). Models that operators provide are detectors of the crate `weir-models`. Knows nothing of HTTP, storage or settings, does no I/O and starts no thread but the pool's.
 
 pub mod action;
+mod addressee;
 mod analyser;
 mod bits;
 mod builtin;

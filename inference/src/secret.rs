@@ -93,6 +93,39 @@ fn is_placeholder(value: &[u8]) -> bool {
     stands && !value.windows(8).any(|here| here == b"EXAMPLEK")
 }
 
+/// Passwords that only stand for one where they follow a user's name in an address, lower case and sorted.
+const LOGIN_STAND_INS: [&[u8]; 20] = [
+    b"admin",
+    b"changeit",
+    b"db_password",
+    b"dbpass",
+    b"dbpassword",
+    b"letmein",
+    b"my_password",
+    b"mypass",
+    b"mypassword",
+    b"mysecretpassword",
+    b"p@ssword",
+    b"pass",
+    b"passwd",
+    b"password",
+    b"password123",
+    b"pwd",
+    b"secret",
+    b"test",
+    b"username",
+    b"yourpassword",
+];
+
+/// Whether the password at `start`, behind a user's name and a colon, is a stand-in: a known one, or the name once more, as servers
+/// have it before anybody sets one (`guest:guest`).
+pub(crate) fn is_login_stand_in(text: &[u8], start: usize, password: &[u8]) -> bool {
+    let lower = password.to_ascii_lowercase();
+    let before = text.get(..start.saturating_sub(1)).unwrap_or_default();
+    let name = before.rsplit(|byte| matches!(byte, b'/' | b'@')).next().unwrap_or_default();
+    LOGIN_STAND_INS.contains(&&lower[..]) || name.eq_ignore_ascii_case(password)
+}
+
 /// A credential without a prefix: its type, severity follows from the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bare {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_config::vocab::Severity;
 
 use super::compiled::Compiled;
+use crate::addressee::lower_what_others_are_told;
 use crate::candidate::Candidate;
 use crate::definition::{self, Sign};
 use crate::detector::{CostClass, Detector, Found, Text};
@@ -61,7 +62,11 @@ impl Compiled {
         memory: &MatcherScratch,
         out: &mut Vec<Candidate>,
     ) {
+        let from = out.len();
         judge(&self.matcher, &self.frame, text, how, memory, out);
+        if matches!(how.0, PartKind::User | PartKind::Tool) {
+            lower_what_others_are_told(out, (from, how.0), &self.matcher, text);
+        }
     }
 
     /// The same for the definition of a tool: what the sentence forbids is no order, and signs count where they stand

@@ -29,7 +29,9 @@ impl Detector for Secrets {
                 continue;
             };
             let value = text.folded.get(found.start..found.end).unwrap_or_default();
-            if secret::is_genuine(value, rule.entropy, rule.digit) {
+            let is_login = matches!(rule.secret_type.as_deref(), Some("db_url_password" | "basic_auth_url"));
+            let stands_in = is_login && secret::is_login_stand_in(text.folded, found.start, value);
+            if !stands_in && secret::is_genuine(value, rule.entropy, rule.digit) {
                 candidates.push(Candidate::rule(*found, rule));
             }
         }

@@ -17,6 +17,7 @@ pub use judge::Classifier;
 use model::{Model, WEIGHTS};
 
 use crate::builtin::Compiled;
+use crate::candidate::Candidate;
 use crate::decode::{Ciphers, Span};
 use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::names::{CLASSIFIER, EMBEDDED};
@@ -160,13 +161,15 @@ impl Detector for Learned {
     fn look(&self, text: &Text<'_>, tuning: &Tuning, found: &mut Found<'_>) {
         let Some(shared) = &mut found.shared else { return };
         let matcher = &self.compiled.matcher;
-        let orders = shared.candidates.iter().filter(|found| found.source.is_order(matcher));
-        let said = orders.map(|found| found.severity).max();
+        let orders = || shared.candidates.iter().filter(|found| found.source.is_order(matcher));
+        let said = orders().filter(|found| !found.is_mention()).map(|found| found.severity).max();
+        // The words that it would hear are those that the text quotes and asks about.
+        let is_quoted = said.is_none_or(|worst| worst < Severity::Low) && orders().any(Candidate::is_mention);
         let is_said = said.is_some_and(|worst| worst >= Severity::Medium);
         if is_said && !shared.asks_classifier {
             return;
         }
-        let hinted = said.is_some_and(|worst| worst >= Severity::Low);
+        let hinted = is_quoted || said.is_some_and(|worst| worst >= Severity::Low);
         let Some(suspect) = self.suspect(text, shared, hinted) else { return };
         if !hinted && suspect.encoding.is_none() && is_bare(text.folded) {
             return;
@@ -188,11 +191,19 @@ impl Detector for Learned {
             return;
         }
         let is_backed = hinted || suspect.encoding.is_some();
-        let severity = if is_backed && confidence >= SURE { Severity::High } else { Severity::Medium };
+        let severity = match (is_quoted, is_backed && confidence >= SURE) {
+            (true, _) if text.kind == PartKind::User => Severity::Low,
+            (true, _) => Severity::Medium,
+            (false, true) => Severity::High,
+            (false, false) => Severity::Medium,
+        };
         let finding_type = if text.kind == PartKind::Tool { "indirect_injection" } else { "prompt_injection" };
         let about = "The words are like those of attacks on a model";
         let mut finding = Finding::new(finding_type, severity, confidence, CLASSIFIER, about);
         finding.metadata.insert("model".to_owned(), "embedded".to_owned());
+        if is_quoted {
+            finding.metadata.insert("frame".to_owned(), "mention".to_owned());
+        }
         if let Some(encoding) = suspect.encoding {
             finding.metadata.insert("encoding".to_owned(), encoding.to_owned());
         }
