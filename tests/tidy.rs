@@ -78,7 +78,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
             &["action", "decode", "grams", "pii", "rules", "signals"],
             &["frame", "personal", "rule_matcher", "strictness"],
             &["candidate", "rule_book", "taken"],
-            &["definition", "pins", "shared_look", "suppressor"],
+            &["definition", "pins", "shared_look", "addressee", "suppressor"],
             // What a detector is, and which of them run.
             &["detector"],
             &["change", "clean", "fusion", "plan", "toxic"],

@@ -348,7 +348,7 @@ impl Outcome {
     fn note_ciphers(&mut self, ciphers: u32, at: usize) {
         let mut left = ciphers;
         while left != 0 {
-            self.cap_reached |= !self.ciphers.note(left.trailing_zeros() as usize, at);
+            self.ciphers.note(left.trailing_zeros() as usize, at);
             left &= left - 1;
         }
     }

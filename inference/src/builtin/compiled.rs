@@ -136,8 +136,12 @@ impl<L: Listener> Decoding<'_, L> {
             if !self.may_take(to - from) {
                 return true;
             }
-            cipher.decipher(text.get(from..to).unwrap_or_default(), self.vocabulary, buffer);
-            if !self.show(buffer, window((from, to)), cipher.name(), seen, deeper) {
+            let written = text.get(from..to).unwrap_or_default();
+            cipher.decipher(written, self.vocabulary, buffer);
+            // Most of a window around an escape or two is what it was: nobody reads that again.
+            let Some((before, behind)) = unchanged(written, buffer) else { continue };
+            let read = buffer.get(before..buffer.len() - behind).unwrap_or_default();
+            if !self.show(read, window((from + before, to - behind)), cipher.name(), seen, deeper) {
                 return false;
             }
         }
@@ -145,15 +149,20 @@ impl<L: Listener> Decoding<'_, L> {
         if known != 0 {
             return true;
         }
-        let announced = ciphers.places(Cipher::Announced).next();
-        let (from, to) = match announced {
-            Some(at) => (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())),
-            // Most texts say with their first words that they are plain.
-            None if is_plain(text) => return true,
-            None => (0, text.len().min(HEAD_BYTES)),
-        };
-        let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { return true };
-        !self.may_take(to - from) || self.show(buffer, window((from + at, to)), encoding, seen, deeper)
+        let mut announced = ciphers.places(Cipher::Announced).peekable();
+        // Most texts say with their first words that they are plain.
+        let head = (announced.peek().is_none() && !is_plain(text)).then_some((0, text.len().min(HEAD_BYTES)));
+        let windows = announced.map(|at| (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())));
+        for (from, to) in windows.chain(head) {
+            let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { continue };
+            if !self.may_take(to - from) {
+                return true;
+            }
+            if !self.show(buffer, window((from + at, to)), encoding, seen, deeper) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Shows what was decoded, and what is encoded in that.
@@ -192,9 +201,32 @@ impl<L: Listener> Decoding<'_, L> {
     }
 }
 
+/// Bytes beside what a cipher changed that are read with it: rules look as far.
+const BESIDE: usize = 512;
+
+/// How much of what was deciphered need not be read, before what is changed and behind it. `None` where nothing is.
+fn unchanged(written: &[u8], read: &[u8]) -> Option<(usize, usize)> {
+    if written == read {
+        return None;
+    }
+    let same = |pairs: &mut dyn Iterator<Item = (&u8, &u8)>| pairs.take_while(|(a, b)| a == b).count();
+    let before = same(&mut written.iter().zip(read));
+    let rest = (written.get(before..)?, read.get(before..)?);
+    let behind = same(&mut rest.0.iter().rev().zip(rest.1.iter().rev()));
+    let (mut before, mut behind) = (before.saturating_sub(BESIDE), behind.saturating_sub(BESIDE));
+    let is_inside = |byte: Option<&u8>| byte.is_some_and(|byte| byte & 0xC0 == 0x80);
+    while before > 0 && is_inside(read.get(before)) {
+        before -= 1;
+    }
+    while behind > 0 && is_inside(read.get(read.len() - behind)) {
+        behind -= 1;
+    }
+    Some((before, behind))
+}
+
 /// Notes where ascii85 begins, which no literal tells of.
 fn note_ascii85(text: &[u8], ciphers: &mut Ciphers) {
     if ciphers.places(Cipher::Ascii85).next().is_none() {
-        ASCII85.find_iter(text).take_while(|at| ciphers.note(Cipher::Ascii85 as usize, *at)).for_each(drop);
+        ASCII85.find_iter(text).for_each(|at| ciphers.note(Cipher::Ascii85 as usize, at));
     }
 }

@@ -167,20 +167,14 @@ pub(crate) enum Cipher {
 }
 
 /// Where markers of each cipher were seen, in the order of [`Cipher::ALL`]. Nearly all texts have none, and it is handed about for each
-/// text, so that it is a pointer and not the kilobyte that the places take.
+/// text, so that it is a pointer and not all the places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ciphers(Option<Box<[Places; Cipher::ALL.len()]>>);
 
-/// Places of one cipher's markers that are noted in a text.
-const PLACES_MAX: usize = 8;
-
 /// Where markers of a cipher stand, in ascending order and so far apart that what is deciphered for one does not reach the
-/// next.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Places {
-    at: [u32; PLACES_MAX],
-    count: u8,
-}
+/// next: one for each [`WINDOW_AFTER`] bytes of a text at most.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Places(Vec<u32>);
 
 impl Ciphers {
     /// Where markers of this one were seen.
@@ -188,15 +182,16 @@ impl Ciphers {
         self.0.iter().filter_map(move |all| all.get(cipher as usize)).flat_map(Places::iter)
     }
 
-    /// Notes a marker of the cipher of this number, unless it is deciphered with the one before. False when there is no room.
-    pub(crate) fn note(&mut self, cipher: usize, at: usize) -> bool {
-        let all = self.0.get_or_insert_default();
-        all.get_mut(cipher).is_none_or(|places| places.note(at))
+    /// Notes a marker of the cipher of this number, unless it is deciphered with the one before.
+    pub(crate) fn note(&mut self, cipher: usize, at: usize) {
+        if let Some(places) = self.0.get_or_insert_default().get_mut(cipher) {
+            places.note(at);
+        }
     }
 
     /// The ciphers of which markers were seen, a bit each.
     pub(crate) fn bits(&self) -> u32 {
-        let seen = self.all().filter(|(_, places)| places.count > 0);
+        let seen = self.all().filter(|(_, places)| !places.0.is_empty());
         seen.fold(0, |bits, (cipher, _)| bits | cipher.bit())
     }
 
@@ -212,21 +207,17 @@ impl Ciphers {
 }
 
 impl Places {
-    /// Notes a marker unless it is deciphered with the one before. False when there is no room.
-    fn note(&mut self, at: usize) -> bool {
+    /// Notes a marker unless it is deciphered with the one before.
+    fn note(&mut self, at: usize) {
         let at = u32::try_from(at).unwrap_or(u32::MAX);
-        if self.iter().last().is_some_and(|last| (at as usize) < last + WINDOW_AFTER) {
-            return true;
+        if self.0.last().is_none_or(|last| at as usize >= *last as usize + WINDOW_AFTER) {
+            self.0.push(at);
         }
-        let Some(slot) = self.at.get_mut(usize::from(self.count)) else { return false };
-        *slot = at;
-        self.count += 1;
-        true
     }
 
     /// The places.
     fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.at.iter().take(usize::from(self.count)).map(|at| *at as usize)
+        self.0.iter().map(|at| *at as usize)
     }
 }
 

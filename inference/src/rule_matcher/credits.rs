@@ -2,7 +2,7 @@
 //! clock.
 //!
 //! Invariants: the last sixth is for rules that have had little; patterns of credentials have a sum of their own; what is decoded gets
-//! what the text left; what is left out for want of credits is said. The prices are fitted to the time that 10,000 texts made to be dear
+//! what the text left, and a little in any case; what is left out for want of credits is said. The prices are fitted to the time that 10,000 texts made to be dear
 //! took, a credit being ten nanoseconds.
 
 use crate::rules::{Group, Rule};
@@ -36,6 +36,8 @@ const GROWN_BYTES_PER_CREDIT: usize = 4;
 /// so many bytes of it, and those that every one costs.
 const DECODED_BYTES_PER_CREDIT: usize = 3;
 const CREDITS_DECODED: usize = 80;
+/// What all decoded texts of one may cost, however much the text itself took: long code names a rule's words on every line.
+const DECODED: Allowance = Allowance { free: 2_000, per_kb: 120 };
 /// What a match costs: somebody has to judge it.
 const CREDITS_MATCH: usize = 35;
 
@@ -122,7 +124,9 @@ impl Credits {
     /// Those of all that is decoded from a text: what the text itself left over.
     pub(super) fn left(self) -> Self {
         let left = |pot: Pot| pot.left(self.before);
-        Self { orders: left(self.orders), credentials: left(self.credentials), is_of_decoded: true, ..Self::default() }
+        let mut orders = left(self.orders);
+        orders.may.free = orders.may.free.max(DECODED.up_to(self.before));
+        Self { orders, credentials: left(self.credentials), is_of_decoded: true, ..Self::default() }
     }
 
     /// The same for the next text of the same sum, of so many bytes.
