@@ -109,6 +109,7 @@ const CRATE_FLOORS: &[(&str, &[&[&str]])] = &[
                 "attributes",
                 "audit",
                 "claim",
+                "objects",
                 "offences",
                 "pause",
                 "query",

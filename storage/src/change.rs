@@ -7,6 +7,7 @@ use crate::alerts::{Accepted, AlertKey, AlertRecord, Claim, Claimant, Heard, Sig
 use crate::audit::AuditEvent;
 use crate::cursor::{Cursor, Fate};
 use crate::error::NotWritten;
+use crate::objects::MadeObject;
 use crate::offences::{BlockedAddress, Offence};
 use crate::queue::Held;
 use crate::record::{AgentAction, SpanRecord};
@@ -93,6 +94,8 @@ pub(crate) enum Change {
     },
     SaveSpend(Vec<SpendRow>),
     NoteOffence(Offence),
+    /// Objects that tenants have made at providers.
+    NoteObjects(Vec<MadeObject>),
     /// What was found about a span after it was stored.
     AddLate(Box<LateFinding>),
     /// What channels of alerts hear of.
@@ -153,6 +156,7 @@ impl Change {
             Self::AskReport { .. } | Self::CompleteReport { .. } => "write_report",
             Self::SaveSpend(_) => "write_spend",
             Self::NoteOffence(_) => "write_offence",
+            Self::NoteObjects(_) => "write_objects",
             Self::AddLate(_) => "write_verdict",
             Self::Alert(_) => "write_alert",
         }

@@ -17,6 +17,7 @@ use crate::audit::{AuditCheck, AuditEntry, AuditEvent};
 use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::objects::MadeObject;
 use crate::offences::{BlockedAddress, Offence};
 use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
@@ -456,6 +457,22 @@ pub trait OffenceBook: Send + Sync + 'static {
     /// # Errors
     /// See [`ReadError`].
     fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError>;
+}
+
+/// Who has made which objects at providers with the operator's credential. It holds for every process that shares the store.
+pub trait ObjectBook: Send + Sync + 'static {
+    /// Notes who made objects. One that is noted already stays whose it is; of a tenant that is not there nothing is kept, and of each
+    /// tenant the latest [`OBJECTS_MAX`](crate::OBJECTS_MAX). They go with their tenant.
+    ///
+    /// # Errors
+    /// [`NotWritten`].
+    fn note_objects(&self, objects: Vec<MadeObject>) -> Result<(), NotWritten>;
+
+    /// Which of these objects at an upstream a tenant has made, in their order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn own_objects(&self, tenant: TenantId, upstream: &str, objects: &[String]) -> Result<Vec<bool>, ReadError>;
 }
 
 /// What a judge says of spans after they were stored.

@@ -33,6 +33,7 @@ impl Tx<'_> {
             Change::SaveSpend(rows) => self.save_spend(rows)?.into(),
             Change::AddLate(late) => self.add_late(late)?.into(),
             Change::NoteOffence(offence) => self.note_offence(offence)?.into(),
+            Change::NoteObjects(objects) => self.note_objects(objects)?.into(),
             Change::Alert(change) => self.change_alerts(change)?,
         })
     }

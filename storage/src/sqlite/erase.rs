@@ -348,7 +348,12 @@ impl Tx<'_> {
                  (SELECT id FROM sessions INDEXED BY sessions_by_age WHERE tenant = ?1 LIMIT ?2)",
             )?
             .execute((tenant, BATCH_SLICES))?;
-        if used + sessions > 0 {
+        let objects = conn
+            .prepare_cached(
+                "DELETE FROM made_objects WHERE id IN (SELECT id FROM made_objects WHERE tenant = ?1 LIMIT ?2)",
+            )?
+            .execute((tenant, BATCH_SLICES))?;
+        if used + sessions + objects > 0 {
             return Ok(true);
         }
         if alerts::erase_some(conn, tenant, BATCH_SLICES)? > 0 {

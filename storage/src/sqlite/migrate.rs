@@ -21,7 +21,7 @@ struct Migration {
 }
 
 /// In order; the version of a migration is its position, counted from 1.
-const MIGRATIONS: [Migration; 27] = [
+const MIGRATIONS: [Migration; 28] = [
     Migration { name: "records", sql: include_str!("../schema/0001_records.sql") },
     Migration { name: "ledger", sql: include_str!("../schema/0002_ledger.sql") },
     Migration { name: "identity", sql: include_str!("../schema/0003_identity.sql") },
@@ -49,6 +49,7 @@ const MIGRATIONS: [Migration; 27] = [
     Migration { name: "frames", sql: include_str!("../schema/0025_frames.sql") },
     Migration { name: "short_code", sql: include_str!("../schema/0026_short_code.sql") },
     Migration { name: "lone_spans", sql: include_str!("../schema/0027_lone_spans.sql") },
+    Migration { name: "made_objects", sql: include_str!("../schema/0028_made_objects.sql") },
 ];
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS migrations (

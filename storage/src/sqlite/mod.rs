@@ -27,6 +27,7 @@ mod late;
 mod log_file;
 mod lone;
 mod migrate;
+mod objects;
 mod offences;
 mod open;
 mod paging;

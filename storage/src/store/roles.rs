@@ -13,13 +13,16 @@ use crate::change::{AlertChange, Answer, Change, ReportedAction, TokenWanted};
 use crate::claim::ReadingClaim;
 use crate::cursor::{Cursor, Inserted, SpanBatch, TracePlace, TraceRest};
 use crate::error::{NotTaken, NotWritten, ReadError};
+use crate::objects::MadeObject;
 use crate::offences::{BlockedAddress, Offence};
 use crate::order::{ORDER_WAIT, Order};
 use crate::query::{PAGE_MAX, Page, Paged, SpanFilter, TraceFilter};
 use crate::queue::weigh;
 use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, PENDING_MAX, ReportRecord, ReportType, SpanPlace};
-use crate::roles::{AlertBook, AuditLog, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook};
+use crate::roles::{
+    AlertBook, AuditLog, ObjectBook, OffenceBook, Registry, ReportBook, SpanLog, SpendBook, VerdictBook,
+};
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
@@ -337,6 +340,16 @@ impl OffenceBook for Store {
 
     fn blocked_addresses(&self, now: Timestamp) -> Result<Vec<BlockedAddress>, ReadError> {
         self.reads().blocked_addresses(now)
+    }
+}
+
+impl ObjectBook for Store {
+    fn note_objects(&self, objects: Vec<MadeObject>) -> Result<(), NotWritten> {
+        self.write(Change::NoteObjects(objects))
+    }
+
+    fn own_objects(&self, tenant: TenantId, upstream: &str, objects: &[String]) -> Result<Vec<bool>, ReadError> {
+        self.reads().own_objects(tenant, upstream, objects)
     }
 }
 

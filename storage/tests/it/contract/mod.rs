@@ -4,6 +4,7 @@
 //! Each check gets an empty store. None knows how one is made.
 
 mod alerts;
+mod objects;
 mod offences;
 mod registry;
 mod reports;
@@ -57,8 +58,8 @@ macro_rules! keeps {
 
 /// Every implementation, with the roles it plays.
 mod implementations {
-    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences, verdicts, alerts);
-    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences, verdicts, alerts);
+    keeps!(lite: crate::contract::in_a_file => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
+    keeps!(memory: crate::contract::in_memory => span_log, registry, reports, spend, offences, objects, verdicts, alerts);
     keeps!(toy: crate::contract::toy => span_log);
 }
 
