@@ -4,6 +4,7 @@
 //! Each proxy test runs on io_uring and on epoll (`support::on_both_drivers`).
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests fail by panicking, their helpers too.
 
+mod access;
 mod activation;
 mod advisory;
 mod agents_acted_on;

@@ -1,15 +1,18 @@
 //! The stage that holds a caller to the models and upstreams it may use. It stands behind the reading of the body, because a
 //! model stands there, and before anything is decided, reserved or sent. Costs one branch where nothing is limited.
+//!
+//! Invariant: under a list of models only operations that are known pass, each by its place of the model. Two servers that read a
+//! request differently would be asked for two models, so what is spelt unusually, unreadable or cut names none.
 
 use std::rc::Rc;
 
 use super::exchange::{Exchange, Stopped};
 use super::look::{Inspected, Pending};
 use super::steer::path_model;
-use crate::exchange::{Payload, Refusal};
-use crate::inspect::endpoint_in_path;
+use crate::admit::access::Allowed as Granted;
+use crate::exchange::{ModelPlace, Payload, Refusal, operation};
+use crate::inspect::{RequestView, endpoint_in_path, models_in_query};
 use crate::settle::text::RequestText;
-use crate::wire::RequestBody;
 
 /// A request whose sender may use the upstream and the models it names.
 pub(super) struct Allowed(Inspected);
@@ -45,23 +48,67 @@ fn judge(exchange: &Exchange) -> Result<(), Refusal> {
     if !allowed.limits_models() {
         return Ok(());
     }
-    let named = path_model(&exchange.head).or_else(|| endpoint_in_path(exchange.head.path()));
-    let (model, others, is_ambiguous) = match &exchange.journal.inspection.text {
-        RequestText::Read(view) => (view.model.as_deref(), view.other_models.as_slice(), view.models_differ),
-        RequestText::None | RequestText::Raw(_) => (None, &[][..], false),
+    judge_models(exchange, allowed).map_err(|what| refusal("model_not_allowed", &what, &allowed.models()))
+}
+
+/// Holds it to a list of models; what its sender may not use where it may not.
+fn judge_models(exchange: &Exchange, allowed: &Granted) -> Result<(), String> {
+    let head = &exchange.head;
+    let view = match &exchange.journal.inspection.text {
+        RequestText::Read(view) => Some(&**view),
+        RequestText::None | RequestText::Raw(_) => None,
     };
-    let asks_nothing = exchange.head.body == RequestBody::Empty && !exchange.head.upgrade_websocket;
-    // A path and a body that name different models: nobody here can say which one the provider takes.
-    let others = others.iter().map(String::as_str);
-    let names: Vec<&str> = named.as_deref().into_iter().chain(model).chain(others).collect();
-    match names.iter().find(|model| !allowed.allows_model(model)) {
-        Some(model) => Err(refusal("model_not_allowed", &format!("the model `{model}`"), &allowed.models())),
-        None if is_ambiguous => Err(refusal("model_not_allowed", "one of the models it names", &allowed.models())),
-        None if names.is_empty() && !asks_nothing => {
-            Err(refusal("model_not_allowed", "a request that names no model that can be read", &allowed.models()))
-        }
-        None => Ok(()),
+    let mut names: Vec<String> = path_model(head).or_else(|| endpoint_in_path(head.path())).into_iter().collect();
+    let in_query = models_in_query(head.query());
+    names.extend(view.into_iter().flat_map(names_in).map(str::to_owned));
+    names.extend(in_query.iter().cloned());
+    let known = operation(head.method(), head.path());
+    let place = known.as_ref().map(|known| known.model.clone());
+    if let Some(ModelPlace::Path(name)) = &place {
+        names.push(name.clone());
     }
+    if let Some(model) = names.iter().find(|name| !allows(allowed, name)) {
+        return Err(format!("the model `{model}`"));
+    }
+    let (Some(place), Some(known)) = (place, known) else {
+        return Err(
+            "an operation that is not known here, or that is spelt unusually: no list can be held against it".into()
+        );
+    };
+    // A body is there to be read, or there is none.
+    let is_plain = view.is_none_or(RequestView::models_are_plain);
+    let in_body = view.and_then(|view| view.model.as_deref()).is_some();
+    let is_named = match place {
+        ModelPlace::Body => in_body,
+        ModelPlace::Each => view.is_some_and(|view| !view.other_models.is_empty()),
+        ModelPlace::Path(_) => true,
+        ModelPlace::Query => in_query.len() == 1,
+        ModelPlace::Nowhere => true,
+        ModelPlace::Unread => allowed.names_operations(known.family),
+    };
+    match (is_plain, is_named) {
+        (false, _) => {
+            Err("a request whose models cannot be read for sure: its body is unreadable, too long to be read, or \
+                           names a model twice or as something else than a name"
+                .into())
+        }
+        (true, false) if place == ModelPlace::Unread => {
+            let family = known.family.as_str();
+            Err(format!("an operation whose models nobody here reads, unless `allowed_operations` names `{family}`"))
+        }
+        (true, false) => Err("a request that names no model that can be read".into()),
+        (true, true) => Ok(()),
+    }
+}
+
+/// The models that a body names, in all its places.
+fn names_in(view: &RequestView) -> impl Iterator<Item = &str> {
+    view.model.iter().chain(&view.other_models).map(String::as_str)
+}
+
+/// Whether a model may be used by its name, or by that of the resource (`models/<name>`).
+fn allows(allowed: &Granted, name: &str) -> bool {
+    allowed.allows_model(name) || name.strip_prefix("models/").is_some_and(|name| allowed.allows_model(name))
 }
 
 fn refusal(error_type: &'static str, what: &str, lists: &[&[String]]) -> Refusal {

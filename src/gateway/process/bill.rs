@@ -12,6 +12,8 @@ const STREAM_BYTES_PER_TEXT: u64 = 8;
 pub(crate) struct Bill {
     /// Tokens as the provider counted them.
     pub(crate) usage: Usage,
+    /// The model asked for was read where others may read another one: it sets no price.
+    pub(crate) doubts_model: bool,
     /// The model that answered.
     pub(crate) model: Option<String>,
     /// Whether the answer was seen to its end.

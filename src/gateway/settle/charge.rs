@@ -9,6 +9,7 @@
 //! | nothing, in an answer that was not read whole | from the text that was kept and the bytes that were not | yes |
 //!
 //! Only an answered request (2xx) has used tokens. A model without a price has no cost: a tag and a counter say so. Where the
+//! What a body that is unreadable, cut, or names two models says of its model sets no price. Where the
 //! list has different prices for the model asked for and the one that says it answered, the dearer holds; a price of the
 //! operator's own for the model asked for holds in any case.
 
@@ -83,7 +84,7 @@ pub(crate) fn charge(span: &mut SpanRecord, bill: &Bill, prices: Option<&Prices>
         reasoning: bill.usage.reasoning.unwrap_or(0),
     };
     let quote = |model: Option<&str>| prices.quote(provider, model?);
-    let asked = quote(span.model.as_deref());
+    let asked = if bill.doubts_model { None } else { quote(span.model.as_deref()) };
     // Mostly the same name, and then the same price.
     let other = bill.model.as_deref().filter(|model| Some(*model) != span.model.as_deref());
     let said = if asked.is_some_and(|asked| asked.is_own) { None } else { quote(other) };

@@ -304,10 +304,13 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     let token_ids = view.as_ref().map_or(0, |view| view.token_ids);
     // What a path names is what the provider runs, whatever stands in the body.
     span.model = path_model.or_else(|| span.model.take());
+    let in_body = |view: &RequestView| view.model.is_some() && !view.models_are_plain();
+    let doubts_model = span.model.is_none() && view.as_deref().is_some_and(in_body);
     if let Some(view) = view {
         take_request(&mut span, *view);
     }
     let mut bill = answer.map(|answer| take_answer(&mut span, answer)).unwrap_or_default();
+    bill.doubts_model = doubts_model;
     bill.priced_as = priced_as;
     bill.prompt_token_ids = token_ids;
     bill.see_unread(unread_answer, answer_wire_bytes, span.streaming);

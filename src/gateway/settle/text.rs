@@ -71,6 +71,7 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
     let mut view = read_request(dialect, declared, &decoded.bytes, usize::MAX);
     view.unreadable = raw.repeated.or(fault.map(DecodeError::as_str)).or(view.unreadable);
     view.truncated |= cut;
+    view.is_cut |= cut;
     let mut permit = None;
     if matches!(decoded.bytes, Cow::Owned(_)) {
         let mut room = bodies.permit();

@@ -13,6 +13,8 @@ use weir_config::settings::{Budgets, Pattern, RateLimit};
 use weir_config::vocab::{KeyId, TenantId};
 
 use super::key_limits;
+use super::operations::Operations;
+use crate::exchange::Family;
 
 /// Names in one list.
 const NAMES_MAX: usize = 256;
@@ -24,6 +26,7 @@ const NAME_CHARACTERS_MAX: usize = 256;
 struct Grant {
     models: Option<Vec<String>>,
     upstreams: Option<Vec<String>>,
+    operations: Option<Operations>,
     /// Of a key: how often it may be used.
     rate: Option<RateLimit>,
     /// Of a key: what it may cost.
@@ -114,11 +117,15 @@ impl Grant {
 
     fn put(&mut self, path: &str, name: &str, value: &Value) -> Result<(), String> {
         let slot = match name {
+            "allowed_operations" => {
+                self.operations = Some(Operations::read(&format!("{path}.{name}"), value)?);
+                return Ok(());
+            }
             "allowed_models" => &mut self.models,
             "allowed_upstreams" => &mut self.upstreams,
             _ => {
-                let accepted = "accepted: `allowed_models`, `allowed_upstreams`, `keys` directly below `config.access`, and \
-                                `rate_limit` and `budgets` of a key";
+                let accepted = "accepted: `allowed_models`, `allowed_upstreams`, `allowed_operations`, `keys` directly below \
+                                `config.access`, and `rate_limit` and `budgets` of a key";
                 return Err(format!("`{path}.{name}`: unknown field; {accepted}"));
             }
         };
@@ -150,6 +157,11 @@ impl AccessTable {
         });
     }
 
+    /// Whether something is said of this key beside what holds for its tenant.
+    pub fn limits_key(&self, tenant: TenantId, key: KeyId) -> bool {
+        self.by_tenant.load().get(&tenant).is_some_and(|access| access.keys.contains_key(&key))
+    }
+
     /// What a caller may use; `None` is everything.
     pub fn of(&self, tenant: TenantId, key: Option<KeyId>) -> Option<Allowed> {
         let table = self.by_tenant.load();
@@ -179,6 +191,18 @@ impl Allowed {
     /// Whether this upstream or group may be used: by the tenant, and by the key.
     pub fn allows_upstream(&self, name: &str) -> bool {
         self.grants().filter_map(|grant| grant.upstreams.as_ref()).all(|names| any_fits(names, name))
+    }
+
+    /// The tenant's list of operations, and the key's.
+    pub fn operations(&self) -> (Option<Operations>, Option<Operations>) {
+        let of_key = self.key.and_then(|key| self.access.keys.get(&key));
+        (self.access.own.operations, of_key.and_then(|grant| grant.operations))
+    }
+
+    /// Whether operations of this family are allowed by name.
+    pub fn names_operations(&self, family: Family) -> bool {
+        let mut lists = self.grants().filter_map(|grant| grant.operations).peekable();
+        lists.peek().is_some() && lists.all(|list| list.names(family))
     }
 
     fn of_key(&self) -> Option<(KeyId, &Grant)> {

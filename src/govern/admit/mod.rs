@@ -12,6 +12,7 @@ pub mod directory;
 pub mod eviction;
 mod guard;
 mod key_limits;
+pub mod operations;
 mod presented;
 pub mod provider_keys;
 pub mod rate;

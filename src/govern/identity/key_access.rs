@@ -35,7 +35,7 @@ impl Identities {
     ) -> Result<Option<TenantId>, IdentityError> {
         let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         let Some(tenant) = self.directory.tenant_of(id) else { return Ok(None) };
         let event = event(by, "key.update", Some(tenant), id, []);
         let is_there = self.write_key_access(tenant, id, access, event)?;

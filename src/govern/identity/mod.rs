@@ -11,6 +11,7 @@ mod key_file;
 mod pending;
 mod provider_keys;
 mod seal;
+mod tenant_change;
 mod token;
 
 use std::collections::BTreeMap;
@@ -94,6 +95,12 @@ pub enum IdentityError {
     /// What a tenant may use cannot be read, so no part of it can be changed alone.
     #[error("`access` in the tenant's `config` cannot be read; correct it first (PUT /api/v1/tenants/{{id}})")]
     AccessUnreadable,
+    /// The caller's key is limited, and what it asks for would hold more than the key itself.
+    #[error(
+        "a key that is limited (`access.keys.<id>` in its tenant's `config`) neither reads nor makes or changes credentials or \
+         limits; ask with the admin key, or with a key that has no entry there"
+    )]
+    LimitedKey,
     /// The caller's own credential has been taken away since it was let in.
     #[error("the caller's credential is no longer valid")]
     CallerGone,
@@ -210,7 +217,7 @@ impl Identities {
     pub fn create_tenant(&self, by: &Caller, new: NewTenant) -> Result<TenantRecord, IdentityError> {
         let event = event(by, "tenant.create", Some(new.id), new.id, [("name", new.name.clone())]);
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         self.refuse_unknown_keys(new.id, Some(&new.config))?;
         let created = self.store.create_tenant(new, event)?;
         self.take_over_access(&created);
@@ -244,16 +251,26 @@ impl Identities {
         &self,
         by: &Caller,
         id: TenantId,
-        change: TenantChange,
+        mut change: TenantChange,
     ) -> Result<Option<TenantRecord>, IdentityError> {
-        let event = event(by, "tenant.update", Some(id), id, []);
         let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         if self.pending.holds(Denial::Tenant(id)) {
             return Ok(None);
         }
         self.refuse_unknown_keys(id, change.config.as_ref())?;
+        let Some(former) = self.store.tenant(id)? else { return Ok(None) };
+        change.config = change.config.map(|config| tenant_change::merged(&former.config, config));
+        let mut event = event(by, "tenant.update", Some(id), id, []);
+        for (name, paths) in [
+            ("changed", tenant_change::changes(&former, &change)),
+            ("limits_lifted_of_keys", tenant_change::lifted(&former, &change)),
+        ] {
+            if !paths.is_empty() {
+                event.detail.insert(name.to_owned(), paths);
+            }
+        }
         let updated = self.store.update_tenant(id, change, event)?;
         updated.iter().for_each(|tenant| self.take_over_access(tenant));
         Ok(updated)
@@ -321,7 +338,7 @@ impl Identities {
     /// [`IdentityError`].
     pub fn token(&self, by: &Caller, id: TenantId, create: bool) -> Result<Option<Secret>, IdentityError> {
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         self.issue(by, id, create)
     }
 
@@ -336,6 +353,7 @@ impl Identities {
         if self.still_let_in(by).is_err() {
             return Ok(None);
         }
+        self.may_make_credentials(by)?;
         self.issue(by, by.tenant_id, own_credential(by).is_none())
     }
 
@@ -345,6 +363,13 @@ impl Identities {
     fn still_let_in(&self, by: &Caller) -> Result<(), IdentityError> {
         let gone = own_credential(by).is_some_and(|own| !self.directory.holds(own));
         if gone { Err(IdentityError::CallerGone) } else { Ok(()) }
+    }
+
+    /// Nor does a key that is limited: it would read or make what is not.
+    fn may_make_credentials(&self, by: &Caller) -> Result<(), IdentityError> {
+        self.still_let_in(by)?;
+        let Proof::Key(key) = by.proof else { return Ok(()) };
+        if self.access.limits_key(by.tenant_id, key) { Err(IdentityError::LimitedKey) } else { Ok(()) }
     }
 
     /// The first half of every denial; see [`Directory::shut_out`].
@@ -425,6 +450,7 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`]; the former token lets nobody in all the same, unless the caller's own credential had been taken away.
     pub fn reset_token(&self, by: &Caller, id: TenantId) -> Result<Option<(Secret, Kept)>, IdentityError> {
+        self.may_make_credentials(by)?;
         let key = self.token_key()?;
         let number = random_number()?;
         let whom = Whom::One(Named::Token(id));
@@ -504,7 +530,7 @@ impl Identities {
         let is_limited = access.is_some();
         let _one_at_a_time = is_limited.then(|| self.updating.lock());
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         if self.pending.holds(Denial::Tenant(tenant_id)) {
             return Ok(None);
         }

@@ -60,7 +60,7 @@ impl Identities {
     ) -> Result<Option<ProviderKeyRecord>, IdentityError> {
         let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         if self.pending.holds(Denial::Tenant(tenant)) {
             return Ok(None);
         }
@@ -96,7 +96,7 @@ impl Identities {
     pub fn remove_provider_key(&self, by: &Caller, tenant: TenantId, upstream: &str) -> Result<bool, IdentityError> {
         let _one_at_a_time = self.updating.lock();
         let _shared = self.changing.read();
-        self.still_let_in(by)?;
+        self.may_make_credentials(by)?;
         if self.pending.holds(Denial::Tenant(tenant)) {
             return Ok(false);
         }

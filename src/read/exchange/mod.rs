@@ -4,11 +4,13 @@
 mod analysis;
 mod caller;
 mod context;
+mod operations;
 mod payload;
 mod refusal;
 
 pub use analysis::{Analysis, Skip};
 pub use caller::{Caller, OPEN_ACTOR, Proof};
 pub use context::{Moments, TraceContext};
+pub use operations::{Family, KnownOperation, ModelPlace, Scope, operation};
 pub use payload::Payload;
 pub use refusal::{ALLOW, Refusal};

@@ -89,6 +89,10 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         return Err("multipart part with a transfer encoding");
     }
     let repeated = |Repeated| "multipart part with a parameter that is repeated";
+    if parameter(disposition, b"name*").map_err(repeated)?.is_some() {
+        // In code (RFC 8187): forms do not have it (RFC 7578 section 4.2), and some servers read it all the same.
+        return Err("multipart part with a name in code");
+    }
     let name = sole_parameter(disposition, b"name").map_err(repeated)?.unwrap_or_default();
     let name = String::from_utf8_lossy(&name);
     let location = || {
@@ -96,6 +100,10 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         at.push(Segment::name(&name));
         at
     };
+    let is_model = names_model(&name);
+    if is_model {
+        gather.model_field();
+    }
     let named = parameter(disposition, b"filename").map_err(repeated)?;
     let named_in_code = parameter(disposition, b"filename*").map_err(repeated)?;
     if named.is_some() || named_in_code.is_some() {
@@ -121,11 +129,27 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
     }
     let text = String::from_utf8_lossy(content);
     match name.as_ref() {
-        "model" if is_token(text.trim()) => gather.model(model_name(text.trim()), true),
+        "model" if is_token(text.trim()) => {
+            note_blanks(gather, &text);
+            gather.model(model_name(text.trim()), true);
+        }
         "stream" => gather.view.stream = text.trim().parse().ok().or(gather.view.stream),
         _ => gather.part(About::USER, location, source(&text, body, content)),
     }
     Ok(())
+}
+
+/// Whether a field names a model, to some server: with blanks around, in other letters, as one of a list.
+fn names_model(name: &str) -> bool {
+    let name = name.trim_matches(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '[' | ']' | '"' | '\''));
+    name.eq_ignore_ascii_case("model")
+}
+
+/// A model's name with blanks around it is another name to some servers.
+fn note_blanks(gather: &mut Gather, name: &str) {
+    if name.trim() != name {
+        gather.model_field();
+    }
 }
 
 /// Where `text`, which was read from `content`, stands in the body.
@@ -146,10 +170,14 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
         };
         let (raw, decoded) = (value, percent_decoded(value, true));
         let name = String::from_utf8_lossy(&percent_decoded(name, true)).into_owned();
+        if names_model(&name) {
+            gather.model_field();
+        }
         if let Ok(model) = std::str::from_utf8(&decoded)
             && name == "model"
             && is_token(model.trim())
         {
+            note_blanks(gather, model);
             gather.model(model_name(model.trim()), true);
             continue;
         }

@@ -97,6 +97,9 @@ impl Gather {
         let view = Box::new(RequestView {
             model: None,
             models_differ: false,
+            model_fields: 0,
+            models_named: 0,
+            is_cut: false,
             other_models: Vec::new(),
             session_id: None,
             previous_answer: None,
@@ -127,13 +130,19 @@ impl Gather {
     /// Takes a model's name; a key at an unusual spelling yields to one at the usual.
     pub(super) fn model(&mut self, name: String, exact: bool) {
         let view = &mut self.view;
+        view.models_named = view.models_named.saturating_add(1);
         view.models_differ |= view.model.as_ref().is_some_and(|former| *former != name);
         if exact || view.model.is_none() {
             view.model = Some(name);
         }
     }
 
-    /// Takes the name of a model that may answer instead.
+    /// Notes that a key or a field names a model, whatever it holds.
+    pub(super) const fn model_field(&mut self) {
+        self.view.model_fields = self.view.model_fields.saturating_add(1);
+    }
+
+    /// Takes the name of a model that may answer instead, or beside it.
     pub(super) fn other_model(&mut self, name: String) {
         if self.view.other_models.len() < OTHER_MODELS_MAX {
             self.view.other_models.push(name);

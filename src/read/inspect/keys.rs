@@ -308,9 +308,12 @@ static TOKEN: [bool; 256] = {
     bytes
 };
 
+/// Bytes of a model's name that are kept.
+pub(super) const MODEL_BYTES_MAX: usize = 256;
+
 /// A model's name, kept to 256 bytes: it becomes a label and a column.
 pub(super) fn model_name(text: &str) -> String {
-    let mut end = text.len().min(256);
+    let mut end = text.len().min(MODEL_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -27,8 +27,8 @@ pub use expect::{Declared, Takes, announces_binary};
 pub use part::{Label, TextPart};
 pub use place::{Spelling, Spot, Spotter};
 pub use provider::{
-    Route, array_stream, endpoint_in_path, model_in_path, model_in_query, provider_of_host, provider_of_path,
-    retrieves_response, route,
+    Route, array_stream, endpoint_in_path, model_in_path, model_in_query, models_in_query, provider_of_host,
+    provider_of_path, retrieves_response, route,
 };
 pub use request::{RequestView, read_request};
 pub use sender::Sender;

@@ -225,6 +225,16 @@ pub fn model_in_query(path: &str, query: Option<&str>) -> Option<String> {
     (is_name(&name) && named.next().is_none()).then_some(name)
 }
 
+/// All the models that a query names, whatever the path: some servers take one from there.
+pub fn models_in_query(query: Option<&str>) -> Vec<String> {
+    let is_model = |key: &str| {
+        let key = decoded(key);
+        ["model", "deployment", "deployment_id", "model_id"].iter().any(|name| key.eq_ignore_ascii_case(name))
+    };
+    let pairs = query.unwrap_or_default().split(['&', ';']).filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(key, _)| is_model(key)).map(|(_, name)| percent_decoded(name)).collect()
+}
+
 /// Whether the request fetches, or ends, an answer that an earlier one has begun: `GET /v1/responses/{id}` and
 /// `POST /v1/responses/{id}/cancel`.
 pub fn retrieves_response(method: &str, path: &str) -> bool {

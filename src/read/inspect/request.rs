@@ -22,7 +22,14 @@ pub struct RequestView {
     pub model: Option<String>,
     /// Whether it names several that are not the same.
     pub models_differ: bool,
-    /// The models it lists for when that one does not answer (`models`, `fallbacks`); of too many, `models_differ`.
+    /// Keys and fields of its top that name a model, whatever stands there.
+    pub model_fields: u32,
+    /// Those of them that hold a name which is taken as it stands.
+    pub models_named: u32,
+    /// Whether only its beginning was read.
+    pub is_cut: bool,
+    /// The models it names elsewhere: for when that one does not answer (`models`, `fallbacks`), for its tools, for a session, for
+    /// each call of a batch. Of too many, `models_differ`.
     pub other_models: Vec<String>,
     /// The session the body names.
     pub session_id: Option<String>,
@@ -76,6 +83,13 @@ impl RequestView {
         self.stream.unwrap_or(by_default)
     }
 
+    /// Whether everybody who reads it finds the same models in it. What is unreadable or cut names none, and so does what names its
+    /// model twice, or as something else than a name.
+    pub fn models_are_plain(&self) -> bool {
+        let is_one = self.model_fields == self.models_named && self.models_named <= 1;
+        is_one && !self.models_differ && !self.is_cut && self.unreadable.is_none()
+    }
+
     /// Whether a message may be put before its first one: only where its messages have one place, and the answer is no stream, whose
     /// clients wait for its first words.
     pub fn may_be_advised(&self) -> bool {
@@ -108,6 +122,7 @@ pub fn read_request(dialect: Dialect, declared: Declared<'_>, body: &[u8], text_
     if declared.content_type.is_some_and(|content_type| expect::foreign_charset(content_type, body)) {
         view.unreadable = view.unreadable.or(Some("a `charset` other than UTF-8"));
     }
+    view.is_cut |= declared.cut;
     view
 }
 

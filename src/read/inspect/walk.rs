@@ -21,7 +21,7 @@ use weir_inference::PartKind;
 
 use super::binary::{self, Found};
 use super::gather::{About, Gather, Source};
-use super::keys::{Key, is_credential, is_token, model_name, without_user};
+use super::keys::{Key, MODEL_BYTES_MAX, is_credential, is_token, model_name, without_user};
 use super::part::Label;
 use super::sender::{session_id, session_of_cache, session_of_user};
 use crate::json::{Event, JsonError, Location, Segment, Text, Walker, integer};
@@ -155,6 +155,9 @@ impl<'a> Walk<'a, '_> {
             top.exact = exact;
             top.name = Some(text);
         }
+        if key == Key::Model && self.frames.len() == 1 {
+            self.gather.model_field();
+        }
         // A key made of words is read by the model like any other text.
         if key == Key::Other && !is_token(text.raw()) && !is_token(&text.decode()) {
             self.text(&text);
@@ -168,6 +171,10 @@ impl<'a> Walk<'a, '_> {
         let parts_start = self.gather.len();
         let Some(top) = self.frames.last() else {
             let shape = if array { Shape::Turns } else { Shape::Root };
+            if array {
+                // A list has no top at which a model could be named.
+                self.gather.model_field();
+            }
             self.frames.push(Frame::new(shape, array, Key::Other, PartKind::User, false, parts_start));
             return;
         };
@@ -283,6 +290,26 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
+    /// Whether what is read now names a model beside the one at the top: for a tool, a session, one call of a batch. Words of the
+    /// conversation, what clients note for themselves and what lies deeper, as schemas of tools do, name none.
+    fn names_other_model(&self) -> bool {
+        let Some((root, deeper)) = self.frames.split_first() else { return false };
+        let says = |top: &Frame<'_>| if top.array { top.held == Key::Model } else { top.key == Key::Model };
+        if root.shape != Shape::Root || !deeper.last().is_some_and(says) {
+            return false;
+        }
+        let is_said = |frame: &Frame<'_>| {
+            matches!(frame.shape, Shape::Turns | Shape::Turn | Shape::Content | Shape::Calls | Shape::Files)
+        };
+        let under = root.name.as_ref().map(|name| name.decode());
+        let depth_max = match under.as_deref() {
+            Some("metadata" | "client_metadata") => 0,
+            Some("session") => 5,
+            _ => 3,
+        };
+        deeper.len() <= depth_max && !deeper.iter().any(is_said)
+    }
+
     /// Whether what is read now stands inside the arguments of a tool call, or in another object of a message that no
     /// shape explains: words of the conversation, whatever their key.
     fn in_arguments(&self) -> bool {
@@ -327,7 +354,7 @@ impl<'a> Walk<'a, '_> {
     fn string(&mut self, text: Text<'a>) {
         self.label(&text);
         self.session(&text);
-        if self.lists_model() {
+        if self.lists_model() || self.names_other_model() {
             self.gather.other_model(model_name(&text.decode()));
         }
         let (in_tool, depth) = (self.describes_tool(), self.frames.len());
@@ -335,8 +362,12 @@ impl<'a> Walk<'a, '_> {
         let key = if top.array { top.held } else { top.key };
         match key {
             Key::Model if top.shape == Shape::Root => {
-                let (exact, name) = (top.exact, model_name(&text.decode()));
-                self.gather.model(name, exact);
+                let (exact, name) = (top.exact, text.decode());
+                // Of a longer one nobody here keeps all.
+                if name.len() > MODEL_BYTES_MAX {
+                    self.gather.model_field();
+                }
+                self.gather.model(model_name(&name), exact);
             }
             Key::Role if top.shape == Shape::Turn => top.role.add(role_kind(&text.decode())),
             Key::Type => {

@@ -48,6 +48,11 @@ impl ErrorAnswer {
         Self::new(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
+    /// 403: the caller's key is limited, and what it asks for is not.
+    pub fn limited_key(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "key_limited", message)
+    }
+
     /// 413: nothing is taken of it.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)

@@ -379,6 +379,7 @@ impl From<IdentityError> for ErrorAnswer {
     fn from(error: IdentityError) -> Self {
         let fault = match &error {
             IdentityError::CallerGone => return Self::unauthenticated(),
+            IdentityError::LimitedKey => return Self::limited_key(error.to_string()),
             IdentityError::UnknownKey(_) => return Self::invalid(error.to_string()),
             IdentityError::AccessUnreadable => return Self::conflict(error.to_string()),
             IdentityError::NotRead(read) => return read.clone().into(),

@@ -44,8 +44,9 @@ pub(super) struct Update {
     #[serde(default, deserialize_with = "present")]
     #[schemars(with = "Option<String>", length(min = 1, max = 200), extend("pattern" = NAME_PATTERN))]
     plan: Option<Option<String>>,
-    /// The new config, whole; `access` in it as in `POST`. `keys` there may name the tenant's own keys only, and is changed one key
-    /// at a time by `PUT /api/v1/auth/keys/{id}`.
+    /// The new config, whole but for its limits: `access`, and `keys` in it, stay where they are left out, and null takes them away.
+    /// `access` in it as in `POST`. `keys` there may name the tenant's own keys only, and is changed one key at a time by
+    /// `PUT /api/v1/auth/keys/{id}`.
     #[serde(default)]
     config: Option<Map<String, Value>>,
 }

@@ -144,6 +144,10 @@ pub(super) fn refused(lists: &[&Lists], plan: &Plan, target: &str, ask: &Ask) ->
     if !may(target) && !plan.members(target).iter().all(|member| may(member)) {
         return Some("upstream_not_allowed");
     }
+    // What names its model nowhere, or is not known, cannot be held to a list.
+    if lists.iter().any(|lists| lists.models.is_some()) && matches!(ask.path, "/v1/files" | "/v2/anything") {
+        return Some("model_not_allowed");
+    }
     let named = model_in(ask.path).into_iter().chain((!ask.is_get).then_some(ask.model));
     let mut named = named.filter(|model| !lists.iter().all(|lists| lists.allow_model(model)));
     named.next().map(|_| "model_not_allowed")
