@@ -591,6 +591,8 @@ pub struct Server {
     pub timing_header: bool,
     /// `server.debug_endpoints`: serve `/debug/judge/`, without a key.
     pub debug_endpoints: bool,
+    /// `server.ui` (ours): serve the console at `/ui`.
+    pub ui: bool,
     /// `server.metrics_addr`: second listener for `/metrics` alone.
     pub metrics_addr: Option<SocketAddr>,
 }
@@ -778,6 +780,7 @@ impl Default for Settings {
                 max_body_memory_bytes: None,
                 timing_header: false,
                 debug_endpoints: false,
+                ui: true,
                 metrics_addr: None,
             },
             web: Web::default(),

@@ -263,6 +263,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         set!(server.debug_endpoints, flag),
     ),
     Setting::built(
+        "server.ui",
+        Kind::Bool,
+        Literal::Bool(true),
+        "Serve the console at /ui. The page holds no data; what it shows it asks of the API, with the API's access rules. Ours.",
+        set!(server.ui, flag),
+    ),
+    Setting::built(
         "server.metrics_addr",
         Kind::ListenAddr,
         Literal::Null,

@@ -305,6 +305,7 @@ fn samples() -> Vec<Sample> {
         sample("server.io_driver", "epoll", |s| s.server.io_driver = IoDriver::Epoll),
         sample("server.timing_header", "true", |s| s.server.timing_header = true),
         sample("server.debug_endpoints", "true", |s| s.server.debug_endpoints = true),
+        sample("server.ui", "false", |s| s.server.ui = false),
         sample("server.metrics_addr", "'127.0.0.1:9100'", |s| {
             s.server.metrics_addr = Some(SocketAddr::from(([127, 0, 0, 1], 9100)));
         }),

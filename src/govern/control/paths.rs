@@ -7,12 +7,13 @@
 pub const REPORTS: &str = "/v1/traces";
 
 /// Paths answered by the gateway and nothing below them.
-const EXACT: [&str; 9] = [
+const EXACT: [&str; 10] = [
     "/health",
     "/livez",
     "/readyz",
     "/metrics",
     "/swagger-ui",
+    "/ui",
     "/api-doc/openapi.json",
     "/admin/feature-flags",
     REPORTS,
@@ -20,7 +21,7 @@ const EXACT: [&str; 9] = [
 ];
 
 /// Everything below these is the gateway's.
-const BELOW: [&str; 4] = ["/api/v1/", "/swagger-ui/", "/admin/feature-flags/", "/debug/judge/"];
+const BELOW: [&str; 5] = ["/api/v1/", "/swagger-ui/", "/ui/", "/admin/feature-flags/", "/debug/judge/"];
 
 /// True when `path` (without query, as written in the request target) is answered by the gateway, be it with 404.
 pub fn is_own_path(path: &str) -> bool {
@@ -40,6 +41,9 @@ mod tests {
             "/metrics",
             "/swagger-ui",
             "/swagger-ui/index.html",
+            "/ui",
+            "/ui/live",
+            "/ui/app.js",
             "/api-doc/openapi.json",
             "/api/v1",
             "/api/v1/",
@@ -79,6 +83,8 @@ mod tests {
             "/debug/judge",
             "/debug/judgex/verdicts",
             "/swagger-uix",
+            "/uix",
+            "/v1/ui",
             "/openapi.json",
             "",
         ] {

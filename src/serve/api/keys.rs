@@ -13,6 +13,7 @@ use super::listed::List;
 use super::route::Answer;
 use super::state::{Api, created, denied, ok};
 use crate::admit::access::Access;
+use crate::exchange::Proof;
 use crate::identity::Identities;
 
 /// Longest name of a tenant or key.
@@ -35,6 +36,30 @@ pub(super) struct Create {
     /// What it may use within what its tenant may, and how much: `allowed_models`, `allowed_upstreams`, `rate_limit`, `budgets`.
     #[serde(default)]
     access: Option<Map<String, Value>>,
+}
+
+/// Who the caller is.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Current {
+    /// The tenant whose data the caller sees.
+    tenant_id: TenantId,
+    /// What the caller may do; `admin` while authentication is off.
+    role: Role,
+    /// Whether authentication is on.
+    authentication: bool,
+    /// The key the caller presented; null for the administrator's key, for a tenant's token, and while authentication is off.
+    key_id: Option<KeyId>,
+}
+
+/// The caller as it was let in.
+pub(super) async fn current(_api: Api, ask: Ask) -> Answer {
+    let caller = ask.caller()?;
+    let key_id = match caller.proof {
+        Proof::Key(id) => Some(id),
+        Proof::Open | Proof::Bootstrap | Proof::Token => None,
+    };
+    let authentication = caller.proof != Proof::Open;
+    ok(&Current { tenant_id: caller.tenant_id, role: caller.role, authentication, key_id })
 }
 
 /// What `PUT /api/v1/auth/keys/{id}` takes.

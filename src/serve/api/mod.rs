@@ -17,6 +17,7 @@ mod alerts;
 mod ask;
 mod audit;
 mod config;
+mod console;
 mod costs;
 mod debug;
 mod error;
@@ -40,6 +41,7 @@ mod shown;
 mod spans;
 mod state;
 mod stats;
+mod static_file;
 mod swagger;
 mod tenants;
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub(super) struct Route {
     pub(super) is_debug: bool,
     /// It is there only while `otel_ingest.enabled` is true.
     pub(super) is_ingest: bool,
+    /// It is there only while `server.ui` is true.
+    pub(super) is_console: bool,
     /// The longest body it takes, where that is not `max_api_request_bytes`.
     pub(super) body_bytes_max: Option<u64>,
 }
@@ -87,6 +89,7 @@ impl Route {
             is_for_scrapers: false,
             is_debug: false,
             is_ingest: false,
+            is_console: false,
             body_bytes_max: None,
         }
     }
@@ -183,6 +186,12 @@ impl Route {
     pub(super) fn debug(mut self) -> Self {
         self.is_debug = true;
         self.refuses(404, "`server.debug_endpoints` is false")
+    }
+
+    /// It is there only while `server.ui` is true, and stays out of the document: a page or a file for browsers.
+    pub(super) fn console(mut self) -> Self {
+        self.is_console = true;
+        self.undocumented()
     }
 
     /// It is for scrapers, and never limited.

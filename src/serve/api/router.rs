@@ -24,9 +24,14 @@ use crate::exchange::Caller;
 /// The router over every route of the table.
 pub fn router(api: Api) -> Router {
     let mut by_path: BTreeMap<&str, Vec<Route>> = BTreeMap::new();
-    let debug = api.live.snapshot().load().server.debug_endpoints;
+    let (debug, console) = {
+        let settings = api.live.snapshot().load();
+        (settings.server.debug_endpoints, settings.server.ui)
+    };
     let ingest = api.ingest.is_some();
-    let is_there = |route: &Route| (debug || !route.is_debug) && (ingest || !route.is_ingest);
+    let is_there = |route: &Route| {
+        (debug || !route.is_debug) && (ingest || !route.is_ingest) && (console || !route.is_console)
+    };
     for route in routes::table().into_iter().filter(is_there) {
         by_path.entry(route.path).or_default().push(route);
     }

@@ -19,7 +19,7 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, alerts, audit, config, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query,
+    actions, alerts, audit, config, console, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query,
     reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::{REPORTS, Word};
@@ -29,10 +29,21 @@ use crate::ops::health::Report;
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    [operational(), documentation(), records(), agents(), compliance(), money(), config(), identities(), debug()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        operational(),
+        documentation(),
+        browsing(),
+        records(),
+        agents(),
+        compliance(),
+        money(),
+        config(),
+        identities(),
+        debug(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn operational() -> Vec<Route> {
@@ -96,6 +107,25 @@ fn documentation() -> Vec<Route> {
             .any_query()
             .content(200, "The file", Some(("text/css", operations::text_schema)))
             .undocumented(),
+    ]
+}
+
+fn browsing() -> Vec<Route> {
+    let page = |path, operation| {
+        Route::get(path, OPEN, console::index)
+            .says("Console", operation, "The console's page")
+            .any_query()
+            .content(200, "The page", Some(("text/html", operations::text_schema)))
+            .console()
+    };
+    vec![
+        page("/ui", "console"),
+        page("/ui/", "console_folder"),
+        Route::get("/ui/{file}", OPEN, console::file)
+            .says("Console", "console_file", "A page of the console by its name, or a file of it")
+            .any_query()
+            .content(200, "The file", Some(("text/javascript", operations::text_schema)))
+            .console(),
     ]
 }
 
@@ -283,6 +313,9 @@ fn identities() -> Vec<Route> {
         Route::delete("/api/v1/tenants/{id}/provider-keys/{upstream}", ADMIN, provider_keys::delete)
             .says("Tenants", "remove_provider_key", "Remove a tenant's own credential for an upstream")
             .content(204, "It is gone; calls go with the upstream's own, if it has one", None),
+        Route::get("/api/v1/auth/current", VIEWER, keys::current)
+            .says("API keys", "current_caller", "Who the caller is: role, tenant, and how that is known")
+            .answers::<keys::Current>(200, "The caller"),
         Route::post("/api/v1/auth/keys", ADMIN, keys::create)
             .says("API keys", "create_key", "Create a key; its text is shown this once")
             .takes::<keys::Create>()
