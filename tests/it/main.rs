@@ -24,6 +24,7 @@ mod clients;
 mod clients_acted_on;
 mod coding_agents;
 mod connections;
+mod console;
 mod conversations;
 mod costs;
 mod crash;

@@ -40,8 +40,8 @@ mod sessions;
 mod shown;
 mod spans;
 mod state;
-mod stats;
 mod static_file;
+mod stats;
 mod swagger;
 mod tenants;
 #[cfg(test)]

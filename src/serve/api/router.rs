@@ -29,9 +29,8 @@ pub fn router(api: Api) -> Router {
         (settings.server.debug_endpoints, settings.server.ui)
     };
     let ingest = api.ingest.is_some();
-    let is_there = |route: &Route| {
-        (debug || !route.is_debug) && (ingest || !route.is_ingest) && (console || !route.is_console)
-    };
+    let is_there =
+        |route: &Route| (debug || !route.is_debug) && (ingest || !route.is_ingest) && (console || !route.is_console);
     for route in routes::table().into_iter().filter(is_there) {
         by_path.entry(route.path).or_default().push(route);
     }

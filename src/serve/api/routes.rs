@@ -19,8 +19,8 @@ use super::route::Route;
 use super::shown::{SpanShown, TraceShown};
 use super::state::NotPersisted;
 use super::{
-    actions, alerts, audit, config, console, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys, query,
-    reports, series, sessions, spans, stats, swagger, tenants, traces,
+    actions, alerts, audit, config, console, costs, debug as debugging, keys, openapi, operations, otlp, provider_keys,
+    query, reports, series, sessions, spans, stats, swagger, tenants, traces,
 };
 use crate::control::{REPORTS, Word};
 use crate::golden;

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use flate2::Compression;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, REFERRER_POLICY, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+    VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sha2::{Digest, Sha256};

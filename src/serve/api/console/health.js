@@ -42,14 +42,14 @@ export function Health({ me }) {
     <div class="head"><h1>Health</h1></div>
     <${Status} state=${state} />
     ${health &&
-    html`<div class="figures">
+    html`<dl class="figures">
         <${Figure} name="State" value=${health.status} kind=${health.status === "healthy" ? "clean" : "high"} />
         <${Figure} name="Version" value=${health.version} />
         <${Figure} name="Up" value=${duration(health.uptime * 1000)} />
         <${Figure} name="Sockets" value=${health.io_driver} title=${health.ring_mode || ""} />
         <${Figure} name="Store" value=${`${health.storage.status}, ${health.storage.profile}`} kind=${health.storage.status === "connected" ? "" : "critical"} />
         <${Figure} name="Models" value=${health.ml_models.status} />
-      </div>
+      </dl>
       ${health.reasons.length > 0 && html`<ul class="reasons" role="alert">${health.reasons.map((reason) => html`<li>${visible(typeof reason === "string" ? reason : JSON.stringify(reason))}</li>`)}</ul>`}
       <${Measured} state=${metrics} />
       <div class="columns">
@@ -91,7 +91,7 @@ function Measured({ state }) {
   const unread = all.filter(([name, , value]) => name === "service_unread_total" && value > 0);
   const upstreams = all.filter(([name]) => name === "service_upstream_healthy");
   const rows = [...drops.map(([, labels, value]) => ["Lost", labels, value]), ...unread.map(([, labels, value]) => ["Not read", labels, value])];
-  return html`<div class="figures">
+  return html`<dl class="figures">
       <${Figure} name="Calls" value=${count(sum(all, "service_requests_total"))} />
       <${Figure} name="Open" value=${count(sum(all, "service_active_connections"))} title="Client connections" />
       <${Figure} name="Added, median" value=${atMost(quantile(all, "service_overhead_seconds", 0.5))} title="What the gateway adds to a call" />
@@ -100,7 +100,7 @@ function Measured({ state }) {
       <${Figure} name="Lost records" value=${count(drops.reduce((total, [, , value]) => total + value, 0))} kind=${drops.length ? "high" : ""} />
       <${Figure} name="Without a price" value=${count(sum(all, "service_unpriced_requests_total"))} />
       <${Figure} name="Panics" value=${count(sum(all, "service_panics_total"))} kind=${sum(all, "service_panics_total") ? "critical" : ""} />
-    </div>
+    </dl>
     ${rows.length > 0 &&
     html`<section>
       <h2>Lost or not read</h2>

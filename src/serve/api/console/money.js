@@ -51,12 +51,12 @@ export function Money({ params }) {
     <${Filters} page="money" params=${params} fields=${FIELDS} />
     <${Status} state=${state} empty=${state.data && points.length === 0 && "No calls in this time."} />
     ${points.length > 0 &&
-    html`<div class="figures">
+    html`<dl class="figures">
         <${Figure} name="Cost" value=${dollars(all("total_cost_usd"))} />
         <${Figure} name="Tokens" value=${count(all("total_tokens"))} />
         <${Figure} name="Calls" value=${count(all("calls"))} />
         <${Figure} name="Failed" value=${`${count(all("failed_calls"))} (${percent(all("failed_calls"), all("calls"))})`} />
-      </div>
+      </dl>
       <${Chart} range=${state.data} points=${points} names=${rows.slice(0, LINES).map((row) => row.name)} field=${field} label=${name(field)} />
       ${state.data.truncated && html`<p class="notice">There are more groups than the answer holds; the smallest are left out.</p>`}
       <${Table} caption=${`Spent by ${by}`} columns=${columns} rows=${rows} id=${(row) => row.name ?? ""} open=${link ? (row) => (row.name === null ? address("calls") : address("calls", { [link]: row.name })) : undefined} />`}

@@ -47,13 +47,13 @@ export function Trace({ params }) {
     </div>
     <${Status} state=${state} />
     ${span &&
-    html`<div class="figures">
+    html`<dl class="figures">
         <${Figure} name="Calls" value=${count(spans.length)} />
         <${Figure} name="Score" value=${html`<${Score} value=${state.data.security_score} />`} />
         <${Figure} name="Cost" value=${dollars(spans.reduce((sum, one) => sum + (one.estimated_cost_usd || 0), 0))} />
         <${Figure} name="Began" value=${time(spans[0].start_time)} />
         ${span.session_id && html`<${Figure} name="Session" value=${html`<a href=${address("session", { id: span.session_id })}>${visible(span.session_id)}</a>`} />`}
-      </div>
+      </dl>
       <${Waterfall} spans=${spans} selected=${span.span_id} link=${(one) => address("trace", { id: params.id, span: one.span_id })} />
       <${Span} key=${span.span_id} span=${span} before=${spans[at - 1]} />`}
   `;
@@ -108,14 +108,14 @@ export function Session({ params }) {
     <div class="head"><h1>Session</h1><code>${visible(params.id || "")}</code> <${Copy} text=${params.id || ""} label="Copy id" /></div>
     <${Status} state=${state} empty=${state.data && turns.length === 0 && "No call of this session is on record."} />
     ${turns.length > 0 &&
-    html`<div class="figures">
+    html`<dl class="figures">
         <${Figure} name="Turns" value=${count(turns.length)} />
         <${Figure} name="Tokens" value=${count(total("total_tokens"))} />
         <${Figure} name="From cache" value=${count(total("cached_tokens"))} title="Prompt tokens that the provider says it read from its cache" />
         <${Figure} name="Cost" value=${dollars(total("estimated_cost_usd"))} />
         <${Figure} name="Worst score" value=${html`<${Score} value=${Math.max(...turns.map((turn) => turn.security_score || 0))} />`} />
         <${Figure} name="Lasted" value=${duration(Date.parse(turns.at(-1).end_time) - Date.parse(turns[0].start_time))} />
-      </div>
+      </dl>
       ${state.data.next_cursor && html`<p class="notice">Only the latest ${TURNS_MAX} turns are shown. <a href=${address("session", { id: params.id, cursor: state.data.next_cursor })}>Older turns</a></p>`}
       <ol class="turns">
         ${turns.map((turn, at) => html`<${Turn} key=${turn.span_id} turn=${turn} before=${turns[at - 1]} number=${at + 1} open=${turns.length <= 3 || at === turns.length - 1} />`)}
