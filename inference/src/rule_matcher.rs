@@ -16,7 +16,7 @@ use credits::Credits;
 use regex_automata::meta::Cache;
 use tried::{Haystack, SearchTools, Tried};
 
-use crate::decode::{Cipher, Ciphers};
+use crate::decode::{Cipher, Ciphers, stands_apart};
 use crate::literals::{Found, Literals};
 use crate::part::PartKind;
 use crate::rules::{Group, LoadError, Rule, SearchScratch};
@@ -75,6 +75,8 @@ struct Owners {
     ciphers: u32,
     scope: u8,
     starts_word: bool,
+    /// It is several words in one.
+    is_stem: bool,
     /// The literal as a rule writes it for which case counts, if it has upper-case letters.
     written: Option<Box<[u8]>>,
 }
@@ -174,6 +176,7 @@ impl Index {
         for (marker, cipher) in markers {
             let owners = literals.owners(marker);
             owners.ciphers |= cipher.bit();
+            owners.is_stem |= Cipher::is_stem(marker);
             owners.scope = u8::MAX;
         }
         let literals = literals.all;
@@ -249,7 +252,11 @@ impl RuleMatcher {
                     return;
                 }
                 if limits.jailbreak && owners.ciphers != 0 {
-                    outcome.note_ciphers(owners.ciphers, found.start);
+                    // A word of an order is no sign of anything where it stands as words do.
+                    let parted = Cipher::Parted.bit();
+                    let is_word =
+                        owners.ciphers & parted != 0 && !owners.is_stem && !stands_apart(text, found.start, found.end);
+                    outcome.note_ciphers(owners.ciphers & if is_word { !parted } else { u32::MAX }, found.start);
                 }
                 self.try_rules(owners, text, found, limits, &mut credits, memory);
             });

@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::decode::{
     Cipher, Ciphers, DECODE_MIN, HEAD_BYTES, NameKey, Next, Place, Run, Runs, Shown, Span, Vocabulary, WINDOW_AFTER,
-    WINDOW_BEFORE, Way, decode_run, end_of_lines, is_plain, unscramble,
+    WINDOW_BEFORE, Way, decode_run, end_of_lines, is_plain, join_blocks, unscramble,
 };
 use crate::definition::Guards;
 use crate::fold::Folded;
@@ -76,6 +76,7 @@ impl Compiled {
         let mut decoding = Decoding { vocabulary, left, exhausted: false, shown, listener };
         let mut ciphers = ciphers.clone();
         note_ascii85(text, &mut ciphers);
+        note_parted(text, runs.iter().copied(), &mut ciphers);
         decoding.inside(text, runs.iter().copied(), (&ciphers, 0), None, plain);
         !decoding.exhausted
     }
@@ -129,15 +130,20 @@ impl<L: Listener> Decoding<'_, L> {
                 return false;
             }
         }
-        let seen = ciphers.bits();
+        // Marks between letters may be part of a code, and part the words in it, too.
+        let seen = ciphers.bits() & !Cipher::Parted.bit();
         let window = |span| outer.unwrap_or(Place { span, is_run: false });
         for (cipher, at) in ciphers.but(known).filter(|(cipher, _)| *cipher != Cipher::Announced) {
             let (from, to) = (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len()));
+            let written = text.get(from..to).unwrap_or_default();
+            cipher.decipher(written, self.vocabulary, buffer);
+            // Nothing is parted there: that was told by a glance.
+            if buffer.is_empty() {
+                continue;
+            }
             if !self.may_take(to - from) {
                 return true;
             }
-            let written = text.get(from..to).unwrap_or_default();
-            cipher.decipher(written, self.vocabulary, buffer);
             // Most of a window around an escape or two is what it was: nobody reads that again.
             let Some((before, behind)) = unchanged(written, buffer) else { continue };
             let read = buffer.get(before..buffer.len() - behind).unwrap_or_default();
@@ -154,6 +160,15 @@ impl<L: Listener> Decoding<'_, L> {
         let head = (announced.peek().is_none() && !is_plain(text)).then_some((0, text.len().min(HEAD_BYTES)));
         let windows = announced.map(|at| (at.saturating_sub(WINDOW_BEFORE), (at + WINDOW_AFTER).min(text.len())));
         for (from, to) in windows.chain(head) {
+            let window_text = text.get(from..to).unwrap_or_default();
+            let mut joined = Vec::new();
+            if join_blocks(window_text, &mut joined)
+                && let Some(encoding) = decode_run(&joined, buffer)
+                && self.may_take(to - from)
+                && !self.show(buffer, window((from, to)), encoding, seen, deeper)
+            {
+                return false;
+            }
             let Some((encoding, at)) = unscramble(text.get(from..to).unwrap_or_default(), buffer) else { continue };
             if !self.may_take(to - from) {
                 return true;
@@ -189,7 +204,9 @@ impl<L: Listener> Decoding<'_, L> {
         let decoded = foreign.inspect(|text| folded.fold(text)).map_or(decoded, |text| folded.bytes(text));
         let Some(mut ciphers) = self.listener.hear(decoded, place.span, encoding) else { return false };
         note_ascii85(decoded, &mut ciphers);
-        let goes_on = self.inside(decoded, Runs::new(decoded), (&ciphers, known), Some(place), deeper);
+        let runs: Vec<Run> = Runs::new(decoded).collect();
+        note_parted(decoded, runs.iter().copied(), &mut ciphers);
+        let goes_on = self.inside(decoded, runs.into_iter(), (&ciphers, known), Some(place), deeper);
         self.shown.end(name, way, self.listener.said());
         goes_on
     }
@@ -222,6 +239,18 @@ fn unchanged(written: &[u8], read: &[u8]) -> Option<(usize, usize)> {
         behind -= 1;
     }
     Some((before, behind))
+}
+
+/// Notes where marks may part the letters of words.
+fn note_parted(text: &[u8], runs: impl Iterator<Item = Run>, ciphers: &mut Ciphers) {
+    for run in runs {
+        let is_separator = |byte: &&u8| matches!(byte, b'/' | b'+' | b'=' | b'-' | b'_' | b'.');
+        let here = text.get(run.start..run.end).unwrap_or_default();
+        // Every other byte of a run.
+        if here.iter().filter(is_separator).count() * 5 >= here.len() * 2 {
+            ciphers.note(Cipher::Parted as usize, run.start);
+        }
+    }
 }
 
 /// Notes where ascii85 begins, which no literal tells of.

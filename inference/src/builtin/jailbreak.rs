@@ -8,7 +8,7 @@ use weir_config::vocab::Severity;
 
 use super::compiled::{Compiled, Listener};
 use crate::candidate::{Candidate, Source};
-use crate::decode::{Ciphers, Span};
+use crate::decode::{Cipher, Ciphers, Span, first_anchor};
 use crate::detector::{CostClass, Detector, Found, Kinds, Text};
 use crate::part::PartKind;
 use crate::rule_matcher::{Limits, MatcherScratch, Outcome};
@@ -54,6 +54,9 @@ struct Scan<'a> {
 
 impl Listener for Scan<'_> {
     fn hear(&mut self, words: &[u8], span: Span, encoding: &'static str) -> Option<Ciphers> {
+        if encoding == Cipher::Parted.name() && self.is_quoted(span) {
+            return Some(Ciphers::default());
+        }
         self.decoded.keep(words, span, encoding);
         let changed = changed(self.folded.get(span.0..span.1).unwrap_or_default(), words);
         let scanned = self.jailbreak.0.matcher.scan_next(words, changed, self.limits, self.inner);
@@ -70,6 +73,15 @@ impl Listener for Scan<'_> {
         let from = self.candidates.len();
         self.candidates.extend_from_within(said);
         self.candidates.iter_mut().skip(from).for_each(|said| (said.start, said.end) = (start, end));
+    }
+}
+
+impl Scan<'_> {
+    /// Whether the first word of an order in a part of the text is quoted where the text asks about it.
+    fn is_quoted(&self, (start, end): Span) -> bool {
+        let part = self.folded.get(start..end).unwrap_or_default();
+        let place = first_anchor(part).map(|at| (start + at.start, start + at.end));
+        place.is_some_and(|(from, to)| self.jailbreak.0.frame.of(self.folded).is_mention(from, to))
     }
 }
 

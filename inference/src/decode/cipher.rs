@@ -5,11 +5,12 @@
 
 use super::codes::{
     alphabet_numbers, codes, entity, escapes, from_ascii85, from_base85, from_morse, from_punycode, hex_after,
-    join_split, place_in_alphabet, quoted_printable, spelling_words, to_base85,
+    join_split, place_in_alphabet, quoted_printable, spelling_words, to_base85, unicode_escape,
 };
 use super::letters::{
     from_leet, from_pig_latin, join_spaced, mirror, reverse_order, reverse_words, rotate, rotate_printable, to_leet,
 };
+use super::parted::{ANCHORS, STEMS, join_parted};
 use super::{Vocabulary, WINDOW_AFTER};
 
 /// Words whose enciphered forms are looked for. Long or unusual enough not to appear by chance.
@@ -44,7 +45,7 @@ const MARKER_WORDS: [&str; 24] = [
 const BASE85_WORDS: [&str; 3] = ["ignore all previous instructions", "system prompt", "disregard your "];
 
 /// What gives a cipher away by its shape, and what announces one.
-const SHAPES: [(&str, Cipher); 85] = [
+const SHAPES: [(&str, Cipher); 99] = [
     ("romeo echo", Cipher::Spelled),
     ("echo victor", Cipher::Spelled),
     ("echo alpha", Cipher::Spelled),
@@ -67,6 +68,20 @@ const SHAPES: [(&str, Cipher); 85] = [
     ("\\x6", Cipher::UnicodeEscape),
     ("&#1", Cipher::HtmlEntity),
     ("&#x6", Cipher::HtmlEntity),
+    ("&#x00", Cipher::HtmlEntity),
+    ("&#00", Cipher::HtmlEntity),
+    ("&#9", Cipher::HtmlEntity),
+    ("%256", Cipher::Percent),
+    ("%257", Cipher::Percent),
+    ("%25256", Cipher::Percent),
+    ("+%6", Cipher::Percent),
+    ("+%7", Cipher::Percent),
+    ("\\u{6", Cipher::UnicodeEscape),
+    ("\\u{7", Cipher::UnicodeEscape),
+    ("\\u{006", Cipher::UnicodeEscape),
+    ("\\x{6", Cipher::UnicodeEscape),
+    ("base64", Cipher::Announced),
+    ("base 64", Cipher::Announced),
     ("%65%", Cipher::Percent),
     ("%6f%", Cipher::Percent),
     ("%20%6", Cipher::Percent),
@@ -162,6 +177,8 @@ pub(crate) enum Cipher {
     Spelled,
     /// Places in the alphabet: `18-5` for `re`.
     Numbered,
+    /// Something parts the words or the letters of an order.
+    Parted,
     /// No cipher: the text says that something in it is to be deciphered.
     Announced,
 }
@@ -222,7 +239,7 @@ impl Places {
 }
 
 impl Cipher {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Rot13,
         Self::Caesar3,
         Self::Atbash,
@@ -248,6 +265,7 @@ impl Cipher {
         Self::Base85,
         Self::Spelled,
         Self::Numbered,
+        Self::Parted,
         Self::Announced,
     ];
 
@@ -277,6 +295,7 @@ impl Cipher {
             Self::Base85 => "base85",
             Self::Spelled => "spelling_alphabet",
             Self::Numbered => "letter_numbers",
+            Self::Parted => "parted",
             Self::Announced => "announced",
         }
     }
@@ -284,6 +303,11 @@ impl Cipher {
     /// One bit per cipher.
     pub(crate) const fn bit(self) -> u32 {
         1 << self as u32
+    }
+
+    /// Whether a marker is several words of an order that run together.
+    pub(crate) fn is_stem(marker: &str) -> bool {
+        STEMS.contains(&marker)
     }
 
     /// Every literal that gives a cipher away, with the cipher.
@@ -298,7 +322,7 @@ impl Cipher {
             markers.push((reversed.clone(), Self::Reversed));
             markers.push((reversed, Self::ReversedWords));
             markers.push((each(rotate_printable), Self::Rot47));
-            markers.push((each(to_leet), Self::Leet));
+            markers.extend(some_in_leet(word).map(|written| (written, Self::Leet)));
             markers.extend([" ", "-", ".", "_"].map(|gap| (spread(word, gap), Self::Spaced)));
             let (first, rest) = word.split_at(1);
             markers.push((format!("{rest}{first}ay"), Self::PigLatin));
@@ -307,6 +331,7 @@ impl Cipher {
             let numbers: Vec<String> = word.bytes().map(|byte| place_in_alphabet(byte).to_string()).collect();
             markers.extend(["-", " ", ".", ", "].map(|gap| (numbers.join(gap), Self::Numbered)));
         }
+        markers.extend(STEMS.iter().chain(&ANCHORS).map(|word| ((*word).to_owned(), Self::Parted)));
         for gap in [" ", "-", ".", "_"] {
             markers.extend(["the", "you", "all", "and"].map(|word| (spread(word, gap), Self::Spaced)));
         }
@@ -339,10 +364,9 @@ impl Cipher {
             Self::PigLatin => from_pig_latin(text, out),
             Self::Spaced => join_spaced(text, out),
             Self::Split => join_split(text, out),
-            Self::Percent => escapes(text, b'%', out, |rest| hex_after(rest, b"%", 2).map(written)),
+            Self::Percent => percent(text, out),
             Self::UnicodeEscape => {
-                let read = |rest: &[u8]| hex_after(rest, b"\\u00", 2).or_else(|| hex_after(rest, b"\\x", 2));
-                escapes(text, b'\\', out, |rest| read(rest).map(written));
+                escapes(text, b'\\', out, |rest| unicode_escape(rest).map(written));
             }
             Self::HtmlEntity => escapes(text, b'&', out, |rest| entity(rest).map(written)),
             Self::Binary => codes(text, out, 2, 8),
@@ -356,14 +380,42 @@ impl Cipher {
             Self::Base85 => from_base85(text, out),
             Self::Spelled => spelling_words(text, out),
             Self::Numbered => alphabet_numbers(text, out),
+            Self::Parted => join_parted(text, vocabulary, out),
             Self::Announced => {}
         }
     }
 }
 
+/// Letters of a word of which each may or may not be written in leet.
+const LEET_LETTERS: usize = 4;
+
+/// A word with some of its letters written in leet: any of the first few that can be, and all of them.
+fn some_in_leet(word: &str) -> impl Iterator<Item = String> {
+    let can: Vec<usize> =
+        word.bytes().enumerate().filter(|(_, byte)| to_leet(*byte) != *byte).map(|(at, _)| at).collect();
+    let first = can.len().min(LEET_LETTERS);
+    let some = (1..1_usize << first).map(move |which| (which, false));
+    some.chain((can.len() > first).then_some((0, true))).map(move |(which, all)| {
+        let is_written =
+            |at: usize| all || can.iter().position(|place| *place == at).is_some_and(|bit| which >> bit & 1 == 1);
+        let written = word.bytes().enumerate().map(|(at, byte)| if is_written(at) { to_leet(byte) } else { byte });
+        written.map(char::from).collect()
+    })
+}
+
 /// `word` with `gap` between its letters.
 fn spread(word: &str, gap: &str) -> String {
     word.chars().map(String::from).collect::<Vec<_>>().join(gap)
+}
+
+/// `%69%67+%6e`: percents, those that are written with percents, and the plus of a form for a blank.
+fn percent(text: &[u8], out: &mut Vec<u8>) {
+    let read = |rest: &[u8]| {
+        let twice = || hex_after(rest, b"%2525", 2).or_else(|| hex_after(rest, b"%25", 2));
+        twice().or_else(|| hex_after(rest, b"%", 2)).map(written)
+    };
+    escapes(text, b'%', out, read);
+    out.iter_mut().filter(|byte| **byte == b'+').for_each(|byte| *byte = b' ');
 }
 
 const fn written((byte, used): (u8, usize)) -> (Option<u8>, usize) {

@@ -45,15 +45,32 @@ pub(super) fn hex_after(rest: &[u8], prefix: &[u8], digits: usize) -> Option<(u8
     Some((byte, prefix.len() + digits))
 }
 
+/// `\u0069`, `\x69`, `\u{69}` and `\x{69}`, with one backslash or, inside another string, two.
+pub(super) fn unicode_escape(rest: &[u8]) -> Option<(u8, usize)> {
+    let plain =
+        hex_after(rest, b"\\u00", 2).or_else(|| hex_after(rest, b"\\x", 2)).or_else(|| hex_after(rest, b"\\\\u00", 2));
+    plain.or_else(|| {
+        let body = rest.strip_prefix(b"\\u{").or_else(|| rest.strip_prefix(b"\\x{"))?;
+        let end = body.iter().take(7).position(|byte| *byte == b'}')?;
+        let value = u32::from_str_radix(std::str::from_utf8(body.get(..end)?).ok()?, 16).ok()?;
+        Some((u8::try_from(value).ok()?, end + 4))
+    })
+}
+
+/// Digits of the longest entity that is read, leading zeros among them.
+const ENTITY_DIGITS: usize = 9;
+
+/// `&#105;`, `&#x69;`, and both without the semicolon, as browsers read them.
 pub(super) fn entity(rest: &[u8]) -> Option<(u8, usize)> {
     let body = rest.strip_prefix(b"&#")?;
-    let end = body.iter().take(6).position(|byte| *byte == b';')?;
-    let number = std::str::from_utf8(body.get(..end)?).ok()?;
-    let byte = match number.strip_prefix(['x', 'X']) {
-        Some(hex) => u8::from_str_radix(hex, 16).ok()?,
-        None => number.parse().ok()?,
+    let (digits, radix, mark) = match body {
+        [b'x' | b'X', digits @ ..] => (digits, 16, 3),
+        digits => (digits, 10, 2),
     };
-    Some((byte, end + 3))
+    let count = digits.iter().take(ENTITY_DIGITS).take_while(|byte| char::from(**byte).is_digit(radix)).count();
+    let number = std::str::from_utf8(digits.get(..count)?).ok()?;
+    let byte = u8::try_from(u32::from_str_radix(number, radix).ok()?).ok()?;
+    Some((byte, mark + count + usize::from(digits.get(count) == Some(&b';'))))
 }
 
 /// White space, without a branch.

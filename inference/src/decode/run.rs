@@ -29,7 +29,19 @@ const fn is_gap(byte: u8) -> bool {
     !(lettered | numbered | (byte == b'_') | (byte == b'='))
 }
 
-/// A run, as offsets into the text.
+/// Marks in a block from which on they may part the letters of words, and the same with blanks and others that end runs: prose seldom
+/// has as many.
+const MARKS_MIN: u32 = 12;
+const GAPS_MIN: u32 = 18;
+/// How far apart such blocks are that are handed out, in bytes.
+const MARKS_APART: usize = 1024;
+
+/// What is neither a letter nor a digit nor a blank.
+const fn is_mark(byte: u8) -> bool {
+    !(((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'0') < 10) | (byte == b' ') | (byte == 0))
+}
+
+/// A run, as offsets into the text. An empty one says that there are so many marks that they may part the letters of words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) start: usize,
@@ -48,11 +60,21 @@ pub(crate) struct Runs<'a> {
     ends: u64,
     /// Where the bytes since the last gap of the blocks before that one begin.
     open: usize,
+    /// A block full of marks that is not handed out yet, and where the next one may lie.
+    marked: Option<usize>,
+    marked_from: usize,
 }
 
 impl<'a> Runs<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
-        Self { text, next: 0, gaps: 0, ends: 0, open: 0 }
+        Self { text, next: 0, gaps: 0, ends: 0, open: 0, marked: None, marked_from: 0 }
+    }
+
+    #[cold]
+    fn look_for_marks(&mut self) {
+        if block(self.text, self.next, is_mark).count_ones() >= MARKS_MIN {
+            (self.marked, self.marked_from) = (Some(self.next), self.next + MARKS_APART);
+        }
     }
 
     /// Looks at the next block. Behind the text there are gaps.
@@ -61,6 +83,9 @@ impl<'a> Runs<'a> {
             self.open = self.next - BLOCK + last as usize + 1;
         }
         self.gaps = block(self.text, self.next, is_gap);
+        if self.gaps.count_ones() >= GAPS_MIN && self.next >= self.marked_from {
+            self.look_for_marks();
+        }
         let first = self.gaps & self.gaps.wrapping_neg();
         let length = self.next + first.trailing_zeros() as usize - self.open;
         self.ends = behind_long_runs(self.gaps) & !first | if length >= RUN_MIN { first } else { 0 };
@@ -87,6 +112,9 @@ impl Iterator for Runs<'_> {
                 return None;
             }
             self.load();
+            if let Some(at) = self.marked.take() {
+                return Some(Run { start: at, end: at });
+            }
         }
         let begins = self.next - BLOCK;
         let bit = self.ends.trailing_zeros();
@@ -114,7 +142,7 @@ pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
     out.clear();
     if body.iter().all(u8::is_ascii_hexdigit) {
         unhex(body, out);
-        if super::is_readable(out) {
+        if reads_as_text(out) {
             return Some("hex");
         }
     }
@@ -128,11 +156,94 @@ pub(crate) fn decode(run: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
     out.clear();
     // What holds none of the digits by which they differ is the same in both.
     let engine = if memchr2(b'-', b'_', body).is_some() { &URL_SAFE } else { &STANDARD };
-    if engine.decode_vec(body, out).is_ok() && super::is_readable(out) {
+    if engine.decode_vec(body, out).is_ok() && reads_as_text(out) {
         return Some("base64");
+    }
+    // Blocks with dashes between: nobody who writes base64 for addresses has as many.
+    if bits_of_dashes(body) >= DASHES_MIN {
+        let joined: Vec<u8> = body.iter().copied().filter(|byte| *byte != b'-').collect();
+        out.clear();
+        if STANDARD.decode_vec(&joined, out).is_ok() && reads_as_text(out) {
+            return Some("base64");
+        }
+    }
+    out.clear();
+    if is_utf7(body, out) {
+        return Some("utf7");
     }
     out.clear();
     (unbase58(body, out) && super::is_readable(out)).then_some("base58")
+}
+
+/// Dashes from which on they part blocks.
+const DASHES_MIN: usize = 4;
+
+fn bits_of_dashes(body: &[u8]) -> usize {
+    memchr::memchr_iter(b'-', body).count()
+}
+
+/// Fewest blocks of one length that are one code.
+const BLOCKS_MIN: usize = 5;
+
+/// Codes in blocks of one length, with a blank or a line break between: joins the first ones of a text. False where there are none.
+pub(crate) fn join_blocks(text: &[u8], out: &mut Vec<u8>) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'_' | b'-');
+    let (mut len, mut count, mut end) = (0, 0, 0);
+    out.clear();
+    for block in crate::bits::stretches(text, is_digit) {
+        let goes_on = block.start == end + 1 && matches!(text.get(end), Some(b' ' | b'\n' | b'\t'));
+        if count > 0 && goes_on && block.len() == len {
+            count += 1;
+        } else if count >= BLOCKS_MIN && goes_on && block.len() < len {
+            // The last one may be shorter.
+            out.extend_from_slice(text.get(block).unwrap_or_default());
+            return true;
+        } else if count >= BLOCKS_MIN {
+            return true;
+        } else {
+            out.clear();
+            (len, count) = (block.len(), usize::from((3..=LINE_MIN).contains(&block.len())));
+        }
+        end = block.end;
+        if count > 0 {
+            out.extend_from_slice(text.get(block).unwrap_or_default());
+        }
+    }
+    count >= BLOCKS_MIN
+}
+
+/// Whether decoded bytes are text, be it of two bytes for each letter: then one is left.
+fn reads_as_text(out: &mut Vec<u8>) -> bool {
+    let skip = usize::from(out.starts_with(b"\xff\xfe") || out.starts_with(b"\xfe\xff")) * 2;
+    let body = out.get(skip..).unwrap_or_default();
+    let zeros = |from: usize| body.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
+    if body.len() >= 16 && (zeros(0) * 8 >= body.len() * 3) != (zeros(1) * 8 >= body.len() * 3) {
+        out.retain(|byte| !matches!(byte, 0 | 0xff | 0xfe));
+    }
+    super::is_readable(out)
+}
+
+/// `+AGkAZw-`: letters of two bytes each in base64, between a plus and a dash, with others between.
+fn is_utf7(body: &[u8], out: &mut Vec<u8>) -> bool {
+    let mut rest = body;
+    let mut read = 0;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'+') {
+        out.extend_from_slice(rest.get(..at).unwrap_or_default());
+        let after = rest.get(at + 1..).unwrap_or_default();
+        let len = after
+            .iter()
+            .position(|byte| !(byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')))
+            .unwrap_or(after.len());
+        let mut wide = Vec::new();
+        if STANDARD.decode_vec(after.get(..len).unwrap_or_default(), &mut wide).is_err() {
+            return false;
+        }
+        read += wide.len();
+        out.extend(wide.into_iter().skip(1).step_by(2));
+        rest = after.get(len + usize::from(after.get(len) == Some(&b'-'))..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    read >= 16 && super::is_readable(out)
 }
 
 /// Longest run that is read as base58, in bytes: its digits are those of one large number.

@@ -76,6 +76,9 @@ pub(super) fn lettered(c: char) -> Option<u8> {
         ('ʳ', b'r'),
         ('ʷ', b'w'),
         ('ʸ', b'y'),
+        ('ˡ', b'l'),
+        ('ˢ', b's'),
+        ('ˣ', b'x'),
         ('ᴀ', b'a'),
         ('ᴄ', b'c'),
         ('ᴅ', b'd'),
@@ -127,6 +130,10 @@ pub(super) fn lettered(c: char) -> Option<u8> {
         ('ᵥ', b'v'),
         ('ᶜ', b'c'),
         ('ᶠ', b'f'),
+        ('ᶦ', b'i'),
+        ('ᶫ', b'l'),
+        ('ᶰ', b'n'),
+        ('ᶸ', b'u'),
         ('ᶻ', b'z'),
         ('⁰', b'0'),
         ('ⁱ', b'i'),
@@ -191,8 +198,12 @@ pub(super) fn lettered(c: char) -> Option<u8> {
         ('ⅇ', b'e'),
         ('ⅈ', b'i'),
         ('ⅉ', b'j'),
+        ('ꜰ', b'f'),
+        ('ꜱ', b's'),
+        ('𐞥', b'q'),
     ];
-    if !matches!(c as u32, 0x250..=0x2FF | 0x1D00..=0x1DBF | 0x2070..=0x209F | 0x2100..=0x214F) {
+    if !matches!(c as u32, 0x250..=0x2FF | 0x1D00..=0x1DBF | 0x2070..=0x209F | 0x2100..=0x214F | 0xA730..=0xA731 | 0x10780..=0x107BA)
+    {
         return None;
     }
     find(PAIRS, c)
