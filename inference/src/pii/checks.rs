@@ -52,6 +52,93 @@ pub(super) fn cpf(digits: &[u8]) -> bool {
     digits.iter().any(|digit| digit != first) && check(9) && check(10)
 }
 
+/// EAN-13, the number of an article: each second digit counts three times.
+pub(super) fn ean(digits: &[u8]) -> bool {
+    let weighed = digits.iter().enumerate().map(|(at, digit)| u32::from(*digit) * if at % 2 == 0 { 1 } else { 3 });
+    digits.len() == 13 && weighed.sum::<u32>() % 10 == 0
+}
+
+/// Whether weighed digits make a multiple of `modulus`.
+fn weighs(digits: &[u8], weights: &[u32], modulus: u32) -> bool {
+    let sum: u32 = digits.iter().zip(weights).map(|(digit, weight)| u32::from(*digit) * weight).sum();
+    digits.len() == weights.len() && sum % modulus == 0 && digits.iter().any(|digit| Some(digit) != digits.first())
+}
+
+/// Polish PESEL: a date, then a check digit.
+pub(super) fn pesel(digits: &[u8]) -> bool {
+    let value = |from: usize| digits.get(from..from + 2).map_or(0, |two| two[0] * 10 + two[1]);
+    matches!(value(2) % 20, 1..=12)
+        && matches!(value(4), 1..=31)
+        && weighs(digits, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1], 10)
+}
+
+/// Korean resident registration number: a date, sex and century, and the check digit that numbers had until 2020.
+pub(super) fn rrn(digits: &[u8]) -> bool {
+    let [.., last] = digits else { return false };
+    let value = |from: usize| digits.get(from..from + 2).map_or(0, |two| two[0] * 10 + two[1]);
+    let sum: u32 =
+        digits.iter().zip([2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]).map(|(digit, weight)| u32::from(*digit) * weight).sum();
+    digits.len() == 13
+        && matches!(value(2), 1..=12)
+        && matches!(value(4), 1..=31)
+        && matches!(digits.get(6), Some(1..=8))
+        && (11 - sum % 11) % 10 == u32::from(*last)
+}
+
+/// Dutch BSN: the eleven test.
+pub(super) fn bsn(digits: &[u8]) -> bool {
+    // The last digit is taken away: ten of eleven are the same.
+    weighs(digits, &[9, 8, 7, 6, 5, 4, 3, 2, 10], 11)
+}
+
+/// Turkish identity number: two check digits.
+pub(super) fn tckn(digits: &[u8]) -> bool {
+    let [first, .., tenth, last] = digits else { return false };
+    let of = |from: usize, count: usize| -> u32 {
+        digits.iter().skip(from).step_by(2).take(count).map(|digit| u32::from(*digit)).sum()
+    };
+    let (odd, even) = (of(0, 5), of(1, 4));
+    digits.len() == 11
+        && *first != 0
+        && (odd * 7 + 100 - even) % 10 == u32::from(*tenth)
+        && (odd + even + u32::from(*tenth)) % 10 == u32::from(*last)
+}
+
+/// Chinese resident identity number: region, date and, at the end, a digit or X.
+pub(super) fn resident_id(text: &[u8]) -> bool {
+    const WEIGHTS: [u32; 17] = [7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2];
+    let digit = |byte: &u8| u32::from(byte.wrapping_sub(b'0'));
+    let value = |range: std::ops::Range<usize>| {
+        text.get(range).unwrap_or_default().iter().fold(0, |v, byte| v * 10 + digit(byte))
+    };
+    let (Some(number), Some(last)) = (text.get(..17), text.get(17)) else { return false };
+    let sum: u32 = number.iter().zip(WEIGHTS).map(|(byte, weight)| digit(byte) * weight).sum();
+    text.len() == 18
+        && number.iter().all(u8::is_ascii_digit)
+        && (1900..=2030).contains(&value(6..10))
+        && (1..=12).contains(&value(10..12))
+        && (1..=31).contains(&value(12..14))
+        && b"10X98765432".get(sum as usize % 11) == Some(&last.to_ascii_uppercase())
+}
+
+/// Italian codice fiscale: letters, a date and a place, and a check letter.
+pub(super) fn codice_fiscale(text: &[u8]) -> bool {
+    const ODD: [u32; 26] =
+        [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    let shape = |(at, byte): (usize, &u8)| match at {
+        6 | 7 | 9 | 10 | 12..=14 => byte.is_ascii_digit() || b"LMNPQRSTUV".contains(byte),
+        8 => b"ABCDEHLMPRST".contains(byte),
+        _ => byte.is_ascii_uppercase(),
+    };
+    let place = |byte: &u8| usize::from(if byte.is_ascii_digit() { byte - b'0' } else { byte.wrapping_sub(b'A') });
+    let worth = |(at, byte): (usize, &u8)| {
+        if at % 2 == 0 { ODD.get(place(byte)).copied().unwrap_or(0) } else { place(byte) as u32 }
+    };
+    let Some((last, body)) = text.split_last() else { return false };
+    let sum: u32 = body.iter().enumerate().map(worth).sum();
+    text.len() == 16 && text.iter().enumerate().all(shape) && u32::from(last.wrapping_sub(b'A')) == sum % 26
+}
+
 /// French NIR: 13 digits and a key, 97 minus the number modulo 97.
 pub(super) fn nir(digits: &[u8]) -> bool {
     let value = |digits: &[u8]| digits.iter().fold(0u64, |value, digit| value * 10 + u64::from(*digit));

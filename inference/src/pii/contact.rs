@@ -63,7 +63,36 @@ const IP_V6_MAX: usize = 39;
 #[inline]
 pub(super) fn ip_v6(token: Token<'_>) -> Option<Pii> {
     let beside_colon = token.text.get(token.end) == Some(&b':') || token.byte_before() == b':';
-    if beside_colon { ip_v6_around(token) } else { None }
+    if beside_colon { mac(token).or_else(|| ip_v6_around(token)) } else { None }
+}
+
+/// Bytes of a hardware address as it is written.
+const MAC_BYTES: usize = 17;
+
+/// `3c:22:fb:4a:91:07`, the token in it: no address of all, of many or of none.
+fn mac(token: Token<'_>) -> Option<Pii> {
+    let Token { text, start, floor, .. } = token;
+    let inside = |byte: &&u8| byte.is_ascii_hexdigit() || **byte == b':';
+    let back = text.get(start.saturating_sub(MAC_BYTES).max(floor)..start)?.iter().rev().take_while(inside).count();
+    let from = start - back;
+    let len = text.get(from..)?.iter().take(MAC_BYTES + 1).take_while(inside).count();
+    let address = text.get(from..from + MAC_BYTES).filter(|_| len == MAC_BYTES)?;
+    let mut octets = [0u8; 6];
+    for (slot, (at, pair)) in octets.iter_mut().zip(address.chunks(3).enumerate()) {
+        let ends = at == 5 || pair.get(2) == Some(&b':');
+        let hex = std::str::from_utf8(pair.get(..2)?).ok().filter(|_| ends)?;
+        *slot = u8::from_str_radix(hex, 16).ok()?;
+    }
+    let is_alone = !from
+        .checked_sub(1)
+        .and_then(|at| text.get(at))
+        .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+        && !text.get(from + MAC_BYTES).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b':');
+    // Addresses of groups, and rows of equal or counted bytes in examples.
+    let is_one = octets[0] & 1 == 0
+        && octets.iter().any(|octet| *octet != octets[5])
+        && octets != [0, 0x11, 0x22, 0x33, 0x44, 0x55];
+    (is_alone && is_one).then_some(Pii { kind: PiiType::MacAddress, start: from, end: from + MAC_BYTES })
 }
 
 fn ip_v6_around(token: Token<'_>) -> Option<Pii> {

@@ -27,16 +27,21 @@ pub(super) enum Topic {
     Phone,
     Version,
     Host,
+    Pesel,
+    Bsn,
+    Tckn,
 }
 
 /// Words by topic, sorted by their first letter; lower case, each the beginning of a word of the text.
-const WORDS: [(&str, Topic); 66] = [
+const WORDS: [(&str, Topic); 73] = [
     ("aadhaar", Topic::Aadhaar),
     ("aadhar", Topic::Aadhaar),
     ("addr", Topic::Host),
     ("birth", Topic::Birth),
     ("born", Topic::Birth),
     ("build", Topic::Version),
+    ("bsn", Topic::Bsn),
+    ("burgerservice", Topic::Bsn),
     ("call", Topic::Phone),
     ("cell", Topic::Phone),
     ("celular", Topic::Phone),
@@ -55,6 +60,7 @@ const WORDS: [(&str, Topic); 66] = [
     ("ip", Topic::Host),
     ("ipv4", Topic::Host),
     ("kernel", Topic::Version),
+    ("kimlik", Topic::Tckn),
     ("mobil", Topic::Phone),
     ("movil", Topic::Phone),
     ("nachgeboren", Topic::Birth),
@@ -76,6 +82,7 @@ const WORDS: [(&str, Topic); 66] = [
     ("ping", Topic::Host),
     ("phone", Topic::Phone),
     ("portable", Topic::Phone),
+    ("pesel", Topic::Pesel),
     ("reach me", Topic::Phone),
     ("reisepass", Topic::Passport),
     ("release", Topic::Version),
@@ -92,6 +99,9 @@ const WORDS: [(&str, Topic); 66] = [
     ("telefon", Topic::Phone),
     ("text me", Topic::Phone),
     ("tfn", Topic::Tfn),
+    ("tckn", Topic::Tckn),
+    ("tc kimlik", Topic::Tckn),
+    ("t.c. kimlik", Topic::Tckn),
     ("uidai", Topic::Aadhaar),
     ("ver.", Topic::Version),
     ("version", Topic::Version),

@@ -8,7 +8,11 @@ pub(super) fn read(token: Token<'_>) -> Option<Pii> {
     if token.is_glued_before() {
         return None;
     }
-    iban(token).or_else(|| nino(token)).or_else(|| dni(token)).or_else(|| passport(token))
+    iban(token)
+        .or_else(|| fiscal_code(token))
+        .or_else(|| nino(token))
+        .or_else(|| dni(token))
+        .or_else(|| passport(token))
 }
 
 /// Whether what follows `end` continues an identifier.
@@ -119,6 +123,17 @@ fn dni(token: Token<'_>) -> Option<Pii> {
     }
     let valid = checks::dni(&digits, *letter) && !is_glued_after(token.text, token.end);
     valid.then_some(Pii { kind: PiiType::EsDni, start: token.start, end: token.end })
+}
+
+/// The Italian one, and the Chinese number that ends in a letter.
+fn fiscal_code(token: Token<'_>) -> Option<Pii> {
+    let bytes = token.bytes();
+    let kind = match bytes.len() {
+        16 if checks::codice_fiscale(bytes) => PiiType::ItFiscalCode,
+        18 if checks::resident_id(bytes) => PiiType::CnResidentId,
+        _ => return None,
+    };
+    (!is_glued_after(token.text, token.end)).then_some(Pii { kind, start: token.start, end: token.end })
 }
 
 fn passport(token: Token<'_>) -> Option<Pii> {

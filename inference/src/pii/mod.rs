@@ -34,6 +34,13 @@ pub(crate) enum PiiType {
     InAadhaar,
     Passport,
     DateOfBirth,
+    ItFiscalCode,
+    PlPesel,
+    KrRrn,
+    NlBsn,
+    TrIdentity,
+    CnResidentId,
+    MacAddress,
 }
 
 impl PiiType {
@@ -57,6 +64,13 @@ impl PiiType {
             Self::InAadhaar => "in_aadhaar",
             Self::Passport => "passport",
             Self::DateOfBirth => "date_of_birth",
+            Self::ItFiscalCode => "it_fiscal_code",
+            Self::PlPesel => "pl_pesel",
+            Self::KrRrn => "kr_rrn",
+            Self::NlBsn => "nl_bsn",
+            Self::TrIdentity => "tr_identity",
+            Self::CnResidentId => "cn_resident_id",
+            Self::MacAddress => "mac_address",
         }
     }
 
@@ -80,6 +94,13 @@ impl PiiType {
             Self::InAadhaar => "An Indian Aadhaar number with a valid check digit",
             Self::Passport => "A passport number",
             Self::DateOfBirth => "A date of birth",
+            Self::ItFiscalCode => "An Italian fiscal code with a valid check letter",
+            Self::PlPesel => "A Polish PESEL number with a valid check digit",
+            Self::KrRrn => "A Korean resident registration number with a valid check digit",
+            Self::NlBsn => "A Dutch citizen service number with a valid check sum",
+            Self::TrIdentity => "A Turkish identity number with valid check digits",
+            Self::CnResidentId => "A Chinese resident identity number with a valid check digit",
+            Self::MacAddress => "The hardware address of a device",
         }
     }
 
@@ -91,7 +112,12 @@ impl PiiType {
     /// How bad it is to see one: contact data is a weak signal, numbers that open accounts or prove identity are not.
     pub(crate) const fn severity(self) -> Severity {
         match self {
-            Self::Email | Self::PhoneNumber | Self::IntlPhone | Self::IpAddress | Self::DateOfBirth => Severity::Low,
+            Self::Email
+            | Self::PhoneNumber
+            | Self::IntlPhone
+            | Self::IpAddress
+            | Self::DateOfBirth
+            | Self::MacAddress => Severity::Low,
             _ => Severity::Medium,
         }
     }
@@ -99,10 +125,17 @@ impl PiiType {
     /// How sure a match of this type is.
     pub(crate) const fn confidence(self) -> f64 {
         match self {
-            Self::Email | Self::CreditCard | Self::Iban | Self::FrNir | Self::BrCpf => 0.95,
+            Self::Email
+            | Self::CreditCard
+            | Self::Iban
+            | Self::FrNir
+            | Self::BrCpf
+            | Self::ItFiscalCode
+            | Self::CnResidentId => 0.95,
             Self::IntlPhone | Self::Ssn | Self::UkNin | Self::InAadhaar | Self::NhsNumber => 0.9,
             Self::IpAddress | Self::EsDni | Self::CanadianSin | Self::AustralianTfn => 0.85,
-            Self::PhoneNumber | Self::Passport | Self::DateOfBirth => 0.8,
+            Self::PlPesel | Self::KrRrn | Self::NlBsn | Self::TrIdentity => 0.9,
+            Self::PhoneNumber | Self::Passport | Self::DateOfBirth | Self::MacAddress => 0.8,
         }
     }
 }

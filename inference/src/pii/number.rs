@@ -229,7 +229,7 @@ impl<'a> Number<'a> {
         if self.token.byte_before() == b'+' {
             return self.is_intl_phone().then_some(PiiType::IntlPhone);
         }
-        let checks: [(u8, PiiType, Check<'a>); 11] = [
+        let checks: [(u8, PiiType, Check<'a>); 16] = [
             (groups(&[1, 3, 4, 5]), PiiType::CreditCard, Self::is_card),
             (groups(&[1, 2, 7]), PiiType::FrNir, Self::is_nir),
             (groups(&[1, 4]), PiiType::BrCpf, Self::is_cpf),
@@ -238,6 +238,11 @@ impl<'a> Number<'a> {
             (groups(&[1, 3]), PiiType::NhsNumber, Self::is_nhs),
             (groups(&[1, 3]), PiiType::CanadianSin, Self::is_sin),
             (groups(&[1, 3]), PiiType::AustralianTfn, Self::is_tfn),
+            (groups(&[1]), PiiType::CnResidentId, Self::is_resident_id),
+            (groups(&[2]), PiiType::KrRrn, Self::is_rrn),
+            (groups(&[1]), PiiType::PlPesel, Self::is_pesel),
+            (groups(&[1, 3]), PiiType::NlBsn, Self::is_bsn),
+            (groups(&[1]), PiiType::TrIdentity, Self::is_tckn),
             (groups(&[4]), PiiType::IpAddress, Self::is_ip_v4),
             (groups(&[3]), PiiType::DateOfBirth, Self::is_birth_date),
             (u8::MAX, PiiType::PhoneNumber, Self::is_phone),
@@ -261,7 +266,8 @@ impl<'a> Number<'a> {
         let lens = matches!(self.lens, [13..=19] | [4, 4, 4, 4] | [4, 6, 5] | [4, 4, 4, 4, 3] | [4, 6, 4]);
         let value = |count: usize| self.digits.iter().take(count).fold(0u32, |v, digit| v * 10 + u32::from(*digit));
         let issuer = match self.digits.len() {
-            13 => value(1) == 4,
+            // The number of an article has as many digits, and no card has been given out with so few for long.
+            13 => value(1) == 4 && !checks::ean(self.digits),
             14 => matches!(value(2), 36 | 38 | 39) || (300..=305).contains(&value(3)),
             15 => matches!(value(2), 34 | 37),
             16 => {
@@ -333,6 +339,26 @@ impl<'a> Number<'a> {
 
     fn is_tfn(&self) -> bool {
         matches!(self.lens, [9] | [3, 3, 3]) && self.is_spaced() && self.follows(Topic::Tfn) && checks::tfn(self.digits)
+    }
+
+    fn is_resident_id(&self) -> bool {
+        self.lens == [18] && checks::resident_id(self.token.bytes())
+    }
+
+    fn is_rrn(&self) -> bool {
+        self.lens == [6, 7] && self.gap == Gap::Dash && checks::rrn(self.digits)
+    }
+
+    fn is_pesel(&self) -> bool {
+        self.lens == [11] && self.follows(Topic::Pesel) && checks::pesel(self.digits)
+    }
+
+    fn is_bsn(&self) -> bool {
+        matches!(self.lens, [9] | [4, 2, 3] | [3, 3, 3]) && self.follows(Topic::Bsn) && checks::bsn(self.digits)
+    }
+
+    fn is_tckn(&self) -> bool {
+        self.lens == [11] && self.follows(Topic::Tckn) && checks::tckn(self.digits)
     }
 
     fn is_ip_v4(&self) -> bool {
