@@ -246,8 +246,9 @@ fn note_parted(text: &[u8], runs: impl Iterator<Item = Run>, ciphers: &mut Ciphe
     for run in runs {
         let is_separator = |byte: &&u8| matches!(byte, b'/' | b'+' | b'=' | b'-' | b'_' | b'.');
         let here = text.get(run.start..run.end).unwrap_or_default();
-        // Every other byte of a run.
-        if here.iter().filter(is_separator).count() * 5 >= here.len() * 2 {
+        // Every other byte of a run; a rule of dashes has no letters to be parted.
+        let separators = here.iter().filter(is_separator).count();
+        if separators * 5 >= here.len() * 2 && separators * 5 <= here.len() * 3 {
             ciphers.note(Cipher::Parted as usize, run.start);
         }
     }
