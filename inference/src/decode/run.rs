@@ -31,8 +31,9 @@ const fn is_gap(byte: u8) -> bool {
 
 /// Marks in a block from which on they may part the letters of words, and the same with blanks and others that end runs: prose seldom
 /// has as many.
-const MARKS_MIN: u32 = 12;
+const MARKS_MIN: u32 = 18;
 const GAPS_MIN: u32 = 18;
+const LETTERS_MIN: u32 = 8;
 /// How far apart such blocks are that are handed out, in bytes.
 const MARKS_APART: usize = 1024;
 
@@ -72,7 +73,9 @@ impl<'a> Runs<'a> {
 
     #[cold]
     fn look_for_marks(&mut self) {
-        if block(self.text, self.next, is_mark).count_ones() >= MARKS_MIN {
+        // A rule of dashes parts nothing.
+        let letters = block(self.text, self.next, |byte| (byte | 0x20).wrapping_sub(b'a') < 26).count_ones();
+        if letters >= LETTERS_MIN && block(self.text, self.next, is_mark).count_ones() >= MARKS_MIN {
             (self.marked, self.marked_from) = (Some(self.next), self.next + MARKS_APART);
         }
     }
