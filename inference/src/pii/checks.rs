@@ -55,13 +55,15 @@ pub(super) fn cpf(digits: &[u8]) -> bool {
 /// EAN-13, the number of an article: each second digit counts three times.
 pub(super) fn ean(digits: &[u8]) -> bool {
     let weighed = digits.iter().enumerate().map(|(at, digit)| u32::from(*digit) * if at % 2 == 0 { 1 } else { 3 });
-    digits.len() == 13 && weighed.sum::<u32>() % 10 == 0
+    digits.len() == 13 && weighed.sum::<u32>().is_multiple_of(10)
 }
 
 /// Whether weighed digits make a multiple of `modulus`.
 fn weighs(digits: &[u8], weights: &[u32], modulus: u32) -> bool {
     let sum: u32 = digits.iter().zip(weights).map(|(digit, weight)| u32::from(*digit) * weight).sum();
-    digits.len() == weights.len() && sum % modulus == 0 && digits.iter().any(|digit| Some(digit) != digits.first())
+    digits.len() == weights.len()
+        && sum.is_multiple_of(modulus)
+        && digits.iter().any(|digit| Some(digit) != digits.first())
 }
 
 /// Polish PESEL: a date, then a check digit.
