@@ -318,6 +318,38 @@ on_both_drivers! {
         );
     }
 
+    fn a_key_s_rate_holds_for_the_api_and_for_reports(driver) {
+        let provider = Upstream::always(OK);
+        let more = "otel_ingest: {enabled: true}\nrate_limiting: {enabled: false}";
+        let gateway = Setup::new(driver).upstream(provider.url()).with(AUTH).with(more).start();
+        let tenant = gateway.tenant("acme");
+        let slow = |name: &str| {
+            let rate = json!({"rate_limit": {"requests_per_second": 1, "burst_size": 3}});
+            let body = json!({"tenant_id": tenant, "name": name, "role": "operator", "access": rate});
+            gateway.admin(Call::post("/api/v1/auth/keys", body.to_string())).json()["key"].as_str().unwrap().to_owned()
+        };
+        let (_, free) = gateway.key(&tenant, "operator");
+        for (name, asked) in [
+            ("api", Call::get("/api/v1/stats")),
+            ("reports", Call::post("/v1/traces", r#"{"resourceSpans":[]}"#)),
+        ] {
+            let key = slow(name);
+            let began = std::time::Instant::now();
+            let answers: Vec<_> = (0..20).map(|_| call(gateway.addr, asked.clone().key(&key).bytes())).collect();
+            let most = 3 + usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
+            let served = answers.iter().filter(|answer| answer.status == 200).count();
+            assert!((3..=most).contains(&served), "{name}: {served} of 20, at most {most}: {}", answers[0].text());
+            let refused = answers.iter().find(|answer| answer.status == 429).unwrap();
+            assert!(refused.json()["error"]["key_id"].is_string() && refused.header("Retry-After").is_some(), "{name}");
+            assert!((0..20).all(|_| call(gateway.addr, asked.clone().key(&free).bytes()).status == 200), "{name}");
+        }
+    }
+
+    fn debug_endpoints_beside_authentication_are_said_at_the_start(driver) {
+        let gateway = Setup::new(driver).upstream("http://127.0.0.1:9").with(AUTH).server("debug_endpoints: true").start();
+        gateway.logged("who needs no key", |line| line.contains("every tenant's verdicts") && line.contains("WARN"));
+    }
+
     fn a_model_that_cannot_be_read_for_sure_sets_no_price(driver) {
         let answer = r#"{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", answer.len());

@@ -528,4 +528,20 @@ on_both_drivers! {
         assert_eq!((&error["scope"], &error["current"]), (&json!("budget"), &json!(0.02)));
         assert_eq!(served(&gateway, "rich", 1), 1, "another agent's budget is its own");
     }
+
+    fn a_tunnel_is_not_opened_where_its_budget_has_no_room_for_one_answer(driver) {
+        let upstream = Upstream::always(answer_using(1));
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(&caps(0.02, 1.0)).start();
+        let handshake = |target: &str| {
+            format!(
+                "GET {target} HTTP/1.1\r\nHost: weir\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            )
+        };
+        // Thousands of tokens, at a cent each, are counted for an answer that nobody bounds.
+        let error = refused(&call(gateway.addr, handshake("/v1/realtime?model=cent")));
+        assert_eq!((&error["scope"], &error["current"]), (&json!("budget"), &json!(0.0)));
+        assert_eq!(upstream.requests().len(), 0);
+        assert_eq!(call(gateway.addr, handshake("/v1/realtime?model=unpriced")).status, 200, "nobody can say");
+    }
 }

@@ -80,6 +80,7 @@ mod memory;
 mod models;
 mod notify;
 mod one_address;
+mod operations;
 mod ops;
 mod output;
 mod own_rules;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Answer, Call, Driver, Gateway, Setup, call, chat_body, chat_call, provider, weir};
+use crate::support::{AUTH, Answer, Call, Driver, Gateway, Setup, call, chat_body, chat_call, provider, weir};
 
 pub(crate) const RULE: &str = "
 rules:
@@ -138,4 +138,21 @@ fn a_broken_rule_is_named_by_check_and_start_and_the_commands_know_own_rules() {
     }
     let (code, said) = run(&["rules", "test", "project-name"]);
     assert!(code == 1 && said.contains("FAIL  project-name matches its example"), "{said}");
+}
+
+#[test]
+fn an_agent_that_a_limited_key_names_is_allowed_nothing_more() {
+    let (provider, folder) = (provider(), folder(ALLOW));
+    let more = format!("enforcement: {{mode: block}}\nsecurity_analysis: {{rules_dir: '{}'}}", folder.path().display());
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(AUTH).with(&more).start();
+    let tenant = gateway.tenant("acme");
+    let (_, free) = gateway.key(&tenant, "operator");
+    let body = json!({"tenant_id": tenant, "name": "k", "role": "operator", "access": {"allowed_models": ["*"]}});
+    let made = gateway.admin(Call::post("/api/v1/auth/keys", body.to_string())).json();
+    let limited = made["key"].as_str().unwrap();
+    let status = |key: &str| {
+        let asked = Call::post("/v1/chat/completions", chat_body(ORDER).to_string());
+        call(gateway.addr, asked.key(key).field("X-Service-Agent-Id", "teacher").bytes()).status
+    };
+    assert_eq!([status(&free), status(limited)], [200, 403]);
 }

@@ -43,6 +43,7 @@ use crate::ops::log::{self, LogGuard};
 use crate::ops::store::{self, PoisonedSpans, StoreHealth};
 use crate::outbound::Client;
 use crate::process::Process;
+use crate::process::objects::MadeObjects;
 use crate::router::{self, Offenders, Tally};
 use crate::rt::{self, CoreStart, CoreThread, Heartbeats, TlsAcceptor};
 
@@ -195,6 +196,12 @@ pub(super) fn golden_set(
              switch it off in production"
         );
     }
+    if settings.server.debug_endpoints && settings.auth.enabled {
+        tracing::warn!(
+            "`server.debug_endpoints` is true while authentication is on: /debug/judge/ shows every tenant's verdicts to everybody who \
+             reaches it, without a key; switch it off in production"
+        );
+    }
     let root = settings.golden_set_path.clone()?;
     let golden = GoldenSet::new(root, Arc::clone(analyser), inference.handle(), Arc::clone(live.snapshot()));
     registry.add_source(Box::new(GoldenGauges(Arc::clone(&golden))));
@@ -256,6 +263,12 @@ pub(super) fn open_store(
     registry.watch_queue(store::queue(store.clone(), STORAGE_QUEUE_ITEMS as u64));
     registry.add_source(Box::new(PoisonedSpans(store.clone())));
     Ok(store)
+}
+
+/// Which tenant has made what at providers.
+pub(super) fn remember_objects(store: &Store) -> Result<Arc<MadeObjects>, StartError> {
+    MadeObjects::start(Arc::new(store.clone()))
+        .map_err(|source| StartError::Thread { what: "the thread for objects at providers", source })
 }
 
 /// The intake for reported spans, where anything brings some.

@@ -28,8 +28,8 @@ use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
     CorePlacement, allow_descriptors, conditions, golden_set, make_feed, make_judging, model_threads, open_intake,
-    open_store, start_access_log, start_cores, start_grpc, start_inference, start_metrics, start_models,
-    token_key_file, warn_when_nobody_can_administer, watch_calls,
+    open_store, remember_objects, start_access_log, start_cores, start_grpc, start_inference, start_metrics,
+    start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -234,6 +234,7 @@ pub fn start_with(
         inference: inference.handle(),
         guard,
         access: Arc::clone(identities.access()),
+        objects: remember_objects(&store)?,
         provider_keys: Arc::clone(identities.provider_keys()),
         redaction,
         blocked: offenders.as_ref().map(|offenders| offenders.blocked()),

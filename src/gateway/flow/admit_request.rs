@@ -2,14 +2,13 @@
 //! admitted has a known owner and may cost something from here on. Reads no body and knows no text.
 
 use weir_config::Settings;
-use weir_config::settings::RateLimit;
 use weir_config::vocab::TenantId;
 
 use super::exchange::{Exchange, Stopped};
 use super::parse::Parsed;
 use super::{authenticate, steer, target, websocket};
 use crate::admit::Denied;
-use crate::admit::rate::{RateTable, Verdict};
+use crate::admit::rate::{self, RateTable, Verdict};
 use crate::client::body::BodyCap;
 use crate::exchange::Refusal;
 use crate::process::Core;
@@ -63,14 +62,8 @@ fn judge(core: &Core, exchange: &Exchange) -> Result<Option<u64>, Refusal> {
 /// Takes one request from the bucket of the sender's key, where it has one: before the tenant's, so that a key that sends too much
 /// takes nothing from the others. It holds whether or not `rate_limiting` is on.
 fn key_within_rate(core: &Core, exchange: &Exchange) -> Result<(), Refusal> {
-    let Some((key, limit)) = exchange.allowed.as_ref().and_then(|allowed| allowed.key_rate()) else { return Ok(()) };
-    let window_seconds = exchange.journal.settings.rate_limiting.window_seconds;
-    let verdict = core.process.key_rates.take_of_key(key, limit, window_seconds, core.process.now_ns());
-    let Verdict::Limited { retry_after_ns } = verdict else { return Ok(()) };
-    let setting = "`access.keys.<id>.rate_limit` in the tenant's `config`";
-    Err(too_fast(&format!("key {key}"), limit, retry_after_ns, setting)
-        .with("tenant_id", exchange.journal.ids.tenant_id.to_string())
-        .with("key_id", key.to_string()))
+    let Some(allowed) = &exchange.allowed else { return Ok(()) };
+    core.process.key_within_rate(&core.process.key_rates, &exchange.journal.settings, allowed)
 }
 
 /// Takes one request from the tenant's bucket in `rates`.
@@ -89,22 +82,7 @@ pub(crate) fn within_rate(
     };
     let limit = limits.tenant_overrides.get(&tenant_id).copied().unwrap_or(limits.default);
     let who = format!("tenant {tenant_id}");
-    Err(too_fast(&who, limit, retry_after_ns, "`rate_limiting`").with("tenant_id", tenant_id.to_string()))
-}
-
-fn too_fast(who: &str, limit: RateLimit, retry_after_ns: u64, setting: &str) -> Refusal {
-    let seconds = retry_after_ns.div_ceil(1_000_000_000).max(1);
-    let message = format!(
-        "{who} sends more than {} requests per second (burst {}); retry after {seconds} s, or raise {setting}",
-        limit.requests_per_second, limit.burst_size
-    );
-    Refusal::new(429, "rate_limit_exceeded", message)
-        .header("Retry-After", seconds)
-        .header("X-RateLimit-Limit", limit.requests_per_second)
-        .header("X-RateLimit-Remaining", 0)
-        .header("X-RateLimit-Reset", seconds)
-        .with("limit_requests_per_second", limit.requests_per_second)
-        .with("retry_after_secs", seconds)
+    Err(rate::refusal(&who, limit, retry_after_ns, "`rate_limiting`").with("tenant_id", tenant_id.to_string()))
 }
 
 /// A request that has passed through this very process before would go round for ever (RFC 9110 section 7.6.3).

@@ -18,6 +18,14 @@ use crate::settle::text::RequestText;
 pub(super) struct Allowed(Inspected);
 
 impl Allowed {
+    pub(super) fn exchange(&self) -> &Exchange {
+        self.0.exchange()
+    }
+
+    pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
+        self.0.exchange_mut()
+    }
+
     /// See [`Inspected::into_parts`].
     pub(super) fn into_parts(self) -> (Box<Exchange>, Payload, Option<Box<Pending>>) {
         self.0.into_parts()

@@ -132,11 +132,16 @@ fn reserve(core: &Core, caps: &Caps<'_>, journal: &mut Journal) -> Result<(), Re
     Ok(())
 }
 
-/// A tunnel's frames are not read, so what it costs is counted nowhere; but none is opened once a budget is used up.
+/// A tunnel's frames are not read, so what it costs is counted nowhere; but none is opened where there is no room for one answer, as there
+/// is none once a budget is used up or other calls have reserved the rest.
 fn refuse_tunnel_over_budget(core: &Core, caps: &Caps<'_>, ids: &CallIds) -> Result<(), Refusal> {
     let now_s = ids.start_time.micros() / MICROS_PER_SECOND;
+    let price =
+        ids.path_model.as_deref().and_then(|model| core.process.parts.prices.find(ids.priced_as().as_str(), model));
+    let ask = Ask { prompt_tokens: 0, max_tokens: None };
+    let answer = price.map(|price| estimate_nano_usd(&price, ask, u64::from(caps.reserve_completion_tokens)));
     // The smallest amount finds room in every budget that has any left.
-    match caps.reserve(core, ids, 1, now_s) {
+    match caps.reserve(core, ids, answer.unwrap_or(0).max(1), now_s) {
         Ok(reservation) => {
             reservation.settle(0);
             Ok(())

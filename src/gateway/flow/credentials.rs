@@ -13,6 +13,16 @@ use crate::exchange::Refusal;
 use crate::redaction::Redaction;
 use crate::wire::{FieldRef, HeadWriter, RequestHead};
 
+/// Fields that bring a provider's credential.
+const FIELDS: [&str; 4] = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+
+/// Whether a field is where browsers have to put a key that opens a WebSocket: as one of its protocols
+/// (`openai-insecure-api-key.<key>`).
+fn holds_key(field: FieldRef<'_>) -> bool {
+    let is_key = |protocol: &[u8]| memchr::memmem::find(&protocol.to_ascii_lowercase(), b"api-key.").is_some();
+    field.is("sec-websocket-protocol") && field.value().split(|byte| *byte == b',').any(is_key)
+}
+
 /// How a provider wants its credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -50,7 +60,7 @@ impl<'a> Credentials<'a> {
         if is_authorization && self.given.is_some() {
             return false;
         }
-        if is_authorization || field.is("x-api-key") || field.is("api-key") || field.is("x-goog-api-key") {
+        if is_authorization || FIELDS.iter().any(|name| field.is(name)) || holds_key(field) {
             self.supplied = None;
         }
         true
@@ -75,6 +85,13 @@ impl<'a> Credentials<'a> {
             (None, None) => {}
         }
     }
+}
+
+/// Whether the client brings a credential for the provider, so that nobody's else is added.
+pub(super) fn brings(redaction: &Redaction, head: &RequestHead) -> bool {
+    let is_credential = |field: FieldRef<'_>| FIELDS.iter().any(|name| field.is(name)) || holds_key(field);
+    let is_own = |field: FieldRef<'_>| is_credential(field) && !redaction.keeps(field.name_bytes(), field.value());
+    Credentials::new(redaction, head, None).given.is_some() || head.fields().any(is_own)
 }
 
 /// The tenant's own key for the upstream the request goes to now.

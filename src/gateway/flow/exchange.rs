@@ -2,7 +2,7 @@
 //! type by value and returns its own, which only its file can make, so a stage can be neither skipped nor reordered:
 //!
 //! ```text
-//! Parsed -> Admitted -> Inspected -> Allowed -> Heard -> Enforced -> Affordable -> Ready -> (relayed)
+//! Parsed -> Admitted -> Inspected -> Allowed -> Permitted -> Heard -> Enforced -> Affordable -> Ready -> (relayed)
 //! ```
 //!
 //! A stage that ends the journey gives the exchange back in [`Stopped`]; its journal settles when it is dropped.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
-use weir_config::vocab::{Operation, Unread};
+use weir_config::vocab::{Dialect, Operation, Unread};
 
 use crate::admit::access::Allowed;
 use crate::admit::provider_keys::OwnKeys;
@@ -23,6 +23,7 @@ use crate::enforce;
 use crate::exchange::{Analysis, Refusal, TraceContext};
 use crate::inspect::{Route, Takes, ZoneAsk, announces_binary};
 use crate::settle::journal::Journal;
+use crate::settle::made::Makes;
 use crate::settle::text::{RawBody, RequestText};
 use crate::upstreams::Chosen;
 use crate::wire::RequestHead;
@@ -39,6 +40,10 @@ pub(super) struct Exchange {
     pub(super) member: u16,
     /// What its sender may use; `None` is everything.
     pub(super) allowed: Option<Box<Allowed>>,
+    /// It goes with the operator's provider key, as far as is known.
+    pub(super) is_lent: bool,
+    /// What its answer is read for, where it makes an object at the provider.
+    pub(super) makes: Option<Makes>,
     /// Its tenant's own credentials for providers, where it has proven whose it is.
     pub(super) own_keys: Option<Arc<OwnKeys>>,
     /// The caller's trace context, to be continued.
@@ -105,6 +110,7 @@ impl Exchange {
         } else if !settings.enable_streaming
             || self.counts_money()
             || self.needs_model()
+            || self.names_objects()
             || self.redacts()
             || self.is_fenced()
         {
@@ -123,6 +129,24 @@ impl Exchange {
     /// Whether its model decides where it goes, or whether it goes at all.
     fn needs_model(&self) -> bool {
         self.chosen.waits_for_model || self.allowed.as_ref().is_some_and(|allowed| allowed.limits_models())
+    }
+
+    /// Whether the operations of its sender are listed.
+    pub(super) fn lists_operations(&self) -> bool {
+        self.allowed.as_ref().is_some_and(|allowed| matches!(allowed.operations(), (Some(_), _) | (_, Some(_))))
+    }
+
+    /// Whether its body may name objects of which only its tenant's own are allowed: what is uploaded, and what is said to models that
+    /// keep nothing, names none.
+    fn names_objects(&self) -> bool {
+        let may_name = match self.route.operation {
+            Operation::ChatCompletion | Operation::Messages => {
+                matches!(self.route.dialect, Dialect::ChatCompletions | Dialect::Messages)
+            }
+            Operation::Proxy => self.takes() != Takes::Files,
+            _ => false,
+        };
+        self.is_lent && may_name
     }
 
     /// Goes on with what `next` makes of it, or ends for the reason in `result`.

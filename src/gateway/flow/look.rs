@@ -18,6 +18,7 @@ use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Turn, Work};
 use super::admit_request::Admitted;
 use super::changing::{Again, Asked, misses_names, wants_names};
 use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_ask};
+use super::operations;
 use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
@@ -47,6 +48,10 @@ pub(super) struct Inspected {
 impl Inspected {
     pub(super) fn exchange(&self) -> &Exchange {
         &self.exchange
+    }
+
+    pub(super) fn exchange_mut(&mut self) -> &mut Exchange {
+        &mut self.exchange
     }
 
     /// The request, its body, and what models are still to say of it where that is waited for.
@@ -90,6 +95,7 @@ pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result
     let read = read(session, &mut exchange).await;
     if exchange.chosen.waits_for_model {
         steer::with_model(&mut exchange);
+        exchange.is_lent = operations::is_lent(&session.core, &exchange);
     }
     exchange.then(read, |exchange, (payload, pending)| Inspected { exchange, payload, pending })
 }
@@ -169,7 +175,7 @@ async fn read_and_find(
         wants_names: analyse && wants_names(core, exchange),
         plan: analyse.then(|| Arc::clone(&settings.plan)),
         tenant: exchange.journal.ids.tenant_id,
-        agent: exchange.journal.ids.agent_id.clone(),
+        agent: exchange.journal.ids.agent_id.clone().filter(|_| !exchange.journal.doubts_agent),
         deadline,
     };
     let spared = core.process.parts.breakers.security.state() == State::Open;

@@ -54,6 +54,7 @@ mod forward;
 mod gather;
 mod lines;
 mod look;
+mod operations;
 mod outside;
 mod own_path;
 mod parse;

@@ -9,9 +9,9 @@ use std::time::Instant;
 use weir_config::settings::{EnforcementScope, PiiAction};
 use weir_config::vocab::Finding;
 
-use super::allow::Allowed;
 use super::exchange::{Exchange, Stopped};
 use super::look::{Pending, conclude};
+use super::operations::Permitted;
 use crate::enforce::{self, Decision};
 use crate::exchange::{Payload, Refusal};
 use crate::process::{Core, Question};
@@ -34,8 +34,8 @@ impl Heard {
 }
 
 /// Lets models and others speak, where there are any.
-pub(super) async fn hear(core: &Core, allowed: Allowed) -> Result<Heard, Stopped> {
-    let (mut exchange, payload, pending) = allowed.into_parts();
+pub(super) async fn hear(core: &Core, permitted: Permitted) -> Result<Heard, Stopped> {
+    let (mut exchange, payload, pending) = permitted.into_parts();
     if let Some(pending) = pending
         && let Err(refusal) = Box::pin(hear_models(core, &mut exchange, *pending)).await
     {

@@ -115,7 +115,11 @@ pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
 /// Own paths have a bucket beside that of proxied requests: whoever has used up the one can still read what became of it.
 fn within_rate(core: &Core, terms: Terms, caller: Option<Caller>) -> Result<(), Refusal> {
     match caller.filter(|_| terms.limited) {
-        Some(caller) => admit_request::within_rate(core, &core.settings(), &core.process.own_rates, caller.tenant_id),
+        Some(caller) => {
+            let settings = core.settings();
+            core.process.caller_within_key_rate(&settings, &caller)?;
+            admit_request::within_rate(core, &settings, &core.process.own_rates, caller.tenant_id)
+        }
         None => Ok(()),
     }
 }

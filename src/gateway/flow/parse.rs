@@ -8,6 +8,7 @@ use weir_config::Settings;
 use weir_config::vocab::{Operation, SpanId, Timestamp, TraceId};
 
 use super::exchange::Exchange;
+use super::operations;
 use super::steer::{self, Named, path_model};
 use crate::enforce::can_block;
 use crate::exchange::{Caller, Moments, Proof, Skip, TraceContext};
@@ -82,7 +83,23 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
     if route.operation == Operation::Proxy {
         journal.tag("path", shown_path(core, &head));
     }
-    Parsed(Box::new(Exchange { head, route, chosen, member: 0, allowed, own_keys, trace, is_decoded: false, journal }))
+    let (is_lent, makes, is_decoded) = (false, None, false);
+    let mut exchange = Box::new(Exchange {
+        head,
+        route,
+        chosen,
+        member: 0,
+        allowed,
+        is_lent,
+        makes,
+        own_keys,
+        trace,
+        is_decoded,
+        journal,
+    });
+    exchange.is_lent = operations::is_lent(core, &exchange);
+    exchange.journal.doubts_agent = exchange.allowed.as_ref().is_some_and(|allowed| allowed.limits_key());
+    Parsed(exchange)
 }
 
 /// What an operation that has no name of its own was, for its record: the path without the query.

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use weir_config::vocab::Unread;
 
 use super::exchange::{Exchange, Stopped};
+use super::operations;
 use super::rewrite_request::{ANALYSIS_HEADER, Marks, REDACTION_HEADER};
 use super::tapped::{self, Halt, Piece, Through};
 use super::unread_answer;
@@ -60,6 +61,7 @@ pub(super) async fn answer(
         && (!session.body_unread || missing.is_some())
         && !core.process.is_draining();
     begin_record(&mut exchange, &head, kind);
+    operations::begin(&mut exchange, &head, kind.is_stream());
     let decoded = tapped.as_ref().is_some_and(|tapped| tapped.is_decoded());
     let unread = unread_answer::from_the_start(&exchange.journal, &head, kind, &rest);
     response_head(session, &exchange.journal, &head, &Shape { framing, keep, decoded, unread, marks });
@@ -411,6 +413,11 @@ impl Relay<'_> {
         };
         if journal.wants_text() && journal.moments.first_byte.is_none() && !self.ranges.data.is_empty() {
             journal.moments.first_byte = Some(Instant::now());
+        }
+        if journal.maker.is_some() {
+            // Before its client can ask for what was made.
+            let pieces = self.ranges.data.iter().map(|range| input.get(range.clone()).unwrap_or_default());
+            journal.note_made(pieces);
         }
         let writing = Instant::now();
         // Nothing goes, the head included, while a tap holds all of it.

@@ -13,6 +13,7 @@ use super::decide::enforce;
 use super::exchange::{Exchange, Stop, Stopped};
 use super::forward::forward;
 use super::look::inspect;
+use super::operations::permit;
 use super::outside;
 use super::parse::{Facts, Parsed, parse};
 use super::preflight;
@@ -76,7 +77,8 @@ async fn run(session: &mut Session, parsed: Parsed, denied: Option<Denied>) -> R
     }
     let inspected = inspect(session, admitted).await?;
     let allowed = allow(inspected)?;
-    let heard = outside::hear(&core, allowed).await?;
+    let permitted = permit(&core, allowed).await?;
+    let heard = outside::hear(&core, permitted).await?;
     let enforced = enforce(heard)?;
     let affordable = hold_to_caps(&core, enforced)?;
     let ready = rewrite(&core, affordable);

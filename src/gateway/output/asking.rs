@@ -92,7 +92,7 @@ impl Asker {
         let to = Terms {
             plan: Arc::clone(&settings.answer_plan),
             tenant: journal.ids.tenant_id,
-            agent: journal.ids.agent_id.clone(),
+            agent: journal.ids.agent_id.clone().filter(|_| !journal.doubts_agent),
             text_max: settings.security_analysis.max_analysis_text_bytes,
         };
         let limit = Duration::from_millis(settings.limits.security_analysis_timeout_ms);

@@ -16,24 +16,26 @@ use weir_storage::SpanSink;
 
 use super::background::Background;
 use super::bill::Bill;
+use super::objects::MadeObjects;
 use super::outside::OutsideVerdict;
 use super::plans::{Plans, SharedPlans};
 use super::turns::Turns;
 use super::unsettled::{Noted, Unsettled};
 use super::waiting::Waiting;
 use crate::admit::Guard;
-use crate::admit::access::AccessTable;
+use crate::admit::access::{AccessTable, Allowed};
 use crate::admit::attempts::Attempts;
 use crate::admit::blocked::Blocked;
 use crate::admit::connection_table::ConnectionTable;
 use crate::admit::connections::{ClientKey, Connections};
 use crate::admit::eviction::Evictions;
 use crate::admit::provider_keys::ProviderKeys;
-use crate::admit::rate::RateTable;
+use crate::admit::rate::{self, RateTable, Verdict};
 use crate::admit::web::Pages;
 use crate::anomalies::Anomalies;
 use crate::control::{ApiHandle, CALLS_PER_CORE, Shares, Terms};
 use crate::enforce::Earlier;
+use crate::exchange::{Caller, Proof, Refusal};
 use crate::feed;
 use crate::forward::ConnPool;
 use crate::meter::{CoreMeter, Registry};
@@ -75,6 +77,8 @@ pub struct ProcessParts {
     pub guard: Arc<Guard>,
     /// Which models and upstreams they may use.
     pub access: Arc<AccessTable>,
+    /// Which of them has made what at providers.
+    pub objects: Arc<MadeObjects>,
     /// Tenants' own credentials for providers.
     pub provider_keys: Arc<ProviderKeys>,
     /// Keeps the gateway's credentials out of what goes on.
@@ -117,6 +121,8 @@ pub struct Process {
     pub own_rates: RateTable,
     /// The same of keys that have a rate of their own, for proxied requests.
     pub key_rates: RateTable,
+    /// The same of such keys, for calls to the gateway's own API and for reports.
+    pub own_key_rates: RateTable,
     /// Bounds the body bytes in memory.
     pub bodies: Budget,
     /// Answers whose end a later request fetches.
@@ -162,6 +168,7 @@ impl Process {
             rates: RateTable::new(),
             own_rates: RateTable::new(),
             key_rates: RateTable::new(),
+            own_key_rates: RateTable::new(),
             background: Background::new(),
             earlier: Earlier::default(),
             turns: Turns::default(),
@@ -183,6 +190,29 @@ impl Process {
     /// Notes that a record of this trace is being made, where a report could ask for it.
     pub(crate) fn note_unsettled(&self, trace: TraceId) -> Option<Noted> {
         self.unsettled.as_ref().map(|table| table.note(trace))
+    }
+
+    /// Takes one call from the bucket that a key with a rate of its own has in `rates`.
+    pub(crate) fn key_within_rate(
+        &self,
+        rates: &RateTable,
+        settings: &Settings,
+        allowed: &Allowed,
+    ) -> Result<(), Refusal> {
+        let Some((key, limit)) = allowed.key_rate() else { return Ok(()) };
+        let verdict = rates.take_of_key(key, limit, settings.rate_limiting.window_seconds, self.now_ns());
+        let Verdict::Limited { retry_after_ns } = verdict else { return Ok(()) };
+        let setting = "`access.keys.<id>.rate_limit` in the tenant's `config`";
+        Err(rate::refusal(&format!("key {key}"), limit, retry_after_ns, setting)
+            .with("tenant_id", allowed.tenant().to_string())
+            .with("key_id", key.to_string()))
+    }
+
+    /// The same of a caller of the gateway's own API, or one that reports.
+    pub(crate) fn caller_within_key_rate(&self, settings: &Settings, caller: &Caller) -> Result<(), Refusal> {
+        let Proof::Key(key) = caller.proof else { return Ok(()) };
+        let allowed = self.parts.access.of(caller.tenant_id, Some(key));
+        allowed.map_or(Ok(()), |allowed| self.key_within_rate(&self.own_key_rates, settings, &allowed))
     }
 
     /// Waits until the records of these traces are made, `within` at the most; false when one still is not. Blocks: not for cores.

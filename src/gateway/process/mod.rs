@@ -5,6 +5,7 @@ pub(crate) mod background;
 pub(crate) mod bill;
 mod core;
 pub(crate) mod log_entry;
+pub mod objects;
 mod outside;
 mod plans;
 pub(crate) mod turns;

@@ -48,6 +48,8 @@ pub(crate) struct Finish {
     pub(crate) unread: UnreadSet,
     /// The model the request's path named.
     pub(crate) path_model: Option<String>,
+    /// Its agent is what a limited key says: no rule allows more for it.
+    pub(crate) doubts_agent: bool,
     /// Whose prices hold, where that is not the span's provider.
     pub(crate) priced_as: Option<Provider>,
     /// Whether the call is to be priced.
@@ -223,6 +225,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         analysis_text_max,
         unread: mut unread_request,
         path_model,
+        doubts_agent,
         priced_as,
         priced,
         answer_wire_bytes,
@@ -262,7 +265,7 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
     }
     let (mut outcome, mut ran, mut rest) = (Outcome::Nothing, None, None);
     if let Some((plan, scratch)) = plan.zip(scratch) {
-        let agent = span.agent_id.clone();
+        let agent = span.agent_id.clone().filter(|_| !doubts_agent);
         let call = Call { plan: &plan, tenant: span.tenant_id, agent: agent.as_deref(), deadline };
         let how = How { call, text_max: analysis_text_max };
         let request = view.as_deref().filter(|_| !request_analysed);

@@ -17,6 +17,7 @@ use weir_storage::record::{ANSWERED_BY, SpanEvent, SpanRecord, WEIR};
 use super::answer_copy::AnswerCopy;
 use super::closing::{Closing, File, How, Step, close};
 use super::complete::{Finish, complete, drop_tags};
+use super::made::Maker;
 use super::masking::Masking;
 use super::publish::Publish;
 use super::text::RequestText;
@@ -93,6 +94,10 @@ pub(crate) struct Journal {
     retrieval: bool,
     reservation: Option<Box<Reservation>>,
     token_cap: Option<TokenCap>,
+    /// Whoever sends it may not say for which agent: its key is limited, and rules that allow more to some agents are none for it.
+    pub(crate) doubts_agent: bool,
+    /// Reads what the answer says was made.
+    pub(crate) maker: Option<Box<Maker>>,
     status: Option<u16>,
     source: IpAddr,
     /// For the log.
@@ -139,6 +144,8 @@ impl Journal {
             retrieval,
             reservation: None,
             token_cap: None,
+            doubts_agent: false,
+            maker: None,
             status: None,
             source,
             log_entry: entry,
@@ -186,6 +193,15 @@ impl Journal {
         if bytes > 0 {
             let streams = self.span.as_ref().is_some_and(|span| span.streaming);
             self.answer.feed(bytes, pieces, streams);
+        }
+    }
+
+    /// Content of an answer that makes something is about to go to the client.
+    pub(crate) fn note_made<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) {
+        if let Some(maker) = &mut self.maker
+            && !maker.feed(pieces, &self.core.process.parts.objects)
+        {
+            self.core.meter.dropped("objects", "queue_full");
         }
     }
 
@@ -412,6 +428,7 @@ impl Journal {
             decoded_bytes_max: kept_bytes_max(&self.settings),
             analysis_text_max: self.settings.security_analysis.max_analysis_text_bytes,
             unread: self.unread,
+            doubts_agent: self.doubts_agent,
             path_model: self.ids.path_model.take(),
             priced_as: self.ids.priced_as.take(),
             priced,

@@ -8,6 +8,7 @@ mod framed;
 pub(crate) mod inspection;
 pub(crate) mod journal;
 mod leak;
+pub(crate) mod made;
 pub(crate) mod marks;
 pub(crate) mod masking;
 pub(crate) mod models;

@@ -43,6 +43,7 @@ pub struct Access {
 /// What one caller may use.
 #[derive(Debug, Clone)]
 pub struct Allowed {
+    tenant: TenantId,
     access: Arc<Access>,
     key: Option<KeyId>,
 }
@@ -169,13 +170,23 @@ impl AccessTable {
             return None;
         }
         let access = Arc::clone(table.get(&tenant)?);
-        Some(Allowed { access, key })
+        Some(Allowed { tenant, access, key })
     }
 }
 
 impl Allowed {
     fn grants(&self) -> impl Iterator<Item = &Grant> {
         std::iter::once(&self.access.own).chain(self.key.and_then(|key| self.access.keys.get(&key)))
+    }
+
+    /// Whose it is.
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Whether something is said of the key beside what holds for its tenant.
+    pub fn limits_key(&self) -> bool {
+        self.of_key().is_some()
     }
 
     /// Whether it matters which model is asked for.

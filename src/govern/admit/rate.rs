@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_config::settings::{RateLimit, RateLimiting};
 use weir_config::vocab::{KeyId, TenantId};
 
+use crate::exchange::Refusal;
 use crate::per_tenant::PerTenant;
 
 /// Steps of the table's clock in a second: 64 to the nanosecond, which 64 bits hold for nine years of uptime.
@@ -91,6 +92,22 @@ fn take(arrival: &AtomicU64, limit: RateLimit, now: u64) -> Verdict {
             Err(now_there) => seen = now_there,
         }
     }
+}
+
+/// The refusal of a request that comes too soon.
+pub fn refusal(who: &str, limit: RateLimit, retry_after_ns: u64, setting: &str) -> Refusal {
+    let seconds = retry_after_ns.div_ceil(1_000_000_000).max(1);
+    let message = format!(
+        "{who} sends more than {} requests per second (burst {}); retry after {seconds} s, or raise {setting}",
+        limit.requests_per_second, limit.burst_size
+    );
+    Refusal::new(429, "rate_limit_exceeded", message)
+        .header("Retry-After", seconds)
+        .header("X-RateLimit-Limit", limit.requests_per_second)
+        .header("X-RateLimit-Remaining", 0)
+        .header("X-RateLimit-Reset", seconds)
+        .with("limit_requests_per_second", limit.requests_per_second)
+        .with("retry_after_secs", seconds)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::frame::Framing;
 use super::part::{BareCall, FileNote, Label, Labels, TextPart};
 use super::place::{Places, Spelling};
 use super::request::RequestView;
+use crate::exchange::Family;
 use crate::json::{Location, Text};
 
 /// Texts beyond this many share one last part, so that a body of tiny strings stays cheap.
@@ -75,6 +76,9 @@ impl About {
 /// Calls without a word that are kept.
 const BARE_MAX: usize = 1024;
 
+/// Objects named in one body that are kept.
+const REFERENCES_MAX: usize = 256;
+
 /// Models listed beside the one that is asked for; no provider takes as many.
 const OTHER_MODELS_MAX: usize = 32;
 
@@ -101,6 +105,8 @@ impl Gather {
             models_named: 0,
             is_cut: false,
             other_models: Vec::new(),
+            references: Vec::new(),
+            too_many_references: false,
             session_id: None,
             previous_answer: None,
             conversation: None,
@@ -148,6 +154,15 @@ impl Gather {
             self.view.other_models.push(name);
         } else {
             self.view.models_differ = true;
+        }
+    }
+
+    /// Takes the id of an object that the provider keeps.
+    pub(super) fn reference(&mut self, family: Family, id: String) {
+        if self.view.references.len() < REFERENCES_MAX {
+            self.view.references.push((family, id));
+        } else {
+            self.view.too_many_references = true;
         }
     }
 

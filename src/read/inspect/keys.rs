@@ -4,6 +4,7 @@
 //! characters between words are ignored (`toolCalls`, `TOOL_CALLS`, `tool-calls`), because parsers that ignore case
 //! exist. `exact` tells whether it was the spelling of the interface.
 
+use crate::exchange::Family;
 use crate::json::Text;
 
 macro_rules! keys {
@@ -38,6 +39,7 @@ macro_rules! keys {
 keys! {
     AccessToken "access_token" b"accesstoken";
     ApiSecret "api_key" b"apikey";
+    AssistantId "assistant_id" b"assistantid";
     Args "args" b"args";
     Arguments "arguments" b"arguments";
     Audio "audio" b"audio";
@@ -62,6 +64,7 @@ keys! {
     File "file" b"file";
     FileData "file_data" b"filedata";
     FileId "file_id" b"fileid";
+    FileIds "file_ids" b"fileids";
     Format "format" b"format";
     Function "function" b"function";
     FunctionCall "function_call" b"functioncall";
@@ -75,6 +78,7 @@ keys! {
     Images "images" b"images";
     InlineData "inline_data" b"inlinedata";
     Input "input" b"input";
+    InputFileId "input_file_id" b"inputfileid";
     InputIds "input_ids" b"inputids";
     InputAudio "input_audio" b"inputaudio";
     Instructions "instructions" b"instructions";
@@ -120,6 +124,7 @@ keys! {
     SystemPrompt "system_prompt" b"systemprompt";
     Text "text" b"text";
     Thinking "thinking" b"thinking";
+    ThreadId "thread_id" b"threadid";
     Thought "thought" b"thought";
     Token "token" b"token";
     ToolCallId "tool_call_id" b"toolcallid";
@@ -134,6 +139,7 @@ keys! {
     Type "type" b"type";
     Url "url" b"url";
     User "user" b"user";
+    VectorStoreIds "vector_store_ids" b"vectorstoreids";
     Video "video" b"video";
     XApiSecret "x-api-key" b"xapikey";
 }
@@ -247,6 +253,16 @@ impl Key {
         matches!(self, Self::InputIds | Self::PromptTokenIds)
     }
 
+    /// What the strings under a key name of what the provider keeps.
+    pub(super) const fn names_object(self) -> Option<Family> {
+        match self {
+            Self::FileId | Self::FileIds | Self::InputFileId => Some(Family::Files),
+            Self::PreviousResponseId | Self::Conversation => Some(Family::Responses),
+            Self::AssistantId | Self::ThreadId | Self::VectorStoreIds => Some(Family::Assistants),
+            _ => None,
+        }
+    }
+
     /// Keys that bound the tokens of the answer.
     pub(super) const fn bounds_answer(self) -> bool {
         matches!(
@@ -326,8 +342,40 @@ pub(super) fn is_credential(text: &str) -> bool {
     secret.len() <= 4096 && secret.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// An address without the user and password in front of its host; `None` when there are none.
-pub(super) fn without_user(address: &str) -> Option<String> {
+/// An address without what lets somebody in: the user and password in front of its host, and what its query or fragment says of a
+/// credential. `None` when there is none of that.
+pub(super) fn without_secrets(address: &str) -> Option<String> {
+    let bare = without_user(address);
+    let address = bare.as_deref().unwrap_or(address);
+    let is_address = address.contains("://");
+    let query = address.find(['?', '#']).filter(|_| is_address);
+    let Some((path, query)) = query.and_then(|at| address.split_at_checked(at)) else { return bare };
+    let mut masked = path.to_owned();
+    let mut hides = false;
+    for pair in query.split_inclusive(['?', '#', '&', ';']) {
+        let (pair, end) = pair.split_at(pair.trim_end_matches(['?', '#', '&', ';']).len());
+        match pair.split_once('=') {
+            Some((name, value)) if !value.is_empty() && names_secret(name) => {
+                hides = true;
+                masked.push_str(name);
+                masked.push_str("=***");
+            }
+            _ => masked.push_str(pair),
+        }
+        masked.push_str(end);
+    }
+    if hides { Some(masked) } else { bare }
+}
+
+/// Whether a name in a query is that of a credential, spelled as it may be.
+fn names_secret(name: &str) -> bool {
+    let name = super::coded::percent_decoded(name.as_bytes(), true).to_ascii_lowercase();
+    const WORDS: [&[u8]; 10] =
+        [b"token", b"key", b"secret", b"passw", b"auth", b"credential", b"sig", b"session", b"jwt", b"code"];
+    WORDS.iter().any(|word| memchr::memmem::find(&name, word).is_some())
+}
+
+fn without_user(address: &str) -> Option<String> {
     let (scheme, rest) = address.split_once("://")?;
     let host_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at_checked(host_end)?;
@@ -372,6 +420,22 @@ mod tests {
         assert_eq!(bare("https://u@h@mcp.example").as_deref(), Some("https://***@mcp.example"));
         for whole in ["https://mcp.example/@path", "mail me at a@b.example", "https://mcp.example"] {
             assert_eq!(bare(whole), None, "{whole}");
+        }
+    }
+
+    #[test]
+    fn an_address_loses_what_lets_somebody_in_and_nothing_else() {
+        for (address, expected) in [
+            ("https://mcp.example/sse?token=abc", "https://mcp.example/sse?token=***"),
+            ("https://mcp.example/sse?a=b&apiKey=abc&c=d", "https://mcp.example/sse?a=b&apiKey=***&c=d"),
+            ("https://mcp.example/sse?api%5Fkey=abc#x", "https://mcp.example/sse?api%5Fkey=***#x"),
+            ("https://mcp.example/#access_token=abc", "https://mcp.example/#access_token=***"),
+            ("https://u:p@mcp.example/x?to%6ben=a=b", "https://***@mcp.example/x?to%6ben=***"),
+        ] {
+            assert_eq!(without_secrets(address).as_deref(), Some(expected), "{address}");
+        }
+        for whole in ["https://mcp.example/sse?a=b", "https://mcp.example/?token=", "is it ?token=abc", "a"] {
+            assert_eq!(without_secrets(whole), None, "{whole}");
         }
     }
 }

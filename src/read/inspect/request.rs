@@ -13,6 +13,7 @@ use super::part::{BareCall, FileNote, Labels, TextPart};
 use super::place::Places;
 use super::zone::Zones;
 use super::{form, walk};
+use crate::exchange::Family;
 use crate::json::JsonErrorKind;
 
 /// What one request asks for.
@@ -31,6 +32,10 @@ pub struct RequestView {
     /// The models it names elsewhere: for when that one does not answer (`models`, `fallbacks`), for its tools, for a session, for
     /// each call of a batch. Of too many, `models_differ`.
     pub other_models: Vec<String>,
+    /// The objects it names that the provider keeps, and what kind each is of; what a model has said names none.
+    pub references: Vec<(Family, String)>,
+    /// Whether it names more than are kept.
+    pub too_many_references: bool,
     /// The session the body names.
     pub session_id: Option<String>,
     /// The provider's id of the answer that it goes on from: what was said before is with the provider.

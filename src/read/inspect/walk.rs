@@ -21,7 +21,7 @@ use weir_inference::PartKind;
 
 use super::binary::{self, Found};
 use super::gather::{About, Gather, Source};
-use super::keys::{Key, MODEL_BYTES_MAX, is_credential, is_token, model_name, without_user};
+use super::keys::{Key, MODEL_BYTES_MAX, is_credential, is_token, model_name, without_secrets};
 use super::part::Label;
 use super::sender::{session_id, session_of_cache, session_of_user};
 use crate::json::{Event, JsonError, Location, Segment, Text, Walker, integer};
@@ -73,6 +73,8 @@ struct Frame<'a> {
     settled: bool,
     /// First part that may belong to this container.
     parts_start: usize,
+    /// The same of objects that are named.
+    references_start: usize,
     role: Stated<PartKind>,
     type_: Stated<Option<PartKind>>,
     /// In a tool's description: whether it says to be a server of tools.
@@ -200,7 +202,9 @@ impl<'a> Walk<'a, '_> {
             self.merged_from = content_start - 1;
         }
         let reasoning = held.is_reasoning() && matches!(top.shape, Shape::Turn | Shape::Content);
-        self.frames.push(Frame { tokens, reasoning, ..Frame::new(shape, array, held, kind, settled, parts_start) });
+        let references_start = self.gather.view.references.len();
+        let frame = Frame::new(shape, array, held, kind, settled, parts_start);
+        self.frames.push(Frame { tokens, reasoning, references_start, ..frame });
     }
 
     fn close(&mut self, end: usize) {
@@ -230,6 +234,10 @@ impl<'a> Walk<'a, '_> {
             && !lists_tools
         {
             self.gather.settle(frame.parts_start, kind);
+        }
+        if frame.shape == Shape::Turn && frame.role == Stated::One(PartKind::Assistant) {
+            // What a model has made and said comes back with it.
+            self.gather.view.references.truncate(frame.references_start);
         }
         if frame.shape == Shape::Turn && !frame.array {
             let kind = match frame.role {
@@ -360,6 +368,10 @@ impl<'a> Walk<'a, '_> {
         let (in_tool, depth) = (self.describes_tool(), self.frames.len());
         let Some(top) = self.frames.last_mut() else { return self.text(&text) };
         let key = if top.array { top.held } else { top.key };
+        let is_conversation = key == Key::Id && top.held == Key::Conversation && depth == 2;
+        if let Some(family) = if is_conversation { Key::Conversation } else { key }.names_object() {
+            self.gather.reference(family, text.decode().into_owned());
+        }
         match key {
             Key::Model if top.shape == Shape::Root => {
                 let (exact, name) = (top.exact, text.decode());
@@ -408,7 +420,7 @@ impl<'a> Walk<'a, '_> {
             self.credential(&text);
             return self.value_done();
         }
-        if in_tool && let Some(address) = without_user(&text.decode()) {
+        if in_tool && let Some(address) = without_secrets(&text.decode()) {
             self.add(Source::Made(&address, text));
             return self.value_done();
         }
@@ -608,6 +620,7 @@ impl Frame<'_> {
             kind,
             settled,
             parts_start,
+            references_start: 0,
             role: Stated::Absent,
             type_: Stated::Absent,
             server: Stated::Absent,

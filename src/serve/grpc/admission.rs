@@ -123,6 +123,7 @@ impl Admission {
         })?;
         let tenant = caller.tenant_id;
         let refused = |refusal| Refused { tenant: Some(tenant), refusal };
+        self.process.caller_within_key_rate(&self.process.parts.settings.load(), &caller).map_err(refused)?;
         self.within_rate(tenant).map_err(refused)?;
         let place = self.places.enter(tenant).ok_or_else(|| {
             parts.registry.shared().dropped("grpc_calls", "full", 1);

@@ -242,6 +242,7 @@ impl Worker {
             analysis_text_max: settings.security_analysis.max_analysis_text_bytes,
             unread: UnreadSet::default(),
             path_model: None,
+            doubts_agent: false,
             priced_as: None,
             priced: settings.cost_estimation.enabled && is_call && counted_by.is_none(),
             guarded: settings.output_safety.enabled,

@@ -144,8 +144,8 @@ pub(super) fn refused(lists: &[&Lists], plan: &Plan, target: &str, ask: &Ask) ->
     if !may(target) && !plan.members(target).iter().all(|member| may(member)) {
         return Some("upstream_not_allowed");
     }
-    // What names its model nowhere, or is not known, cannot be held to a list.
-    if lists.iter().any(|lists| lists.models.is_some()) && matches!(ask.path, "/v1/files" | "/v2/anything") {
+    // What is not known cannot be held to a list.
+    if lists.iter().any(|lists| lists.models.is_some()) && ask.path == "/v2/anything" {
         return Some("model_not_allowed");
     }
     let named = model_in(ask.path).into_iter().chain((!ask.is_get).then_some(ask.model));
