@@ -396,6 +396,33 @@ on_both_drivers! {
         assert_eq!(summed, 1200.0, "its tokens stand in one record");
     }
 
+    fn a_run_of_an_assistant_is_charged_once_when_its_end_is_fetched(driver) {
+        let upstream = Upstream::play(|peer| {
+            let mut polls = 0;
+            while let Some(request) = peer.request() {
+                polls += usize::from(request.method == "GET");
+                let (status, usage) = match (request.method.as_str(), polls) {
+                    ("POST", _) => ("queued", Value::Null),
+                    (_, 1) => ("requires_action", Value::Null),
+                    _ => ("completed", json!({ "prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200 })),
+                };
+                peer.say(json_answer(&json!({ "id": "run_1", "object": "thread.run", "thread_id": "thread_1", "status": status,
+                    "model": "claude-unit", "usage": usage })));
+            }
+        });
+        let caps = "cost_caps:\n  enabled: true\n  default_budget_caps: [{window: daily, hard_limit_usd: 0.05}]\n";
+        let gateway = Setup::new(driver).upstream(upstream.url()).with(PRICES).with(caps).server("core_threads: 1").start();
+        let spent = || gateway.json("/api/v1/costs/current")["windows"][0]["current_spend_usd"].clone();
+        let asked = json!({ "model": "claude-unit", "assistant_id": "asst_1", "max_completion_tokens": 100 });
+        let begun = gateway.span_of(&ask(&gateway, &Call::post("/v1/threads/thread_1/runs", asked.to_string())));
+        assert_eq!((&begun["tags"]["background"], &begun["estimated_cost_usd"]), (&json!("pending"), &Value::Null));
+        assert_eq!(spent(), json!(0.0));
+        let poll = Call::get("/v1/threads/thread_1/runs/run_1");
+        let costs: Vec<Value> = (0..4).map(|_| gateway.span_of(&ask(&gateway, &poll))["estimated_cost_usd"].clone()).collect();
+        assert_eq!(costs, [Value::Null, json!(0.006), Value::Null, Value::Null]);
+        assert_eq!(spent(), json!(0.006));
+    }
+
     fn what_is_charged_otherwise_and_whose_call_it_is_are_said(driver) {
         let upstream = Upstream::play(|peer| {
             while let Some(request) = peer.request() {

@@ -235,13 +235,16 @@ pub fn models_in_query(query: Option<&str>) -> Vec<String> {
     pairs.filter(|(key, _)| is_model(key)).map(|(_, name)| percent_decoded(name)).collect()
 }
 
-/// Whether the request fetches, or ends, an answer that an earlier one has begun: `GET /v1/responses/{id}` and
-/// `POST /v1/responses/{id}/cancel`.
+/// Whether the request fetches, or ends, an answer that an earlier one has begun: `GET /v1/responses/{id}`,
+/// `GET /v1/threads/{id}/runs/{id}`, and `POST` with `/cancel` behind.
 pub fn retrieves_response(method: &str, path: &str) -> bool {
     let is_answer = |path: &str| {
         let path = normalised(path);
         let mut segments = path.rsplit('/');
-        segments.next().is_some_and(|id| !id.is_empty()) && segments.next() == Some("responses")
+        let id = segments.next().is_some_and(|id| !id.is_empty());
+        let kind = segments.next();
+        let is_run = kind == Some("runs") && segments.nth(1) == Some("threads");
+        id && (kind == Some("responses") || is_run)
     };
     match method {
         "GET" => is_answer(path),
@@ -453,6 +456,11 @@ mod tests {
             ("GET", "/v1/responses/resp_1", true),
             ("GET", "/openai/V1/%72esponses/resp_1/", true),
             ("POST", "/v1/responses/resp_1/cancel", true),
+            ("GET", "/v1/threads/thread_1/runs/run_1", true),
+            ("POST", "/v1/threads/thread_1/runs/run_1/cancel", true),
+            ("GET", "/v1/threads/thread_1/runs", false),
+            ("GET", "/v1/threads/thread_1/runs/run_1/steps", false),
+            ("GET", "/v1/evals/eval_1/runs/run_1", false),
             ("POST", "/v1/responses", false),
             ("POST", "/v1/responses/compact", false),
             ("GET", "/v1/responses/resp_1/input_items", false),

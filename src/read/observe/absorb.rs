@@ -83,7 +83,7 @@ fn shared<'a>(
         (b"model" | b"modelVersion", Value::Str(model)) => {
             collector.answer.model.get_or_insert_with(|| bounded(&model.decode()));
         }
-        (b"object", Value::Str(kind)) => collector.is_response |= kind.raw() == "response",
+        (b"object", Value::Str(kind)) => collector.is_response |= matches!(kind.raw(), "response" | "thread.run"),
         // In every chunk of a stream, and of no interest.
         (
             b"type"

@@ -124,7 +124,8 @@ impl Root<'_> {
             collector.answer.complete = true;
         }
         if let Some(status) = self.status {
-            collector.unfinished = matches!(status.raw(), "queued" | "in_progress");
+            let goes_on = ["queued", "in_progress", "requires_action", "cancelling"];
+            collector.unfinished = goes_on.contains(&status.raw());
         }
         if let Some(status) = self.status.filter(|_| collector.answer.finish_reason.is_none())
             && matches!(status.raw(), "completed" | "incomplete" | "failed" | "cancelled")
