@@ -9,6 +9,11 @@ use crate::support::{AUTH, Call, Gateway, Setup, Upstream, call, on_both_drivers
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
+/// What it is called, and what it makes of a body.
+type JsonTrick = (&'static str, fn(&str) -> Vec<u8>);
+/// What it is called, and what it makes of a path and a body.
+type HeadTrick = (&'static str, fn(&str, &str) -> Call);
+
 /// A new key that may use `mini` alone: its id, and the key.
 fn limited(gateway: &Gateway, tenant: &str, role: &str) -> (String, String) {
     let body = json!({"tenant_id": tenant, "name": "k", "role": role, "access": {"allowed_models": ["mini"]}});
@@ -50,7 +55,7 @@ fn plain_calls() -> Vec<(&'static str, Value)> {
 }
 
 /// Ways to name `large` beside `mini` in a JSON body.
-fn json_tricks() -> Vec<(&'static str, fn(&str) -> Vec<u8>)> {
+fn json_tricks() -> Vec<JsonTrick> {
     fn ended(body: &str, more: &str) -> Vec<u8> {
         let open = body.strip_suffix('}').unwrap();
         format!("{open},{more}}}").into()
@@ -91,7 +96,7 @@ fn json_tricks() -> Vec<(&'static str, fn(&str) -> Vec<u8>)> {
 }
 
 /// Ways to spell a request's head around a body that names `mini`.
-fn head_tricks() -> Vec<(&'static str, fn(&str, &str) -> Call)> {
+fn head_tricks() -> Vec<HeadTrick> {
     vec![
         ("a query", |path, body| Call::post(&format!("{path}?model=large"), body)),
         ("an escape in a query", |path, body| Call::post(&format!("{path}?a=b&mod%65l=large"), body)),

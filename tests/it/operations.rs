@@ -51,8 +51,11 @@ fn ask(gateway: &Gateway, key: &str, (method, path, body): (&'static str, &str, 
     call(gateway.addr, Call::with_method(method, path, body).key(key).bytes())
 }
 
+/// Method, path and body of each use of an object.
+type Uses = &'static [(&'static str, &'static str, &'static str)];
+
 /// What is made, and how it is used afterwards: `{}` is its id.
-const MADE: [(&str, &str, &[(&str, &str, &str)]); 9] = [
+const MADE: [(&str, &str, Uses); 9] = [
     (
         "/v1/files",
         "{}",
@@ -171,7 +174,7 @@ on_both_drivers! {
             assert_eq!(made.status, 200, "{path}: {}", made.text());
             ids.push((made.json()["id"].as_str().unwrap().to_owned(), uses));
         }
-        let try_all = |gateway: &Gateway, ids: &[(String, &[(&'static str, &str, &str)])]| {
+        let try_all = |gateway: &Gateway, ids: &[(String, Uses)]| {
             for (id, uses) in ids {
                 for (method, path, body) in *uses {
                     let (path, body) = (filled(path, id), filled(body, id));
