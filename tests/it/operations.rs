@@ -218,6 +218,9 @@ on_both_drivers! {
         // What an answer repeats is nobody's.
         assert_eq!(ask(&gateway, &mine, ("GET", "/v1/files/not-this", "")).status, 403);
 
+        // What was noted is stored soon after: a stop in order leaves time for it.
+        gateway.terminate();
+        gateway.wait();
         gateway.restart();
         try_all(&gateway, &ids);
         for path in &made_by_others {
