@@ -4,12 +4,15 @@
 //! taken: `X-Service-Upstream-Authorization`, the client's own credential fields, the tenant's own key for the upstream it goes to, that
 //! upstream's key. The last also helps clients that bring no credential while authentication is off.
 
+use std::rc::Rc;
+
 use bytes::BufMut;
 use weir_config::vocab::SharedSecret;
 
 use super::exchange::Exchange;
 use crate::admit::provider_keys::ProviderKey;
 use crate::exchange::Refusal;
+use crate::process::Core;
 use crate::redaction::Redaction;
 use crate::wire::{FieldRef, HeadWriter, RequestHead};
 
@@ -87,8 +90,24 @@ impl<'a> Credentials<'a> {
     }
 }
 
+/// Whether the operator's key is lent to a request, as far as its head and the settings say.
+pub(super) fn is_lent(core: &Core, exchange: &Exchange) -> bool {
+    let settings = Rc::clone(&exchange.journal.settings);
+    let table = &settings.local_upstreams;
+    if !settings.auth.enabled || !table.lends {
+        return false;
+    }
+    let own = |name: &str| exchange.own_keys.as_ref().is_some_and(|own| own.get(name).is_some());
+    let lends = |at: &u16| {
+        let member = table.member(*at);
+        member.api_key.is_some() && !own(&member.name)
+    };
+    table.target(exchange.chosen.target).members.iter().any(lends)
+        && !brings(&core.process.parts.redaction, &exchange.head)
+}
+
 /// Whether the client brings a credential for the provider, so that nobody's else is added.
-pub(super) fn brings(redaction: &Redaction, head: &RequestHead) -> bool {
+fn brings(redaction: &Redaction, head: &RequestHead) -> bool {
     let is_credential = |field: FieldRef<'_>| FIELDS.iter().any(|name| field.is(name)) || holds_key(field);
     let is_own = |field: FieldRef<'_>| is_credential(field) && !redaction.keeps(field.name_bytes(), field.value());
     Credentials::new(redaction, head, None).given.is_some() || head.fields().any(is_own)

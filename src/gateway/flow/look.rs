@@ -17,8 +17,8 @@ use weir_inference::{Call, Job, Lane, Plan, Ran, Scratch, Turn, Work};
 
 use super::admit_request::Admitted;
 use super::changing::{Again, Asked, misses_names, wants_names};
+use super::credentials;
 use super::exchange::{Exchange, Needs, Stop, Stopped, raw_body, raw_text, zone_ask};
-use super::operations;
 use super::steer;
 use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
@@ -95,7 +95,7 @@ pub(super) async fn inspect(session: &mut Session, admitted: Admitted) -> Result
     let read = read(session, &mut exchange).await;
     if exchange.chosen.waits_for_model {
         steer::with_model(&mut exchange);
-        exchange.is_lent = operations::is_lent(&session.core, &exchange);
+        exchange.is_lent = credentials::is_lent(&session.core, &exchange);
     }
     exchange.then(read, |exchange, (payload, pending)| Inspected { exchange, payload, pending })
 }

@@ -2,13 +2,11 @@
 //! which opens the whole account, nobody reads or deletes what another tenant has there. It stands behind the question which models
 //! are allowed, and waits for the store where a request names an object that memory does not know.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::allow::Allowed;
-use super::credentials;
 use super::exchange::{Exchange, Stopped};
 use super::look::Pending;
 use crate::admit::operations::{Operations, Verdict};
@@ -154,22 +152,6 @@ pub(super) fn begin(exchange: &mut Exchange, head: &ResponseHead, is_stream: boo
         noted: SmallVec::new(),
     };
     exchange.journal.maker = Some(Box::new(maker));
-}
-
-/// Whether the operator's key is lent to a request, as far as its head and the settings say.
-pub(super) fn is_lent(core: &Core, exchange: &Exchange) -> bool {
-    let settings = Rc::clone(&exchange.journal.settings);
-    let table = &settings.local_upstreams;
-    if !settings.auth.enabled || !table.lends {
-        return false;
-    }
-    let own = |name: &str| exchange.own_keys.as_ref().is_some_and(|own| own.get(name).is_some());
-    let lends = |at: &u16| {
-        let member = table.member(*at);
-        member.api_key.is_some() && !own(&member.name)
-    };
-    table.target(exchange.chosen.target).members.iter().any(lends)
-        && !credentials::brings(&core.process.parts.redaction, &exchange.head)
 }
 
 fn not_allowed(exchange: &Exchange, known: Option<&KnownOperation<'_>>) -> Refusal {

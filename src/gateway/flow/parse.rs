@@ -7,8 +7,8 @@ use uuid::Uuid;
 use weir_config::Settings;
 use weir_config::vocab::{Operation, SpanId, Timestamp, TraceId};
 
+use super::credentials;
 use super::exchange::Exchange;
-use super::operations;
 use super::steer::{self, Named, path_model};
 use crate::enforce::can_block;
 use crate::exchange::{Caller, Moments, Proof, Skip, TraceContext};
@@ -97,7 +97,7 @@ pub(super) fn parse(core: &Rc<Core>, settings: &Rc<InEffect>, facts: Facts, mut 
         is_decoded,
         journal,
     });
-    exchange.is_lent = operations::is_lent(core, &exchange);
+    exchange.is_lent = credentials::is_lent(core, &exchange);
     exchange.journal.doubts_agent = exchange.allowed.as_ref().is_some_and(|allowed| allowed.limits_key());
     Parsed(exchange)
 }
