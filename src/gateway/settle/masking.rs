@@ -121,13 +121,13 @@ impl Masking {
         side: PartSide,
         found: Option<&Credentials>,
     ) -> (Vec<Mark>, bool) {
+        let of = Parts { parts: &span.parts, side };
         let mut room = None;
         let has_room = text.len() <= SMALL_BYTES || {
             let permit = room.insert(means.bodies.of(span.tenant_id).permit());
             permit.grow(text.len().saturating_mul(WORK_TIMES))
         };
-        let marks =
-            has_room.then(|| self.marks(text, &span.parts, side, &span.security_findings, found, means.deadline));
+        let marks = has_room.then(|| self.marks(text, of, &span.security_findings, found, means.deadline));
         marks.flatten().unwrap_or_else(|| (vec![Mark { range: 0..text.len(), with: NOT_KEPT }], false))
     }
 
@@ -148,8 +148,7 @@ impl Masking {
     fn marks(
         self,
         text: &str,
-        parts: &[PartRecord],
-        side: PartSide,
+        Parts { parts, side }: Parts<'_>,
         findings: &[Finding],
         found: Option<&Credentials>,
         deadline: Option<Instant>,
@@ -211,7 +210,8 @@ impl Masking {
             remember(&view.text, &parts, PartSide::Request, findings, &mut found);
         }
         let found_here = secrets.then_some(&found);
-        let marks = self.marks(&view.text, &parts, PartSide::Request, findings, found_here, None);
+        let of = Parts { parts: &parts, side: PartSide::Request };
+        let marks = self.marks(&view.text, of, findings, found_here, None);
         let (marks, _) = marks.unwrap_or_default();
         let whole = replaced(&view.text, &marks);
         let shifts = Shifts::of(&marks);
@@ -236,6 +236,13 @@ impl Masking {
         });
         Some((texts, moved.filter(|finding| !self.silent || !is_name(finding)).collect()))
     }
+}
+
+/// The parts of a record, and the side whose text is looked at.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    parts: &'a [PartRecord],
+    side: PartSide,
 }
 
 /// Leaves out what was found of names, and what it did to the score.
