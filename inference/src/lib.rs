@@ -83,6 +83,6 @@ pub use repeated::{Original, Repeated};
 pub use rule_book::{RuleBook, RuleMatch, RuleView};
 pub use rules::{LoadError, RuleText};
 pub use signals::Signals;
-pub use taken::{CONTEXT_BYTES, KeyEnds, Taken, Taker, Taking};
+pub use taken::{CONTEXT_BYTES, KeyEnds, Taken, Taker, Taking, secret_tag};
 pub use toxic::TOXICITY;
 pub use tuning::{OperatingPoint, Tuning};

@@ -16,20 +16,27 @@ use crate::pii::{PiiType, Scanner};
 /// A piece of personal data in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Personal {
-    start: usize,
-    end: usize,
+    // Of a text that is full of it there are many: half of their size is worth having.
+    start: u32,
+    end: u32,
     kind: PiiType,
 }
 
 impl Personal {
     /// Where it stands, in bytes of the text, at character boundaries.
     pub const fn range(&self) -> Range<usize> {
-        self.start..self.end
+        self.start as usize..self.end as usize
     }
 
     /// What stands in its place: `[PII:EMAIL]`.
-    pub fn tag(&self) -> String {
-        format!("{TAG_OPEN}{}]", self.kind.name().to_ascii_uppercase())
+    pub const fn tag(&self) -> &'static str {
+        self.kind.tag()
+    }
+
+    /// In texts of 4 GiB and more, which no body has, it ends with the last place that can be named.
+    fn at(start: usize, end: usize, kind: PiiType) -> Self {
+        let place = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Self { start: place(start), end: place(end), kind }
     }
 }
 
@@ -83,8 +90,8 @@ fn look(text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Per
             }
             let (start, end) = folded.original(text, pii.start, pii.end);
             // Two that touch inside of one character of the original are taken out with the first.
-            if found.last().is_none_or(|last| last.end <= start) {
-                found.push(Personal { start, end, kind: pii.kind });
+            if found.last().is_none_or(|last| last.range().end <= start) {
+                found.push(Personal::at(start, end, pii.kind));
             }
         }
     }
@@ -122,9 +129,10 @@ fn tagged(text: &str, found: &[Personal]) -> (String, Places) {
     let mut ends = Vec::with_capacity(found.len());
     let mut done = 0;
     for one in found {
-        out.push_str(text.get(done..one.start).unwrap_or_default());
-        out.push_str(&one.tag());
-        done = one.end;
+        let Range { start, end } = one.range();
+        out.push_str(text.get(done..start).unwrap_or_default());
+        out.push_str(one.tag());
+        done = end;
         ends.push((out.len(), done));
     }
     out.push_str(text.get(done..).unwrap_or_default());
@@ -137,7 +145,8 @@ impl Places {
             Some(last) => self.ends.get(last).map_or(at, |(tag, original)| original + (at - tag)),
             None => at,
         };
-        Personal { start: place(found.start), end: place(found.end), ..found }
+        let Range { start, end } = found.range();
+        Personal::at(place(start), place(end), found.kind)
     }
 }
 

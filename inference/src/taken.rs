@@ -6,10 +6,12 @@
 //! `pii` and `secrets` detectors, without their bounds on findings.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use memchr::memmem;
+use parking_lot::Mutex;
 
 use crate::decode::Runs;
 use crate::fold::Folded;
@@ -43,7 +45,7 @@ pub struct Taken {
     /// Where it stands, in bytes of the text, at character boundaries.
     pub range: Range<usize>,
     /// What stands in its place: `[PII:EMAIL]`, `[SECRET:JWT]`.
-    pub tag: String,
+    pub tag: &'static str,
     /// It is a private key whose last line has not come.
     open: bool,
 }
@@ -128,7 +130,7 @@ impl Taker {
         let mut take = |from: usize, to: usize, kind: &str| {
             let (start, end) = self.folded.original(text, from, to);
             let (end, open) = if kind == "private_key_pem" { keys.find(text, end, text.len()) } else { (end, false) };
-            found.push(Taken { range: start..end, tag: format!("[SECRET:{}]", kind.to_ascii_uppercase()), open });
+            found.push(Taken { range: start..end, tag: secret_tag(kind), open });
         };
         for seen in &self.memory.matches {
             let Some(rule) = secrets.matcher.rule(seen.rule) else { continue };
@@ -215,6 +217,28 @@ fn begins_iban(text: &str) -> bool {
         country.iter().all(u8::is_ascii_alphabetic) && check.iter().all(u8::is_ascii_digit)
     })
 }
+
+/// Kinds of credentials that get a tag of their own; operators' rules may name some.
+const TAGS_MAX: usize = 1024;
+
+/// What stands in the place of a credential of this kind: `[SECRET:JWT]`. Made once for each kind, so that a text full of them
+/// holds no tag more than once.
+pub fn secret_tag(kind: &str) -> &'static str {
+    static TAGS: Mutex<BTreeMap<Box<str>, &'static str>> = Mutex::new(BTreeMap::new());
+    let mut tags = TAGS.lock();
+    if let Some(tag) = tags.get(kind) {
+        return tag;
+    }
+    if tags.len() >= TAGS_MAX || kind.len() > TAG_BYTES_MAX {
+        return "[SECRET]";
+    }
+    let tag: &'static str = Box::leak(format!("[SECRET:{}]", kind.to_ascii_uppercase()).into_boxed_str());
+    tags.insert(kind.into(), tag);
+    tag
+}
+
+/// Longest name of a kind that becomes a tag.
+const TAG_BYTES_MAX: usize = 64;
 
 /// Finds where private keys end, one after the other in the order of one text: what one search has passed over is not searched
 /// again, or a text of nothing but first lines would be read from each of them to its end.

@@ -223,6 +223,23 @@ fn zones_of_requests() {
     }
 }
 
+/// Of texts in one line the shape shows where finding a zone costs less than reading the line: from hundreds of kilobytes on.
+#[test]
+fn zones_of_requests_in_one_line() {
+    let ask = ZoneAsk { mode: ZoneMode::Both, header: None, scanned: true };
+    for unit in
+        ["\"", "<a>x</a>", "\"\"\"a\"\"\" ", "```a```", "<p>x</p>from: x", "<p>x</p>a,b,c", "<br>a|b", "<img>\t"]
+    {
+        let view = |length: usize| {
+            let text = unit.repeat(length / unit.len());
+            let body = serde_json::json!({"messages": [{"role": "user", "content": text}]}).to_string();
+            read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), TEXT_MAX)
+        };
+        let found = superlinear_from(256 << 10, view, |view| drop(zones(view, &ask)));
+        assert_eq!(found, None, "{unit:?}");
+    }
+}
+
 #[test]
 fn bodies_of_requests() {
     for (name, content_type) in TYPES {

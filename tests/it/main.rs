@@ -74,6 +74,7 @@ mod limits;
 mod linear;
 mod load;
 mod logging;
+mod masked_memory;
 mod masking;
 mod matrix;
 mod memory;

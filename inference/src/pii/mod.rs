@@ -74,6 +74,29 @@ impl PiiType {
         }
     }
 
+    /// What stands in its place.
+    pub(crate) const fn tag(self) -> &'static str {
+        match self {
+            Self::Email => "[PII:EMAIL]",
+            Self::PhoneNumber => "[PII:PHONE_NUMBER]",
+            Self::IntlPhone => "[PII:INTL_PHONE]",
+            Self::Ssn => "[PII:SSN]",
+            Self::CreditCard => "[PII:CREDIT_CARD]",
+            Self::Iban => "[PII:IBAN]",
+            Self::UkNin => "[PII:UK_NIN]",
+            Self::NhsNumber => "[PII:NHS_NUMBER]",
+            Self::CanadianSin => "[PII:CANADIAN_SIN]",
+            Self::AustralianTfn => "[PII:AUSTRALIAN_TFN]",
+            Self::IpAddress => "[PII:IP_ADDRESS]",
+            Self::BrCpf => "[PII:BR_CPF]",
+            Self::FrNir => "[PII:FR_NIR]",
+            Self::EsDni => "[PII:ES_DNI]",
+            Self::InAadhaar => "[PII:IN_AADHAAR]",
+            Self::Passport => "[PII:PASSPORT]",
+            Self::DateOfBirth => "[PII:DATE_OF_BIRTH]",
+        }
+    }
+
     /// One sentence for a person.
     pub(crate) const fn about(self) -> &'static str {
         match self {

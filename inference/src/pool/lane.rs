@@ -5,6 +5,10 @@
 //! | model | texts for models | a half |
 //! | heavy | jobs over 64 KiB | three quarters |
 //! | cheap | the rest | all |
+//! | record | jobs that nobody waits for | a half, counted apart from the others |
+//!
+//! What is done for the record takes nothing from what is waited for: it has its own room, a worker of its own, and the others
+//! only while nothing else waits and one of them is left.
 //!
 //! Each lane has its own number of jobs. With several tenants none has more waiting in a lane than it leaves to the others,
 //! in jobs and in bytes, and they take turns by the bytes of their jobs: who floods a lane waits for its own. Tenants are
@@ -27,10 +31,13 @@ pub enum Lane {
     Heavy,
     /// Texts for models, several at a time.
     Model,
+    /// Work for the record of a call that has ended: nobody waits for it.
+    Record,
 }
 
 /// Jobs up to this are cheap, in bytes.
 pub(super) const CHEAP_BYTES: usize = 64 * 1024;
+const LANES: usize = 4;
 /// Bits that tell tenants apart.
 const BITS: u32 = 9;
 /// Lanes by who goes first, turn by turn, so that each of them gets its turn.
@@ -54,7 +61,7 @@ impl Lane {
         match self {
             Self::Cheap => all,
             Self::Heavy => all - all / 4,
-            Self::Model => all / 2,
+            Self::Model | Self::Record => all / 2,
         }
     }
 
@@ -62,7 +69,7 @@ impl Lane {
     const fn quantum(self) -> usize {
         match self {
             Self::Cheap => CHEAP_BYTES,
-            Self::Heavy => 16 * CHEAP_BYTES,
+            Self::Heavy | Self::Record => 16 * CHEAP_BYTES,
             Self::Model => CHEAP_BYTES / 4,
         }
     }
@@ -82,10 +89,11 @@ struct Held {
 pub(super) struct Room {
     jobs_max: usize,
     bytes_max: usize,
-    bytes: CachePadded<AtomicUsize>,
-    lanes: [CachePadded<Held>; 3],
+    /// What waits of the lanes that are waited for, and of records.
+    bytes: [CachePadded<AtomicUsize>; 2],
+    lanes: [CachePadded<Held>; LANES],
     /// By lane and tenant; empty where there is one tenant only.
-    tenants: [Box<[Held]>; 3],
+    tenants: [Box<[Held]>; LANES],
 }
 
 impl Room {
@@ -95,15 +103,15 @@ impl Room {
         Self {
             jobs_max: options.queue_jobs.max(1),
             bytes_max: options.queue_bytes,
-            bytes: CachePadded::default(),
+            bytes: Default::default(),
             lanes: Default::default(),
-            tenants: [tenants(), tenants(), tenants()],
+            tenants: [tenants(), tenants(), tenants(), tenants()],
         }
     }
 
     /// Takes room for a job. An empty queue has room for one of any size.
     pub(super) fn take(&self, job: &Job) -> bool {
-        let before = self.bytes.fetch_add(job.bytes, Ordering::AcqRel);
+        let before = self.all(job.lane).fetch_add(job.bytes, Ordering::AcqRel);
         let (lane, share) = self.held(job);
         let (jobs, _) = lane.add(job.bytes);
         let held = share.map(|share| share.add(job.bytes));
@@ -127,7 +135,7 @@ impl Room {
         if let Some(share) = share {
             share.sub(job.bytes);
         }
-        self.bytes.fetch_sub(job.bytes, Ordering::AcqRel);
+        self.all(job.lane).fetch_sub(job.bytes, Ordering::AcqRel);
     }
 
     /// Jobs that wait.
@@ -137,7 +145,16 @@ impl Room {
 
     /// Bytes that wait.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Whether jobs wait that somebody waits for.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.lanes.iter().take(Lane::Record as usize).any(|lane| lane.jobs.load(Ordering::Relaxed) > 0)
+    }
+
+    fn all(&self, lane: Lane) -> &AtomicUsize {
+        &self.bytes[usize::from(lane == Lane::Record)]
     }
 
     fn held(&self, job: &Job) -> (&Held, Option<&Held>) {
@@ -165,7 +182,7 @@ impl Held {
 /// What waits, in the order of its turns. Workers alone look at it.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    lanes: [Queue; 3],
+    lanes: [Queue; LANES],
     turn: usize,
 }
 
@@ -187,7 +204,7 @@ struct Line {
 impl Default for Waiting {
     fn default() -> Self {
         let queue = || Queue { tenants: HashMap::new(), ring: VecDeque::new() };
-        Self { lanes: [queue(), queue(), queue()], turn: 0 }
+        Self { lanes: [queue(), queue(), queue(), queue()], turn: 0 }
     }
 }
 
@@ -197,12 +214,18 @@ impl Waiting {
         self.lanes[lane as usize].put(job);
     }
 
-    /// The next job; none for a model unless `models`.
-    pub(super) fn next(&mut self, models: bool) -> Option<Job> {
+    /// The next job; none for a model unless `models`, and none for the record, whose turn comes last, unless `records`.
+    pub(super) fn next(&mut self, models: bool, records: bool) -> Option<Job> {
         let turn = self.turn % TURNS.len();
         self.turn = self.turn.wrapping_add(1);
         let lanes = TURNS[turn].into_iter().filter(|lane| models || *lane != Lane::Model);
-        lanes.into_iter().find_map(|lane| self.lanes[lane as usize].pop(lane))
+        let mut lanes = lanes.chain(records.then_some(Lane::Record));
+        lanes.find_map(|lane| self.lanes[lane as usize].pop(lane))
+    }
+
+    /// The next job for the record.
+    pub(super) fn next_record(&mut self) -> Option<Job> {
+        self.lanes[Lane::Record as usize].pop(Lane::Record)
     }
 
     /// Finds others that are looked at together with a job for models, so that they are `batch_max` at most.

@@ -3,7 +3,8 @@
 //!
 //! Invariants: [`WorkerPool::submit`] never blocks, never locks and never lets more wait than the bounds; the `run` of an
 //! accepted job is called exactly once, with [`Turn::Expired`] when its deadline has passed or the pool stops; a job that
-//! panics costs only itself, in a batch, too; one worker at least is left to jobs without models where there are several.
+//! panics costs only itself, in a batch, too; one worker at least is left to jobs without models where there are several; jobs
+//! for the record delay no others.
 //! Knows nothing of what the jobs are about.
 
 mod lane;
@@ -28,7 +29,7 @@ pub use self::lane::Lane;
 /// How large the pool is.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolOptions {
-    /// Worker threads; at least one is started.
+    /// Worker threads; at least one is started, and one more for the record.
     pub threads: usize,
     /// Most jobs waiting in each lane; at least one.
     pub queue_jobs: usize,
@@ -130,19 +131,19 @@ impl fmt::Debug for Job {
 // === impl Pool ===
 
 impl WorkerPool {
-    /// Starts the workers, named `weir-infer-0` and up.
+    /// Starts the workers, named `weir-infer-0` and up, and `weir-record`.
     ///
     /// # Errors
     /// When the system gives no thread; the ones already started end again.
     pub fn start(options: PoolOptions, analyser: Arc<Analyser>) -> io::Result<Self> {
-        let threads = options.threads.max(1);
+        let threads = options.threads.max(1) + 1;
         let shared = Arc::new(Shared::new(&options));
         let (alive, ended) = mpsc::channel();
         let pool = Self { shared, ended: Mutex::new(ended) };
         for index in 0..threads {
             let (shared, analyser, alive) = (Arc::clone(&pool.shared), Arc::clone(&analyser), alive.clone());
             thread::Builder::new()
-                .name(format!("weir-infer-{index}"))
+                .name(if index + 1 < threads { format!("weir-infer-{index}") } else { "weir-record".to_owned() })
                 .spawn(move || shared.work(index, &analyser, alive))?;
         }
         Ok(pool)

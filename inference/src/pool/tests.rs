@@ -291,6 +291,59 @@ fn what_is_shed_first() {
     pool.stop();
 }
 
+/// Occupies the worker for the record until the returned barrier is waited for.
+fn hold_record(pool: &WorkerPool) -> Arc<Barrier> {
+    let (begin, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (begun, ended) = (Arc::clone(&begin), Arc::clone(&end));
+    let work = move |_: Turn<'_>| {
+        begun.wait();
+        ended.wait();
+    };
+    pool.submit(Job { lane: Lane::Record, ..job(0, work) }).unwrap();
+    begin.wait();
+    end
+}
+
+#[test]
+fn work_for_the_record_delays_nobody_and_takes_no_room() {
+    for threads in [1, 2, 3] {
+        let pool = pool(threads, 1 << 10, 1 << 20);
+        // As many as may run at once, and then as many as may wait.
+        let ends: Vec<_> = (0..threads).map(|_| hold_record(&pool)).collect();
+        let record = || pool.submit(Job { lane: Lane::Record, ..job(1 << 15, |_| ()) }).is_ok();
+        assert_eq!((0..64).filter(|_| record()).count(), 16, "a half");
+        let (tell, told) = channel();
+        for number in 0..32 {
+            let tell = tell.clone();
+            pool.submit(job(1 << 15, move |_| tell.send(number).unwrap())).unwrap();
+        }
+        let mut seen: Vec<u32> = (0..32).map(|_| told.recv_timeout(LATER).unwrap()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..32).collect::<Vec<_>>());
+        assert_eq!(pool.counters().queued_jobs, 16, "none of them had its turn");
+        ends.iter().for_each(|end| {
+            end.wait();
+        });
+        pool.stop();
+    }
+}
+
+#[test]
+fn work_for_the_record_is_done_while_others_are_held_up() {
+    let pool = pool(1, 64, 1 << 20);
+    let end = hold(&pool);
+    let (tell, told) = channel();
+    for number in 0..8 {
+        let tell = tell.clone();
+        let work = Job { lane: Lane::Record, ..job(1, move |_| tell.send(number).unwrap()) };
+        pool.handle().submit_patiently(work).unwrap();
+    }
+    let seen: Vec<u32> = (0..8).map(|_| told.recv_timeout(LATER).unwrap()).collect();
+    assert_eq!(seen, (0..8).collect::<Vec<_>>());
+    end.wait();
+    pool.stop();
+}
+
 #[test]
 fn what_is_too_late_takes_nobody_s_turn() {
     let pool = shared_pool(64, 1 << 40);

@@ -24,11 +24,13 @@ pub(super) struct Shared {
     /// Locked by workers alone, and for moments.
     waiting: Mutex<Waiting>,
     room: Room,
-    /// Workers with a job, and with one for models.
+    /// Workers with a job, with one for models, and with one for the record: none of them counts the last one.
     busy: AtomicUsize,
     modelling: AtomicUsize,
+    recording: AtomicUsize,
     batch_jobs: usize,
     batch_wait: Duration,
+    /// The last one does work for the record alone.
     workers: Box<[Worker]>,
     /// The pool takes no more work and its workers end when the queue is empty.
     pub(super) stopping: AtomicBool,
@@ -83,6 +85,32 @@ impl Pace {
     }
 }
 
+/// Whose jobs are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Those of every lane, as far as there are places.
+    Any,
+    /// Those for the record.
+    Record,
+    /// All that is left.
+    All,
+}
+
+impl Worker {
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Wakes it if it is not awake, unless another thread is about to.
+    fn wake(&self) -> bool {
+        let is_mine = self.state() != AWAKE && self.state.swap(AWAKE, Ordering::SeqCst) != AWAKE;
+        if let Some(thread) = self.thread.get().filter(|_| is_mine) {
+            thread.unpark();
+        }
+        is_mine
+    }
+}
+
 /// Jobs a worker has taken: one, or several for models.
 struct Batch {
     first: Job,
@@ -99,9 +127,10 @@ impl Shared {
             room: Room::new(options),
             busy: AtomicUsize::new(0),
             modelling: AtomicUsize::new(0),
+            recording: AtomicUsize::new(0),
             batch_jobs: options.batch_jobs.max(1),
             batch_wait: options.batch_wait,
-            workers: (0..options.threads.max(1)).map(|_| Worker::default()).collect(),
+            workers: (0..=options.threads.max(1)).map(|_| Worker::default()).collect(),
             stopping: AtomicBool::new(false),
             hurrying: AtomicBool::new(false),
             run: CachePadded::default(),
@@ -120,8 +149,13 @@ impl Shared {
             self.rejected.fetch_add(1, Ordering::Relaxed);
             return Err(job);
         }
+        let is_record = job.lane == Lane::Record;
         self.inbox.push(job);
-        self.wake_one(patient);
+        if is_record {
+            self.wake_for_record(patient)
+        } else {
+            self.wake_one(patient)
+        }
         Ok(())
     }
 
@@ -142,10 +176,11 @@ impl Shared {
         pool_thread::begins();
         let mut scratch = analyser.scratch();
         let mut pace = Pace { since: Instant::now(), jobs: 0 };
+        let whose = if index < self.general() { Whose::Any } else { Whose::Record };
         loop {
-            if let Some(batch) = self.take(false) {
+            if let Some(batch) = self.take(whose) {
                 pace.count();
-                self.take_turn(batch, analyser, &mut scratch);
+                self.take_turn(whose, batch, analyser, &mut scratch);
                 continue;
             }
             if self.stopping.load(Ordering::SeqCst) {
@@ -156,53 +191,82 @@ impl Shared {
             // Pairs with the fence in `wake_one`: either we see the job, or the submitter sees us asleep. Another worker may have put it in
             // order meanwhile, so an empty inbox says nothing.
             fence(Ordering::SeqCst);
-            let late = self.take(false);
+            let late = self.take(whose);
             if late.is_none() && !self.stopping.load(Ordering::SeqCst) {
                 if rests { thread::park_timeout(REST) } else { thread::park() }
             }
             worker.state.store(AWAKE, Ordering::SeqCst);
             if let Some(batch) = late {
                 pace.count();
-                self.take_turn(batch, analyser, &mut scratch);
+                self.take_turn(whose, batch, analyser, &mut scratch);
             }
         }
     }
 
-    fn take_turn(&self, batch: Batch, analyser: &Analyser, scratch: &mut Scratch) {
-        let is_model = batch.first.lane == Lane::Model;
+    /// Workers that take any job.
+    fn general(&self) -> usize {
+        self.workers.len() - 1
+    }
+
+    fn take_turn(&self, whose: Whose, batch: Batch, analyser: &Analyser, scratch: &mut Scratch) {
+        if whose == Whose::Record {
+            return self.turn(batch, analyser, scratch);
+        }
+        let lane = batch.first.lane;
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.turn(batch, analyser, scratch);
         self.busy.fetch_sub(1, Ordering::Relaxed);
-        if is_model {
-            self.modelling.fetch_sub(1, Ordering::AcqRel);
-            // Jobs for models may have been left because all places were taken, and this worker may get another kind next.
-            if self.room.jobs() > 0 {
-                self.wake_one(false);
+        match lane {
+            Lane::Model => {
+                self.modelling.fetch_sub(1, Ordering::AcqRel);
+                // Jobs for models may have been left because all places were taken, and this worker may get another kind next.
+                if self.room.is_waited_for() {
+                    self.wake_one(false);
+                }
             }
+            Lane::Record => {
+                self.recording.fetch_sub(1, Ordering::AcqRel);
+            }
+            Lane::Cheap | Lane::Heavy => {}
         }
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        let rests = || self.workers.iter().any(|worker| worker.state.load(Ordering::Relaxed) == RESTING);
-        (self.room.jobs() > 0 && !rests()) || self.busy.load(Ordering::Relaxed) >= self.workers.len()
+        let general = || self.workers.iter().take(self.general());
+        let rests = || general().any(|worker| worker.state.load(Ordering::Relaxed) == RESTING);
+        (self.room.is_waited_for() && !rests()) || self.busy.load(Ordering::Relaxed) >= self.general()
     }
 
-    /// The next job, or several for models. A worker that gets one for models counts among those that run them; `all` asks
-    /// for no share of the workers.
-    fn take(&self, all: bool) -> Option<Batch> {
-        let models_max = if all { usize::MAX } else { self.workers.len().saturating_sub(1).max(1) };
+    /// The next job, or several for models. A worker that gets one for models, or for the record, counts among those that run
+    /// them; for [`Whose::All`] there are no shares of the workers.
+    fn take(&self, whose: Whose) -> Option<Batch> {
+        let all = whose == Whose::All;
+        let models_max = if all { usize::MAX } else { self.general().saturating_sub(1).max(1) };
+        let records_max = if all { usize::MAX } else { self.general().saturating_sub(1) };
         let mut waiting = self.drain();
+        if whose == Whose::Record {
+            let first = waiting.next_record()?;
+            self.room.give(&first);
+            return Some(Batch { first, more: Vec::new() });
+        }
         // Counted under the lock: two workers cannot both take the last place.
-        let first = waiting.next(self.modelling.load(Ordering::Acquire) < models_max)?;
+        let models = self.modelling.load(Ordering::Acquire) < models_max;
+        let first = waiting.next(models, self.recording.load(Ordering::Acquire) < records_max)?;
         let mut batch = Batch { first, more: Vec::new() };
-        if batch.first.lane == Lane::Model {
-            self.modelling.fetch_add(1, Ordering::AcqRel);
-            waiting.fill(&batch.first, &mut batch.more, self.batch_jobs);
-            drop(waiting);
-            if !all && batch.more.len() + 1 < self.batch_jobs && !self.batch_wait.is_zero() {
-                thread::park_timeout(self.batch_wait);
-                self.drain().fill(&batch.first, &mut batch.more, self.batch_jobs);
+        match batch.first.lane {
+            Lane::Model => {
+                self.modelling.fetch_add(1, Ordering::AcqRel);
+                waiting.fill(&batch.first, &mut batch.more, self.batch_jobs);
+                drop(waiting);
+                if !all && batch.more.len() + 1 < self.batch_jobs && !self.batch_wait.is_zero() {
+                    thread::park_timeout(self.batch_wait);
+                    self.drain().fill(&batch.first, &mut batch.more, self.batch_jobs);
+                }
             }
+            Lane::Record => {
+                self.recording.fetch_add(1, Ordering::AcqRel);
+            }
+            Lane::Cheap | Lane::Heavy => {}
         }
         self.room.give(&batch.first);
         batch.more.iter().for_each(|job| self.room.give(job));
@@ -279,23 +343,32 @@ impl Shared {
 
     /// Expires all that waits.
     pub(super) fn expire_all(&self) {
-        while let Some(Batch { first, more }) = self.take(true) {
+        while let Some(Batch { first, more }) = self.take(Whose::All) {
             std::iter::once(first).chain(more).for_each(|job| {
                 self.end(job, Turn::Expired);
             });
         }
     }
 
+    /// Wakes a worker that takes any job.
     fn wake_one(&self, patient: bool) {
         fence(Ordering::SeqCst);
-        let state = |worker: &Worker| worker.state.load(Ordering::Relaxed);
-        if patient && self.workers.iter().any(|worker| state(worker) == RESTING) {
+        let general = || self.workers.iter().take(self.general());
+        if patient && general().any(|worker| worker.state() == RESTING) {
             return;
         }
-        let is_mine = |worker: &&Worker| state(worker) != AWAKE && worker.state.swap(AWAKE, Ordering::SeqCst) != AWAKE;
-        let sleeper = self.workers.iter().find(is_mine);
-        if let Some(thread) = sleeper.and_then(|worker| worker.thread.get()) {
-            thread.unpark();
+        let _none_slept = !general().any(Worker::wake);
+    }
+
+    /// Wakes the worker for the record; one of the others where that is awake already, because it looks again before it sleeps.
+    fn wake_for_record(&self, patient: bool) {
+        fence(Ordering::SeqCst);
+        match self.workers.last().map(Worker::state) {
+            Some(RESTING) if patient => {}
+            Some(AWAKE) if self.general() > 1 => self.wake_one(patient),
+            _ => {
+                let _awake = self.workers.last().is_some_and(Worker::wake);
+            }
         }
     }
 

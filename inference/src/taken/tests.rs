@@ -60,7 +60,7 @@ const WORDS: [&str; 48] = [
 fn without(text: &str, pieces: &[Taken]) -> String {
     let mut out = text.to_owned();
     for piece in pieces.iter().rev() {
-        out.replace_range(piece.range.clone(), &piece.tag);
+        out.replace_range(piece.range.clone(), piece.tag);
     }
     out
 }
@@ -76,7 +76,7 @@ fn in_pieces(taking: Taking, pieces: &[&str]) -> (String, usize) {
         let mut done = settled;
         for piece in found.iter().filter(|piece| piece.range.end > settled && piece.range.start < to) {
             out.push_str(&window[done..piece.range.start.max(settled)]);
-            out.push_str(&piece.tag);
+            out.push_str(piece.tag);
             done = piece.range.end;
         }
         out.push_str(&window[done..to]);

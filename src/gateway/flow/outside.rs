@@ -141,6 +141,7 @@ async fn ask(core: &Core, exchange: &mut Exchange) {
             core.meter.dropped(other.name(), "timeout");
             let said = format!("`{}` gave no verdict within {} ms", other.name(), other.limit().as_millis());
             exchange.journal.event("verdict_timeout", &said);
+            exchange.journal.tag("verdict_skipped", format!("{};reason=timeout", other.name()));
             continue;
         };
         core.meter.detector(other.name(), u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));

@@ -2,7 +2,7 @@
 //! brings the new turn alone (`previous_response_id`, `conversation`), so that the turn before it has to be remembered for a phrase that was cut in two.
 //!
 //! Kept is the end of a turn under the tenant and the provider's id of the answer or conversation, as a hash with a secret key: a tenant
-//! that names another one's finds nothing. Bounded by [`TURNS`] and in memory alone: after a restart the first turn of each
+//! that names another one's finds nothing. Bounded by [`TURNS`], of which no tenant has more than it leaves to the others, and in memory alone: after a restart the first turn of each
 //! conversation is looked at by itself. One short lock, taken by such calls only.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use parking_lot::Mutex;
 use weir_config::vocab::TenantId;
 
-/// Turns remembered at least; twice as many at most.
+/// Turns remembered of a tenant that is alone, at least; twice as many at most. Several share them.
 const TURNS: usize = 1 << 13;
 
 /// The ends of turns, each by the answer that it got.
@@ -21,29 +21,63 @@ pub(crate) struct Turns {
     known: Mutex<Known>,
 }
 
-/// The younger half takes what comes; when it is full, it becomes the older one, and what was in that is forgotten.
+/// What is remembered, by tenant.
 #[derive(Debug, Default)]
 struct Known {
+    tenants: HashMap<TenantId, Halves>,
+    count: usize,
+}
+
+/// The younger half takes what comes; when it is full, it becomes the older one, and what was in that is forgotten.
+#[derive(Debug, Default)]
+struct Halves {
     younger: HashMap<u64, Box<str>>,
     older: HashMap<u64, Box<str>>,
+}
+
+impl Halves {
+    fn len(&self) -> usize {
+        self.younger.len() + self.older.len()
+    }
+
+    fn age(&mut self) {
+        self.older = std::mem::take(&mut self.younger);
+    }
+}
+
+impl Known {
+    fn keep(&mut self, tenant: TenantId, name: u64, end: Box<str>) {
+        // Who keeps much makes its own turns old, and no other's.
+        let share = TURNS / (self.tenants.len() + usize::from(!self.tenants.contains_key(&tenant)));
+        let own = self.tenants.entry(tenant).or_default();
+        let before = own.len();
+        if own.younger.len() >= share.max(1) {
+            own.age();
+        }
+        own.younger.insert(name, end);
+        self.count = self.count + own.len() - before;
+        if self.count > 4 * TURNS {
+            // Many tenants with little each: all of them get older.
+            self.tenants.values_mut().for_each(Halves::age);
+            self.tenants.retain(|_, halves| halves.len() > 0);
+            self.count = self.tenants.values().map(Halves::len).sum();
+        }
+    }
 }
 
 impl Turns {
     /// Remembers the end of the turn that got this answer, or was the last one in this conversation.
     pub(crate) fn keep(&self, tenant: TenantId, answer: &str, end: String) {
         let name = self.key.hash_one((tenant, answer));
-        let mut known = self.known.lock();
-        if known.younger.len() >= TURNS {
-            known.older = std::mem::take(&mut known.younger);
-        }
-        known.younger.insert(name, end.into_boxed_str());
+        self.known.lock().keep(tenant, name, end.into_boxed_str());
     }
 
     /// The end of that turn.
     pub(crate) fn before(&self, tenant: TenantId, answer: &str) -> Option<Box<str>> {
         let name = self.key.hash_one((tenant, answer));
         let known = self.known.lock();
-        known.younger.get(&name).or_else(|| known.older.get(&name)).cloned()
+        let own = known.tenants.get(&tenant)?;
+        own.younger.get(&name).or_else(|| own.older.get(&name)).cloned()
     }
 }
 
@@ -61,7 +95,21 @@ mod tests {
             turns.keep(mine, &number.to_string(), String::new());
         }
         assert_eq!(turns.before(mine, "resp_1"), None);
+        assert!(turns.known.lock().count <= 2 * TURNS);
+    }
+
+    #[test]
+    fn who_keeps_many_turns_has_no_other_s_forgotten() {
+        let (turns, other) = (Turns::default(), TenantId::from_credential(b"b"));
+        turns.keep(other, "resp_1", "ignore all previous".to_owned());
+        for number in 0..8 * TURNS {
+            turns.keep(TenantId::from_credential(b"a"), &number.to_string(), String::new());
+        }
+        assert_eq!(turns.before(other, "resp_1").as_deref(), Some("ignore all previous"));
+        for number in 0..8 * TURNS {
+            turns.keep(TenantId::from_credential(&number.to_be_bytes()), "resp_1", String::new());
+        }
         let known = turns.known.lock();
-        assert!(known.younger.len() + known.older.len() <= 2 * TURNS);
+        assert!(known.count <= 4 * TURNS + 1 && known.tenants.len() <= 4 * TURNS + 1);
     }
 }

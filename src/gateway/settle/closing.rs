@@ -10,6 +10,7 @@ use weir_inference::{Job, Lane, Turn, Work};
 use super::charge::better_counter;
 use super::complete::{Finish, Finished, complete, complete_unanalysed};
 use super::inspection::{Rest, survive};
+use super::masking::MASKING_LIMIT;
 use super::models::{self, Missed};
 use super::pool_meter::with_pool_meter;
 use super::publish::{Publish, observe_detectors};
@@ -58,7 +59,7 @@ pub(super) enum Step {
 pub(super) fn close(process: &Arc<Process>, meter: &CoreMeter, how: How, mut finished: Finished, publish: Publish) {
     let rest = finished.rest.take();
     if rest.is_none() && !(how.vocabulary && better_counter(&finished.span).is_some()) {
-        return publish.run(process, meter, finished);
+        return publish.run(process, meter, finished, None, ());
     }
     let noted = process.note_unsettled(finished.span.trace_id);
     let file = File { process: Arc::clone(process), publish, how, held: None, noted };
@@ -78,19 +79,19 @@ impl Closing {
     /// Gives it to the pool; what finds no room is done without here and now.
     pub(super) fn submit(self) {
         let deadline = self.deadline;
-        let (lane, tenant, bytes) = match &self.step {
+        let (tenant, bytes) = match &self.step {
             Step::Complete(finish) => {
                 let bytes = finish.text_bytes();
-                (Lane::of(bytes), finish.span.tenant_id, bytes)
+                (finish.span.tenant_id, bytes)
             }
             Step::Count(finished) => {
                 let texts = [&finished.span.prompt, &finished.span.response];
                 let bytes = texts.into_iter().flatten().map(String::len).sum();
-                (Lane::of(bytes), finished.span.tenant_id, bytes)
+                (finished.span.tenant_id, bytes)
             }
         };
         let process = Arc::clone(&self.file.process);
-        let job = Job { lane, tenant, bytes, deadline, work: Box::new(self) };
+        let job = Job { lane: Lane::Record, tenant, bytes, deadline, work: Box::new(self) };
         if let Err(job) = process.parts.inference.submit_patiently(job) {
             job.work.run(Turn::Refused);
         }
@@ -133,8 +134,8 @@ impl File {
     /// Ends here, with what there is. Whoever finds the call recorded finds its memory given back.
     fn end(self, finished: Finished) {
         let Self { process, publish, held, noted, .. } = self;
-        drop(held);
-        with_pool_meter(&process, |meter| publish.run(&process, meter, finished));
+        let masked_by = Some(Instant::now() + MASKING_LIMIT);
+        with_pool_meter(&process, |meter| publish.run(&process, meter, finished, masked_by, held));
         drop(noted);
     }
 }

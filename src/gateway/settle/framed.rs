@@ -4,36 +4,54 @@
 //! Invariant: the frame stays JSON; what holds any of it is replaced whole, by a string.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use weir_config::vocab::frame::{CODED, Frame};
 use weir_config::vocab::part::PartKind;
-use weir_inference::personal_data;
+use weir_inference::personal_data_by;
 
-use super::marks::{Mark, joined, replaced};
+use super::marks::{Mark, Marks};
 use crate::redaction::Credentials;
 
-pub(super) fn mask(frame: &mut Frame, personal: bool, found: Option<&Credentials>) {
-    let mut marks = Vec::new();
+/// Whether it could be done until the deadline.
+pub(super) fn mask(frame: &mut Frame, personal: bool, found: Option<&Credentials>, deadline: Option<Instant>) -> bool {
+    let Some(marks) = marks(&frame.json, personal, found, deadline) else { return false };
+    if !marks.is_empty() {
+        frame.json = without(&frame.json, marks);
+    }
+    true
+}
+
+fn marks(json: &str, personal: bool, found: Option<&Credentials>, deadline: Option<Instant>) -> Option<Vec<Mark>> {
+    let mut marks = Marks::of(json.len());
     if personal {
-        let data = personal_data(&frame.json, PartKind::User).into_iter();
-        marks.extend(data.map(|found| Mark { range: found.range(), with: found.tag() }));
-    }
-    if let Some(found) = found {
-        marks.extend(found.places(&frame.json).map(|(range, tag)| Mark { range, with: tag.to_owned() }));
-    }
-    if marks.is_empty() {
-        return;
-    }
-    let mut marks = joined(marks).into_iter().peekable();
-    let mut whole = Vec::new();
-    for token in tokens(&frame.json) {
-        while marks.next_if(|mark| mark.range.end <= token.start).is_some() {}
-        let Some(mark) = marks.peek().filter(|mark| mark.range.start < token.end) else { continue };
-        if frame.json.get(token.clone()).is_some_and(|token| !token.contains(CODED)) {
-            whole.push(Mark { range: token, with: format!("\"{}\"", mark.with) });
+        for found in personal_data_by(json, PartKind::User, deadline)? {
+            marks.push(found.range(), found.tag());
         }
     }
-    frame.json = replaced(&frame.json, &whole);
+    if let Some(found) = found {
+        for (range, tag) in found.places(json, deadline)? {
+            marks.push(range, tag);
+        }
+    }
+    Some(marks.joined().0)
+}
+
+/// The frame with a string in the place of each token that holds any of it.
+fn without(json: &str, marks: Vec<Mark>) -> String {
+    let mut marks = marks.into_iter().peekable();
+    let (mut out, mut done) = (String::with_capacity(json.len()), 0);
+    for token in tokens(json) {
+        while marks.next_if(|mark| mark.range.end <= token.start).is_some() {}
+        let Some(mark) = marks.peek().filter(|mark| mark.range.start < token.end) else { continue };
+        if json.get(token.clone()).is_some_and(|token| !token.contains(CODED)) {
+            out.push_str(json.get(done..token.start).unwrap_or_default());
+            out.extend(["\"", mark.with, "\""]);
+            done = token.end;
+        }
+    }
+    out.push_str(json.get(done..).unwrap_or_default());
+    out
 }
 
 /// Where the strings, numbers and words of this JSON stand.
@@ -75,7 +93,7 @@ mod tests {
         };
         let mut found = Credentials::default();
         found.add("api_key", "sk-abc-1");
-        mask(&mut frame, true, Some(&found));
+        assert!(mask(&mut frame, true, Some(&found), None));
         let body: serde_json::Value = serde_json::from_str(&frame.body("text")).unwrap();
         let tag = "[SECRET:API_KEY]";
         assert_eq!(

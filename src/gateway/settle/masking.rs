@@ -3,23 +3,47 @@
 //! over what others are shown of a request.
 //!
 //! Invariants: each part of the record still points at its words; of two pieces that overlap nothing is left, and the longer one
-//! gives the tag; spans of findings stay those of the text that was analysed.
+//! gives the tag; spans of findings stay those of the text that was analysed. The work is linear in the texts, and its memory a part
+//! of `server.max_body_memory_bytes`; a text for which there is no memory, or no time, is not kept at all.
 
+use std::borrow::Cow;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use weir_config::Settings;
 use weir_config::settings::PiiAction;
 use weir_config::vocab::part::{PartKind, PartRecord, PartSide};
 use weir_config::vocab::{ByteSpan, Finding, JUDGE_VERDICT, score};
-use weir_inference::{KeyEnds, Taker, Taking, personal_data};
+use weir_inference::{KeyEnds, Taker, Taking, personal_data, personal_data_by, secret_tag};
 use weir_storage::record::SpanRecord;
 
 use super::framed;
-use super::marks::{Mark, Shifts, is_name, joined, name_tag, replaced};
+use super::marks::{Mark, Marks, Shifts, is_name, name_tag, replaced};
 use super::seam;
 use crate::inspect::{RequestView, TextPart};
-use crate::redaction::{Beside, Credentials};
+use crate::record::Budget;
+use crate::redaction::{Beside, CREDENTIAL_BYTES_MAX, Credentials};
+
+/// What masking may use.
+pub(crate) struct Means<'a> {
+    /// Until when; what is not done then is not kept.
+    pub(crate) deadline: Option<Instant>,
+    /// The memory for bodies.
+    pub(crate) bodies: &'a Budget,
+}
+
+/// How long masking a record may take. It is linear in its texts: this is the bound for the longest of them on a machine that is
+/// busy.
+pub(crate) const MASKING_LIMIT: Duration = Duration::from_secs(10);
+/// Shorter texts need no memory worth counting.
+const SMALL_BYTES: usize = 64 << 10;
+/// What masking a text takes while it is done, in lengths of the text: its marks, places in it, and the text that is kept.
+const WORK_TIMES: usize = 4;
+/// What is kept of a text that could not be masked.
+const NOT_KEPT: &str = "[NOT_KEPT]";
+/// The tag that names texts of which more was taken out than had to be, because there was no time, or no memory, for less.
+const INCOMPLETE: &str = "masking_incomplete";
 
 /// What is taken out of stored texts.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +78,9 @@ impl Masking {
     }
 
     /// Takes it out of a finished record.
-    pub(crate) fn apply(self, span: &mut SpanRecord) {
+    pub(crate) fn apply(self, span: &mut SpanRecord, means: &Means<'_>) {
         let found = self.credentials(span);
+        let mut incomplete = Vec::new();
         if self.personal || found.is_some() {
             for side in [PartSide::Request, PartSide::Response] {
                 let text = match side {
@@ -63,19 +88,47 @@ impl Masking {
                     PartSide::Response => &span.response,
                 };
                 let Some(text) = text else { continue };
-                let marks = self.marks(text, &span.parts, side, &span.security_findings, found.as_ref());
+                let (marks, all) = self.marks_within(means, text, span, side, found.as_ref());
+                if !all {
+                    incomplete.push(if side == PartSide::Request { "request" } else { "response" });
+                }
                 if !marks.is_empty() {
-                    replace(span, side, marks);
+                    replace(span, side, &marks);
                 }
             }
         }
-        if let Some(frame) = &mut span.frame {
-            framed::mask(frame, self.personal, found.as_ref());
+        if let Some(frame) = &mut span.frame
+            && !framed::mask(frame, self.personal, found.as_ref(), means.deadline)
+        {
+            span.frame = None;
+            incomplete.push("frame");
+        }
+        if !incomplete.is_empty() {
+            span.tags.insert(Cow::Borrowed(INCOMPLETE), incomplete.join(","));
         }
         self.apply_beside(span, &found.unwrap_or_default());
         if self.silent {
             forget_names(span);
         }
+    }
+
+    /// What a text of the record loses, and whether that is no more than it has to: all of it goes where there is no time or memory.
+    fn marks_within(
+        self,
+        means: &Means<'_>,
+        text: &str,
+        span: &SpanRecord,
+        side: PartSide,
+        found: Option<&Credentials>,
+    ) -> (Vec<Mark>, bool) {
+        let of = Parts { parts: &span.parts, side };
+        let mut room = None;
+        let has_room = text.len() <= SMALL_BYTES || {
+            let permit = room.insert(means.bodies.of(span.tenant_id).permit());
+            permit.grow(text.len().saturating_mul(WORK_TIMES))
+        };
+        let marks = has_room.then(|| self.marks(text, of, &span.security_findings, found, means.deadline));
+        marks.flatten().unwrap_or_else(|| (vec![Mark { range: 0..text.len(), with: NOT_KEPT }], false))
     }
 
     /// The credentials that were found in the texts of a call; `None` where none are to be taken out.
@@ -91,25 +144,27 @@ impl Masking {
         })
     }
 
-    /// What a text of these parts loses, in order.
+    /// What a text of these parts loses, in order, and whether that is no more than it has to. `None` where the deadline passed.
     fn marks(
         self,
         text: &str,
-        parts: &[PartRecord],
-        side: PartSide,
+        Parts { parts, side }: Parts<'_>,
         findings: &[Finding],
         found: Option<&Credentials>,
-    ) -> Vec<Mark> {
-        let mut marks = Vec::new();
+        deadline: Option<Instant>,
+    ) -> Option<(Vec<Mark>, bool)> {
+        let mut marks = Marks::of(text.len());
         if self.personal {
-            marks = personal(text, parts, side);
-            marks.extend(found_names(text, parts, side, findings));
+            personal(text, parts, side, deadline, &mut marks)?;
+            found_names(text, parts, side, findings, &mut marks);
         }
         if let Some(found) = found {
-            marks.extend(found_secrets(text, parts, side, findings));
-            marks.extend(found.places(text).map(|(range, tag)| Mark { range, with: tag.to_owned() }));
+            found_secrets(text, parts, side, findings, &mut marks);
+            for (range, tag) in found.places(text, deadline)? {
+                marks.push(range, tag);
+            }
         }
-        joined(marks)
+        Some(marks.joined())
     }
 
     /// Takes it out of what stands beside the texts: findings, events, what went wrong, what a judge says.
@@ -154,7 +209,10 @@ impl Masking {
         if secrets {
             remember(&view.text, &parts, PartSide::Request, findings, &mut found);
         }
-        let marks = self.marks(&view.text, &parts, PartSide::Request, findings, secrets.then_some(&found));
+        let found_here = secrets.then_some(&found);
+        let of = Parts { parts: &parts, side: PartSide::Request };
+        let marks = self.marks(&view.text, of, findings, found_here, None);
+        let (marks, _) = marks.unwrap_or_default();
         let whole = replaced(&view.text, &marks);
         let shifts = Shifts::of(&marks);
         let places: Vec<Range<usize>> =
@@ -178,6 +236,13 @@ impl Masking {
         });
         Some((texts, moved.filter(|finding| !self.silent || !is_name(finding)).collect()))
     }
+}
+
+/// The parts of a record, and the side whose text is looked at.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    parts: &'a [PartRecord],
+    side: PartSide,
 }
 
 /// Leaves out what was found of names, and what it did to the score.
@@ -213,53 +278,66 @@ fn place(part: &PartRecord) -> Option<Range<usize>> {
     Some(usize::try_from(text.start).ok()?..usize::try_from(text.end).ok()?)
 }
 
-fn personal(text: &str, parts: &[PartRecord], side: PartSide) -> Vec<Mark> {
+/// `None` where the deadline passed.
+fn personal(
+    text: &str,
+    parts: &[PartRecord],
+    side: PartSide,
+    deadline: Option<Instant>,
+    marks: &mut Marks,
+) -> Option<()> {
     let of_side = parts.iter().filter(|part| part.side == side);
-    let places = of_side.filter_map(|part| Some((place(part)?, part.kind)));
-    let mut marks = Vec::new();
-    for (at, kind) in places {
+    for (at, kind) in of_side.filter_map(|part| Some((place(part)?, part.kind))) {
         let words = text.get(at.clone()).unwrap_or_default();
-        marks.extend(personal_data(words, kind).into_iter().map(|found| Mark {
-            range: at.start + found.range().start..at.start + found.range().end,
-            with: found.tag(),
-        }));
+        for found in personal_data_by(words, kind, deadline)? {
+            marks.push(at.start + found.range().start..at.start + found.range().end, found.tag());
+        }
     }
     let of_side = |part: &PartRecord| if part.side == side { text.get(place(part)?) } else { None };
-    for (part, Mark { range, with }) in seam::personal_across(parts, of_side, None).unwrap_or_default() {
+    for (part, Mark { range, with }) in seam::personal_across(parts, of_side, deadline)? {
         let Some(at) = parts.get(part).and_then(place) else { continue };
-        marks.push(Mark { range: at.start + range.start..at.start + range.end, with });
+        marks.push(at.start + range.start..at.start + range.end, with);
     }
-    marks
+    Some(())
 }
 
-fn found_names<'a>(
-    text: &'a str,
-    parts: &'a [PartRecord],
-    side: PartSide,
-    findings: &'a [Finding],
-) -> impl Iterator<Item = Mark> + use<'a> {
-    findings.iter().filter(|finding| is_name(finding)).filter_map(move |finding| {
-        let range = found_at(finding, parts, side)?;
-        text.get(range.clone()).filter(|words| !words.is_empty())?;
-        Some(Mark { range, with: name_tag(finding) })
-    })
+fn found_names(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding], marks: &mut Marks) {
+    for finding in findings.iter().filter(|finding| is_name(finding)) {
+        let Some(range) = found_at(finding, parts, side) else { continue };
+        if text.get(range.clone()).is_some_and(|words| !words.is_empty()) {
+            marks.push(range, name_tag(finding));
+        }
+    }
 }
 
 /// Where the credentials that were found stand in this text, with their kinds; of one that lies across several texts each piece.
-fn found_secrets(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding]) -> Vec<Mark> {
-    let mut marks = Vec::new();
+fn found_secrets(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding], marks: &mut Marks) {
     each_secret(text, parts, side, findings, |kind, places| {
-        let with = format!("[SECRET:{}]", kind.to_ascii_uppercase());
-        marks.extend(places.into_iter().map(|range| Mark { range, with: with.clone() }));
+        let with = secret_tag(kind);
+        places.into_iter().for_each(|range| marks.push(range, with));
     });
-    marks
 }
+
+/// Bytes of a credential, with the words that say what it is, that are looked at to remember it.
+const REMEMBERED_BYTES_MAX: usize = 4 * CREDENTIAL_BYTES_MAX;
 
 /// Remembers the credentials that were found in this text.
 fn remember(text: &str, parts: &[PartRecord], side: PartSide, findings: &[Finding], found: &mut Credentials) {
     each_secret(text, parts, side, findings, |kind, places| {
-        let words: String = places.into_iter().filter_map(|range| text.get(range)).collect();
-        found.add(kind, &words);
+        if found.is_full() {
+            return;
+        }
+        let mut words = String::new();
+        for range in &places {
+            let piece = text.get(range.clone()).unwrap_or_default();
+            words.push_str(
+                piece.get(..piece.floor_char_boundary(REMEMBERED_BYTES_MAX - words.len())).unwrap_or_default(),
+            );
+            if words.len() + 4 > REMEMBERED_BYTES_MAX {
+                break;
+            }
+        }
+        found.add_beginning(kind, &words, places.iter().map(Range::len).sum());
     });
 }
 
@@ -378,11 +456,11 @@ fn mask_all(text: &mut String) {
     }
 }
 
-fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
+fn replace(span: &mut SpanRecord, side: PartSide, marks: &[Mark]) {
     let held = if side == PartSide::Request { &mut span.prompt } else { &mut span.response };
     let Some(before) = held.take() else { return };
-    let after = replaced(&before, &marks);
-    let shifts = Shifts::of(&marks);
+    let after = replaced(&before, marks);
+    let shifts = Shifts::of(marks);
     if let Some(frame) = span.frame.as_mut().filter(|_| side == PartSide::Request) {
         for text in &mut frame.texts {
             let at = |place: u32| u32::try_from(shifts.at(place as usize)).unwrap_or(u32::MAX);
@@ -394,10 +472,7 @@ fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
         let Some(old) = place(part) else { continue };
         let new = shifts.at(old.start)..shifts.at(old.end);
         if side == PartSide::Response && part.kind == PartKind::ToolCall {
-            calls.push((
-                before.get(old).unwrap_or_default().to_owned(),
-                after.get(new.clone()).unwrap_or_default().to_owned(),
-            ));
+            calls.push((before.get(old).unwrap_or_default(), after.get(new.clone()).unwrap_or_default()));
         }
         part.text = u32::try_from(new.start).ok().zip(u32::try_from(new.end).ok()).map(|(start, end)| start..end);
     }
@@ -405,8 +480,8 @@ fn replace(span: &mut SpanRecord, side: PartSide, marks: Vec<Mark>) {
     for event in span.events.iter_mut().filter(|event| side == PartSide::Response && event.event_type == "tool_call") {
         let Some(arguments) = event.data.get_mut("arguments") else { continue };
         // The same words as its part; of an answer that was cut nobody knows which they are.
-        *arguments =
-            calls.find(|(before, _)| before == arguments).map_or_else(|| "[not kept]".to_owned(), |(_, after)| after);
+        *arguments = calls.find(|(before, _)| before == arguments).map_or("[not kept]", |(_, after)| after).to_owned();
     }
+    let held = if side == PartSide::Request { &mut span.prompt } else { &mut span.response };
     *held = Some(after);
 }

@@ -14,7 +14,7 @@ use weir_storage::record::SpanRecord;
 
 use super::charge::{Counter, UNPRICED, charge, is_answered, uncharge};
 use super::complete::{Finished, Outcome};
-use super::masking::Masking;
+use super::masking::{Masking, Means};
 use crate::anomalies::{Anomalies, Anomaly, Call};
 use crate::meter::{CoreMeter, Counted, Direction, Model};
 use crate::money::{DEFAULT_AGENT, Holder, Reservation, Warning, dollars, excess_used};
@@ -59,7 +59,15 @@ pub(crate) fn observe_detectors(process: &Process, meter: &CoreMeter, ran: &Ran)
 impl Publish {
     /// The steps, in this order: what was masked is masked for everybody, and what settling adds (warnings, what was used) is
     /// counted and kept.
-    pub(crate) fn run(mut self, process: &Process, meter: &CoreMeter, mut finished: Finished) {
+    /// `held` is given back once the record is what is kept: who finds the call recorded finds its memory given back.
+    pub(crate) fn run<T>(
+        mut self,
+        process: &Process,
+        meter: &CoreMeter,
+        mut finished: Finished,
+        masked_by: Option<Instant>,
+        held: T,
+    ) {
         if finished.bill.pending || self.retrieval {
             self.charge_elsewhere(process, &mut finished);
         }
@@ -67,8 +75,10 @@ impl Publish {
         if finished.span.status_code.is_some_and(|status| (200..300).contains(&status)) {
             meter.redacted(true, self.masking.counted(&finished.span));
         }
-        self.masking.apply(&mut finished.span);
+        let means = Means { deadline: masked_by, bodies: &process.bodies };
+        self.masking.apply(&mut finished.span, &means);
         process.parts.redaction.mask_record(&mut finished.span);
+        drop(held);
         self.settle(&mut finished);
         if let Some(anomalies) = &process.parts.anomalies {
             compare(anomalies, &mut finished);

@@ -40,13 +40,11 @@ pub(crate) fn redaction(
         };
         let cut = std::iter::from_fn(|| across.next_if(|(part, _)| *part <= number));
         let cut = cut.filter(|(part, _)| *part == number).map(|(_, mark)| mark).collect();
-        for Mark { range, mut with } in with_others(all, text, number, findings, cut) {
+        for Mark { range, with } in with_others(all, text, number, findings, cut) {
             changes.personal += 1;
             let whole = part.range.start + range.start..part.range.start + range.end;
-            if is_json && is_bare_value(text, &range) {
-                with = format!("\"{with}\"");
-            }
-            if body.is_some() && files.take(&whole, &with, &mut changes) {
+            let quoted = (is_json && is_bare_value(text, &range)).then(|| format!("\"{with}\""));
+            if body.is_some() && files.take(&whole, quoted.as_deref().unwrap_or(with), &mut changes) {
                 continue;
             }
             let spots = spotter.as_mut().and_then(|spotter| spotter.spots(whole)).filter(|spots| !spots.is_empty());
@@ -54,11 +52,15 @@ pub(crate) fn redaction(
                 changes.unplaced += 1;
                 continue;
             };
-            let mut with = Some(with);
+            let mut left = true;
             for spot in spots {
                 // Of several strings that spell one piece the first gets the tag.
-                let with = with.take().map(|with| in_spelling(&with, spot.spelling)).unwrap_or_default();
-                changes.list.push((spot.raw, Bytes::from(with)));
+                let with = match (std::mem::take(&mut left), &quoted) {
+                    (true, Some(quoted)) => in_spelling(quoted, spot.spelling),
+                    (true, None) => plain_in_spelling(with, spot.spelling),
+                    (false, _) => Bytes::new(),
+                };
+                changes.list.push((spot.raw, with));
             }
         }
     }
@@ -86,12 +88,20 @@ fn with_others(personal: Vec<Personal>, text: &str, part: usize, findings: &[Fin
     joined(marks)
 }
 
-/// A tag as it has to be written at a place.
-fn in_spelling(tag: &str, spelling: Spelling) -> String {
-    match spelling {
+/// A tag in quotes as it has to be written at a place.
+fn in_spelling(tag: &str, spelling: Spelling) -> Bytes {
+    Bytes::from(match spelling {
         Spelling::Json { .. } | Spelling::Quoted => tag.replace('"', "\\\""),
         Spelling::Percent => percent_encoded(tag),
         Spelling::Plain => tag.to_owned(),
+    })
+}
+
+/// A tag as it has to be written at a place: of a text that is full of them most are no memory of their own.
+fn plain_in_spelling(tag: &'static str, spelling: Spelling) -> Bytes {
+    match spelling {
+        Spelling::Percent => Bytes::from(percent_encoded(tag)),
+        _ => Bytes::from_static(tag.as_bytes()),
     }
 }
 
@@ -255,7 +265,7 @@ mod tests {
             let without: Vec<String> = texts.iter().map(|text| {
                 let mut out = text.clone();
                 for found in personal_data(text, PartKind::User).iter().rev() {
-                    out.replace_range(found.range(), &found.tag());
+                    out.replace_range(found.range(), found.tag());
                 }
                 out
             }).collect();

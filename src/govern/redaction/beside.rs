@@ -151,7 +151,7 @@ impl Beside {
                     self.met.add(&kind.trim_end_matches(']').to_ascii_lowercase(), words);
                 }
                 out.push_str(self.line.get(done..piece.range.start).unwrap_or_default());
-                out.push_str(&piece.tag);
+                out.push_str(piece.tag);
                 done = piece.range.end;
             }
         }

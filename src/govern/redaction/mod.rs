@@ -11,7 +11,7 @@ use weir_config::vocab::{Finding, SharedSecret};
 use weir_storage::record::{AgentAction, SpanRecord};
 
 pub use self::beside::Beside;
-pub use self::credentials::Credentials;
+pub use self::credentials::{BYTES_MAX as CREDENTIAL_BYTES_MAX, Credentials, Piece, pieces_max};
 use self::custody::Custody;
 pub use self::custody::{KEY_PREFIX, TOKEN_PREFIX};
 

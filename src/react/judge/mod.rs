@@ -17,6 +17,7 @@ mod classify;
 mod failure;
 mod figures;
 mod gate;
+mod line;
 mod prompt;
 mod retry;
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! The worker: takes cases from a bounded queue, has so many of them judged at once, and says what becomes of each verdict.
+//! The worker: takes cases from a bounded queue, in which tenants take turns, has so many of them judged at once, and says what becomes of each verdict.
 //!
 //! Invariants: handing in a case never waits, and one that is turned away is counted with its reason; a question ends
 //! within the judge's deadline; when the worker stops, what waits is counted as dropped and what is being asked as
 //! `shutdown`. Knows neither where cases come from nor where verdicts are kept.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use weir_config::settings::Judge as Settings;
 use weir_config::vocab::{Finding, score};
@@ -17,6 +17,7 @@ use super::cache::{self, VerdictCache};
 use super::case::{Case, Ruling};
 use super::figures::{Dropped, Figures};
 use super::gate::{Agreement, Gate, Passage};
+use super::line::{FairLine, Refused};
 use super::verdict::Verdict;
 use super::{Judge, Outcome, Status};
 use crate::meter::{Exposition, Source, names};
@@ -57,7 +58,7 @@ pub type IsOpen = Arc<dyn Fn() -> bool + Send + Sync>;
 /// Where cases are handed in. Cheap to clone.
 #[derive(Clone)]
 pub struct CaseQueue {
-    queue: mpsc::Sender<Waiting>,
+    queue: Arc<FairLine<Waiting>>,
     is_open: IsOpen,
     min_score: u8,
     figures: Arc<Figures>,
@@ -95,11 +96,11 @@ impl CaseQueue {
             self.figures.dropped(Dropped::BelowThreshold);
             return false;
         }
-        let truncated = case.candidate.truncated;
-        if let Err(refused) = self.queue.try_send(Waiting { case, tell, also }) {
+        let (truncated, tenant) = (case.candidate.truncated, case.tenant);
+        if let Err(refused) = self.queue.put(tenant, Waiting { case, tell, also }) {
             self.figures.dropped(match refused {
-                mpsc::error::TrySendError::Full(_) => Dropped::ChannelFull,
-                mpsc::error::TrySendError::Closed(_) => Dropped::ChannelClosed,
+                Refused::Full => Dropped::ChannelFull,
+                Refused::Closed => Dropped::ChannelClosed,
             });
             return false;
         }
@@ -123,12 +124,12 @@ impl CaseQueue {
 /// The counters and the depth of the queue, for a registry.
 struct QueueSource {
     figures: Arc<Figures>,
-    queue: mpsc::WeakSender<Waiting>,
+    queue: Weak<FairLine<Waiting>>,
 }
 
 impl Source for QueueSource {
     fn collect(&self, out: &mut Exposition) {
-        let depth = self.queue.upgrade().map_or(0, |queue| queue.max_capacity() - queue.capacity());
+        let depth = self.queue.upgrade().map_or(0, |queue| queue.len());
         out.gauge(names::JUDGE_QUEUE_DEPTH, &[], depth as f64);
         self.figures.collect(out);
     }
@@ -156,7 +157,7 @@ pub struct Worker {
     stop: watch::Sender<bool>,
     places: Arc<Semaphore>,
     parts: Arc<WorkerParts>,
-    waiting: Option<mpsc::Receiver<Waiting>>,
+    waiting: Option<Arc<FairLine<Waiting>>>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -165,7 +166,7 @@ impl Worker {
     pub fn new(judge: Judge, options: Options, is_open: IsOpen) -> Self {
         let model: Arc<str> = judge.model().into();
         let figures = Arc::new(Figures::new(judge.backend(), &model));
-        let (queue, waiting) = mpsc::channel(options.queue.max(1));
+        let queue = Arc::new(FairLine::new(options.queue));
         let parts = WorkerParts {
             judge,
             model,
@@ -174,11 +175,11 @@ impl Worker {
             figures: Arc::clone(&figures),
         };
         Self {
+            waiting: Some(Arc::clone(&queue)),
             cases: CaseQueue { queue, is_open, min_score: options.min_score, figures },
             stop: watch::Sender::new(false),
             places: Arc::new(Semaphore::new(options.at_once.max(1))),
             parts: Arc::new(parts),
-            waiting: Some(waiting),
             task: None,
         }
     }
@@ -198,7 +199,7 @@ impl Worker {
 
     /// Its counters.
     pub fn source(&self) -> Box<dyn Source> {
-        Box::new(QueueSource { figures: Arc::clone(&self.cases.figures), queue: self.cases.queue.downgrade() })
+        Box::new(QueueSource { figures: Arc::clone(&self.cases.figures), queue: Arc::downgrade(&self.cases.queue) })
     }
 
     /// Ends it: what waits and what is being asked is counted. A ruling that somebody waits for never comes then.
@@ -214,7 +215,7 @@ impl Worker {
 
 async fn run(
     parts: Arc<WorkerParts>,
-    mut waiting: mpsc::Receiver<Waiting>,
+    waiting: Arc<FairLine<Waiting>>,
     places: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 ) {
@@ -223,7 +224,7 @@ async fn run(
         let next = tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => None,
-            next = waiting.recv() => next,
+            next = waiting.next() => Some(next),
         };
         let Some(one) = next else { break };
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -237,8 +238,7 @@ async fn run(
         });
         while questions.try_join_next().is_some() {}
     }
-    waiting.close();
-    while waiting.try_recv().is_ok() {
+    for _ in waiting.close() {
         parts.figures.dropped(Dropped::Shutdown);
     }
     while questions.join_next().await.is_some() {}

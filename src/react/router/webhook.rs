@@ -1,12 +1,15 @@
-//! The action `webhook`: a message for each call whose findings ask for one, signed as Standard Webhooks says.
+//! The action `webhook`: a message for each call whose findings ask for one, signed as Standard Webhooks says. Several are under way
+//! at once, and tenants take turns: who has many waits for its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use weir_config::settings::{ActionRouter, RouterAction};
-use weir_config::vocab::{Finding, SpanId, Timestamp};
+use weir_config::vocab::{Finding, SpanId, TenantId, Timestamp};
 use weir_storage::record::SpanRecord;
 
 use super::SOURCE;
@@ -20,6 +23,8 @@ const FINDINGS_MAX: usize = 100;
 const EVIDENCE_CHARACTERS: usize = 400;
 /// Nobody is told of what is older.
 const TOO_OLD_US: i64 = 3_600_000_000;
+/// Messages under way at once.
+const AT_ONCE: usize = 16;
 /// Of the answer only the status is asked.
 const ANSWER_BYTES: usize = 4_096;
 
@@ -52,19 +57,53 @@ impl Consumer for Webhook {
     }
 
     async fn take(&mut self, batch: Batch<'_>) -> Result<(), Failure> {
-        for span in batch.spans {
+        let asks = batch.spans.iter().copied().filter_map(|span| {
             let to = follow(span, &self.settings);
-            if to.asked.has(RouterAction::Webhook) && !self.accepted.contains(&span.span_id) {
-                self.tell(span, to).await?;
-                self.accepted.insert(span.span_id);
+            let asks = to.asked.has(RouterAction::Webhook) && !self.accepted.contains(&span.span_id);
+            asks.then_some((span.tenant_id, (span, to)))
+        });
+        let mut left = in_turns(asks).into_iter();
+        let (mut accepted, mut later) = (Vec::new(), None);
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            let room = AT_ONCE.saturating_sub(under_way.len());
+            left.by_ref().take(room).for_each(|(span, to)| under_way.push(self.tell_one(span, to)));
+            match under_way.next().await {
+                Some((span, Ok(()))) => accepted.push(span),
+                Some((_, Err(failure))) => {
+                    later = Some(failure);
+                    break;
+                }
+                None => break,
             }
+        }
+        drop(under_way);
+        if let Some(failure) = later {
+            self.accepted.extend(accepted);
+            return Err(failure);
         }
         self.accepted.clear();
         Ok(())
     }
 }
 
+/// One of each tenant after the other, each tenant's own in their order.
+fn in_turns<T>(all: impl Iterator<Item = (TenantId, T)>) -> Vec<T> {
+    let mut lines: BTreeMap<TenantId, VecDeque<T>> = BTreeMap::new();
+    all.for_each(|(tenant, one)| lines.entry(tenant).or_default().push_back(one));
+    let mut turns = Vec::new();
+    while !lines.is_empty() {
+        turns.extend(lines.values_mut().filter_map(VecDeque::pop_front));
+        lines.retain(|_, line| !line.is_empty());
+    }
+    turns
+}
+
 impl Webhook {
+    async fn tell_one(&self, span: &SpanRecord, to: Follow) -> (SpanId, Result<(), Failure>) {
+        (span.span_id, self.tell(span, to).await)
+    }
+
     /// An error only where the receiver may take it later.
     async fn tell(&self, span: &SpanRecord, to: Follow) -> Result<(), Failure> {
         if span.end_time.micros() < Timestamp::now().micros().saturating_sub(TOO_OLD_US) {
@@ -125,4 +164,20 @@ fn shortened(finding: &Finding) -> Finding {
         finding.evidence = finding.evidence.chars().take(EVIDENCE_CHARACTERS).collect();
     }
     finding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_take_turns() {
+        let [a, b, c] = [b"a", b"b", b"c"].map(|name| TenantId::from_credential(name));
+        let all = [(a, 0), (a, 1), (a, 2), (b, 10), (c, 20), (b, 11)];
+        let turns = in_turns(all.into_iter());
+        assert_eq!(turns.len(), 6);
+        let place = |number: i32| turns.iter().position(|one| *one == number).unwrap();
+        assert!(place(10) < 3 && place(20) < 3 && place(0) < 3, "{turns:?}");
+        assert!(place(0) < place(1) && place(1) < place(2) && place(10) < place(11));
+    }
 }

@@ -28,7 +28,7 @@ use crate::rt;
 use crate::settle::charge::uncharge;
 use crate::settle::complete::{Finish, Finished, complete, complete_unanalysed};
 use crate::settle::inspection::{self, How, Inspection, Rest, survive};
-use crate::settle::masking::Masking;
+use crate::settle::masking::{MASKING_LIMIT, Masking, Means};
 use crate::settle::models;
 use crate::settle::publish::observe_detectors;
 use crate::settle::text::{RawBody, RequestText};
@@ -262,7 +262,8 @@ impl Worker {
             self.look_elsewhere(&settings, &mut finished, &span.elsewhere, limit);
         }
         add_findings(&mut finished.span, beside, analysed);
-        Masking::of(&settings).apply(&mut finished.span);
+        let means = Means { deadline: Some(Instant::now() + MASKING_LIMIT), bodies: &self.process.bodies };
+        Masking::of(&settings).apply(&mut finished.span, &means);
         self.finish(span, finished, is_call, counted_by)
     }
 

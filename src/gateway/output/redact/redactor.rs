@@ -219,7 +219,7 @@ impl Redactor {
 
 impl Frame {
     /// Notes a change of a string, whose former changes stand before it.
-    fn cut(&mut self, string: usize, range: Range<usize>, with: String) {
+    fn cut(&mut self, string: usize, range: Range<usize>, with: &'static str) {
         let (Some(text), Some(content)) = (self.strings.get_mut(string), &self.content) else { return };
         let Some(whole) = content.message().get(text.raw.clone()) else { return };
         let (done, read) = text.done;
@@ -227,7 +227,7 @@ impl Frame {
         let found = if text.bare { wanted } else { spelled(beginning(whole, done, wanted.end), wanted).0 };
         text.done = (done + found.end, range.end);
         let begin = text.raw.start + done;
-        self.changes.push((begin + found.start..begin + found.end, Bytes::from(with)));
+        self.changes.push((begin + found.start..begin + found.end, Bytes::from_static(with.as_bytes())));
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Cut {
     /// Bytes of the string itself.
     pub(super) range: Range<usize>,
     /// What stands there instead.
-    pub(super) with: String,
+    pub(super) with: &'static str,
 }
 
 /// What has become of a text since something was last asked of it.
@@ -82,7 +82,7 @@ impl Window {
         for one in found.iter().filter(|one| one.range.end > self.settled && one.range.start < to) {
             out.taken += 1;
             let range = one.range.start.max(self.settled)..one.range.end.min(to);
-            let mut with = one.tag.clone();
+            let mut with = one.tag;
             for (index, piece) in self.pieces.iter().enumerate().skip(first) {
                 let (from, end) = (piece.at.max(range.start), (piece.at + piece.len).min(range.end));
                 if piece.at >= range.end {

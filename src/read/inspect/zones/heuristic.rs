@@ -1,7 +1,10 @@
 //! Data by the form of the text: fenced blocks and quotes here, the other shapes in `shapes`.
 //!
-//! Reads line by line and goes on behind each zone it finds, so that nothing is read twice but for bounded looks ahead.
+//! Reads line by line and goes on behind each zone it finds, so that nothing is read twice but for bounded looks ahead. Behind a zone
+//! that ends in the middle of its line, the rest of the line may be looked at as a line of its own; such looks are counted in bytes,
+//! and once they have taken their part only what begins inside of lines is looked for behind other zones.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::shapes;
@@ -21,15 +24,25 @@ pub(super) struct Scan<'a> {
     pub(super) json_left: usize,
     /// Whether a triple quote may still be closed.
     quotes_close: bool,
+    /// Bytes that may still be read of lines that were read before.
+    again_left: Cell<usize>,
+    /// Whether the rest of a line is looked at, and what is read is read again.
+    is_rest: bool,
 }
+
+/// How often the bytes of a text may be read again, at most.
+const AGAIN_TIMES: usize = 16;
 
 /// The zones of one text, at most `most` of them; the last one then reaches to the end.
 pub(super) fn zones(text: &str, most: usize) -> Vec<(Range<usize>, ZoneKind)> {
-    let mut scan = Scan { text, json_left: text.len().saturating_mul(2) + 4096, quotes_close: true };
+    let json_left = text.len().saturating_mul(2) + 4096;
+    let again_left = Cell::new(text.len().saturating_mul(AGAIN_TIMES) + 4096);
+    let mut scan = Scan { text, json_left, quotes_close: true, again_left, is_rest: false };
     let mut zones: Vec<(Range<usize>, ZoneKind)> = Vec::new();
-    let mut at = 0;
+    let (mut at, mut line) = (0, 0..0);
     while at < text.len() {
-        let line = scan.line(at);
+        scan.is_rest = at > 0 && at <= line.end;
+        line = if scan.is_rest { at..line.end } else { scan.line(at) };
         let Some(Found { zone, kind, next }) = scan.zone_in(&line) else {
             at = line.end + 1;
             continue;
@@ -54,7 +67,9 @@ impl<'a> Scan<'a> {
     /// The line that begins at `at`, without its line break.
     pub(super) fn line(&self, at: usize) -> Range<usize> {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
-        at..at + memchr::memchr(b'\n', rest).unwrap_or(rest.len())
+        let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        self.reads_again(length);
+        at..at + length
     }
 
     pub(super) fn words(&self, range: Range<usize>) -> &'a str {
@@ -65,9 +80,19 @@ impl<'a> Scan<'a> {
         self.words(range).bytes().all(|byte| byte.is_ascii_whitespace())
     }
 
-    /// The first zone that begins in a line.
+    /// Counts what is read of a line as read again, where it is; false once no more may be.
+    fn reads_again(&self, bytes: usize) -> bool {
+        let left = self.again_left.get();
+        self.again_left.set(left.saturating_sub(if self.is_rest { bytes } else { 0 }));
+        !self.is_rest || left > 0
+    }
+
+    /// The first zone that begins in a line, or in the rest of one.
     fn zone_in(&mut self, line: &Range<usize>) -> Option<Found> {
         let words = self.words(line.clone());
+        if !self.reads_again(line.len()) {
+            return self.inside(line);
+        }
         let trimmed = words.trim_start();
         let start = line.end - trimmed.len();
         match trimmed.as_bytes().first()? {

@@ -50,7 +50,7 @@ fn through(framed: Framed, frames: &[Bytes]) -> (Vec<Bytes>, usize, Redaction) {
 fn without(text: &str) -> String {
     let mut out = text.to_owned();
     for piece in Taker::new(ALL).pieces(text, PartKind::Output).iter().rev() {
-        out.replace_range(piece.range.clone(), &piece.tag);
+        out.replace_range(piece.range.clone(), piece.tag);
     }
     out
 }
