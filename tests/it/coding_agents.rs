@@ -358,7 +358,7 @@ fn codex_with_its_built_in_provider_goes_on_by_requests_where_sockets_are_not_al
             let request =
                 "GET /api/v1/spans?limit=1000 HTTP/1.1\r\nHost: weir\r\nAuthorization: Bearer sk-test\r\n\r\n";
             let spans = call(gateway.addr, request).json()["data"].as_array().unwrap().clone();
-            let turns = spans.iter().filter(|span| span["status_code"] == 200 && !span["messages"].is_null()).count();
+            let turns = spans.iter().filter(|span| span["status_code"] == 200 && !span["response"].is_null()).count();
             (turns >= 2).then_some(spans)
         });
         let refused = spans.iter().filter(|span| span["status_code"] == 426).count();

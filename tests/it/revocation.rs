@@ -183,8 +183,11 @@ fn on(database: &Path, upstream: &Upstream) -> Gateway {
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
+/// The status of a call; 0 of one that was under way when its key was revoked, and is cut.
 fn by_key(gateway: &Gateway, key: &str) -> u16 {
-    call(gateway.addr, chat_call("hello").key(key).bytes()).status
+    let mut client = Client::connect(gateway.addr);
+    client.say(chat_call("hello").key(key).bytes());
+    client.answer_to("POST").map_or(0, |answer| answer.status)
 }
 
 /// A key is refused by every gateway on the file soon after any of them has revoked it.
