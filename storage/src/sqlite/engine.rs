@@ -407,26 +407,3 @@ impl Engine for SqliteEngine {
         self.conn = None;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_write_waits_for_others_no_longer_than_a_batch_may_take() {
-        let folder = tempfile::TempDir::new().unwrap();
-        let home = Home::File(folder.path().join("weir.db"));
-        let mut engine = SqliteEngine::open(&home, true, Arc::default()).unwrap();
-        let waits = |engine: &SqliteEngine| -> i64 {
-            engine.conn.as_ref().unwrap().query_row("PRAGMA busy_timeout", [], |row| row.get(0)).unwrap()
-        };
-        for (limit_ms, waited_ms) in [(300, 300), (10_000, 1_000)] {
-            engine.wait_at_most(Duration::from_millis(limit_ms)).unwrap();
-            assert_eq!(waits(&engine), waited_ms);
-            engine.recover().unwrap();
-            assert_eq!(waits(&engine), waited_ms, "on the next connection, too");
-            engine.truncate_log();
-            assert_eq!(waits(&engine), waited_ms);
-        }
-    }
-}
