@@ -1,5 +1,5 @@
 //! The way out of the operator's network, as the environment of every command line tool describes it: `HTTPS_PROXY`,
-//! `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` (small letters win over capitals), `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+//! `http_proxy` (in small letters only, as curl reads it), `ALL_PROXY` and `NO_PROXY` (small letters win over capitals), `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 //!
 //! Invariant: what is read here is usable or refused by the variable's name, and no message shows the proxy's
 //! credential. Opens no file and resolves no name.
@@ -104,7 +104,8 @@ impl Eq for Proxy {}
 
 /// Variables of one meaning, the one that wins first.
 const HTTPS: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
-const HTTP: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+/// Not `HTTP_PROXY`: a web server hands a request's `Proxy` field to programs under that name, so curl does not read it either.
+const HTTP: [&str; 3] = ["http_proxy", "all_proxy", "ALL_PROXY"];
 const EXCEPT: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
 /// Reads the environment. A proxy that cannot be used is a mistake where the upstream would be reached through it; the same
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_schemes_own_variable_names_the_proxy_and_small_letters_win() {
-        let both = [("HTTP_PROXY", "http://plain:1"), ("HTTPS_PROXY", "http://tls:2")];
+        let both = [("http_proxy", "http://plain:1"), ("HTTPS_PROXY", "http://tls:2")];
         assert_eq!(through("http://llm.example", &both).as_deref(), Some("plain:1"));
         assert_eq!(through("https://llm.example", &both).as_deref(), Some("tls:2"));
         let spelled = [("HTTPS_PROXY", "http://capital:1"), ("https_proxy", "small")];

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::catalogue::{self, Build, Setting};
-use crate::load::{Loaded, Origin, check_flag, nearest_flag};
+use crate::load::{Loaded, Origin, check_flag, missing_key, nearest_flag};
 
 /// Regex detection has no switch (spec, "Runtime hot-swap").
 const IMMUTABLE: &str = "analyzer_regex_enabled";
@@ -78,6 +78,17 @@ impl Loaded {
                 refused: Refused::Unfit,
                 problem: "`boundary_defense.wrap_roles` is empty, so there is nothing to wrap".to_owned(),
                 advice: "name a role in the configuration file, such as tool, and restart".to_owned(),
+            });
+        }
+        if next.settings.judge.enabled
+            && changes.get("llm_judge_enabled") == Some(&Value::Bool(true))
+            && let Some((variable, tier)) = missing_key(&next.settings)
+        {
+            mismatches.push(FlagError {
+                flag: "llm_judge_enabled".to_owned(),
+                refused: Refused::Unfit,
+                problem: format!("{variable} is not set, and the backend {} needs its key", tier.as_str()),
+                advice: format!("set {variable} in the gateway's environment and restart, or choose another backend"),
             });
         }
         if mismatches.is_empty() { Ok(next) } else { Err(mismatches) }

@@ -741,7 +741,7 @@ impl Default for Settings {
                 timeout_ms: 5_000,
                 categories: Vec::new(),
                 scope: EnforcementScope::All,
-                retrying_clients: vec!["codex".to_owned()],
+                retrying_clients: vec!["codex".to_owned(), "claude-cli".to_owned()],
                 router: None,
             },
             enforcement_analysis_depth: AnalysisDepth::Full,

@@ -6,7 +6,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Held by whoever reads for a consumer; given up with it.
 #[derive(Debug)]
@@ -32,4 +32,53 @@ impl ReadingClaim {
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// Says, as long as it is held, that a gateway uses a database file.
+#[derive(Debug)]
+#[must_use = "it is given up at once"]
+pub struct UseClaim {
+    _lock: File,
+}
+
+impl UseClaim {
+    /// Begins to use the database in this file; whether another process uses it already.
+    ///
+    /// # Errors
+    /// The file for the lock cannot be made or locked.
+    pub fn of(database: &Path) -> io::Result<(Self, bool)> {
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(users(database))?;
+        let others = match lock.try_lock() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(error)) => return Err(error),
+        };
+        // Held alone for no longer than this takes, so that nobody waits.
+        lock.lock_shared()?;
+        Ok((Self { _lock: lock }, others))
+    }
+
+    /// Whether a process uses this database now.
+    ///
+    /// # Errors
+    /// The file for the lock is there and cannot be used.
+    pub fn is_used(database: &Path) -> io::Result<bool> {
+        let lock = match File::open(users(database)) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        match lock.try_lock() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+/// The file whose lock says it: SQLite's own locks go when anybody closes the database file itself.
+fn users(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push("-gateways");
+    PathBuf::from(path)
 }

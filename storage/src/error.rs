@@ -107,6 +107,20 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether it stays until a person changes the file or a setting; everything else may be over at the next try.
+    pub fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            Self::NotADatabase { .. }
+                | Self::Foreign { .. }
+                | Self::NewerSchema { .. }
+                | Self::ChangedMigration { .. }
+                | Self::PendingMigrations { .. }
+        )
+    }
+}
+
 /// Why a read or a probe has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {

@@ -14,6 +14,9 @@ use crate::query::{Page, Paged, SpanFilter, TraceFilter};
 use crate::record::{SpanRecord, TraceRecord};
 use crate::sqlite::{self, Auditor, Home, Readers, Reads};
 
+/// Tenants that are read at a time.
+const TENANTS_PIECE: u32 = 1_000;
+
 /// Reads one database file.
 pub struct RecordReader {
     readers: Readers,
@@ -54,6 +57,24 @@ impl RecordReader {
         page: Page,
     ) -> Result<Paged<TraceRecord>, ReadError> {
         self.reads().list_traces(tenant, filter, page.within_bounds())
+    }
+
+    /// All tenants with their names, newest first.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn tenants(&self) -> Result<Vec<(TenantId, String)>, ReadError> {
+        let mut found = Vec::new();
+        let mut page = Page { limit: TENANTS_PIECE, ..Page::default() };
+        loop {
+            let tenants = self.reads().list_tenants(page.within_bounds())?;
+            page.offset += tenants.data.len() as u64;
+            let is_all = tenants.data.is_empty() || page.offset >= tenants.total;
+            found.extend(tenants.data.into_iter().map(|tenant| (tenant.id, tenant.name)));
+            if is_all {
+                return Ok(found);
+            }
+        }
     }
 
     /// Spans, newest first.

@@ -24,7 +24,9 @@ use crate::record::{AgentAction, SpanRecord, TraceRecord};
 use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use crate::spend::SpendRow;
 use crate::stats::Stats;
-use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord};
+use crate::tenants::{
+    Credentials, IdentityChanges, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
 
@@ -340,11 +342,11 @@ pub trait Registry: AuditLog {
     /// [`NotWritten`].
     fn remove_provider_key(&self, tenant: TenantId, upstream: &str, by: AuditEvent) -> Result<bool, NotWritten>;
 
-    /// Such credentials of all tenants, for the start.
+    /// Such credentials: of all tenants, or of one.
     ///
     /// # Errors
     /// See [`ReadError`].
-    fn provider_keys(&self) -> Result<Vec<SealedKey>, ReadError>;
+    fn provider_keys(&self, of: Option<TenantId>) -> Result<Vec<SealedKey>, ReadError>;
 
     /// Writes down when keys were last used.
     ///
@@ -352,11 +354,18 @@ pub trait Registry: AuditLog {
     /// [`NotWritten`].
     fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten>;
 
-    /// Everything that lets somebody in, for the start.
+    /// Everything that lets somebody in: of all tenants, or of one.
     ///
     /// # Errors
     /// See [`ReadError`].
-    fn load_credentials(&self) -> Result<Credentials, ReadError>;
+    fn load_credentials(&self, of: Option<TenantId>) -> Result<Credentials, ReadError>;
+
+    /// Whose tenants, keys, tokens and provider keys were changed by lines of the audit log behind `after`, by whichever process,
+    /// and where the log ends now. Cheap where nothing was, or where `after` is behind the end.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError>;
 
     /// The keys that still hold and were made by `actor`, and the tenants whose token has been shown to it and not been replaced
     /// by anybody else since. Reads the whole audit log.

@@ -114,7 +114,10 @@ impl Store {
             Backend::Memory { max_bytes } => (Home::memory(max_bytes), true),
         };
         let policy = Arc::new(Policy::default());
-        let engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
+        let mut engine = Box::new(SqliteEngine::open(&home, auto_migrate, Arc::clone(&policy))?);
+        engine
+            .wait_at_most(options.batch_timeout)
+            .map_err(|error| OpenError::Unwritable { path: home.path().to_owned(), reason: error.to_string() })?;
         let file = if let Home::File(path) = &home { Some(path.clone()) } else { None };
         let readers = Readers::new(home, options.pause);
         let queue = Arc::new(Queue::new(options.queue_items, options.queue_bytes));
@@ -171,6 +174,11 @@ impl Store {
     /// Bounds what is kept, from now on. Without a call everything is kept.
     pub fn set_retention(&self, retention: Retention) {
         self.inner.policy.set(retention);
+    }
+
+    /// Whether what is stored lies in a file, which other processes may have, too.
+    pub fn is_a_file(&self) -> bool {
+        self.inner.file.is_some()
     }
 
     /// The bounds in bytes, and what was removed for them.

@@ -109,6 +109,15 @@ pub struct Credentials {
     pub token_key_sha256: Option<[u8; 32]>,
 }
 
+/// What happened to identities behind a line of the audit log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdentityChanges {
+    /// The number of the log's last line.
+    pub upto: u64,
+    /// Tenants of which something changed, each once.
+    pub tenants: Vec<TenantId>,
+}
+
 /// Credentials by who knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provenance {

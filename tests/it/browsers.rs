@@ -176,25 +176,28 @@ on_both_drivers! {
     }
 
     fn websockets_are_refused_where_the_settings_say_so_or_something_is_blocked(driver) {
-        let upstream = Upstream::always("HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n");
+        let upstream = Upstream::always("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n");
         let handshake = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
         for (server, enforcement, status) in [
-            ("timing_header: false", "log", 426),
-            ("websocket: deny", "log", 403),
-            ("timing_header: false", "block", 403),
-            ("websocket: allow", "block", 426),
-            ("timing_header: false", "flag", 426),
-            ("timing_header: false", "log, categories: [{finding_type: jailbreak, action: block}]", 403),
+            ("timing_header: false", "log", 501),
+            ("websocket: deny", "log", 426),
+            ("timing_header: false", "block", 426),
+            ("websocket: allow", "block", 501),
+            ("timing_header: false", "flag", 501),
+            ("timing_header: false", "log, categories: [{finding_type: jailbreak, action: block}]", 426),
         ] {
             let setup = Setup::new(driver).upstream(upstream.url()).server(server);
             let gateway = setup.with(&format!("enforcement: {{mode: {enforcement}}}")).start();
-            let answer = ask(&gateway, "GET", "/v1/realtime", "localhost", handshake, "");
+            // Whatever the client: one that is told 400 in place of 403 falls back to requests as all others do.
+            let handshake = format!("{handshake}User-Agent: codex_exec/0.1\r\n");
+            let answer = ask(&gateway, "GET", "/v1/realtime", "localhost", &handshake, "");
             assert_eq!(answer.status, status, "{server}, {enforcement}: {}", answer.text());
-            if status == 403 {
+            if status == 426 {
                 assert!(answer.text().contains("`server.websocket"), "{}", answer.text());
+                assert_eq!(answer.header("upgrade"), Some("HTTP/1.1".to_owned()));
                 let span = gateway.newest_span_of(1);
-                assert_eq!((&span["status_code"], &span["error_type"]), (&json!(403), &json!("permission_denied")));
+                assert_eq!((&span["status_code"], &span["error_type"]), (&json!(426), &json!("permission_denied")));
             }
         }
     }

@@ -112,7 +112,7 @@ on_both_drivers! {
 
     fn what_no_proxy_exempts_is_reached_directly(driver) {
         let (provider, proxy) = (Upstream::always(OK), Upstream::always(OK));
-        let setup = Setup::new(driver).upstream(provider.url()).env("HTTP_PROXY", proxy.url());
+        let setup = Setup::new(driver).upstream(provider.url()).env("http_proxy", proxy.url());
         let gateway = setup.clone().env("NO_PROXY", "other.test, 127.0.0.0/8").start();
         assert_eq!(call(gateway.addr, Call::get("/v1/models").bytes()).status, 200);
         assert_eq!((provider.requests().len(), proxy.requests().len()), (1, 0));

@@ -135,6 +135,19 @@ fn the_admin_interface_shows_and_switches_the_judge() {
     let answer = send(&gateway, "PUT", path, r#"{"enabled": true}"#);
     assert_eq!((answer.status, answer.json()), (200, json!({ "llm_judge_enabled": true })));
     assert_eq!(send(&gateway, "PUT", path, r#"{"enabled": "yes"}"#).status, 400);
+    let hosted = || Setup::new(Driver::Auto).with("judge: {backend: hostedcompat}");
+    let gateway = hosted().start();
+    // A judge that could never answer is not switched on.
+    let refused =
+        [send(&gateway, "PUT", path, r#"{"enabled": true}"#), put(&gateway, json!({ "llm_judge_enabled": true }))];
+    for answer in refused {
+        assert_eq!(answer.status, 400);
+        assert!(answer.text().contains("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY is not set"), "{}", answer.text());
+    }
+    assert_eq!(gateway.json("/admin/feature-flags"), json!({ "llm_judge_enabled": false }));
+    let gateway = hosted().env("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", "sk-of-the-judge").start();
+    let answer = send(&gateway, "PUT", path, r#"{"enabled": true}"#);
+    assert_eq!((answer.status, answer.json()), (200, json!({ "llm_judge_enabled": true })));
 }
 
 #[test]

@@ -174,3 +174,98 @@ fn who_is_denied_while_the_disk_is_full_is_out_and_stays_out() {
     assert_eq!(statuses, [401, 401, 401, 200]);
     assert_eq!(gateway.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status, 404, "it is revoked");
 }
+
+/// A gateway on this database, whatever else is on it.
+fn on(database: &Path, upstream: &Upstream) -> Gateway {
+    let storage = format!("{{database_path: '{}'}}", database.display());
+    Setup::new(Driver::Auto).upstream(upstream.url()).storage(&storage).with(AUTH).unlimited().start()
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+
+/// The status of a call; 0 of one that was under way when its key was revoked, and is cut.
+fn by_key(gateway: &Gateway, key: &str) -> u16 {
+    let mut client = Client::connect(gateway.addr);
+    client.say(chat_call("hello").key(key).bytes());
+    client.answer_to("POST").map_or(0, |answer| answer.status)
+}
+
+/// A key is refused by every gateway on the file soon after any of them has revoked it.
+#[test]
+fn a_hundred_revocations_of_two_gateways_on_one_file_hold_in_both() {
+    const REVOCATIONS: usize = 100;
+    let upstream = Upstream::always(OK);
+    let folder = tempfile::TempDir::new().unwrap();
+    let database = folder.path().join("weir.db");
+    let pair = [on(&database, &upstream), on(&database, &upstream)];
+    pair[1].logged("it says what is not shared", |line| {
+        line.contains("another process uses this database") && line.contains("rate limits and budgets")
+    });
+    let tenant = pair[0].tenant("Acme");
+    let keys: Vec<_> = (0..REVOCATIONS).map(|at| pair[at % 2].key(&tenant, "operator")).collect();
+    for (_, key) in &keys {
+        for gateway in &pair {
+            eventually("both let it in", || (by_key(gateway, key) == 200).then_some(()));
+        }
+    }
+    let mut longest = Duration::ZERO;
+    for (at, (id, key)) in keys.iter().enumerate() {
+        let (revoking, other) = (&pair[at % 2], &pair[(at + 1) % 2]);
+        assert_eq!(revoking.admin(Call::delete(&format!("/api/v1/auth/keys/{id}"))).status, 204);
+        let revoked = Instant::now();
+        assert_eq!(by_key(revoking, key), 401);
+        eventually("the other one refuses it", || (by_key(other, key) == 401).then_some(()));
+        longest = longest.max(revoked.elapsed());
+    }
+    println!("{REVOCATIONS} revocations, each refused by the other gateway after {longest:?} at most");
+    for (_, key) in &keys {
+        assert_eq!((by_key(&pair[0], key), by_key(&pair[1], key)), (401, 401));
+    }
+}
+
+/// The status of a call, of which nothing else is awaited.
+fn begins(gateway: &Gateway, credential: &str) -> String {
+    let mut client = Client::connect(gateway.addr);
+    let body = with_stream(chat_body("go on")).to_string();
+    client.say(format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: weir\r\n{credential}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let line = client.read_until(|bytes| bytes.len() >= 12);
+    String::from_utf8_lossy(&line[9..12]).into_owned()
+}
+
+/// What one gateway does with tenants, tokens, keys and their limits holds in the other ones, also in one that drains while another
+/// has taken its place.
+#[test]
+fn tenants_tokens_and_what_keys_may_use_are_the_same_in_every_gateway_on_the_file() {
+    let upstream = Upstream::play(endless);
+    let folder = tempfile::TempDir::new().unwrap();
+    let database = folder.path().join("weir.db");
+    let (one, two) = (on(&database, &upstream), on(&database, &upstream));
+    let tenant = one.tenant("Acme");
+    let (_, key) = one.key(&tenant, "operator");
+    // Made by one, when the other has found no file with the key of tokens.
+    let token = one.token(&tenant);
+    let by_key = |gateway: &Gateway| begins(gateway, &format!("Authorization: Bearer {key}"));
+    let by_token = |gateway: &Gateway, token: &str| begins(gateway, &format!("X-Service-Token: {token}"));
+    eventually("the token works in both", || (by_token(&two, &token) == "200").then_some(()));
+    let fresh = text(&two.admin(Call::post(&format!("/api/v1/tenants/{tenant}/token/reset"), "")), "token");
+    eventually("the new token works in both", || (by_token(&one, &fresh) == "200").then_some(()));
+    eventually("the former one does not", || (by_token(&one, &token) == "401").then_some(()));
+    eventually("the key works in both", || (by_key(&two) == "200").then_some(()));
+    let config = |access: serde_json::Value| json!({ "config": { "access": access } });
+    let limited = config(json!({ "allowed_models": ["only-this"] }));
+    assert_eq!(two.admin(Call::put(&format!("/api/v1/tenants/{tenant}"), &limited)).status, 200);
+    eventually("both hold it to its models", || (by_key(&one) == "403").then_some(()));
+    assert_eq!(one.admin(Call::put(&format!("/api/v1/tenants/{tenant}"), &config(json!({})))).status, 200);
+    eventually("nothing limits it in either", || (by_key(&two) == "200").then_some(()));
+
+    let mut draining = stream(&one, &key);
+    let successor = one.successor(Driver::Auto);
+    eventually("the successor serves", || (by_key(&successor) == "200").then_some(()));
+    assert_eq!(successor.admin(Call::delete(&format!("/api/v1/tenants/{tenant}"))).status, 204);
+    let took = ends(&mut draining);
+    assert!(took < SOON, "{took:?}");
+    eventually("its key is nobody's in any", || (by_key(&two) == "401").then_some(()));
+}

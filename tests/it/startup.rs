@@ -74,12 +74,97 @@ fn a_bad_variable_is_named() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn a_port_in_use_is_named_with_the_process_that_holds_it() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     let folder = TempDir::new().unwrap();
     let config = format!("listen_addr: {addr}\nstorage: {{profile: memory}}\n");
-    assert_refused(start(folder.path(), &config), &["listen_addr", &addr, "in use"]);
+    let (code, message) = start(folder.path(), &config);
+    assert_eq!(code, 75, "{message}");
+    let holder = format!("in use by process {}", std::process::id());
+    assert_refused((code, message), &["listen_addr", &addr, &holder]);
+    for other in ["server: {metrics_addr: '", "grpc: {enabled: true, listen_addr: '"] {
+        let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{profile: memory}}\n{other}{addr}'}}\n");
+        let (code, message) = start(folder.path(), &config);
+        assert_eq!(code, 75, "{message}");
+        assert_refused((code, message), &[&addr, &holder]);
+    }
+}
+
+/// A supervisor tells by the exit code whether another try may help.
+#[test]
+fn exit_codes_tell_settings_from_what_may_be_over_soon() {
+    let folder = TempDir::new().unwrap();
+    let (settings, _) = start(folder.path(), "listen_addr: nonsense\n");
+    let database = folder.path().join("no/such/folder/weir.db");
+    let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{database_path: '{}'}}\n", database.display());
+    let (store, _) = start(folder.path(), &config);
+    std::fs::write(folder.path().join("notes.db"), "these are notes ".repeat(500)).unwrap();
+    let notes = folder.path().join("notes.db");
+    let config = format!("listen_addr: 127.0.0.1:0\nstorage: {{database_path: '{}'}}\n", notes.display());
+    let (foreign, _) = start(folder.path(), &config);
+    assert_eq!((settings, store, foreign), (78, 75, 78));
+    let (_, help) = {
+        let output = weir(&["--help"]).output().unwrap();
+        (0, String::from_utf8(output.stdout).unwrap())
+    };
+    assert!(["78", "75", "70", "SIGHUP reads upstreams"].iter().all(|part| help.contains(part)), "{help}");
+}
+
+/// Starts that follow kills; `.ci/full` asks for more of them.
+const KILLS: usize = 20;
+
+/// The kernel lets go of a killed process's sockets a little after the process: a start at once waits for them.
+#[test]
+fn a_gateway_that_is_killed_under_load_starts_again_at_once_on_its_port() {
+    let rounds = std::env::var("WEIR_KILLS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(KILLS);
+    let upstream = crate::support::Upstream::always("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let mut gateway = Setup::new(Driver::Auto).upstream(upstream.url()).unlimited().start();
+    let config = gateway.folder().join("service.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let addr = gateway.addr;
+    std::fs::write(&config, text.replace("listen_addr: 127.0.0.1:0", &format!("listen_addr: {addr}"))).unwrap();
+    gateway.restart();
+    assert_eq!(gateway.addr, addr);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| load(addr, &over));
+        }
+        let _over = crate::startup::Over(&over);
+        let mut waited = 0;
+        for _ in 0..rounds {
+            // A start that fails is a panic.
+            gateway.restart();
+            waited += usize::from(gateway.log().iter().any(|line| line.contains("waiting for the port")));
+            assert_eq!(gateway.json("/livez").is_null(), false);
+        }
+        println!("{rounds} starts after kills, {waited} of which waited for the port");
+    });
+}
+
+/// Ends the load, however the test ends.
+struct Over<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Calls on fresh connections, whatever becomes of them.
+fn load(addr: SocketAddr, over: &std::sync::atomic::AtomicBool) {
+    use std::io::{Read as _, Write as _};
+    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect(addr) else {
+            std::thread::yield_now();
+            continue;
+        };
+        drop(stream.set_read_timeout(Some(std::time::Duration::from_secs(1))));
+        if stream.write_all(&chat_call("hello").bytes()).is_ok() {
+            drop(stream.read(&mut [0; 4096]));
+        }
+    }
 }
 
 #[test]

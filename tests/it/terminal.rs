@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{Call, Driver, Gateway, Setup, call, chat_call, provider, weir};
+use crate::support::{AUTH, Call, Driver, Gateway, Setup, call, chat_call, eventually, provider, weir};
 
 /// Exit code and both outputs.
 fn said(args: &[&str]) -> (i32, String, String) {
@@ -166,7 +166,7 @@ fn what_cannot_be_read_is_said_with_what_to_do() {
         assert_eq!((got, out.as_str()), (code, ""), "{args:?}: {err}");
         assert!(words.iter().all(|word| err.contains(word)), "{args:?}: {err}");
     };
-    refused(&["traces", "list", "--database", name], 2, &[name]);
+    refused(&["traces", "list", "--database", name], 2, &[name, "no such file", "--config"]);
     std::fs::write(&file, "no database at all").unwrap();
     refused(&["traces", "list", "--database", name], 2, &[name, "not a SQLite database"]);
     let config = folder.path().join("service.yaml");
@@ -174,4 +174,34 @@ fn what_cannot_be_read_is_said_with_what_to_do() {
     refused(&["traces", "list", "--config", config.to_str().unwrap()], 2, &["`memory`", "format=jsonl", "--database"]);
     refused(&["traces", "list", "--since", "yesterday"], 2, &["--since", "RFC 3339", "15m"]);
     refused(&["traces", "list", "--status", "6xx"], 2, &["--status", "1xx to 5xx"]);
+}
+
+/// A call belongs to its key's tenant; who looks at the file sees it without knowing which.
+#[test]
+fn lists_show_the_calls_of_all_tenants_with_their_names() {
+    let provider = provider();
+    let gateway = Setup::new(Driver::Auto).upstream(provider.url()).with(AUTH).start();
+    let file = database(&gateway);
+    let acme = gateway.tenant("Acme");
+    let (_, key) = gateway.key(&acme, "operator");
+    let (_, others) = gateway.key(&gateway.tenant("Other"), "operator");
+    let trace = |key: &str, text: &str| {
+        let answer = call(gateway.addr, chat_call(text).key(key).bytes());
+        let id = answer.trace_id();
+        eventually("it is stored", || traces(&file, &["list", "--json"]).contains(&id).then_some(()));
+        id
+    };
+    let (first, second) = (trace(&key, "one"), trace(&others, "two"));
+    let listed = traces(&file, &["list"]);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines.len() == 3 && lines[0].contains("tenant"), "{listed}");
+    assert!(lines[1].contains(&second) && lines[1].contains("Other"), "newest first: {listed}");
+    assert!(lines[2].contains(&first) && lines[2].contains("Acme"), "{listed}");
+    assert!(!traces(&file, &["list", "-n", "1", "--tenant", "all"]).contains(&first));
+    let of_one = traces(&file, &["list", "--tenant", &acme]);
+    assert!(of_one.contains(&first) && !of_one.contains(&second), "{of_one}");
+    assert!(traces(&file, &["show", &first]).contains("one") && traces(&file, &["show", &second]).contains("two"));
+    assert_eq!(traces(&file, &["export"]).lines().count(), 2);
+    let (code, _, err) = said(&["traces", "show", "--tenant", "ALL", &first]);
+    assert!(code == 2 && err.contains("`all`"), "{err}");
 }

@@ -90,7 +90,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "enable_streaming",
         Kind::Bool,
         Literal::Bool(true),
-        "false refuses streaming calls; others are unaffected.",
+        "false refuses calls that ask for a stream with 400 `streaming_disabled`, before anything is sent to the provider; others are \
+         unaffected.",
         set!(enable_streaming, flag),
     ),
     Setting::built(
@@ -177,7 +178,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "environment.SERVICE_MAX_REQUEST_BYTES",
         Kind::at_least(1),
         Literal::Int(1_048_576),
-        "Largest body sent to our own API; when set, it caps proxied bodies too and the smaller cap wins.",
+        "Largest body sent to our own API; when set, it caps proxied bodies too and the smaller cap wins. A larger one is 413 \
+         `request_too_large`, which names the cap.",
         |s, v| {
             let cap = int(v)?;
             s.limits.max_api_request_bytes = cap;

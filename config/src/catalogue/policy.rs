@@ -134,7 +134,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         "rate_limiting.window_seconds",
         Kind::u32_at_least(1),
         Literal::Int(60),
-        "How long the bucket of an idle tenant is remembered.",
+        "How long the bucket of an idle tenant is remembered once it is full. It changes no limit: those are per second, with a burst.",
         set!(rate_limiting.window_seconds, int),
     ),
     Setting::built(
@@ -157,7 +157,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "enforcement.analysis_depth",
         Kind::Choice(&["fast", "full"]),
         Literal::Text("full"),
-        "fast: rules only. full: every detector of this build.",
+        "What decides about a request before it is forwarded. fast: rules only; what classifiers and models say of it is recorded. full: every \
+         detector of this build.",
         set!(enforcement_analysis_depth, |v| one_of(
             v,
             &[("fast", AnalysisDepth::Fast), ("full", AnalysisDepth::Full)]
@@ -205,9 +206,9 @@ pub(super) static SETTINGS: &[Setting] = &[
     Setting::built(
         "enforcement.retrying_clients",
         Kind::TextList,
-        Literal::Texts(&["codex"]),
-        "Clients that ask again after a 403 and after response.incomplete, by how their User-Agent begins: they get 400 instead, and \
-         response.failed with the code invalid_prompt, which they take as final. Ours.",
+        Literal::Texts(&["codex", "claude-cli"]),
+        "Clients that ask again after a 403 and after response.incomplete, or show a 403 as a failed login, by how their User-Agent \
+         begins: they get 400 instead, and response.failed with the code invalid_prompt, which they take as final. Ours.",
         set!(enforcement.retrying_clients, texts),
     ),
     // --- server, shutdown ---
@@ -296,8 +297,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "server.websocket",
         Kind::Choice(&["allow", "deny"]),
         Literal::Null,
-        "allow: tunnel WebSockets, whose frames are neither read nor charged. deny: refuse them with 403. null: allow, and \
-         deny while `enforcement` blocks anything.",
+        "allow: tunnel WebSockets, whose frames are neither read nor charged. deny: answer them 426, so that clients \
+         go on by requests, which are recorded. null: allow, and deny while `enforcement` blocks anything.",
         set!(websocket, |v: &Value| if v.is_null() { Ok(None) } else { one_of(v, &WEBSOCKET).map(Some) }),
     ),
     Setting::built(

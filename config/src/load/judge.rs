@@ -33,16 +33,14 @@ pub(super) fn check(settings: &Settings, layers: &mut Layers) {
             "exchange the two",
         );
     }
+    if judge.enabled
+        && let Some((name, tier)) = missing_key(settings)
+    {
+        let problem = format!("{name} is not set, and the backend {} needs its key", tier.as_str());
+        refuse(layers, "judge.enabled", problem, "the key in the environment", "set it, or choose another backend");
+    }
     for tier in [JudgeTier::HostedCompat, JudgeTier::HostedMessages] {
         let Some(model) = judge.model(tier).filter(|_| judge.tiers().any(|used| used == tier)) else { continue };
-        if judge.enabled && model.key.is_none() {
-            let name = match tier {
-                JudgeTier::HostedCompat => "SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY",
-                _ => "SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY",
-            };
-            let problem = format!("{name} is not set, and the backend {} needs its key", tier.as_str());
-            refuse(layers, "judge.enabled", problem, "the key in the environment", "set it, or choose another backend");
-        }
         if in_the_clear(&model.base_url) {
             layers.warnings.push(format!(
                 "judge.{}.base_url: the judge's key and the texts go to another machine unencrypted; use https://",
@@ -50,6 +48,18 @@ pub(super) fn check(settings: &Settings, layers: &mut Layers) {
             ));
         }
     }
+}
+
+/// The variable that a backend the judge asks needs and that is not set, with that backend.
+pub(crate) fn missing_key(settings: &Settings) -> Option<(&'static str, JudgeTier)> {
+    let judge = &settings.judge;
+    let hosted = [
+        ("SERVICE_JUDGE_HOSTEDCOMPAT_API_KEY", JudgeTier::HostedCompat),
+        ("SERVICE_JUDGE_HOSTEDMESSAGES_API_KEY", JudgeTier::HostedMessages),
+    ];
+    let lacks =
+        |tier| judge.tiers().any(|used| used == tier) && judge.model(tier).is_some_and(|model| model.key.is_none());
+    hosted.into_iter().find(|(_, tier)| lacks(*tier))
 }
 
 /// Whether `url` leads to another machine without TLS.

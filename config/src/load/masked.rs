@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::catalogue::Kind;
 
+/// What stands for a secret.
+pub(super) const MASK: &str = "***";
+
 /// `value` as it is where nothing is set, and three stars otherwise.
 pub(super) fn masked(value: &Value) -> Value {
     let unset = match value {
@@ -12,7 +15,7 @@ pub(super) fn masked(value: &Value) -> Value {
         Value::Array(items) => items.is_empty(),
         _ => false,
     };
-    if unset { value.clone() } else { Value::from("***") }
+    if unset { value.clone() } else { Value::from(MASK) }
 }
 
 /// `value` without what its fields of credentials hold.

@@ -21,6 +21,7 @@ mod upstreams;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,7 @@ use crate::settings::Settings;
 use crate::vocab::{rules_may_raise, worst_in_requests};
 use crate::yaml;
 
+pub(crate) use judge::missing_key;
 pub use layers::Origin;
 pub(crate) use overlay::{check_flag, nearest_flag};
 
@@ -80,6 +82,8 @@ pub struct Loaded {
     pub(crate) sources: Sources,
     /// The resolved value of every setting by path, secrets masked: their plaintext lives in `settings` alone.
     pub(crate) shown: BTreeMap<&'static str, Value>,
+    /// A number for each written value, by which a change is seen that [`Self::shown`] masks.
+    pub(crate) prints: BTreeMap<&'static str, u64>,
     /// What the overlay says, by wire flag.
     pub(crate) overlay: BTreeMap<&'static str, Value>,
     /// What would hold without it, and from where, by wire flag.
@@ -143,6 +147,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, LoadError> {
         settings,
         origins: catalogue::settings().map(|setting| (setting.path, origin(setting.path))).collect(),
         shown,
+        prints: layers.written.iter().filter_map(|(path, written)| print(path, &written.value)).collect(),
         overlay: layers.overlay,
         beneath,
         warnings: layers.warnings,
@@ -182,8 +187,30 @@ impl Loaded {
             if let Some((path, value)) = read.shown.get_key_value(path) {
                 next.shown.insert(path, value.clone());
             }
+            match read.prints.get_key_value(path) {
+                Some((path, print)) => drop(next.prints.insert(path, *print)),
+                None => drop(next.prints.remove(path)),
+            }
         }
         Ok(next)
+    }
+
+    /// Settings whose values, as they are written now, are others than these and need a restart to come into force.
+    ///
+    /// # Errors
+    /// Every violation in what is written now.
+    pub fn changed_since(&self) -> Result<Vec<&'static str>, LoadError> {
+        let read = load(&self.sources)?;
+        let differs = |setting: &&catalogue::Setting| {
+            let (now, next) = (self.shown.get(setting.path), read.shown.get(setting.path));
+            let hides = now.is_some_and(|shown| shown.to_string().contains(masked::MASK));
+            // Of some settings it matters whether anybody wrote them.
+            let is_written = |of: &Self| of.origins.get(setting.path).is_some_and(|origin| *origin != Origin::Default);
+            let heard = setting.is_heard_where_written() && is_written(self) != is_written(&read);
+            now != next || heard || hides && self.prints.get(setting.path) != read.prints.get(setting.path)
+        };
+        let paths = catalogue::settings().filter(differs).map(|setting| setting.path);
+        Ok(paths.filter(|path| !RELOADED.contains(path)).collect())
     }
 }
 
@@ -208,6 +235,14 @@ fn warn_of_idle_categories(settings: &Settings, layers: &mut Layers) {
         let warning = format!("enforcement.categories[{index}]: `{finding_type}` is never acted on: {why}");
         layers.warnings.push(warning);
     }
+}
+
+/// A number that is another one when the value is. It is not told to anybody.
+fn print(path: &str, value: &Value) -> Option<(&'static str, u64)> {
+    let setting = catalogue::settings().find(|setting| setting.path == path)?;
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    Some((setting.path, hasher.finish()))
 }
 
 /// Each flag as the file and the defaults have it.

@@ -21,7 +21,8 @@ pub(super) fn settle(settings: &mut Settings, layers: &mut Layers) {
     {
         refuse(layers, "action_router.webhook.secret", NO_SIGNING_SECRET, "correct it");
     }
-    if router.may(RouterAction::Webhook) && router.webhook.url.is_none() {
+    // Also while the router is off: a flag may switch it on at any time.
+    if router.names(RouterAction::Webhook) && router.webhook.url.is_none() {
         let problem = "is empty, and `action_router` names the action `webhook`";
         refuse(layers, "action_router.webhook.url", problem, "name its receiver, or take the action out");
     }

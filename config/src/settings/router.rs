@@ -181,8 +181,13 @@ impl ActionRouter {
 
     /// Whether some finding could lead to `action`.
     pub fn may(&self, action: RouterAction) -> bool {
+        self.enabled && self.names(action)
+    }
+
+    /// Whether a rule or the default names this action, whether or not the router is on.
+    pub fn names(&self, action: RouterAction) -> bool {
         let mut sets = self.rules.iter().map(|rule| rule.actions).chain([self.default_actions]);
-        self.enabled && sets.any(|set| set.has(action))
+        sets.any(|set| set.has(action))
     }
 }
 

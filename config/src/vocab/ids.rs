@@ -15,7 +15,7 @@ use super::Timestamp;
 pub struct InvalidId(pub String);
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $other:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(transparent)]
@@ -60,7 +60,9 @@ macro_rules! id {
             type Err = InvalidId;
 
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                Uuid::parse_str(text).map(Self).map_err(|_| InvalidId(text.to_owned()))
+                let other: fn(&str) -> Option<Self> = $other;
+                let parsed = Uuid::parse_str(text).ok().map(Self).or_else(|| other(text));
+                parsed.ok_or_else(|| InvalidId(text.to_owned()))
             }
         }
     };
@@ -68,20 +70,20 @@ macro_rules! id {
 
 id! {
     /// Whose data this is. Every read of storage takes one first.
-    TenantId
+    TenantId, |_| None
 }
 id! {
     /// One agent run or one call: the W3C trace id when the client sent `traceparent`, else a fresh UUID v7.
-    TraceId
+    TraceId, |_| None
 }
 id! {
     /// One proxied exchange, or one ingested span.
-    SpanId
+    SpanId, of_w3c_text
 }
 
 id! {
     /// One API key. Names the key in logs, records and the API; never the key itself.
-    KeyId
+    KeyId, |_| None
 }
 
 impl TenantId {
@@ -134,6 +136,12 @@ impl TraceId {
     }
 }
 
+/// Other systems write a span's id as the 16 digits of its 8 bytes.
+fn of_w3c_text(text: &str) -> Option<SpanId> {
+    let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(|low| SpanId::from_w3c(low.to_be_bytes()))
+}
+
 impl SpanId {
     /// A fresh, time-ordered id (UUID v7).
     pub fn fresh() -> Self {
@@ -169,6 +177,9 @@ mod tests {
     #[test]
     fn w3c_span_ids_survive_the_round_trip() {
         let id = SpanId::from_w3c([0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
+        assert_eq!("00f067aa0ba902b7".parse(), Ok(id), "as other systems write it");
+        assert!("00f067aa0ba902b".parse::<SpanId>().is_err() && "00f067aa0ba902bg".parse::<SpanId>().is_err());
+        assert!("00f067aa0ba902b7".parse::<TraceId>().is_err());
         assert_eq!(id.to_string(), "00000000-0000-0000-00f0-67aa0ba902b7");
         assert_eq!(id.to_w3c(), [0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7]);
     }

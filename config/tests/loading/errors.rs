@@ -544,8 +544,8 @@ fn the_router_s_actions_have_what_they_need_or_the_start_is_refused() {
             assert!(errors[0].contains(part), "{text}: {part} in {errors:#?}");
         }
     }
-    let unused = Bench::with_file("action_router: {default_actions: [webhook]}\n");
-    assert_eq!(unused.warnings(), Vec::<String>::new(), "what is off needs nothing");
+    let unused = Bench::with_file("action_router: {default_actions: [webhook]}\n").errors();
+    assert!(unused.len() == 1 && unused[0].contains("names the action `webhook`"), "also while it is off: {unused:?}");
     let zeros = Bench::with_file("action_router: {ip_block: {ttl_seconds: 0, max_offenses: 0}}\n");
     assert_eq!(zeros.warnings(), Vec::<String>::new(), "not even an hour to block for");
     assert_eq!(router("ip_block: {ttl_seconds: 0, max_offenses: 0}").errors().len(), 2);

@@ -476,6 +476,35 @@ fn the_file_sets_every_built_setting() {
     }
 }
 
+/// What SIGHUP takes over.
+const RELOADED: [&str; 8] = [
+    "upstreams",
+    "upstream_groups",
+    "routes",
+    "upstream_health.eject_after",
+    "upstream_health.eject_ms",
+    "upstream_health.panic_percent",
+    "upstream_health.left_after_ms",
+    "upstream_api_key",
+];
+
+#[test]
+fn every_setting_that_is_changed_in_the_file_is_taken_over_or_named() {
+    for Sample { path, yaml, .. } in samples() {
+        let bench = Bench::with_file("{}");
+        let former = bench.loaded();
+        assert_eq!(former.changed_since().unwrap(), [""; 0]);
+        bench.write("service.yaml", nested(path, yaml));
+        let named = former.changed_since().unwrap();
+        assert_eq!(named.contains(&path), !RELOADED.contains(&path), "{path}: {named:?}");
+        let changed = bench.loaded();
+        assert_eq!(changed.changed_since().unwrap(), [""; 0], "{path}");
+        bench.write("service.yaml", "{}");
+        let named = changed.changed_since().unwrap();
+        assert_eq!(named.contains(&path), !RELOADED.contains(&path), "{path} left out again: {named:?}");
+    }
+}
+
 #[test]
 fn writing_down_the_default_changes_nothing_but_where_it_matters_that_somebody_wrote_it() {
     for setting in catalogue::settings().filter(|setting| setting.in_file()) {

@@ -63,3 +63,14 @@ fn the_example_explains_every_setting_in_the_words_of_the_table() {
         }
     }
 }
+
+/// The one for coding agents is read as it stands, and sets nothing that is refused or doubted.
+#[test]
+fn the_example_for_coding_agents_is_usable_and_sets_what_they_need() {
+    let loaded = Bench::with_file(include_str!("../../agents.example.yaml")).loaded();
+    assert_eq!(loaded.warnings, [""; 0]);
+    assert_eq!(loaded.remarks(), [""; 0]);
+    assert!(loaded.settings.limits.timeout_ms >= 600_000, "models think for minutes");
+    assert_eq!(loaded.settings.websocket, Some(weir_config::settings::WebSocket::Deny));
+    assert!(loaded.settings.enforcement.retrying_clients.iter().any(|client| client == "claude-cli"));
+}

@@ -94,6 +94,13 @@ impl PiiType {
             Self::InAadhaar => "[PII:IN_AADHAAR]",
             Self::Passport => "[PII:PASSPORT]",
             Self::DateOfBirth => "[PII:DATE_OF_BIRTH]",
+            Self::ItFiscalCode => "[PII:IT_FISCAL_CODE]",
+            Self::PlPesel => "[PII:PL_PESEL]",
+            Self::KrRrn => "[PII:KR_RRN]",
+            Self::NlBsn => "[PII:NL_BSN]",
+            Self::TrIdentity => "[PII:TR_IDENTITY]",
+            Self::CnResidentId => "[PII:CN_RESIDENT_ID]",
+            Self::MacAddress => "[PII:MAC_ADDRESS]",
         }
     }
 

@@ -40,6 +40,8 @@ const BLOCKING_THREADS_MAX: usize = 32;
 
 /// How often the store is asked to keep denials that it could not take.
 const DENIALS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the changes of other processes are looked for: what one of them revokes is refused here within a second.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What the control thread works with.
 pub(super) struct Control {
@@ -157,6 +159,9 @@ impl Control {
             drop(tokio::task::spawn_blocking(move || listed.warn_of_open_credentials()));
         }
         tokio::spawn(keep_denials_written(Arc::clone(&identities)));
+        if store.is_a_file() {
+            tokio::spawn(follow_identities(Arc::clone(&identities)));
+        }
         tokio::spawn(keep_uses_written(identities));
         tokio::spawn(keep_memory_small());
         tokio::spawn(keep::keep(spend, store.clone()));
@@ -186,6 +191,28 @@ async fn keep_denials_written(identities: Arc<Identities>) {
         let writing = Arc::clone(&identities);
         if tokio::task::spawn_blocking(move || writing.persist_pending()).await.is_err() {
             tracing::error!("storing revocations panicked");
+        }
+    }
+}
+
+/// Takes over, several times a second, what other processes on the same file have changed.
+async fn follow_identities(identities: Arc<Identities>) {
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(FOLLOW_INTERVAL).await;
+        let reading = Arc::clone(&identities);
+        match tokio::task::spawn_blocking(move || reading.follow()).await {
+            Ok(Ok(())) => failing = false,
+            Ok(Err(error)) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(
+                        %error,
+                        "cannot read which keys and tenants other processes on this database have changed; what they revoke goes \
+                         on working here until that can be read"
+                    );
+                }
+            }
+            Err(_) => tracing::error!("reading what other processes have changed panicked"),
         }
     }
 }

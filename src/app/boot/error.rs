@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::identity::IdentityError;
+
 /// A start that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -103,8 +105,51 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// The exit code a supervisor can act on, after sysexits.h: 78 for settings and files that a person has to change, 75 for what
+    /// another try may find mended, 70 for this program or this machine.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Bind { source, .. } | Self::BindMetrics { source, .. } | Self::BindGrpc { source, .. } => {
+                if source.kind() == io::ErrorKind::PermissionDenied { EXIT_SETTINGS } else { EXIT_TEMPORARY }
+            }
+            Self::Store(error) => {
+                if error.is_lasting() {
+                    EXIT_SETTINGS
+                } else {
+                    EXIT_TEMPORARY
+                }
+            }
+            Self::Identity(IdentityError::KeyFile(_)) => EXIT_SETTINGS,
+            Self::TakeOver { .. } | Self::Spend(_) | Self::Identity(_) => EXIT_TEMPORARY,
+            Self::Rules(_) | Self::Thread { .. } => EXIT_INTERNAL,
+            Self::Settings(_)
+            | Self::Log(_)
+            | Self::Driver(_)
+            | Self::Certificate(_)
+            | Self::Passed(_)
+            | Self::NotPassed { .. }
+            | Self::Prices(_)
+            | Self::Peer(_)
+            | Self::OwnRules(_)
+            | Self::Fusion(_)
+            | Self::Models(_) => EXIT_SETTINGS,
+        }
+    }
+}
+
+/// EX_CONFIG.
+const EXIT_SETTINGS: u8 = 78;
+/// EX_TEMPFAIL.
+const EXIT_TEMPORARY: u8 = 75;
+/// EX_SOFTWARE.
+const EXIT_INTERNAL: u8 = 70;
+
 fn bind_advice(error: &io::Error) -> String {
     match error.kind() {
+        io::ErrorKind::AddrInUse if error.get_ref().is_some() => {
+            format!("{error}; stop that process or choose another port")
+        }
         io::ErrorKind::AddrInUse => {
             "the port is in use by another process; stop that one or choose another port".to_owned()
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use weir_config::Settings;
 
 use super::StartError;
+use super::port::once_free;
 use super::takeover::{self, Asked, Inherited, STOP_LIMIT};
 use crate::rt::{self, DriverMode, Listener};
 
@@ -61,7 +62,7 @@ impl ListenSockets {
         // SO_REUSEPORT lets any process of the same user join, so that an instance already running would silently share its
         // connections: a first bind without it finds that out.
         let fail = |source| StartError::Bind { addr, source };
-        let addr = Listener::probe_free(addr).map_err(fail)?;
+        let addr = once_free(addr, || Listener::probe_free(addr)).map_err(fail)?;
         let bound = (0..cores).map(|_| Listener::bind(addr, mode)).collect::<io::Result<_>>().map_err(fail)?;
         Ok(Self { addr, source: Source::Bound(bound), others: Vec::new() })
     }
@@ -104,7 +105,7 @@ impl ListenSockets {
             |socket: &TcpListener| Listener::is_open(socket) && socket.local_addr().is_ok_and(|bound| bound == addr);
         match self.others.iter().position(wanted) {
             Some(at) => Ok((self.others.swap_remove(at), false)),
-            None => TcpListener::bind(addr).map(|bound| (bound, true)),
+            None => once_free(addr, || TcpListener::bind(addr)).map(|bound| (bound, true)),
         }
     }
 

@@ -14,7 +14,7 @@ use weir_config::{Loaded, Settings};
 use weir_inference::WorkerPool;
 use weir_models::Loader;
 use weir_storage::audit::AuditEvent;
-use weir_storage::{AuditLog as _, SpanLog, Store};
+use weir_storage::{AuditLog as _, SpanLog, Store, UseClaim};
 
 use super::StartError;
 use super::certificate::Certificate;
@@ -27,9 +27,9 @@ use super::models;
 use super::network::Consumers;
 use super::own_rules;
 use super::parts::{
-    CorePlacement, allow_descriptors, conditions, golden_set, make_feed, make_judging, model_threads, open_intake,
-    open_store, remember_objects, start_access_log, start_cores, start_grpc, start_inference, start_metrics,
-    start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
+    CorePlacement, allow_descriptors, claim_database, conditions, golden_set, make_feed, make_judging, model_threads,
+    open_intake, open_store, remember_objects, start_access_log, start_cores, start_grpc, start_inference,
+    start_metrics, start_models, token_key_file, warn_when_nobody_can_administer, watch_calls,
 };
 use super::starting::Starting;
 use super::takeover::{self, HandOver};
@@ -72,6 +72,8 @@ pub struct Gateway {
     process: Arc<Process>,
     health: Arc<Health>,
     store: Store,
+    /// Says that this process uses the database.
+    _database: Option<UseClaim>,
     reports: Arc<ReportBuilder>,
     identities: Arc<Identities>,
     consumers: Option<Consumers>,
@@ -169,6 +171,7 @@ pub fn start_with(
     let mut judging = make_judging(&live, feed.as_mut(), &prices, &models, &registry)?;
     let feed = feed.map(|(feed, _)| feed);
     let inlet = feed.as_ref().map(Feed::inlet);
+    let database = claim_database(&settings, take_over);
     let store = open_store(&settings, &registry, &breakers, inlet.clone())?;
     if let Some(offenders) = &offenders {
         offenders.open(Arc::new(store.clone()))?;
@@ -315,6 +318,7 @@ pub fn start_with(
         process,
         health,
         store,
+        _database: database,
         reports,
         consumers,
         judging,
@@ -391,6 +395,14 @@ impl Gateway {
     /// Reads certificates, prices and the like anew (SIGHUP). What cannot be read keeps its former values.
     pub fn reload(&self) {
         let failed = self.reloaders.reload();
+        // What cannot be read has been said by then.
+        let left = self.live.changed_since().unwrap_or_default();
+        if !left.is_empty() {
+            tracing::warn!(
+                settings = left.join(", "),
+                "these settings were changed and were not taken over: they need a restart, e.g. by a process started with --take-over"
+            );
+        }
         let event = AuditEvent {
             tenant: None,
             actor: "local".to_owned(),

@@ -7,8 +7,6 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_config::Sources;
 
-/// Exit code when the settings or the environment do not allow a start (sysexits.h EX_CONFIG).
-pub(super) const EXIT_CONFIG: u8 = 78;
 /// Exit code of a command that makes no sense, or that could not read what it was to read.
 pub(super) const EXIT_USAGE: u8 = 2;
 

@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the binary, one file per command that does more than a few lines.
 //!
 //! Invariant: what was asked for goes to standard output, complaints to standard error; the exit code is 0 for yes, 1 for
-//! no, 2 for a command line that makes no sense or input that cannot be read, 78 for settings or an environment that allow no start.
+//! no, 2 for a command line that makes no sense or input that cannot be read; a start that fails ends with [`StartError::exit_code`].
 
 mod alerts;
 mod common;
@@ -23,7 +23,7 @@ use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use weir_config::settings::StorageProfile;
 
-use self::common::{EXIT_CONFIG, Options, complain, print_bytes, say, sources};
+use self::common::{Options, complain, print_bytes, say, sources};
 use self::demo::DemoOptions;
 use self::serve::ServeOptions;
 use self::settings::PrintFormat;
@@ -40,7 +40,11 @@ use crate::boot::{Extensions, StartError};
                         weir check --config service.yaml       are the settings right?\n  \
                         weir doctor --config service.yaml      is this machine right for them?\n  \
                         weir --config service.yaml             run\n\n\
-                        Signals: SIGTERM or SIGINT stop (a second one at once), SIGHUP reloads prices and certificates."
+                        Signals: SIGTERM or SIGINT stop (a second one at once). SIGHUP reads upstreams, routes and their keys, prices,\n  \
+                        certificates and own rules again, and names every other setting that was changed and needs a restart.\n\n\
+                        Exit codes: 0 yes or a clean stop, 1 no or a stop that lost something, 2 the command line or input cannot be\n  \
+                        read, 70 an internal error, 75 try again (port in use, store cannot be written), 78 a setting or a file that\n  \
+                        it names has to be changed."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -149,7 +153,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
     };
     outcome.unwrap_or_else(|error| {
         complain(&error.to_string());
-        ExitCode::from(EXIT_CONFIG)
+        ExitCode::from(error.exit_code())
     })
 }
 

@@ -1,6 +1,8 @@
 //! The stage that decides over what is known of a request. Does no I/O.
 
-use weir_config::vocab::Operation;
+use weir_config::settings::AnalysisDepth;
+use weir_config::vocab::{Finding, Operation};
+use weir_inference::{CLASSIFIER, FUSION};
 
 use super::exchange::{Exchange, Stopped};
 use super::outside::Heard;
@@ -27,6 +29,16 @@ fn decide(exchange: &mut Exchange) -> Result<Decision, Refusal> {
     refuse_unseen(exchange)?;
     let rules = &exchange.journal.settings.enforcement;
     let findings = &exchange.journal.inspection.findings;
+    let by_rules: Vec<Finding>;
+    let findings = match exchange.journal.settings.enforcement_analysis_depth {
+        AnalysisDepth::Full => findings.as_slice(),
+        // What is learned is recorded, and has no say in what rules alone decide.
+        AnalysisDepth::Fast => {
+            let is_learned = |finding: &&Finding| [CLASSIFIER, FUSION].contains(&finding.detector.as_ref());
+            by_rules = findings.iter().filter(|finding| !is_learned(finding)).cloned().collect();
+            by_rules.as_slice()
+        }
+    };
     let decision = enforce::decide(findings, rules);
     let refusal = (decision == Decision::Block).then(|| enforce::refusal(findings, rules));
     exchange.journal.enforced(decision.as_str());

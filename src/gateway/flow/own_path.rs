@@ -14,7 +14,7 @@ use crate::admit::web::Path;
 use crate::client::body::{BodyCap, NoBody, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::own_answer::{End, Refused};
 use crate::client::session::{Next, Session};
-use crate::control::{ErrorKind, Further, REPORTS, Terms, is_own_path, probe};
+use crate::control::{ErrorKind, Further, REPORTS, Terms, is_own_path, is_untaken_report, probe};
 use crate::exchange::{Caller, Refusal};
 use crate::process::{Core, HEALTH, Process};
 use crate::record::Permit;
@@ -31,6 +31,9 @@ const JOINED_BYTES_MAX: usize = 8 * 1024;
 
 /// Whether Weir answers this path itself. A moved health report leaves its path to the provider.
 pub(crate) fn is_ours(process: &Process, path: &str) -> bool {
+    if is_untaken_report(path) && process.parts.settings.load().otel_ingest.enabled {
+        return true;
+    }
     match process.moved_health() {
         None => is_own_path(path),
         Some(moved) => path == moved || path != HEALTH && is_own_path(path),
@@ -42,12 +45,25 @@ fn known_as<'a>(process: &Process, path: &'a str) -> &'a str {
     if process.moved_health() == Some(path) { HEALTH } else { path }
 }
 
+/// A signal that is not taken in: the provider never gets it, and the exporter's log says what to change.
+fn untaken_report(path: &str) -> Refusal {
+    let message = format!(
+        "`otel_ingest` takes spans at {REPORTS} (OTLP/HTTP) and nothing at `{path}`; switch this exporter off \
+         (OTEL_METRICS_EXPORTER=none, OTEL_LOGS_EXPORTER=none), or give it an endpoint of its own \
+         (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT, OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)"
+    );
+    Refusal::new(404, "not_found", message)
+}
+
 /// Answers one request to our own API.
 pub(crate) async fn answer(session: &mut Session, head: RequestHead) -> Next {
     let close = !head.keep_alive || session.core.process.is_draining();
     let head_only = head.method() == "HEAD";
     let core = Rc::clone(&session.core);
     let path = known_as(&core.process, head.path());
+    if is_untaken_report(path) {
+        return authenticate::answer(session, &head, Dialect::ChatCompletions, &untaken_report(path)).await;
+    }
     let terms = (core.process.parts.terms)(head.method(), path);
     let presented = authenticate::presented(&head);
     if path == REPORTS

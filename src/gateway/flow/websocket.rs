@@ -16,7 +16,12 @@ pub(super) fn check_allowed(settings: &Settings) -> Result<(), Refusal> {
         }
         Some(WebSocket::Allow) | None => return Ok(()),
     };
-    Err(Refusal::new(403, "permission_denied", message))
+    Err(unavailable(message))
+}
+
+/// "Speak HTTP instead": clients that have both go on by requests, which are read and recorded, and do not give up as they do at 403.
+fn unavailable(message: &str) -> Refusal {
+    Refusal::new(426, "permission_denied", message).header("Upgrade", "HTTP/1.1")
 }
 
 /// Refuses a handshake no server could answer (RFC 6455 section 4.2.1).

@@ -147,6 +147,9 @@ impl Grant {
 impl AccessTable {
     /// From now on `tenant` may use what `access` says, or everything.
     pub fn set(&self, tenant: TenantId, access: Option<Access>) {
+        if self.by_tenant.load().get(&tenant).map(|access| &**access) == access.as_ref() {
+            return;
+        }
         let access = access.map(Arc::new);
         self.by_tenant.rcu(|former| {
             let mut next = HashMap::clone(former);

@@ -9,7 +9,7 @@
 //! entries of 100,000) and swaps it in. Which piece a key or a tenant's token lies in is kept beside the table, so that
 //! taking one out looks at one piece only.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -280,6 +280,53 @@ impl Directory {
         Ok(was_there)
     }
 
+    /// Makes the credentials of these tenants the ones in `wanted`: what is not among them goes, and what is missing comes in,
+    /// unless the table is no longer in the state `as_of`. What stays keeps what is remembered of it. False where something that
+    /// is missing was left out.
+    pub fn reconcile(&self, tenants: &HashSet<TenantId>, wanted: &HashMap<Digest, Holder>, as_of: Option<u64>) -> bool {
+        let mut places = self.changing.lock();
+        let as_it_was = as_of == Some(self.generation());
+        let mut missing: HashMap<u8, Vec<(Digest, Holder)>> = HashMap::new();
+        for (digest, holder) in wanted.iter().filter(|(digest, _)| self.find(digest).is_none()) {
+            missing.entry(digest.0[0]).or_default().push((*digest, *holder));
+        }
+        let mut changed_any = false;
+        for (index, piece) in (0..=u8::MAX).zip(&self.pieces) {
+            let present = piece.load();
+            let goes = |digest: &Digest, entry: &Arc<Entry>| {
+                tenants.contains(&entry.holder.tenant_id()) && wanted.get(digest) != Some(&entry.holder)
+            };
+            let comes = missing.get(&index).filter(|_| as_it_was);
+            if comes.is_none() && !present.iter().any(|(digest, entry)| goes(digest, entry)) {
+                continue;
+            }
+            let mut changed = Piece::clone(&present);
+            changed.retain(|digest, entry| {
+                let leaves = goes(digest, entry);
+                if leaves {
+                    entry.go();
+                    if places.get(&entry.holder.named()) == Some(&index) {
+                        places.remove(&entry.holder.named());
+                    }
+                }
+                !leaves
+            });
+            for (digest, holder) in comes.into_iter().flatten() {
+                changed.insert(*digest, Entry::new(*holder));
+            }
+            piece.store(Arc::new(changed));
+            changed_any = true;
+        }
+        if as_it_was {
+            let named = missing.values().flatten().map(|(digest, holder)| (holder.named(), digest.0[0]));
+            places.extend(named);
+        }
+        if changed_any {
+            self.generation.fetch_add(1, Ordering::SeqCst);
+        }
+        as_it_was || missing.is_empty()
+    }
+
     /// Whether this credential lets anybody in.
     pub fn holds(&self, named: Named) -> bool {
         self.changing.lock().contains_key(&named)
@@ -417,6 +464,42 @@ mod tests {
         let token = directory.find(&Digest::of(&599u16.to_be_bytes())).unwrap();
         assert_eq!(directory.shut_out(None, Whom::Tenant(tenant)), Ok(true));
         assert!(token.is_gone() && directory.is_empty() && !directory.holds(Named::Token(tenant)));
+    }
+
+    #[test]
+    fn tenants_are_made_what_another_process_left_of_them_and_nothing_comes_in_after_a_denial() {
+        let (one, other) = (TenantId::from_bytes([1; 16]), TenantId::from_bytes([2; 16]));
+        let stays = Holder::Token { tenant_id: other };
+        let directory = Directory::new([
+            (Digest::of(b"kept"), key(1, 1, Role::Viewer)),
+            (Digest::of(b"gone"), key(2, 1, Role::Viewer)),
+            (Digest::of(b"token 1"), Holder::Token { tenant_id: one }),
+            (Digest::of(b"foreign"), stays),
+        ]);
+        let (kept, gone) =
+            (directory.find(&Digest::of(b"kept")).unwrap(), directory.find(&Digest::of(b"gone")).unwrap());
+        let wanted = HashMap::from([
+            (Digest::of(b"kept"), key(1, 1, Role::Viewer)),
+            (Digest::of(b"fresh"), key(3, 1, Role::Admin)),
+            (Digest::of(b"token 2"), Holder::Token { tenant_id: one }),
+        ]);
+        let tenants = HashSet::from([one]);
+        assert!(!directory.reconcile(&tenants, &wanted, None), "nothing may come in while somebody is shut out");
+        assert!(gone.is_gone() && !kept.is_gone() && directory.find(&Digest::of(b"fresh")).is_none());
+        let before = directory.generation();
+        assert_eq!(directory.shut_out(None, Whom::One(Named::Key(KeyId::from_bytes([3; 16])))), Ok(false));
+        assert!(!directory.reconcile(&tenants, &wanted, Some(before)), "somebody was shut out since");
+        let before = directory.generation();
+        assert!(directory.reconcile(&tenants, &wanted, Some(before)));
+        assert!(Arc::ptr_eq(&kept, &directory.find(&Digest::of(b"kept")).unwrap()));
+        let names = [Named::Key(KeyId::from_bytes([3; 16])), Named::Token(one), Named::Token(other)];
+        assert!(names.iter().all(|named| directory.holds(*named)) && directory.len() == 4);
+        assert!(directory.generation() > before);
+        let settled = directory.generation();
+        assert!(directory.reconcile(&tenants, &wanted, Some(settled)));
+        assert_eq!(directory.generation(), settled, "nothing changed");
+        assert_eq!(directory.shut_out(None, Whom::One(Named::Token(one))), Ok(true));
+        assert!(directory.find(&Digest::of(b"token 2")).is_none());
     }
 
     #[test]

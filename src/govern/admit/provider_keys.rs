@@ -62,6 +62,20 @@ impl ProviderKeys {
         self.by_tenant.store(Arc::new(by_tenant.into_iter().map(|(tenant, own)| (tenant, Arc::new(own))).collect()));
     }
 
+    /// From now on a tenant has these and no others.
+    pub fn replace(&self, tenant: TenantId, own: OwnKeys) {
+        if own.is_empty() {
+            return self.forget(tenant);
+        }
+        let own = Arc::new(own);
+        self.by_tenant.rcu(|former| {
+            let mut next = HashMap::clone(former);
+            next.insert(tenant, Arc::clone(&own));
+            next
+        });
+        self.any.store(true, Ordering::Release);
+    }
+
     /// Forgets a deleted tenant's.
     pub fn forget(&self, tenant: TenantId) {
         if self.of(tenant).is_some() {

@@ -6,6 +6,15 @@
 /// Where calls are reported.
 pub const REPORTS: &str = "/v1/traces";
 
+/// Where exporters of OpenTelemetry send what is taken in nowhere. They are given one address for all signals, so that these come
+/// to the gateway together with [`REPORTS`].
+const UNTAKEN_REPORTS: [&str; 4] = ["/v1/metrics", "/v1/logs", "/v1development/profiles", "/v1/profiles"];
+
+/// True for a path of an OpenTelemetry exporter whose signal is not taken in.
+pub fn is_untaken_report(path: &str) -> bool {
+    UNTAKEN_REPORTS.contains(&path.strip_suffix('/').unwrap_or(path)) || path == "/v1/traces/"
+}
+
 /// Paths answered by the gateway and nothing below them.
 const EXACT: [&str; 10] = [
     "/health",

@@ -6,6 +6,7 @@
 //! in the value [`Identities::create_key`] returns and nowhere else. All calls block: they run on the API's blocking
 //! threads. Knows no HTTP.
 
+mod follow;
 mod key_access;
 mod key_file;
 mod pending;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -63,6 +64,10 @@ pub struct Identities {
     /// in second must not be revoked between the two, or it would be let in for good. A caller in the directory is shut
     /// out before this is waited for.
     changing: RwLock<()>,
+    /// Denials that have begun and are neither stored nor pending yet.
+    denying: AtomicUsize,
+    /// The last line of the audit log whose changes are in force here.
+    followed: AtomicU64,
     /// What is in force and not stored yet.
     pending: Pending,
     /// Uses up to this second have been written down.
@@ -143,7 +148,9 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`]: the store cannot be read, or the key file is not usable.
     pub fn load(store: Arc<dyn Registry>, key_file: Option<PathBuf>) -> Result<Self, IdentityError> {
-        let credentials = store.load_credentials()?;
+        // First where the log ends, then what it led to: a change between the two is looked at twice and not missed.
+        let followed = store.identity_changes(u64::MAX)?.upto;
+        let credentials = store.load_credentials(None)?;
         let token_key = match &key_file {
             Some(path) => key_file::read(path)?.map(|bytes| TokenKey::new(&bytes)),
             None => None,
@@ -182,6 +189,8 @@ impl Identities {
             token_key: cell,
             making: Mutex::new(()),
             changing: RwLock::new(()),
+            denying: AtomicUsize::new(0),
+            followed: AtomicU64::new(followed),
             pending: Pending::default(),
             written_s: AtomicU32::new(0),
             forget: Box::new(|_| {}),
@@ -316,6 +325,7 @@ impl Identities {
     /// # Errors
     /// [`IdentityError`]; its credentials let nobody in all the same, unless the caller's own had been taken away.
     pub fn delete_tenant(&self, by: &Caller, id: TenantId) -> Result<Option<Kept>, IdentityError> {
+        let _denying = self.begin_denial();
         let was_in = self.shut_out(by, Whom::Tenant(id))?;
         let _alone = self.changing.write();
         // Also a caller that was let in meanwhile.
@@ -454,6 +464,7 @@ impl Identities {
         let key = self.token_key()?;
         let number = random_number()?;
         let whom = Whom::One(Named::Token(id));
+        let _denying = self.begin_denial();
         let was_in = self.shut_out(by, whom)?;
         let _alone = self.changing.write();
         let was_in = self.shut_out_again(whom) || was_in;
@@ -472,8 +483,12 @@ impl Identities {
     fn token_key(&self) -> Result<&TokenKey, IdentityError> {
         let _making = self.making.lock();
         if self.token_key.get().is_none() {
-            let bytes = Secret::new(random::<KEY_BYTES>()?.to_vec());
-            if let Some(path) = &self.key_file {
+            let mut bytes = Secret::new(random::<KEY_BYTES>()?.to_vec());
+            // Another process on the same file may have made it.
+            let there = self.key_file.as_deref().map(key_file::read).transpose()?.flatten();
+            if let Some(there) = there {
+                bytes = there;
+            } else if let Some(path) = &self.key_file {
                 key_file::create(path, &bytes)?;
                 tracing::info!(file = %path.display(), "created the key that tenant tokens are derived from and provider keys are encrypted under");
             }
@@ -566,6 +581,7 @@ impl Identities {
     pub fn revoke_key(&self, by: &Caller, id: KeyId) -> Result<Option<Kept>, IdentityError> {
         let whom = Whom::One(Named::Key(id));
         let tenant = self.directory.tenant_of(id);
+        let _denying = self.begin_denial();
         let was_in = self.shut_out(by, whom)?;
         let alone = self.changing.write();
         let was_in = self.shut_out_again(whom) || was_in;

@@ -118,16 +118,29 @@ impl Identities {
         Ok(Some(own.iter().map(|(upstream, key)| ProviderKeyRecord::of(upstream, key)).collect()))
     }
 
+    /// Reads the credentials of one tenant again.
+    pub(super) fn reload_provider_keys(&self, tenant: TenantId) -> Result<(), IdentityError> {
+        let stored = self.store.provider_keys(Some(tenant))?;
+        let own = stored.into_iter().map(|stored| self.open_stored(stored)).map(|(_, upstream, key)| (upstream, key));
+        self.provider_keys.replace(tenant, own.collect());
+        Ok(())
+    }
+
+    fn open_stored(&self, stored: SealedKey) -> (TenantId, Box<str>, ProviderKey) {
+        let place = (stored.tenant_id, stored.upstream.as_str());
+        let secret = self.token_key.get().and_then(|file| file.seal().open(place, &stored.sealed));
+        let key = ProviderKey { secret, created_at: stored.created_at, changed_at: stored.changed_at };
+        (stored.tenant_id, stored.upstream.into_boxed_str(), key)
+    }
+
     /// Reads the credentials of all tenants, for the start.
     pub(super) fn load_provider_keys(&self) -> Result<(), IdentityError> {
         let file = self.token_key.get();
         let mut lost = 0_usize;
-        let opened = self.store.provider_keys()?.into_iter().map(|stored| {
-            let place = (stored.tenant_id, stored.upstream.as_str());
-            let secret = file.and_then(|file| file.seal().open(place, &stored.sealed));
-            lost += usize::from(secret.is_none());
-            let key = ProviderKey { secret, created_at: stored.created_at, changed_at: stored.changed_at };
-            (stored.tenant_id, stored.upstream.into_boxed_str(), key)
+        let opened = self.store.provider_keys(None)?.into_iter().map(|stored| {
+            let opened = self.open_stored(stored);
+            lost += usize::from(opened.2.secret.is_none());
+            opened
         });
         self.provider_keys.fill(opened);
         if lost > 0 {

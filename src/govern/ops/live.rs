@@ -72,6 +72,14 @@ impl LiveSettings {
         json!({ "config": weir_config::effective(&loaded), "sources": loaded.origins, "not_built": weir_config::not_built() })
     }
 
+    /// Settings that are written otherwise now and need a restart.
+    ///
+    /// # Errors
+    /// What is wrong with what is written.
+    pub fn changed_since(&self) -> Result<Vec<&'static str>, String> {
+        self.loaded.load().changed_since().map_err(|error| error.to_string())
+    }
+
     /// Changes some flags, all or none. The overlay is written first, so that what was answered survives; where it
     /// cannot be written the change holds until the next restart.
     ///

@@ -1,7 +1,7 @@
 //! The one HTTP client for what is not forwarded: webhooks, alerts, a judge, shipping. It runs on the network runtime
 //! (`boot::network`), never on a core.
 //!
-//! It goes out under the rules of the data path: the proxy that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name, the roots
+//! It goes out under the rules of the data path: the proxy that `HTTPS_PROXY`, `http_proxy` and `NO_PROXY` name, the roots
 //! that `SSL_CERT_FILE`, `SSL_CERT_DIR` and `upstream_ca_file` add, HTTP/1.1.
 //!
 //! Invariants: a redirect is an answer like any other and is never followed, so no credential reaches a host that was not

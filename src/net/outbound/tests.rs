@@ -230,7 +230,7 @@ fn interim_answers_of_a_proxy_are_passed_over_and_bounded() {
 fn the_proxy_is_asked_for_a_plain_url_in_full() {
     let (proxy, asked) = receiver(OK);
     let proxy = format!("http://me:p%40ss@{proxy}");
-    let client = client(&[("HTTP_PROXY", &proxy), ("NO_PROXY", "127.0.0.1")]);
+    let client = client(&[("http_proxy", &proxy), ("NO_PROXY", "127.0.0.1")]);
     assert_eq!(send(&client, get("http://hooks.example/x"), LIMITS).unwrap().status.as_u16(), 200);
     let head = asked.lock().unwrap()[0][0].to_ascii_lowercase();
     assert!(head.starts_with("get http://hooks.example/x http/1.1\r\n"), "{head}");
@@ -258,11 +258,11 @@ fn what_cannot_be_called_is_refused_before_anything_is_sent() {
     for url in ["", "/x", "ftp://host/", "http://", "http://me:pw@host/", "https://host:99999/", "http://[::1/"] {
         assert!(matches!(Call::new(Method::GET, url), Err(OutboundError::Url(_))), "{url}");
     }
-    let client = client(&[("SERVICE_UPSTREAM_URL", "https://llm.example"), ("HTTP_PROXY", "socks5://me:pw@x")]);
+    let client = client(&[("SERVICE_UPSTREAM_URL", "https://llm.example"), ("http_proxy", "socks5://me:pw@x")]);
     let error = send(&client, get("http://hooks.example/secret"), LIMITS).unwrap_err();
     let said = error.to_string();
     assert!(
-        matches!(error, OutboundError::Proxy { .. }) && said.contains("HTTP_PROXY names no usable proxy"),
+        matches!(error, OutboundError::Proxy { .. }) && said.contains("http_proxy names no usable proxy"),
         "{said}"
     );
     assert!(!said.contains("pw") && !said.contains("secret") && !error.is_transient(), "{said}");

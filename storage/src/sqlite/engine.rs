@@ -45,6 +45,9 @@ const LOG_BYTES_MIN: i64 = 256 * 1024;
 const ROOM_SCARCE: i64 = 4 * LOG_PART * LOG_BYTES_MAX;
 
 pub(crate) struct SqliteEngine {
+    /// How long a write waits for another process that writes: no longer than a batch may take, or a batch that is to be given up
+    /// sooner would hold up the breaker's word of it.
+    busy: Duration,
     pub(super) home: Home,
     /// `None` between a failure and the next attempt.
     pub(super) conn: Option<Connection>,
@@ -106,6 +109,7 @@ impl SqliteEngine {
         Ok(Self {
             home: home.clone(),
             conn: Some(conn),
+            busy: open::BUSY_TIMEOUT,
             encoder: Encoder::default(),
             interner: Interner::default(),
             tallies: Tallies::default(),
@@ -130,6 +134,12 @@ impl SqliteEngine {
             purge_due: true,
             purged: None,
         })
+    }
+
+    /// From now on a write waits no longer than this for another process that writes, and never longer than it did.
+    pub(crate) fn wait_at_most(&mut self, limit: Duration) -> rusqlite::Result<()> {
+        self.busy = open::BUSY_TIMEOUT.min(limit);
+        self.conn.as_ref().map_or(Ok(()), |conn| conn.busy_timeout(self.busy))
     }
 
     /// Runs `change` as one transaction; what it leaves undone is rolled back.
@@ -220,7 +230,7 @@ impl SqliteEngine {
             conn.prepare_cached("PRAGMA wal_checkpoint(RESTART)")?.query_row([], |row| Ok(row.get::<_, i64>(0)? == 0))
         };
         let began = attempt();
-        let restored = conn.busy_timeout(open::BUSY_TIMEOUT);
+        let restored = conn.busy_timeout(self.busy);
         // An error here meets the next commit or copy, too, and is said there.
         restored.is_ok() && began.unwrap_or(false)
     }
@@ -234,7 +244,7 @@ impl SqliteEngine {
             conn.prepare_cached("PRAGMA wal_checkpoint(TRUNCATE)")?.query_row([], |row| Ok(row.get::<_, i64>(0)? == 0))
         };
         let emptied = attempt();
-        conn.busy_timeout(open::BUSY_TIMEOUT).is_ok() && emptied.unwrap_or(false)
+        conn.busy_timeout(self.busy).is_ok() && emptied.unwrap_or(false)
     }
 
     /// Proves with a harmless row that the file takes writes.
@@ -339,7 +349,7 @@ impl Engine for SqliteEngine {
         if moved {
             open::touch(self.home.path()).map_err(failed)?;
         }
-        let mut conn = open::connect(&self.home, open::BUSY_TIMEOUT)?;
+        let mut conn = open::connect(&self.home, self.busy)?;
         if self.suspect {
             open::check(&mut conn, self.home.path()).map_err(failed)?;
         }

@@ -58,7 +58,7 @@ impl Home {
     }
 
     /// For error messages.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Self::File(path) => path,
             Self::Memory(_) => Path::new(":memory:"),

@@ -4,19 +4,20 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, params_from_iter};
 use weir_config::vocab::{KeyId, Role, TenantId, Timestamp};
 
+use super::audit::head;
 use super::intern::find_tenant;
 use super::paging::{first_place, next_place};
-use super::readers::Stop;
+use super::readers::{Readers, Stop};
 use super::reads::Reads;
 use super::tx::Tx;
 use crate::audit::AuditEvent;
 use crate::error::ReadError;
 use crate::error::WriteError;
 use crate::query::{Page, Paged};
-use crate::tenants::{ActiveKey, Credentials, KeyRecord};
+use crate::tenants::{ActiveKey, Credentials, IdentityChanges, KeyRecord};
 
 pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     let text: String = row.get(column)?;
@@ -111,14 +112,15 @@ impl Reads<'_> {
         })
     }
 
-    /// Everything that lets somebody in, for the start.
-    pub(crate) fn load_credentials(&self) -> Result<Credentials, ReadError> {
+    /// Everything that lets somebody in: of all tenants, or of one.
+    pub(crate) fn load_credentials(&self, of: Option<TenantId>) -> Result<Credentials, ReadError> {
         let mut loaded = Credentials::default();
         self.ask("read_keys", |conn| {
-            let mut statement =
-                conn.prepare_cached("SELECT id, uuid, token_nonce FROM tenants WHERE length(uuid) = 16")?;
+            let only = if of.is_some() { " AND uuid = ?1" } else { "" };
+            let sql = format!("SELECT id, uuid, token_nonce FROM tenants WHERE length(uuid) = 16{only}");
+            let mut statement = conn.prepare_cached(&sql)?;
             let mut tenants = HashMap::new();
-            let mut rows = statement.query([])?;
+            let mut rows = statement.query(params_from_iter(of.as_ref().map(TenantId::as_bytes)))?;
             while let Some(row) = rows.next()? {
                 let tenant_id = TenantId::from_bytes(row.get(1)?);
                 tenants.insert(row.get::<_, i64>(0)?, tenant_id);
@@ -131,9 +133,15 @@ impl Reads<'_> {
                 .query_row([], |row| row.get(0))
                 .optional()?;
             loaded.token_key_sha256 = sha256;
-            let sql = "SELECT tenant, key_id, role, sha256 FROM api_keys WHERE revoked_us IS NULL";
-            let mut statement = conn.prepare_cached(sql)?;
-            let mut rows = statement.query([])?;
+            // One tenant's have an index.
+            let one = of.and_then(|_| tenants.keys().next().copied());
+            if of.is_some() && one.is_none() {
+                return Ok(());
+            }
+            let only = if one.is_some() { " AND tenant = ?1" } else { "" };
+            let sql = format!("SELECT tenant, key_id, role, sha256 FROM api_keys WHERE revoked_us IS NULL{only}");
+            let mut statement = conn.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(one))?;
             while let Some(row) = rows.next()? {
                 if let Some(tenant_id) = tenants.get(&row.get::<_, i64>(0)?) {
                     loaded.keys.push(ActiveKey {
@@ -147,5 +155,26 @@ impl Reads<'_> {
             Ok::<_, Stop>(())
         })?;
         Ok(loaded)
+    }
+}
+
+impl Readers {
+    /// Whose identities changed behind a line of the audit log, where every such change stands by the same commit. Not told to the
+    /// observer, and with a place of its own: it is asked several times a second, and what was revoked must not wait for pages.
+    pub(crate) fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError> {
+        self.with_kept_place(|conn| {
+            let upto = head(conn)?.0.unsigned_abs();
+            let mut changes = IdentityChanges { upto, ..IdentityChanges::default() };
+            if upto <= after {
+                return Ok(changes);
+            }
+            let sql = "SELECT DISTINCT tenant FROM audit WHERE seq > ?1 AND seq <= ?2 AND length(tenant) = 16 AND \
+                (action GLOB 'tenant.*' OR action GLOB 'key.*' OR action GLOB 'token.*' OR action GLOB 'provider_key.*')";
+            let mut statement = conn.prepare_cached(sql)?;
+            let bounds = (after.cast_signed(), upto.cast_signed());
+            let rows = statement.query_map(bounds, |row| Ok(TenantId::from_bytes(row.get(0)?)))?;
+            changes.tenants = rows.collect::<Result<_, _>>()?;
+            Ok(changes)
+        })
     }
 }

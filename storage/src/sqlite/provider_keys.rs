@@ -50,13 +50,17 @@ impl Tx<'_> {
 }
 
 impl Reads<'_> {
-    /// The keys of all tenants, for the start.
-    pub(crate) fn provider_keys(&self) -> Result<Vec<SealedKey>, ReadError> {
+    /// The keys of all tenants, or of one.
+    pub(crate) fn provider_keys(&self, of: Option<TenantId>) -> Result<Vec<SealedKey>, ReadError> {
         self.ask("read_keys", |conn| {
-            let sql = "SELECT t.uuid, k.upstream, k.sealed, k.key_sha256, k.created_us, k.changed_us \
-                FROM provider_keys k JOIN tenants t ON t.id = k.tenant WHERE length(t.uuid) = 16";
-            let mut statement = conn.prepare_cached(sql)?;
-            let rows = statement.query_map([], |row| {
+            let only = if of.is_some() { " AND t.uuid = ?1" } else { "" };
+            let sql = format!(
+                "SELECT t.uuid, k.upstream, k.sealed, k.key_sha256, k.created_us, k.changed_us \
+                 FROM provider_keys k JOIN tenants t ON t.id = k.tenant WHERE length(t.uuid) = 16{only}"
+            );
+            let mut statement = conn.prepare_cached(&sql)?;
+            let tenant = of.as_ref().map(TenantId::as_bytes);
+            let rows = statement.query_map(rusqlite::params_from_iter(tenant), |row| {
                 Ok(SealedKey {
                     tenant_id: TenantId::from_bytes(row.get(0)?),
                     upstream: row.get(1)?,

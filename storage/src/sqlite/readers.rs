@@ -69,7 +69,7 @@ impl Readers {
     }
 
     /// The same with a place that is kept for it: whether the store is healthy must not depend on how many read it.
-    fn with_kept_place<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
+    pub(super) fn with_kept_place<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Stop>) -> Result<T, ReadError> {
         self.with_one_of(READERS_MAX + 1, read)
     }
 

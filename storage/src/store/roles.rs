@@ -26,7 +26,9 @@ use crate::roles::{
 use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
-use crate::tenants::{Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord};
+use crate::tenants::{
+    Credentials, IdentityChanges, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+};
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
 
@@ -256,16 +258,20 @@ impl Registry for Store {
         self.write(Change::RemoveProviderKey { tenant, upstream: upstream.to_owned(), by })
     }
 
-    fn provider_keys(&self) -> Result<Vec<SealedKey>, ReadError> {
-        self.reads().provider_keys()
+    fn provider_keys(&self, of: Option<TenantId>) -> Result<Vec<SealedKey>, ReadError> {
+        self.reads().provider_keys(of)
     }
 
     fn touch_keys(&self, used: Vec<(KeyId, Timestamp)>) -> Result<(), NotWritten> {
         self.write(Change::TouchKeys(used))
     }
 
-    fn load_credentials(&self) -> Result<Credentials, ReadError> {
-        self.reads().load_credentials()
+    fn load_credentials(&self, of: Option<TenantId>) -> Result<Credentials, ReadError> {
+        self.reads().load_credentials(of)
+    }
+
+    fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError> {
+        self.inner.readers.identity_changes(after)
     }
 
     fn credentials_known_to(&self, actor: &str) -> Result<Provenance, ReadError> {

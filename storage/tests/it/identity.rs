@@ -67,7 +67,7 @@ fn a_provider_key_is_kept_replaced_removed_and_goes_with_its_tenant() {
         // The first one's time stays.
         assert!(set(SealedKey { created_at: Timestamp::from_micros(9), ..sealed(tenant(1), "a", b"later", 9) }));
         let kept = || {
-            let mut kept = store.provider_keys().unwrap();
+            let mut kept = store.provider_keys(None).unwrap();
             kept.sort_by(|a, b| (a.tenant_id, &a.upstream).cmp(&(b.tenant_id, &b.upstream)));
             kept
         };
@@ -239,7 +239,7 @@ fn a_tenant_seen_on_traffic_is_listed_under_its_id() {
         assert_eq!(store.issue_token(tenant(5), 42, true, event("token.issue", None), None).unwrap(), Some(41));
         assert!(store.reset_token(tenant(5), 43, event("token.reset", None)).unwrap());
         assert!(!store.reset_token(tenant(6), 43, event("token.reset", None)).unwrap());
-        assert_eq!(store.load_credentials().unwrap().tokens, [(tenant(5), 43), (tenant(7), 40)]);
+        assert_eq!(store.load_credentials(None).unwrap().tokens, [(tenant(5), 43), (tenant(7), 40)]);
     });
 }
 
@@ -262,7 +262,7 @@ fn keys_are_listed_revoked_once_and_loaded_while_they_hold() {
         assert_eq!((listed[0].last_used_at, listed[0].revoked_at), (Some(at), None));
         assert!(listed[1].revoked_at.is_some());
         let active = ActiveKey { id: two.0.id, tenant_id: tenant(1), role: Role::Operator, sha256: two.1 };
-        assert_eq!(store.load_credentials().unwrap().keys, [active]);
+        assert_eq!(store.load_credentials(None).unwrap().keys, [active]);
         let audit = store.list_audit(Some(tenant(1)), page(10, 0)).unwrap();
         assert_eq!(audit.data[0].action, "key.revoke");
     });
@@ -288,7 +288,7 @@ fn deleting_a_tenant_leaves_nothing_of_it_and_everything_of_the_others() {
         assert_eq!(store.list_tenants(page(10, 0)).unwrap().total, 1);
         assert_eq!(store.list_keys(tenant(1), page(10, 0)).unwrap().total, 0);
         assert_eq!(store.list_spans(tenant(1), &SpanFilter::default(), page(10, 0)).unwrap().total, 0);
-        let left = store.load_credentials().unwrap();
+        let left = store.load_credentials(None).unwrap();
         assert_eq!((left.keys.len(), left.tokens.as_slice()), (1, &[(tenant(2), 7)][..]));
         assert_eq!(store.list_traces(tenant(2), &TraceFilter::default(), page(10, 0)).unwrap().total, 1);
         // Traffic that begins later makes a new tenant of the same id, with nothing of the old one.
@@ -310,7 +310,7 @@ fn what_was_acknowledged_is_there_after_a_restart() {
     store.note_token_key([3; 32]).unwrap();
     // Opened beside the living store, as after a kill: nothing was flushed or closed.
     let again = open(&path);
-    let loaded = again.load_credentials().unwrap();
+    let loaded = again.load_credentials(None).unwrap();
     assert_eq!(loaded.keys.iter().map(|key| key.id).collect::<Vec<_>>(), [one.0.id]);
     assert_eq!((loaded.tokens, loaded.token_key_sha256), (vec![(tenant(1), 7)], Some([3; 32])));
     assert_eq!(again.tenant(tenant(1)).unwrap(), store.tenant(tenant(1)).unwrap());

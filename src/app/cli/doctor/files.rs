@@ -8,12 +8,12 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use weir_config::Loaded;
 use weir_config::settings::{NamedUpstream, Scheme, Settings, StorageProfile};
-use weir_storage::Store;
+use weir_storage::{Store, UseClaim};
 
 use super::diagnosis::Diagnosis;
-use crate::boot::fusion;
 use crate::boot::models::{self, AtHand};
 use crate::boot::own_rules::OwnRules;
+use crate::boot::{SHARED_DATABASE, fusion};
 use crate::money::Prices;
 
 /// How every SQLite file begins.
@@ -23,6 +23,7 @@ const SQLITE_MAGIC: &[u8; 16] = b"SQLite format 3\0";
 pub(super) fn all(loaded: &Loaded) -> Vec<Diagnosis> {
     let settings = &loaded.settings;
     let mut found = vec![database(settings)];
+    found.extend(database_shared(settings));
     found.extend(file_system(settings));
     found.extend(ca_files(settings));
     found.extend(tls_files(settings));
@@ -127,6 +128,16 @@ fn database(settings: &Settings) -> Diagnosis {
         },
         Ok(_) => fail("is not a SQLite database; name another file".to_owned()),
     }
+}
+
+/// Whether a gateway uses the database now, and what it would not share with one that is started beside it.
+fn database_shared(settings: &Settings) -> Option<Diagnosis> {
+    let path = &settings.storage.database_path;
+    let is_used = settings.storage.profile != StorageProfile::Memory && UseClaim::is_used(path).unwrap_or(false);
+    is_used.then(|| {
+        let what = format!("{}: a gateway uses it now. Beside a second one: {SHARED_DATABASE}", path.display());
+        Diagnosis::ok("database", what)
+    })
 }
 
 /// The file system below the database.

@@ -79,7 +79,8 @@ impl<'a> Replay<'a> {
     }
 
     fn all(&mut self, record: &RecordReader) -> Result<(), TracesError> {
-        let (tenant, filter) = (self.options.of.tenant_or_default(), self.options.filter.spans());
+        let tenant = self.options.of.one_tenant().ok_or(TracesError::OneTenant)?;
+        let filter = self.options.filter.spans();
         let mut left = self.options.limit.unwrap_or(u64::MAX);
         let mut page = Page { or_fewer: true, enough_bytes: PIECE_BYTES, ..Page::default() };
         let mut expected = false;

@@ -35,10 +35,10 @@ pub(in crate::app::cli) struct ScanOptions {
     #[arg(long)]
     pub(super) json: bool,
     /// Show findings of this severity or worse.
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "info")]
+    #[arg(long, value_enum, ignore_case = true, value_name = "SEVERITY", default_value = "info")]
     pub(super) min_severity: Level,
     /// The exit code is 1 when something of this severity or worse was found, shown or not.
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value = "high")]
+    #[arg(long, value_enum, ignore_case = true, value_name = "SEVERITY", default_value = "high")]
     pub(super) fail_on: FailOn,
 }
 

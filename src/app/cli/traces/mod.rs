@@ -18,10 +18,11 @@ use std::time::Duration;
 use serde::Serialize;
 use weir_config::settings::StorageProfile;
 use weir_config::vocab::{TenantId, TraceId};
-use weir_storage::query::{Page, Paged, Place};
+use weir_storage::query::{Page, Paged, Place, TraceFilter};
 use weir_storage::record::{SpanRecord, TraceRecord};
 use weir_storage::{OpenError, ReadError, RecordReader};
 
+use self::options::Whose;
 pub(super) use self::options::{Filter, Of, TracesCommand};
 use self::screen::Screen;
 use self::table::Row;
@@ -43,8 +44,12 @@ pub(super) enum TracesError {
     Open(#[from] OpenError),
     #[error("the record cannot be read: {0}")]
     Read(#[from] ReadError),
-    #[error("no trace {0} of tenant {1}; `weir traces list` shows what there is, `--tenant` names another tenant")]
-    NoTrace(TraceId, TenantId),
+    #[error("no trace {0} {1}; `weir traces list` shows what there is, `--tenant` says whose are looked at")]
+    NoTrace(TraceId, String),
+    #[error("{}: there is no such file; name the gateway's database with --database, or its configuration with --config", .0.display())]
+    NoFile(PathBuf),
+    #[error("--tenant all: name one tenant, by its id")]
+    OneTenant,
     #[error(
         "storage.profile is `memory`: its records are in the gateway's process only. Ask its API, e.g. \
          /api/v1/traces?format=jsonl, or name a file with --database"
@@ -61,8 +66,15 @@ pub(super) fn run(from: &Options, command: &TracesCommand) -> Result<ExitCode, S
         | TracesCommand::Export { of, .. } => of,
     };
     let done = open(from, of)?.and_then(|record| {
-        let tenant = of.tenant_or_default();
-        Asked { record, tenant }.answer(command)
+        let tenants = match of.whose() {
+            Whose::One(tenant) => {
+                let all = record.tenants()?;
+                let named = all.into_iter().find(|(id, _)| *id == tenant);
+                vec![named.unwrap_or_else(|| (tenant, tenant.to_string()))]
+            }
+            Whose::All => record.tenants()?,
+        };
+        Asked { record, tenants, whose: of.whose() }.answer(command)
     });
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,7 +91,10 @@ pub(super) fn open(from: &Options, of: &Of) -> Result<Result<RecordReader, Trace
         Some(path) => Ok(path.clone()),
         None => configured(from)?,
     };
-    Ok(path.and_then(|path| Ok(RecordReader::open(&path)?)))
+    let opened = |path: PathBuf| {
+        if path.exists() { Ok(RecordReader::open(&path)?) } else { Err(TracesError::NoFile(path)) }
+    };
+    Ok(path.and_then(opened))
 }
 
 /// The file the settings name.
@@ -91,10 +106,12 @@ fn configured(from: &Options) -> Result<Result<PathBuf, TracesError>, StartError
     })
 }
 
-/// One tenant's record.
+/// The record of one tenant, or of all.
 struct Asked {
     record: RecordReader,
-    tenant: TenantId,
+    /// Whose is shown, with their names.
+    tenants: Vec<(TenantId, String)>,
+    whose: Whose,
 }
 
 impl Asked {
@@ -109,44 +126,101 @@ impl Asked {
                     let filter = filter.spans();
                     let shown: fn(&SpanRecord) -> _ =
                         if *messages { |span| json_of(&SpanShown::of(span)) } else { json_of };
-                    export(page, shown, |page| self.record.list_spans(self.tenant, &filter, page))
+                    self.each(|tenant| export(page, shown, |page| self.record.list_spans(tenant, &filter, page)))
                 } else {
                     let filter = filter.traces();
                     let shown: fn(&TraceRecord) -> _ =
                         if *messages { |trace| json_of(&TraceShown::of(trace)) } else { json_of };
-                    export(page, shown, |page| self.record.list_traces(self.tenant, &filter, page))
+                    self.each(|tenant| export(page, shown, |page| self.record.list_traces(tenant, &filter, page)))
                 }
             }
         }
     }
 
+    /// Tenant by tenant.
+    fn each(&self, export: impl Fn(TenantId) -> Result<(), TracesError>) -> Result<(), TracesError> {
+        self.tenants.iter().try_for_each(|(tenant, _)| export(*tenant))
+    }
+
+    /// What a tenant is called.
+    fn name_of(&self, tenant: TenantId) -> &str {
+        self.tenants.iter().find(|(id, _)| *id == tenant).map_or("", |(_, name)| name)
+    }
+
     fn list(&self, filter: &Filter, limit: u32, json: bool) -> Result<(), TracesError> {
         let mut screen = Screen::new(None);
-        let (filter, mut left, mut after) = (filter.traces(), limit, None);
         if !json {
             table::head(&mut screen);
         }
+        let filter = filter.traces();
+        if let [(tenant, _)] = self.tenants.as_slice() {
+            return self.list_one(*tenant, &filter, limit, |trace| self.print_trace(trace, json, &mut screen));
+        }
+        // The newest of all, with no more in memory than are shown.
+        let mut newest: Vec<TraceRecord> = Vec::new();
+        for (tenant, _) in &self.tenants {
+            self.list_one(*tenant, &filter, limit, |trace| {
+                let at = newest.partition_point(|held| held.created_at >= trace.created_at);
+                let is_new = at < limit as usize;
+                if is_new {
+                    newest.insert(at, trace.clone());
+                    newest.truncate(limit as usize);
+                }
+                // A tenant's own come newest first, too.
+                is_new
+            })?;
+        }
+        newest.iter().all(|trace| self.print_trace(trace, json, &mut screen));
+        Ok(())
+    }
+
+    /// Gives `take` a tenant's newest traces, until there are no more or it wants none.
+    fn list_one(
+        &self,
+        tenant: TenantId,
+        filter: &TraceFilter,
+        limit: u32,
+        mut take: impl FnMut(&TraceRecord) -> bool,
+    ) -> Result<(), TracesError> {
+        let (mut left, mut after) = (limit, None);
         loop {
             let page = Page { limit: left.min(PIECE_ITEMS), ..piece(after) };
-            let found = self.record.list_traces(self.tenant, &filter, page)?;
-            for trace in &found.data {
-                if json {
-                    screen.raw(&json_of(trace));
-                } else {
-                    Row::of_trace(trace).print(&mut screen);
-                }
+            let found = self.record.list_traces(tenant, filter, page)?;
+            if !found.data.iter().all(&mut take) {
+                return Ok(());
             }
             left = left.saturating_sub(found.data.len() as u32);
             after = found.next.map(Place::to_the_end);
-            if after.is_none() || left == 0 || screen.is_closed() {
-                screen.flush();
+            if after.is_none() || left == 0 {
                 return Ok(());
             }
         }
     }
 
+    /// Writes a line; false when nothing reads it.
+    fn print_trace(&self, trace: &TraceRecord, json: bool, screen: &mut Screen) -> bool {
+        if json {
+            screen.raw(&json_of(trace));
+        } else {
+            Row::of_trace(trace, self.name_of(trace.tenant_id)).print(screen);
+        }
+        screen.flush();
+        !screen.is_closed()
+    }
+
     fn show(&self, trace: TraceId, json: bool, width: Option<u16>) -> Result<(), TracesError> {
-        let found = self.record.trace(self.tenant, trace)?.ok_or(TracesError::NoTrace(trace, self.tenant))?;
+        let mut found = None;
+        for (tenant, _) in &self.tenants {
+            found = self.record.trace(*tenant, trace)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let of = || match self.whose {
+            Whose::One(tenant) => format!("of tenant {tenant}"),
+            Whose::All => "of any tenant".to_owned(),
+        };
+        let found = found.ok_or_else(|| TracesError::NoTrace(trace, of()))?;
         let mut screen = Screen::new(width);
         if json {
             screen.raw(&json_of(&TraceShown::of(&found)));
@@ -159,6 +233,8 @@ impl Asked {
 
     fn tail(&self, filter: &Filter, json: bool) -> Result<(), TracesError> {
         let mut screen = Screen::new(None);
+        // Of tenants that are new since, too.
+        let is_shown = |tenant: TenantId| self.whose == Whose::All || self.whose == Whose::One(tenant);
         // Whoever has read the head sees every call that is recorded from then on.
         let mut at = self.record.end()?;
         if !json {
@@ -169,11 +245,11 @@ impl Asked {
             let batch = self.record.read_after(at, PIECE_ITEMS, PIECE_BYTES)?;
             let is_all = batch.spans.is_empty();
             at = batch.next;
-            for span in batch.spans.iter().filter(|span| span.tenant_id == self.tenant && filter.fits(span)) {
+            for span in batch.spans.iter().filter(|span| is_shown(span.tenant_id) && filter.fits(span)) {
                 if json {
                     screen.raw(&json_of(span));
                 } else {
-                    Row::of_span(span).print(&mut screen);
+                    Row::of_span(span, self.name_of(span.tenant_id)).print(&mut screen);
                 }
             }
             screen.flush();

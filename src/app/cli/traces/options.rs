@@ -46,7 +46,7 @@ pub(in crate::app::cli) enum TracesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// All traces that match, newest first, as JSON Lines.
+    /// All traces that match, newest first, as JSON Lines; of several tenants, one tenant after the other.
     Export {
         #[command(flatten)]
         of: Of,
@@ -70,15 +70,43 @@ pub(in crate::app::cli) struct Of {
     /// The database file, in place of `storage.database_path`.
     #[arg(long, value_name = "FILE")]
     pub(super) database: Option<PathBuf>,
-    /// Whose records; left out, those of the default tenant.
+    /// Whose records: a tenant's id, or `all`, as where it is left out. `weir replay` looks at one tenant's: left out, at those of
+    /// the default tenant.
     #[arg(long, value_name = "ID")]
-    tenant: Option<TenantId>,
+    tenant: Option<Whose>,
+}
+
+/// One tenant, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::app::cli) enum Whose {
+    One(TenantId),
+    All,
+}
+
+impl FromStr for Whose {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        text.parse().map(Self::One).map_err(|_| "the id of a tenant (a UUID), or `all`".to_owned())
+    }
 }
 
 impl Of {
-    /// Whose records.
-    pub(in crate::app::cli) fn tenant_or_default(&self) -> TenantId {
-        self.tenant.unwrap_or(TenantId::DEFAULT)
+    /// Whose records; all unless one tenant is named.
+    pub(super) fn whose(&self) -> Whose {
+        self.tenant.unwrap_or(Whose::All)
+    }
+
+    /// The one tenant that is named, or the default one; `None` where it is all of them.
+    pub(in crate::app::cli) fn one_tenant(&self) -> Option<TenantId> {
+        match self.tenant {
+            None => Some(TenantId::DEFAULT),
+            Some(Whose::One(tenant)) => Some(tenant),
+            Some(Whose::All) => None,
+        }
     }
 }
 

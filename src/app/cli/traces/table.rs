@@ -8,6 +8,8 @@ use super::screen::Screen;
 
 /// Below so many columns a call takes two lines.
 const WIDE: usize = 110;
+/// Characters of a tenant's name.
+const TENANT_CHARS: usize = 13;
 /// Characters of what was asked.
 const ASKED_CHARS: usize = 80;
 
@@ -15,6 +17,7 @@ const ASKED_CHARS: usize = 80;
 pub(super) struct Row {
     at: Timestamp,
     id: String,
+    tenant: String,
     status: String,
     model: String,
     tokens: String,
@@ -27,14 +30,14 @@ pub(super) struct Row {
 /// The names of the columns, where they fit.
 pub(super) fn head(screen: &mut Screen) {
     if screen.width().is_none_or(|width| width >= WIDE) {
-        let names = ["time", "trace", "status", "score", "tokens", "USD", "ms", "model", "asked"];
+        let names = ["time", "trace", "tenant", "status", "score", "tokens", "USD", "ms", "model", "asked"];
         screen.line(&wide(names.map(str::to_owned)));
     }
 }
 
 impl Row {
     /// A trace; what is not a sum is that of its first span, a failure that of any.
-    pub(super) fn of_trace(trace: &TraceRecord) -> Self {
+    pub(super) fn of_trace(trace: &TraceRecord, tenant: &str) -> Self {
         let spans = &trace.spans;
         let sum = |count: fn(&SpanRecord) -> Option<u64>| {
             spans.iter().filter_map(count).reduce(|sum, more| sum.saturating_add(more))
@@ -44,6 +47,7 @@ impl Row {
         Self {
             at: trace.created_at,
             id: trace.trace_id.to_string(),
+            tenant: short(tenant),
             status: spans.iter().max_by_key(|span| is_failed(span)).map_or_else(String::new, outcome),
             model: trace.model.clone().unwrap_or_default(),
             tokens: tokens(sum(|span| span.prompt_tokens), sum(|span| span.completion_tokens)),
@@ -55,10 +59,11 @@ impl Row {
     }
 
     /// One call, under the id of its trace.
-    pub(super) fn of_span(span: &SpanRecord) -> Self {
+    pub(super) fn of_span(span: &SpanRecord, tenant: &str) -> Self {
         Self {
             at: span.start_time,
             id: span.trace_id.to_string(),
+            tenant: short(tenant),
             status: outcome(span),
             model: span.model.clone().unwrap_or_default(),
             tokens: tokens(span.prompt_tokens, span.completion_tokens),
@@ -71,18 +76,26 @@ impl Row {
 
     /// Writes it, in two lines where one has no room.
     pub(super) fn print(self, screen: &mut Screen) {
-        let Self { at, id, status, model, tokens, cost, score, took, asked } = self;
+        let Self { at, id, tenant, status, model, tokens, cost, score, took, asked } = self;
         let at = seconds(at);
         if screen.width().is_none_or(|width| width >= WIDE) {
-            return screen.line(&wide([at, id, status, score, tokens, cost, took, model, asked]));
+            return screen.line(&wide([at, id, tenant, status, score, tokens, cost, took, model, asked]));
         }
-        screen.line(&format!("{id}  {status}  score {score}"));
+        screen.line(&format!("{id}  {tenant}  {status}  score {score}"));
         screen.line(&format!("    {at}  {model}  {tokens}  {took} ms  {asked}"));
     }
 }
 
-fn wide([at, id, status, score, tokens, cost, took, model, asked]: [String; 9]) -> String {
-    format!("{at:<20}  {id:<36}  {status:>6} {score:>5} {tokens:>11} {cost:>8} {took:>6}  {model:<24}  {asked}")
+fn wide([at, id, tenant, status, score, tokens, cost, took, model, asked]: [String; 10]) -> String {
+    format!(
+        "{at:<20}  {id:<36}  {tenant:<TENANT_CHARS$}  {status:>6} {score:>5} {tokens:>11} {cost:>8} {took:>6}  {model:<24}  {asked}"
+    )
+}
+
+/// A tenant's name, or the beginning of its id where it has none.
+fn short(tenant: &str) -> String {
+    let name = tenant.strip_prefix("tenant ").unwrap_or(tenant);
+    name.chars().take(TENANT_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A time without the parts of its seconds.

@@ -62,7 +62,7 @@ fn keys_let_in_until_they_are_revoked(registry: &dyn Registry) {
     registry.touch_keys(vec![(one, Timestamp::from_micros(9)), (one, Timestamp::from_micros(7))]).unwrap();
     assert!(registry.revoke_key(two, event("key.revoke", None)).unwrap());
     assert!(!registry.revoke_key(two, event("key.revoke", None)).unwrap());
-    let credentials = registry.load_credentials().unwrap();
+    let credentials = registry.load_credentials(None).unwrap();
     assert_eq!(credentials.keys.iter().map(|key| (key.id, key.sha256)).collect::<Vec<_>>(), [(one, [1; 32])]);
     let listed = registry.list_keys(tenant(1), page(9, 0)).unwrap();
     assert_eq!(
@@ -71,7 +71,7 @@ fn keys_let_in_until_they_are_revoked(registry: &dyn Registry) {
     );
     assert_eq!(listed.data[1].last_used_at, Some(Timestamp::from_micros(9)));
     registry.delete_tenant(tenant(1), event("tenant.delete", Some(tenant(1)))).unwrap();
-    assert_eq!(registry.load_credentials().unwrap().keys, []);
+    assert_eq!(registry.load_credentials(None).unwrap().keys, []);
 }
 
 fn a_token_is_issued_once_and_replaced(registry: &dyn Registry) {
@@ -90,7 +90,7 @@ fn a_token_is_issued_once_and_replaced(registry: &dyn Registry) {
     );
     assert!(!registry.reset_token(tenant(6), 1, say("token.reset")).unwrap());
     registry.note_token_key([3; 32]).unwrap();
-    let credentials = registry.load_credentials().unwrap();
+    let credentials = registry.load_credentials(None).unwrap();
     assert_eq!((credentials.tokens.len(), credentials.token_key_sha256), (2, Some([3; 32])));
 }
 
