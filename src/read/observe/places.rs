@@ -30,7 +30,7 @@ const ASKED: [&str; 12] = [
     "function_call",
 ];
 /// Keys of names and times, beside those of ids and labels.
-const NAMES: [&str; 17] = [
+pub(super) const NAMES: [&str; 17] = [
     "model",
     "modelVersion",
     "name",
@@ -241,7 +241,9 @@ mod tests {
     #[test]
     fn a_member_nobody_has_heard_of_is_found_and_a_label_is_not() {
         let message = json!({"id": "x-1", "model": "m 1", "created_at": "2026-01-01", "news": [{"type": "n", "said": "hello you"}, "there"]});
-        assert_eq!(read(&mut Places::default(), &message), (own(&["hello you", "there"]), own(&[])));
+        // What stands under one key is one text, from message to message.
+        let said = [(Some(0), "hello you".to_owned()), (Some(1), "there".to_owned())];
+        assert_eq!(read(&mut Places::default(), &message), (said.to_vec(), own(&[])));
         assert!(Places::default().read(None, b"{\"a\":").is_err());
     }
 
