@@ -150,6 +150,7 @@ impl Masking {
             .chain(&mut span.finish_reason)
             .for_each(|text| found.mask(text));
         span.tags.values_mut().for_each(|text| found.mask(text));
+        span.attributes.change_texts(|text| found.mask(text));
     }
 
     /// A request's texts and what was found in them, for somebody who is asked about it before there is a record: they are shown what

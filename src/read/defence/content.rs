@@ -26,7 +26,8 @@ pub(super) fn contents(view: &RequestView) -> Vec<Content> {
     let content = |(at, part): (usize, &TextPart)| {
         let (message, raw) = (part.message?, part.raw.clone()?);
         let raw = usize::try_from(raw.start).ok()?..usize::try_from(raw.end).ok()?;
-        is_content(part).then_some(Content { part: at, raw, message })
+        let words = view.text.get(part.range.clone()).unwrap_or_default();
+        is_content(part, words).then_some(Content { part: at, raw, message })
     };
     parts.filter_map(content).collect()
 }
@@ -36,11 +37,13 @@ const OF_RESULTS: [&str; 5] = ["text", "content", "data", "title", "context"];
 
 /// `messages[i].content`, a text block in it, or the content of a tool's result in it, which may have blocks itself: texts, documents
 /// with their titles, results of a search.
-fn is_content(part: &TextPart) -> bool {
+fn is_content(part: &TextPart, words: &str) -> bool {
     use Segment::{Index, Key};
     let [Key("messages"), Index(_), Key("content"), inner @ ..] = part.location.segments() else { return false };
     match inner {
         [] | [Index(_), Key("text")] => true,
+        // What a short picture is spelled by has no blank.
+        [Index(_), .., Key("data")] if !words.contains(char::is_whitespace) => false,
         // A file in base64 is spelled as a whole.
         [Index(_), .., last] if part.kind == PartKind::Tool && part.form == PartForm::Text => match last {
             Key(name) => OF_RESULTS.contains(name),
