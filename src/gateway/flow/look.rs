@@ -23,7 +23,7 @@ use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
 use crate::enforce;
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
-use crate::inspect::RequestView;
+use crate::inspect::{Replaced, RequestView};
 use crate::limits::{INLINE_TEXT_BYTES_MAX, kept_bytes_max};
 use crate::ops::breaker::State;
 use crate::process::{Core, Process};
@@ -350,7 +350,8 @@ impl Look {
         progress.begun(view.text.len());
         let Self { asked, raw, plan, text_max, wants_names, .. } = self;
         let mut changes = asked.changes(&view, &raw, decoded.clone(), &[]);
-        view.replaced = changes.as_mut().map(|changes| std::mem::take(&mut changes.replaced)).unwrap_or_default();
+        let replaced = changes.as_mut().map(|changes| std::mem::take(&mut changes.replaced)).unwrap_or_default();
+        view.replaced = replaced.into_iter().map(|(part, range, with)| Replaced { part, range, with }).collect();
         let Some(plan) = plan else {
             return Some(Looked { view, inspection: None, room, out_of_room, changes, again: None });
         };

@@ -8,8 +8,9 @@ use bytes::BytesMut;
 use weir_inference::PartKind;
 
 use super::asking::{Asker, Case, Outcome, Words};
+use super::body::{is_binary, sniffed};
 use super::warning::warning;
-use super::{is_binary, sniffed};
+
 use crate::observe::{AnswerKind, AnswerReader};
 use crate::process::Core;
 use crate::record::Permit;

@@ -12,7 +12,7 @@ use weir_inference::{PartKind, Personal, personal_data_by};
 
 use super::marks::{Mark, is_name, joined, name_tag};
 use super::seam::personal_across;
-use crate::inspect::{Replaced, RequestView, Spelling, TextPart, percent_encoded};
+use crate::inspect::{RequestView, Spelling, TextPart, percent_encoded};
 use crate::json::{Event, Walker};
 use crate::rewrite::Changes;
 
@@ -47,7 +47,7 @@ pub(crate) fn redaction(
             if is_json && is_bare_value(text, &range) {
                 with = format!("\"{with}\"");
             }
-            let replaced = Replaced { part: number, range, with: with.clone() };
+            let replaced = (number, range, with.clone());
             if body.is_some() && files.take(&whole, &with, &mut changes) {
                 changes.replaced.push(replaced);
                 continue;

@@ -11,7 +11,7 @@ use weir_inference::PartKind;
 use super::absorb;
 use super::answer::{Collector, Said};
 use super::dialect;
-use super::items::{is_left_out, is_probability};
+use super::items::{NAMES, is_left_out, is_probability};
 use crate::json::{Event, JsonError, Walker};
 
 /// Keys of what a model asks a tool for.
@@ -28,26 +28,6 @@ const ASKED: [&str; 12] = [
     "commands",
     "command",
     "function_call",
-];
-/// Keys of names and times, beside those of ids and labels.
-pub(super) const NAMES: [&str; 17] = [
-    "model",
-    "modelVersion",
-    "name",
-    "created_at",
-    "createTime",
-    "system_fingerprint",
-    "service_tier",
-    "obfuscation",
-    "finish_reason",
-    "finishReason",
-    "stop_reason",
-    "stopReason",
-    "done_reason",
-    "completionReason",
-    "event",
-    "encrypted_index",
-    "mimeType",
 ];
 
 /// What a string is to whoever wants to change it.

@@ -4,8 +4,7 @@
 //! message.
 
 use super::answer::{Channel, Collector, Piece, Slot};
-use super::items::{self, Follows, is_left_out, is_probability};
-use super::places::NAMES;
+use super::items::{self, Follows, NAMES, is_left_out, is_probability};
 use super::value::{Value, skip};
 use crate::json::{Event, JsonError, Location, Text, Walker};
 

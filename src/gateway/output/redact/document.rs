@@ -11,7 +11,7 @@ use futures_channel::oneshot;
 use weir_config::vocab::TenantId;
 use weir_inference::{Job, Lane, Taking, Turn, Work};
 
-use super::super::{Body, is_binary, sniffed};
+use super::super::body::{Body, is_binary, sniffed};
 use super::redactor::Redactor;
 use crate::limits::INLINE_TEXT_BYTES_MAX;
 use crate::observe::AnswerKind;
