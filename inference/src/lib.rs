@@ -43,6 +43,7 @@ mod names;
 mod operator;
 mod part;
 mod personal;
+mod personal_coded;
 mod pii;
 mod pins;
 mod plan;

@@ -4,6 +4,7 @@
 //! Invariants: the places are in order and do not overlap; with a tag in place of each of them, another look at the text finds
 //! nothing; tags already in a text are left alone; the work is linear in the text.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use memchr::memmem;
 
 use crate::fold::Folded;
 use crate::part::PartKind;
+use crate::personal_coded::{Plain, base64_words};
 use crate::pii::{PiiType, Scanner};
 
 /// A piece of personal data in a text.
@@ -47,6 +49,9 @@ const TAG_TYPE_MAX: usize = 24;
 /// the number to count.
 const LOOKS_MAX: usize = 4;
 
+/// Longest base64 in prose that is looked into.
+const BASE64_BYTES_MAX: usize = 16 << 10;
+
 /// Bytes between two looks at the clock.
 const STEP_BYTES: usize = 64 << 10;
 
@@ -57,13 +62,23 @@ pub fn personal_data(text: &str, kind: PartKind) -> Vec<Personal> {
 
 /// The same; `None` where the deadline passed before all of the text had been looked at.
 pub fn personal_data_by(text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Personal>> {
-    let mut all = look(text, kind, deadline)?;
+    personal_within(text, kind, BASE64_BYTES_MAX, deadline)
+}
+
+/// The same, with base64 up to so many bytes.
+pub(crate) fn personal_within(
+    text: &str,
+    kind: PartKind,
+    base64_max: usize,
+    deadline: Option<Instant>,
+) -> Option<Vec<Personal>> {
+    let mut all = look_at_all(text, kind, base64_max, deadline)?;
     if all.is_empty() {
         return Some(all);
     }
     for _ in 1..LOOKS_MAX {
         let (without, places) = tagged(text, &all);
-        let more = look(&without, kind, deadline)?;
+        let more = look_at_all(&without, kind, base64_max, deadline)?;
         if more.is_empty() {
             break;
         }
@@ -71,6 +86,40 @@ pub fn personal_data_by(text: &str, kind: PartKind, deadline: Option<Instant>) -
         all.sort_unstable_by_key(|found| found.start);
     }
     Some(all)
+}
+
+/// What stands in a text as it is, and what is coded in it.
+fn look_at_all(text: &str, kind: PartKind, base64_max: usize, deadline: Option<Instant>) -> Option<Vec<Personal>> {
+    let mut all = look(text, kind, deadline)?;
+    let plain = all.len();
+    if let Some(coded) = Plain::of(text) {
+        let found = look(&coded.text, kind, deadline)?.into_iter();
+        all.extend(found.filter_map(|one| {
+            let Range { start, end } = coded.original(&one.range())?;
+            Some(Personal { start, end, kind: one.kind })
+        }));
+    }
+    for (Range { start, end }, words) in base64_words(text, base64_max) {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return None;
+        }
+        let found = look(&words, kind, deadline)?;
+        all.extend(found.first().map(|one| Personal { start, end, kind: one.kind }));
+    }
+    Some(if all.len() > plain { joined(all) } else { all })
+}
+
+/// In order; of two that overlap one is left, which holds both.
+fn joined(mut all: Vec<Personal>) -> Vec<Personal> {
+    all.sort_unstable_by_key(|one| (one.start, Reverse(one.end)));
+    let mut out: Vec<Personal> = Vec::with_capacity(all.len());
+    for one in all {
+        match out.last_mut().filter(|last| one.start < last.end) {
+            Some(last) => last.end = last.end.max(one.end),
+            None => out.push(one),
+        }
+    }
+    out
 }
 
 fn look(text: &str, kind: PartKind, deadline: Option<Instant>) -> Option<Vec<Personal>> {
@@ -174,6 +223,13 @@ mod tests {
             ("from 203.0.113.77 on", "from [PII:IP_ADDRESS] on"),
             // 4,294,967,499 is 203 more than 32 bits hold.
             ("build 4294967499.0.113.77 is out", "build 4294967499.0.113.77 is out"),
+            // However it is spelled.
+            (r#"{"to":"anna\u0040example.com"}"#, r#"{"to":"[PII:EMAIL]"}"#),
+            (r#"{"\u0061nn\u0061@example.com":1}"#, r#"{"[PII:EMAIL]":1}"#),
+            (r"mail=anna%40example.com&n=1", "mail=[PII:EMAIL]&n=1"),
+            ("anna&#64;example&#x2e;com, card 4111%201111%201111%201111.", "[PII:EMAIL], card [PII:CREDIT_CARD]."),
+            ("send YW5uYUBleGFtcGxlLmNvbQ== and bob@example.com", "send [PII:EMAIL] and [PII:EMAIL]"),
+            ("a word ThisIsNoAddressInBase64 and \\u0061 100%25", "a word ThisIsNoAddressInBase64 and \\u0061 100%25"),
         ] {
             assert_eq!(redacted(text), expected);
         }
@@ -199,7 +255,7 @@ mod tests {
         #[test]
         fn taking_out_is_idempotent(words in proptest::collection::vec(prop::sample::select(vec![
             "jane@example.com", "4111 1111 1111 1111", "passport", "phone number", "ssn", "219-09-9999", "220124321",
-            "C01X00T47", "+49 30 901820", "555-0199", "10.1.2.3", "DE89370400440532013000", "date of birth", "1980-04-01",
+            "C01X00T47", "+49 30 901820", "a\\u0040b.example", "%40b.example", "&#", "YUBiLmV4YW1wbGU=", "YUBi", "\\u0061", "555-0199", "10.1.2.3", "DE89370400440532013000", "date of birth", "1980-04-01",
             ",", ":", "-", "é", "\u{200b}", "ＡＢ＠example.com", "943 476 5919", "nhs", "[PII:EMAIL]", "[PII:PASSPORT]", "x1",
         ]), 0..24), glue in prop::sample::select(vec!["", " ", "\n"])) {
             let text = words.join(glue);

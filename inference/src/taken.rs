@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use crate::decode::Runs;
 use crate::fold::Folded;
 use crate::part::PartKind;
-use crate::personal::personal_data;
+use crate::personal::personal_within;
 use crate::rule_matcher::{Limits, MatcherScratch, RuleMatcher};
 use crate::rules::{self, LoadError};
 use crate::secret;
@@ -111,7 +111,8 @@ impl Taker {
     pub fn pieces(&mut self, text: &str, kind: PartKind) -> Vec<Taken> {
         let mut found = Vec::new();
         if self.taking.personal {
-            let personal = personal_data(text, kind).into_iter();
+            // No longer than what waits while a text grows.
+            let personal = personal_within(text, kind, PERSONAL_BYTES_MAX / 2, None).unwrap_or_default().into_iter();
             found.extend(personal.map(|one| Taken { range: one.range(), tag: one.tag(), open: false }));
         }
         if self.taking.secrets {

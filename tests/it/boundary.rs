@@ -71,6 +71,52 @@ on_both_drivers! {
         assert!(counted(&gateway, "overhead_bytes_sum", "provider=\"openai\"") > 800.0);
     }
 
+    fn no_spelling_of_a_path_or_role_leaves_a_tool_s_words_bare(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).unlimited().with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();
+        let body = with_tool(RESULT).to_string();
+        let tool = "\"role\":\"tool\"";
+        assert!(body.contains(tool));
+        let doubled = [
+            body.clone(),
+            body.replace(tool, "\"role\":\"user\",\"role\":\"tool\""),
+            body.replace(tool, "\"role\":\"tool\",\"role\":\"user\""),
+            body.replace(&format!("{tool},"), ""),
+        ];
+        let paths = ["/v1/chat/completions/", "//v1//chat//completions", "/V1/Chat/Completions", "/v1/chat/%63ompletions", "/v1/chat/completions;a=b"];
+        let on_paths = paths.into_iter().map(|path| (path, &body));
+        for (path, body) in on_paths.chain(doubled.iter().map(|body| ("/v1/chat/completions", body))) {
+            call(gateway.addr, Call::post(path, body.clone()).bytes());
+            let sent: Value = serde_json::from_slice(&provider.take_received().remove(0).request.body).unwrap();
+            assert_eq!(sent["messages"][3]["content"], WRAPPED, "{path}: {body}");
+        }
+        // What cannot be read goes on as it came, and the call says so.
+        for body in [body.replacen('{', "{\"seed\":NaN,", 1), format!("\u{feff}{body}")] {
+            let answer = call(gateway.addr, Call::post("/v1/chat/completions", body.clone()).bytes());
+            assert_eq!(provider.take_received()[0].request.body, body.as_bytes());
+            assert_eq!(gateway.span_of(&answer)["tags"]["boundary_defense"], "left_out");
+        }
+        assert_eq!(counted(&gateway, "errors_total", "error_type=\"parse_failed\""), 2.0);
+    }
+
+    fn documents_and_titles_in_a_tool_s_result_are_between_tags(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();
+        let content = json!([
+            {"type": "document", "title": RESULT, "context": RESULT, "source": {"type": "text", "media_type": "text/plain", "data": RESULT}},
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": RESULT}]}},
+            {"type": "search_result", "source": "https://a.example", "title": RESULT, "content": [{"type": "text", "text": RESULT}]},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+        ]);
+        let block = json!({"type": "tool_result", "tool_use_id": "t1", "content": content});
+        let body = json!({"model": "m", "max_tokens": 9, "system": "Be kind.", "messages": [{"role": "user", "content": [block]}]});
+        let answer = call(gateway.addr, Call::post("/v1/messages", body.to_string()).bytes());
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let sent: Value = serde_json::from_slice(&provider.take_received().remove(0).request.body).unwrap();
+        let expected = body["messages"].to_string().replace(&json!(RESULT).to_string(), &json!(WRAPPED).to_string());
+        assert_eq!(sent["messages"], serde_json::from_str::<Value>(&expected).unwrap());
+    }
+
     fn what_a_tool_says_after_thousands_of_turns_is_between_tags_too(driver) {
         let provider = provider();
         let gateway = Setup::new(driver).upstream(provider.url()).with(&format!("{QUIET}boundary_defense: {{enabled: true}}")).start();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use weir::admit::Presented;
 use weir::codec::ContentDecoder;
-use weir::inspect::{Declared, ZoneAsk, decode_body, model_in_path, read_request, route, zones};
+use weir::inspect::{Declared, ZoneAsk, decode_body, find_zones, model_in_path, read_request, route};
 use weir::json::Walker;
 use weir::money::Family;
 use weir::observe::{AnswerKind, AnswerReader, estimate_tokens};
@@ -193,7 +193,8 @@ fn zones_of_requests() {
     let finds = |text: &str, header: Option<&str>| {
         let body = serde_json::json!({"messages": [{"role": "user", "content": text}]}).to_string();
         let declared = Declared::default();
-        zones(&read_request(Dialect::ChatCompletions, declared, body.as_bytes(), TEXT_MAX), &ask(header));
+        let mut view = read_request(Dialect::ChatCompletions, declared, body.as_bytes(), TEXT_MAX);
+        find_zones(&mut view, &ask(header), Some(body.as_bytes()));
     };
     assert_linear("a message", |text| finds(text, None));
     assert_linear("a delimiter", |text| finds(text, Some(text.get(..64).unwrap_or(text))));
@@ -209,6 +210,9 @@ fn zones_of_requests() {
         "</p>",
         "> ",
         "From: a\n",
+        "<service-<service-data>",
+        "<service-<service-data>data>",
+        "</service-data>",
         "a: b\n",
         "Context: a\n",
         "| a\n",

@@ -99,6 +99,8 @@ mod scan;
 mod schema;
 mod scoring;
 mod senders;
+mod sent;
+mod sent_answers;
 mod sessions;
 mod shares;
 mod shutdown;

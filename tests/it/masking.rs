@@ -38,6 +38,35 @@ fn texts(texts: &[&str]) -> Value {
 }
 
 #[test]
+fn a_credential_of_the_prompt_stays_in_no_name_path_or_id_beside_it() {
+    let token = TOKEN.concat();
+    let call_of = json!({"id": token, "type": "function", "function": {"name": token, "arguments": "{\"a\":1}"}});
+    let said = json!({"role": "assistant", "content": null, "tool_calls": [call_of]});
+    let answer = json!({"id": token, "object": "chat.completion", "model": token,
+        "choices": [{"index": 0, "message": said, "finish_reason": "stop"}]})
+    .to_string();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", answer.len());
+    let upstream = Upstream::always(format!("{head}{answer}"));
+    let gateway = Setup::new(Driver::Auto).upstream(upstream.url()).start();
+    let tool = json!({"role": "tool", "tool_call_id": token, "content": "done"});
+    let asked = json!({"role": "user", "content": format!("use {token} now")});
+    let body = json!({"model": "m", "user": token, "messages": [asked, said, tool]}).to_string();
+    let answer = call(gateway.addr, Call::post(&format!("/v1/chat/completions?key={token}"), body).bytes());
+    let span = gateway.span_of(&answer);
+    assert!(span["prompt"].as_str().unwrap().contains("[SECRET:GITHUB_PAT]"), "{span}");
+    let kept = everything(&gateway, &answer.trace_id());
+    let at = kept.find(&token).map(|at| kept.get(at.saturating_sub(120)..at + 60));
+    assert_eq!(at, None);
+    let answer = call(
+        gateway.addr,
+        Call::post(&format!("/v1/files/{token}/x"), json!({"a": format!("use {token} now")}).to_string()).bytes(),
+    );
+    let kept = everything(&gateway, &answer.trace_id());
+    let at = kept.find(&token).map(|at| kept.get(at.saturating_sub(120)..at + 60));
+    assert_eq!(at, None);
+}
+
+#[test]
 fn a_reported_action_keeps_neither_credentials_nor_personal_data() {
     let (provider, token) = (provider(), TOKEN.concat());
     let said = |word: &str| format!("{word} {token} for {MAIL}");

@@ -32,7 +32,6 @@ fn evasions() -> Vec<(&'static str, Vec<u8>)> {
     let json = chat_body(ATTACK).to_string();
     let wide: Vec<u8> = json.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let deep = format!("{},\"x\":{}{}}}", json.strip_suffix('}').unwrap(), "[".repeat(129), "]".repeat(129));
-    let surrogate = json.replace("prompt.", "prompt.\\ud800");
     let broken = [json.replace("prompt.", "prompt.\u{1}").replace('\u{1}', "").as_bytes(), b"\xff"].concat();
     let preamble = format!("{json}\r\n{}--x--\r\n", part("name=a", "b"));
     let epilogue = format!("{}--x--\r\n{json}", part("name=a", "b"));
@@ -48,7 +47,6 @@ fn evasions() -> Vec<(&'static str, Vec<u8>)> {
         ("a charset", post(chat, &[("Content-Type", "application/json; charset=utf-7")], json.as_bytes())),
         ("UTF-16", post(chat, &[("Content-Type", "image/png")], &wide)),
         ("depth", post(chat, &[("Content-Type", "audio/x")], deep.as_bytes())),
-        ("a lone surrogate", binary(surrogate.as_bytes())),
         ("an invalid byte", binary(&broken)),
         (
             "a trailing byte on an unlisted path",
@@ -102,6 +100,25 @@ on_both_drivers! {
             }
         }
         assert_eq!(provider.requests_seen(), 0);
+    }
+
+    fn half_a_surrogate_pair_hides_nothing_and_goes_on_as_it_came(driver) {
+        let provider = provider();
+        let gateway = Setup::new(driver).upstream(provider.url()).unlimited().with("enforcement: {mode: block}").start();
+        for half in ["\\ud800", "\\udfff", "\\ud83d\\ud83d"] {
+            let harmless = chat_body("Hello there.").to_string().replace("there.", &format!("there.{half}"));
+            let answer = call(gateway.addr, Call::post("/v1/chat/completions", harmless.clone()).bytes());
+            assert_eq!((answer.status, skipped(&answer)), (200, None), "{half}: {}", answer.text());
+            assert_eq!(provider.take_received()[0].request.body, harmless.as_bytes());
+            let span = gateway.span_of(&answer);
+            assert!(span["prompt"].as_str().unwrap().starts_with("Hello there.\u{fffd}"), "{span}");
+            assert_eq!(span["tags"]["unscanned"], Value::Null, "{span}");
+            for hidden in [ATTACK.to_owned(), ATTACK.replace("previous", &format!("prev{half}ious"))] {
+                let body = chat_body("BODY").to_string().replace("BODY", &format!("{half}{hidden}"));
+                let answer = call(gateway.addr, Call::post("/v1/chat/completions", body).bytes());
+                assert_eq!(answer.status, 403, "{hidden}");
+            }
+        }
     }
 
     fn logging_forwards_it_and_says_so(driver) {

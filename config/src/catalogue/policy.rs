@@ -196,8 +196,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         "enforcement.scope",
         Kind::Choice(&["all", "new"]),
         Literal::Text("all"),
-        "all: every text of a request acts. new: one that stood in an earlier call of the tenant is recorded and does not act \
-         again, unless it is the request's last one; agents send their whole history with every turn.",
+        "all: every text of a request acts. new: one that stood in an earlier call of the tenant that was forwarded is recorded \
+         and does not act again, unless it is the request's last one; agents send their whole history with every turn.",
         set!(enforcement.scope, |v| one_of(
             v,
             &[("all", EnforcementScope::All), ("new", EnforcementScope::New)]

@@ -155,7 +155,8 @@ impl Folded {
                 Folding::Drop
             }
             0x300..=0x36F | 0x1AB0..=0x1AFF | 0x1DC0..=0x1DFF | 0x20D0..=0x20FF | 0xFE20..=0xFE2F => Folding::Fade,
-            0xFE00..=0xFE0F | 0x200C | 0x200D => Folding::Fade,
+            // Half a surrogate pair is read as U+FFFD; whoever gets the text may drop it.
+            0xFE00..=0xFE0F | 0x200C | 0x200D | 0xFFFD => Folding::Fade,
             0xFEFF | 0x1D173..=0x1D17A | 0xE0100..=0xE01EF | 0xE0001 | 0xE007F => Folding::Drop,
             0xE0020..=0xE007E => Folding::Tag((cp - 0xE0000) as u8),
             0xFF01..=0xFF5E => Folding::Disguise((cp - 0xFF01) as u8 + b'!'),

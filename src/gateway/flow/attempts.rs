@@ -79,6 +79,9 @@ pub(super) async fn obtain(
     }
     let found = found?;
     drop(gathered);
+    if let Some(texts) = exchange.journal.inspection.acting.take() {
+        client.session.core.process.earlier.remember(*texts);
+    }
     if let Payload::Held { body, permit, .. } = payload {
         // It has been sent; an answer may take minutes.
         drop(body);

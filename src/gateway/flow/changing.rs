@@ -9,7 +9,6 @@ use weir_config::settings::PiiAction;
 use weir_config::vocab::Finding;
 
 use super::exchange::Exchange;
-use crate::codec;
 use crate::defence::{Ask, weave};
 use crate::exchange::{Analysis, Skip};
 use crate::inspect::RequestView;
@@ -17,7 +16,7 @@ use crate::process::Core;
 use crate::rewrite::Changes;
 use crate::settle::marks::is_name;
 use crate::settle::redact::redaction;
-use crate::settle::text::RawBody;
+use crate::settle::text::{RawBody, is_as_sent};
 
 /// The detector that finds names.
 const NAMES: &str = "ner";
@@ -59,13 +58,14 @@ impl Asked {
         if !self.redact && self.defence.is_none() {
             return advised.map(|decoded| Box::new(Changes { decoded: Some(decoded), ..Changes::default() }));
         }
-        let as_sent = codec::is_identity(raw.content_encoding.as_deref()) && !view.truncated;
+        let as_sent = is_as_sent(raw, view);
         // A compressed body that has to be changed goes on without its coding.
         let body = as_sent.then_some(&raw.body[..]).or(decoded.as_deref());
         let mut changes =
             if self.redact { redaction(view, body, findings, Some(self.deadline)) } else { Changes::default() };
         if self.redact_shadow {
             changes.list.clear();
+            changes.replaced.clear();
         }
         if let Some(ask) = &self.defence {
             weave(view, body, ask, &mut changes);

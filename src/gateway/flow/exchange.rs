@@ -21,7 +21,7 @@ use crate::codec::can_decode;
 use crate::defence::Shape;
 use crate::enforce;
 use crate::exchange::{Analysis, Refusal, TraceContext};
-use crate::inspect::{Route, Takes, ZoneAsk, announces_binary};
+use crate::inspect::{Route, Takes, ZoneAsk, announces_binary, is_chat_completion};
 use crate::settle::journal::Journal;
 use crate::settle::made::Makes;
 use crate::settle::text::{RawBody, RequestText};
@@ -176,7 +176,7 @@ impl Exchange {
     /// How it names its messages, where the boundary defence knows that.
     pub(super) fn shape(&self) -> Option<Shape> {
         match self.route.operation {
-            Operation::ChatCompletion if self.head.path().ends_with("/chat/completions") => Some(Shape::Chat),
+            Operation::ChatCompletion if is_chat_completion(self.head.path()) => Some(Shape::Chat),
             Operation::Chat => Some(Shape::Chat),
             Operation::Messages => Some(Shape::Messages),
             _ => None,
@@ -188,7 +188,7 @@ impl Exchange {
         self.settings().llm_advisory_injection_enabled
             && self.route.operation == Operation::ChatCompletion
             && self.head.method() == "POST"
-            && self.head.path().ends_with("/chat/completions")
+            && is_chat_completion(self.head.path())
     }
 
     /// What the operation takes.

@@ -56,6 +56,7 @@ pub(super) fn account(core: &Core, exchange: &mut Exchange, defence: Option<Defe
 fn failed(core: &Core, exchange: &mut Exchange, error: DefenceError, why: &str) {
     core.meter.defence_failed(error);
     exchange.journal.event("boundary_left_out", &format!("the boundary defence was left out: {why}"));
+    exchange.journal.tag("boundary_defense", "left_out".to_owned());
 }
 
 /// Says what was marked: it is the gateway's own doing, and no sign of anything.

@@ -24,7 +24,7 @@ use crate::client::body::{BodyCap, Whole, is_at_hand, out_of_room, read_whole};
 use crate::client::session::Session;
 use crate::enforce;
 use crate::exchange::{Analysis, Payload, Refusal, Skip};
-use crate::inspect::RequestView;
+use crate::inspect::{Replaced, RequestView};
 use crate::limits::{INLINE_TEXT_BYTES_MAX, kept_bytes_max};
 use crate::ops::breaker::State;
 use crate::process::{Core, Process};
@@ -35,7 +35,7 @@ use crate::settle::inspection::{self, How, Inspection, Rest, Texts, survive};
 use crate::settle::models::Missed;
 use crate::settle::pool_meter::with_pool_meter;
 use crate::settle::publish::observe_detectors;
-use crate::settle::text::{self, RawBody, RequestText};
+use crate::settle::text::{self, Goes, RawBody, RequestText};
 use crate::wire::RequestBody;
 
 /// A request whose body has been read as far as something had to read it; what is known of its text stands in its journal.
@@ -351,11 +351,13 @@ impl Look {
     fn run(self, process: &Process, scratch: &mut Scratch, progress: &Progress) -> Option<Looked> {
         progress.begun(self.raw.body.len());
         let text::ReadRaw { mut view, room, out_of_room, decoded } =
-            text::read_raw(self.dialect, &self.raw, self.decoded_bytes_max, &process.bodies);
+            text::read_raw(self.dialect, &self.raw, Goes::Changed, self.decoded_bytes_max, &process.bodies);
         text::recall(&process.turns, self.tenant, &mut view);
         progress.begun(view.text.len());
         let Self { asked, raw, plan, text_max, wants_names, .. } = self;
         let mut changes = asked.changes(&view, &raw, decoded.clone(), &[]);
+        let replaced = changes.as_mut().map(|changes| std::mem::take(&mut changes.replaced)).unwrap_or_default();
+        view.replaced = replaced.into_iter().map(|(part, range, with)| Replaced { part, range, with }).collect();
         let Some(plan) = plan else {
             return Some(Looked { view, inspection: None, room, out_of_room, changes, again: None });
         };

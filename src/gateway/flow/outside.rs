@@ -106,7 +106,9 @@ fn mark_earlier(core: &Core, exchange: &mut Exchange) {
     let RequestText::Read(view) = &inspection.text else { return };
     let text = |part: usize| view.text.get(view.parts.get(part)?.range.clone());
     let (tenant, last) = (journal.ids.tenant_id, view.parts.len().saturating_sub(1));
-    core.process.earlier.mark(tenant, &mut inspection.findings, |finding| enforce::acts(finding, rules), text, last);
+    let acts = |finding: &Finding| enforce::acts(finding, rules);
+    let acting = core.process.earlier.mark(tenant, &mut inspection.findings, acts, text, last);
+    inspection.acting = (!acting.is_empty()).then(|| Box::new(acting));
 }
 
 async fn ask(core: &Core, exchange: &mut Exchange) {

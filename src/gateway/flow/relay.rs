@@ -54,7 +54,7 @@ pub(super) async fn answer(
     let Answered { head, rest, unsent: missing } = answered;
     let core = Rc::clone(&session.core);
     let kind = AnswerKind::from_content_type(head.get("content-type"));
-    let tapped = tapped::tap(&core, &mut exchange, &head, kind);
+    let tapped = tapped::tap(&core, &mut exchange, &head, kind, &rest);
     let framing = framing(&head, exchange.head.version, tapped.is_some());
     let keep = exchange.head.keep_alive
         && framing != Framing::Bare

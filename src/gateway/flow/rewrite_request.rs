@@ -91,6 +91,10 @@ fn edit(core: &Core, exchange: &mut Exchange, payload: &mut Payload) -> bool {
     fenced::account(core, exchange, defence, fits);
     if !fits {
         core.meter.dropped("rewrite", "out_of_memory");
+        if has_markers(exchange) {
+            core.meter.dropped("zones", "not_in_memory");
+            exchange.journal.tag("zone_markers", "not_in_memory".to_owned());
+        }
         if advised {
             let said = "there was no memory left for the request with the advisory in it";
             exchange.journal.event("advisory_left_out", said);
@@ -124,6 +128,12 @@ fn missed(core: &Core, exchange: &mut Exchange, is_missed: bool, reason: &'stati
         exchange.journal.tag("pii_unredacted", reason.to_owned());
     }
     !is_missed
+}
+
+/// Whether markers of the operator were to be taken out of it.
+fn has_markers(exchange: &Exchange) -> bool {
+    let RequestText::Read(view) = &exchange.journal.inspection.text else { return false };
+    view.zones.as_ref().is_some_and(|zones| !zones.cuts.is_empty())
 }
 
 /// The advisory and its place, where one is due: in the body as it came, or in what is in its content coding.

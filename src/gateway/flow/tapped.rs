@@ -10,7 +10,7 @@ use crate::exchange::Refusal;
 use crate::inspect::array_stream;
 use crate::meter::AnswerStop;
 use crate::observe::AnswerKind;
-use crate::output::{self, Form};
+use crate::output::{self, Body, Form};
 use crate::process::Core;
 use crate::record::Permit;
 use crate::rewrite::{Framed, Onward, Tapped};
@@ -54,6 +54,7 @@ pub(super) fn tap(
     exchange: &mut Exchange,
     head: &ResponseHead,
     kind: AnswerKind,
+    beginning: &[u8],
 ) -> Option<Box<Through>> {
     let (journal, tests) = (&mut exchange.journal, &core.process.parts.taps);
     let redacts = journal.settings.redacts_answers();
@@ -65,6 +66,9 @@ pub(super) fn tap(
         if kind == AnswerKind::Json && array_stream(exchange.head.path()) { AnswerKind::JsonArray } else { kind };
     let coding = head.get("content-encoding");
     let (encoded, readable) = (!is_identity(coding), can_decode(coding));
+    // A stream that does not say so is one all the same: a document would wait for its end.
+    let is_stream = || output::sniffed(content(head, beginning)) == Some(AnswerKind::EventStream);
+    let kind = if kind == AnswerKind::Other && !encoded && is_stream() { AnswerKind::EventStream } else { kind };
     let framed = match kind {
         _ if !readable => Framed::Whole,
         AnswerKind::EventStream => Framed::Events,
@@ -73,7 +77,7 @@ pub(super) fn tap(
         AnswerKind::JsonArray => Framed::Array,
         AnswerKind::Json | AnswerKind::Other => Framed::Whole,
     };
-    let form = Form { kind, framed, is_text: is_text(head.get("content-type")) };
+    let form = Form { kind, framed, body: Body::of(kind, head.get("content-type")) };
     let tap = output::tap(core, journal, head.status, form);
     let tap = tap.or_else(|| tests.iter().find_map(|make| make(&journal.settings)))?;
     if !readable {
@@ -86,9 +90,13 @@ pub(super) fn tap(
     Some(Box::new(Through { tapped, decoder, room, charged: 0 }))
 }
 
-/// Whether a content type is one of text; one that is not said may be.
-fn is_text(content_type: Option<&[u8]>) -> bool {
-    content_type.is_none_or(|kind| kind.get(..5).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/")))
+/// What has come of the body's content with the head, from its beginning on.
+fn content<'a>(head: &ResponseHead, beginning: &'a [u8]) -> &'a [u8] {
+    if head.body != ResponseBody::Chunked {
+        return beginning;
+    }
+    let size = memchr::memmem::find(beginning, b"\r\n").map_or(beginning.len(), |at| at + 2);
+    beginning.get(size..).unwrap_or_default()
 }
 
 impl Through {

@@ -175,7 +175,10 @@ impl Terms {
             Case::Document(mut reader) => {
                 let answer = survive(|| reader.finish())?;
                 let texts = Texts { request: None, answer: Some(&answer), before: 0, context: None };
-                inspection::run(analyser, scratch, &texts, &how)
+                let mut inspection = inspection::run(analyser, scratch, &texts, &how)?;
+                // Of what cannot be read nothing is known.
+                inspection.ran.failed |= answer.unreadable.is_some();
+                Some(inspection)
             }
         }
     }

@@ -3,16 +3,17 @@
 //! | answer | looked at | what may happen |
 //! |---|---|---|
 //! | a stream that may be stopped | every `token_interval` tokens, before the frame that makes them full goes on | it ends as its dialect ends streams |
-//! | a JSON document that may be blocked | whole, before anything of it goes on | 403 in its place |
+//! | a document that may be blocked | whole, before anything of it goes on | 403 in its place |
 //! | any of these out of which something is taken (`pii.redact_answers`) | frame by frame, a document whole | it goes on without it (`redact`) |
 //! | another stream, with `streaming_analysis.enabled` | every `token_interval` tokens, behind the client's bytes | an event on the span |
 //!
-//! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Only
-//! answers of success are looked at. The record is analysed whole after the end in any case; what is found here decides
+//! Where an answer may be stopped, a model of toxicity is asked at every look, and the answer waits for it. Failures
+//! are looked at like any other. A document whose kind is not said is what its first bytes are. The record is analysed whole after the end in any case; what is found here decides
 //! and is not kept. Invariants: a look at more text than a core may take is a job of the pool; every wait has a
 //! deadline; what could not be looked at passes, is counted and is said on the span.
 
 mod asking;
+mod body;
 mod document;
 mod observer;
 mod redact;
@@ -32,6 +33,7 @@ use crate::process::Core;
 use crate::rewrite::{Framed, Tap};
 use crate::settle::journal::Journal;
 
+pub(crate) use body::{Body, sniffed};
 use document::DocumentTap;
 pub(crate) use observer::Observer;
 use redact::{RedactDocument, RedactStream};
@@ -39,17 +41,16 @@ use stream::StreamTap;
 
 /// The tap for an answer with this status, where the settings ask for one.
 pub(crate) fn tap(core: &Rc<Core>, journal: &Journal, status: u16, form: Form) -> Option<Box<dyn Tap>> {
-    let stopping = stopping(core, journal, status, form.kind);
+    let stopping = stopping(core, journal, status, form);
     if !journal.settings.redacts_answers() || !has_words(journal, status) {
         return stopping;
     }
     let taking = redact::taking(&journal.settings);
     match form.kind {
         kind if kind.is_stream() => Some(Box::new(RedactStream::new(form.framed, taking, stopping))),
-        AnswerKind::Json => Some(Box::new(RedactDocument::new(core, journal, taking, true, stopping))),
         // Sound and pictures have no words.
-        _ if form.is_text => Some(Box::new(RedactDocument::new(core, journal, taking, false, stopping))),
-        _ => stopping,
+        AnswerKind::Other if form.body == Body::Media => stopping,
+        _ => Some(Box::new(RedactDocument::new(core, journal, taking, form.body, stopping))),
     }
 }
 
@@ -63,12 +64,12 @@ pub(crate) fn prepare(settings: &Settings) {
 pub(crate) struct Form {
     pub(crate) kind: AnswerKind,
     pub(crate) framed: Framed,
-    /// It says of itself that it is text.
-    pub(crate) is_text: bool,
+    pub(crate) body: Body,
 }
 
 /// The tap that may stop it.
-fn stopping(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -> Option<Box<dyn Tap>> {
+fn stopping(core: &Rc<Core>, journal: &Journal, status: u16, form: Form) -> Option<Box<dyn Tap>> {
+    let kind = form.kind;
     let settings = &journal.settings;
     if !settings.output_safety.enabled || !is_looked_at(journal, status) {
         return None;
@@ -76,7 +77,8 @@ fn stopping(core: &Rc<Core>, journal: &Journal, status: u16, kind: AnswerKind) -
     if kind.is_stream() && settings.stops_streams() {
         return Some(Box::new(StreamTap::new(core, journal, kind)));
     }
-    (kind == AnswerKind::Json && settings.blocks_answers()).then(|| Box::new(DocumentTap::new(core, journal)) as _)
+    let is_document = kind == AnswerKind::Json || (kind == AnswerKind::Other && form.body != Body::Media);
+    (is_document && settings.blocks_answers()).then(|| Box::new(DocumentTap::new(core, journal, kind)) as _)
 }
 
 /// What looks at an answer behind the client's bytes, where the settings ask for it.
@@ -97,5 +99,6 @@ pub(crate) fn has_words(journal: &Journal, status: u16) -> bool {
         journal.ids.operation,
         Operation::Embedding | Operation::ListModels | Operation::Speech | Operation::Image | Operation::Moderation
     );
-    (200..300).contains(&status) && !wordless
+    // What a provider says of a failure may repeat what it was sent, whatever was asked of it.
+    status >= 300 || (200..300).contains(&status) && !wordless
 }

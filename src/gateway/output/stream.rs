@@ -96,7 +96,7 @@ impl StreamTap {
         };
         Self {
             asker: Asker::new(core, journal),
-            reader: AnswerReader::new(kind, None, TEXT_BYTES_MAX),
+            reader: AnswerReader::new(kind, None, TEXT_BYTES_MAX).with_failures(),
             room: core.process.bodies.of(journal.ids.tenant_id).permit(),
             windows: Windows::new(stream.token_interval),
             waiting: stream.hold_back.then(Waiting::default),
@@ -198,7 +198,13 @@ impl Tap for StreamTap {
     }
 
     fn end(&mut self) -> Verdict {
-        if self.given_up { Verdict::Pass } else { self.verdict(true, true) }
+        if self.given_up {
+            return Verdict::Pass;
+        }
+        if self.reader.has_broken() {
+            self.note_missed("not_read");
+        }
+        self.verdict(true, true)
     }
 
     fn answer(&mut self) -> LateVerdict<'_> {

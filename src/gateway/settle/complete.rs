@@ -240,7 +240,15 @@ fn fill(process: &Process, finish: Finish, scratch: Option<&mut Scratch>) -> Fin
         RequestText::None => None,
         RequestText::Read(view) => Some(view),
         RequestText::Raw(raw) => {
-            match survive(|| text::read_raw(dialect, &raw, decoded_bytes_max, &process.bodies.of(span.tenant_id))) {
+            match survive(|| {
+                text::read_raw(
+                    dialect,
+                    &raw,
+                    text::Goes::AsItCame,
+                    decoded_bytes_max,
+                    &process.bodies.of(span.tenant_id),
+                )
+            }) {
                 Some(text::ReadRaw { mut view, room, .. }) => {
                     _room = room;
                     text::recall(&process.turns, span.tenant_id, &mut view);

@@ -299,6 +299,9 @@ impl Subject for Texts<'_> {
         let Some(view) = self.request else { return Seams::new() };
         let mut seams = Seam::all(&view.parts, |part| view.text.get(part.range.clone()));
         seams.extend(Seam::after_call(view));
+        if !view.replaced.is_empty() {
+            Seam::over_replaced(view, &mut seams);
+        }
         seams
     }
 

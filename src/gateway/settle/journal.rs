@@ -21,6 +21,7 @@ use super::made::Maker;
 use super::masking::Masking;
 use super::publish::Publish;
 use super::text::RequestText;
+use crate::enforce::ActingTexts;
 use crate::exchange::{Analysis, Moments, Refusal, Skip};
 use crate::limits::kept_bytes_max;
 use crate::meter::Counted;
@@ -67,6 +68,8 @@ pub(crate) struct Inspection {
     pub(crate) names: Vec<Finding>,
     /// What is to be changed in the body before it is forwarded; `None` where nobody has looked for it.
     pub(crate) changes: Option<Box<Changes>>,
+    /// Texts that are known from now on when the request is forwarded (`enforcement.scope`).
+    pub(crate) acting: Option<Box<ActingTexts>>,
     /// The detectors that looked at it.
     pub(crate) detectors: DetectorSet,
     /// What others said of it who were waited for: it is part of the record whatever became of the analysis.
@@ -134,6 +137,7 @@ impl Journal {
                 findings: Vec::new(),
                 names: Vec::new(),
                 changes: None,
+                acting: None,
                 detectors: DetectorSet::default(),
                 outside: Vec::new(),
             },

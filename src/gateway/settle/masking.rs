@@ -195,6 +195,17 @@ impl Masking {
             event.data.values_mut().for_each(|value| found.mask(value));
         }
         span.error_message.iter_mut().chain(&mut span.error_type).for_each(|text| found.mask(text));
+        // Names and ids are the client's and the provider's words as well: of tools, of a model, of the answer, in the path.
+        for tool in span.parts.iter_mut().filter_map(|part| part.tool.as_deref_mut()) {
+            tool.name.iter_mut().chain(&mut tool.id).for_each(|text| found.mask(text));
+        }
+        span.model
+            .iter_mut()
+            .chain(&mut span.session_id)
+            .chain(&mut span.finish_reason)
+            .for_each(|text| found.mask(text));
+        span.tags.values_mut().for_each(|text| found.mask(text));
+        span.attributes.change_texts(|text| found.mask(text));
     }
 
     /// A request's texts and what was found in them, for somebody who is asked about it before there is a record: they are shown what

@@ -13,6 +13,7 @@ use weir_inference::{PartKind, Personal, personal_data_by};
 use super::marks::{Mark, is_name, joined, name_tag};
 use super::seam::personal_across;
 use crate::inspect::{RequestView, Spelling, TextPart, percent_encoded};
+use crate::json::{Event, Walker};
 use crate::rewrite::Changes;
 
 /// What to put in the place of the personal data in `body`, which `view` was read from; `None` for `body` where the view was
@@ -44,7 +45,9 @@ pub(crate) fn redaction(
             changes.personal += 1;
             let whole = part.range.start + range.start..part.range.start + range.end;
             let quoted = (is_json && is_bare_value(text, &range)).then(|| format!("\"{with}\""));
-            if body.is_some() && files.take(&whole, quoted.as_deref().unwrap_or(with), &mut changes) {
+            let replaced = (number, range, quoted.clone().unwrap_or_else(|| with.to_owned()));
+            if body.is_some() && files.take(&whole, &replaced.2, &mut changes) {
+                changes.replaced.push(replaced);
                 continue;
             }
             let spots = spotter.as_mut().and_then(|spotter| spotter.spots(whole)).filter(|spots| !spots.is_empty());
@@ -52,6 +55,7 @@ pub(crate) fn redaction(
                 changes.unplaced += 1;
                 continue;
             };
+            changes.replaced.push(replaced);
             let mut left = true;
             for spot in spots {
                 // Of several strings that spell one piece the first gets the tag.
@@ -65,7 +69,44 @@ pub(crate) fn redaction(
         }
     }
     files.put(&mut changes);
+    if let Some(body) = body.filter(|_| view.unreadable.is_none() && !changes.is_late) {
+        numbers(body, deadline, &mut changes);
+    }
     changes
+}
+
+/// Numbers of a JSON body that are long enough for one.
+const DIGITS_MIN: usize = 12;
+/// Members whose numbers are the interface's own.
+const PARAMETERS: [&str; 5] = ["seed", "created", "created_at", "timestamp", "expires_at"];
+
+/// Adds the numbers of a JSON body that are personal data by themselves: they become strings.
+fn numbers(body: &[u8], deadline: Option<Instant>, changes: &mut Changes) {
+    if !matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        return;
+    }
+    let Ok(mut walker) = Walker::new(body) else { return };
+    let (mut key, mut found) = ("", false);
+    while let Ok(Some(event)) = walker.next_event() {
+        match event {
+            Event::Key(name) => key = name.raw(),
+            Event::Number(spelled) if spelled.len() >= DIGITS_MIN && !PARAMETERS.contains(&key) => {
+                let Some(personal) = personal_data_by(spelled, PartKind::Tool, deadline) else {
+                    changes.is_late = true;
+                    return;
+                };
+                let Some(one) = personal.first() else { continue };
+                let start = spelled.as_ptr().addr() - body.as_ptr().addr();
+                changes.personal += 1;
+                changes.list.push((start..start + spelled.len(), Bytes::from(format!("\"{}\"", one.tag()))));
+                found = true;
+            }
+            _ => {}
+        }
+    }
+    if found {
+        changes.list.sort_by_key(|(range, _)| range.start);
+    }
 }
 
 /// The personal data of a part, together with the names that were found in it and its pieces of what its message has cut.

@@ -157,6 +157,65 @@ impl Seam {
         }
     }
 
+    /// Each text that ends a message of a user or a tool, and the one that begins the next, as they meet.
+    fn between_messages<'a, T: Turn>(parts: &[T], text: impl Fn(&T) -> Option<&'a str>, out: &mut Seams) {
+        for kind in [PartKind::User, PartKind::Tool] {
+            let said = parts.iter().enumerate().filter(|(_, part)| part.kind() == kind && part.is_words());
+            let mut former: Option<(usize, &T)> = None;
+            for (number, part) in said {
+                if let Some((before, last)) = former.replace((number, part))
+                    && last.message() != part.message()
+                    && let (Some(end), Some(beginning)) = (text(last), text(part))
+                {
+                    let mut seam = Self::new(kind, "split_over_turns");
+                    seam.add_tail(before, end);
+                    seam.add_head(number, beginning);
+                    out.push(seam);
+                }
+            }
+        }
+    }
+
+    /// What stands on both sides of each piece that is replaced in what is forwarded, with what takes its place: the piece may have kept
+    /// words apart that stand together then.
+    pub(super) fn over_replaced(view: &RequestView, out: &mut Seams) {
+        for pieces in view.replaced.chunk_by(|one, next| one.part == next.part) {
+            let Some((first, part)) = pieces.first().and_then(|one| Some((one.part, view.parts.get(one.part)?))) else {
+                continue;
+            };
+            let words = view.text.get(part.range.clone()).unwrap_or_default();
+            let fresh = || Self::new(part.kind, "split_over_redaction");
+            let (mut seam, mut done) = (fresh(), 0);
+            let mut end = |seam: Self| out.extend(Some(seam).filter(|seam| seam.pieces.len() > 1));
+            for one in pieces {
+                let before = words.get(done..one.range.start).unwrap_or_default();
+                if done > 0 && before.len() <= 2 * SIDE_BYTES_MAX {
+                    seam.add_some(first, before, done);
+                } else {
+                    if done > 0 {
+                        let head = before.floor_char_boundary(SIDE_BYTES_MAX);
+                        seam.add_some(first, before.get(..head).unwrap_or_default(), done);
+                        end(std::mem::replace(&mut seam, fresh()));
+                    }
+                    let tail = before.ceil_char_boundary(before.len().saturating_sub(SIDE_BYTES_MAX));
+                    seam.add_some(first, before.get(tail..).unwrap_or_default(), done + tail);
+                }
+                seam.text.push_str(&one.with);
+                done = one.range.end;
+            }
+            let after = words.get(done..).unwrap_or_default();
+            let head = after.floor_char_boundary(SIDE_BYTES_MAX);
+            seam.add_some(first, after.get(..head).unwrap_or_default(), done);
+            end(seam);
+        }
+    }
+
+    fn add_some(&mut self, part: usize, text: &str, from: usize) {
+        if !text.is_empty() {
+            self.add(part, text, from);
+        }
+    }
+
     /// Joins texts that meet; a long one ends one seam and begins the next.
     fn join<'a>(kind: PartKind, texts: impl Iterator<Item = (usize, &'a str)>, between: &str, out: &mut Seams) {
         let fresh = || Self::new(kind, "split_over_parts");
@@ -320,7 +379,7 @@ impl Seam {
     }
 }
 
-/// Personal data that the texts of one message cut into pieces: the numbers of their parts, in order, and where they stand in
+/// Personal data that the texts of one message, or two that follow each other, cut into pieces: the numbers of their parts, in order, and where they stand in
 /// them. What one of the texts shows by itself is that text's. `None` where the deadline passed before all had been looked at.
 pub(super) fn personal_across<'a, T: Turn>(
     parts: &[T],
@@ -329,6 +388,7 @@ pub(super) fn personal_across<'a, T: Turn>(
 ) -> Option<Vec<(usize, Mark)>> {
     let (mut seams, mut all) = (Seams::new(), Vec::new());
     Seam::within_messages(parts, &text, &mut seams);
+    Seam::between_messages(parts, &text, &mut seams);
     for seam in &seams {
         seam.personal(deadline, &mut all)?;
     }

@@ -12,7 +12,7 @@ use super::inspection::{How, Texts, run};
 use super::leak;
 use super::masking::{Masking, Means};
 use crate::hostile::{Listed, assert_linear, assert_linear_in};
-use crate::inspect::{Declared, RequestView, ZoneAsk, read_request, zones};
+use crate::inspect::{Declared, RequestView, ZoneAsk, find_zones, read_request};
 use crate::observe::{Answer, AnswerKind, AnswerReader};
 use crate::record::{Budget, CallIds, blank};
 
@@ -39,7 +39,7 @@ fn ids() -> CallIds {
 fn request(body: &str) -> Box<RequestView> {
     let mut view = read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), usize::MAX);
     let ask = ZoneAsk { mode: ZoneMode::Both, header: None, scanned: true };
-    view.zones = Some(Box::new(zones(&view, &ask)));
+    find_zones(&mut view, &ask, Some(body.as_bytes()));
     view
 }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use weir_config::vocab::{Dialect, TenantId};
 use weir_inference::{Part, PartKind};
 
-use crate::codec::DecodeError;
-use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, read_request, zones};
+use crate::codec::{self, DecodeError};
+use crate::inspect::{Declared, RequestView, Takes, TextPart, ZoneAsk, decode_body, find_zones, read_request};
 use crate::observe::Answer;
 use crate::process::turns::Turns;
 use crate::record::{Budget, Permit};
@@ -55,9 +55,24 @@ pub(crate) struct ReadRaw {
     pub(crate) decoded: Option<Bytes>,
 }
 
+/// Whether a body that is read is still to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Goes {
+    /// It goes on with its changes.
+    Changed,
+    /// It has gone on as it came.
+    AsItCame,
+}
+
 /// Reads a request body as it came over the wire: undoes its content coding on a copy, then reads that. What a compressed
 /// body is decoded to counts as a body in memory: the permit stands for its text.
-pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize, bodies: &Budget) -> ReadRaw {
+pub(crate) fn read_raw(
+    dialect: Dialect,
+    raw: &RawBody,
+    goes: Goes,
+    decoded_bytes_max: usize,
+    bodies: &Budget,
+) -> ReadRaw {
     let coding = raw.content_encoding.as_deref();
     let free = bodies.free();
     let decoded = decode_body(coding, &raw.body, decoded_bytes_max.min(free), DECODE_RATIO_MAX);
@@ -90,9 +105,22 @@ pub(crate) fn read_raw(dialect: Dialect, raw: &RawBody, decoded_bytes_max: usize
         _ => None,
     };
     if let Some(ask) = &raw.zones {
-        view.zones = Some(Box::new(zones(&view, ask)));
+        let body = changeable(raw, &view, decoded.as_deref()).filter(|_| goes == Goes::Changed);
+        find_zones(&mut view, ask, body);
     }
     ReadRaw { view, room: permit, out_of_room, decoded }
+}
+
+/// The bytes that changes of a body are made in: the body as it came, or what is in its content coding; `None` where that was not
+/// read whole.
+pub(crate) fn changeable<'a>(raw: &'a RawBody, view: &RequestView, decoded: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    let body = if is_as_sent(raw, view) { Some(&raw.body[..]) } else { decoded };
+    body.filter(|_| view.unreadable.is_none())
+}
+
+/// Whether the text was read from the body as it came.
+pub(crate) fn is_as_sent(raw: &RawBody, view: &RequestView) -> bool {
+    codec::is_identity(raw.content_encoding.as_deref()) && !view.truncated
 }
 
 /// Gives a request that goes on from an earlier answer, or in a conversation, the end of the user's turn before.
@@ -161,7 +189,7 @@ mod tests {
             zones: None,
         };
         let read = |decoded_max, room| {
-            let read = read_raw(Dialect::ChatCompletions, &raw, decoded_max, &Budget::new(room, false));
+            let read = read_raw(Dialect::ChatCompletions, &raw, Goes::AsItCame, decoded_max, &Budget::new(room, false));
             (read.view.truncated, read.out_of_room)
         };
         assert_eq!(read(10_000, 100_000), (false, false));

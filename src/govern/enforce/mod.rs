@@ -3,7 +3,7 @@
 //! | the finding                                    | action                                   |
 //! |------------------------------------------------|------------------------------------------|
 //! | of the type `finding_allowed`                  | none                                     |
-//! | in a text of an earlier call, with `scope: new` | none                                    |
+//! | in a text of an earlier forwarded call, with `scope: new` | none                          |
 //! | below `min_severity` or `min_confidence`       | none                                     |
 //! | its type has an entry in `categories`          | that entry's action, whatever the mode   |
 //! | otherwise                                      | the mode's: log nothing, flag, block     |
@@ -21,7 +21,7 @@ use weir_config::settings::{Enforcement, EnforcementAction, EnforcementMode, Rou
 use weir_config::vocab::{FINDING_ALLOWED, Finding, JUDGE_VERDICT, PROMOTED, PROMOTION, Unread, UnreadSet};
 
 use crate::exchange::Refusal;
-pub use scope::{EARLIER_CALL, Earlier};
+pub use scope::{ActingTexts, EARLIER_CALL, Earlier};
 
 /// What is to be done with the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

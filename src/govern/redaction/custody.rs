@@ -5,6 +5,7 @@
 //! | fields that carry credentials                 | our prefixes at the start of a word; the admin key     |
 //! | all other fields, and the request target      | a prefix with 64 hex digits behind it; the admin key   |
 //! | `Basic` credentials, in any field             | the same after base64, however it is padded or spelt   |
+//! | words of base64 or hex digits, in any of them | a prefix with 64 hex digits behind it; the admin key   |
 //! | any of these                                  | the same after percent-decoding, once and twice        |
 //!
 //! Invariant: looking for the admin key takes equally long whatever it is compared with; only its length shows.
@@ -13,6 +14,7 @@
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use smallvec::SmallVec;
 use weir_config::vocab::{SharedSecret, same_bytes};
 
 /// First characters of every API key.
@@ -25,6 +27,9 @@ pub(super) const DIGITS: usize = 64;
 /// Fields whose values are credentials.
 const CREDENTIAL_FIELDS: [&[u8]; 6] =
     [b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"proxy-authorization", b"cookie"];
+
+/// Shortest word that is read as base64 or hex digits; what it spells has three quarters, or half, of that.
+const CODED_BYTES_MIN: usize = 16;
 
 /// Reads base64 whatever stands at its end.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -77,7 +82,8 @@ impl Custody {
 
     /// The text as it is, and as whoever decodes it, once or twice, would read it.
     fn in_spellings(&self, text: &[u8], prefix_suffices: bool) -> bool {
-        let is_in = |text: &[u8]| self.in_text(text, prefix_suffices) || self.in_basic(text);
+        let is_in =
+            |text: &[u8]| self.in_text(text, prefix_suffices) || self.in_basic(text) || self.in_coded_words(text);
         if is_in(text) {
             return true;
         }
@@ -109,6 +115,19 @@ impl Custody {
             || memchr::memchr(b'%', &decoded).is_some() && self.in_text(&percent_decoded(&decoded), true)
     }
 
+    /// Words that spell something longer in base64 or in hex digits; what stands before it in its word shifts where it begins.
+    fn in_coded_words(&self, text: &[u8]) -> bool {
+        let is_code = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_');
+        let mut words = text.split(|byte| !is_code(byte)).filter(|word| word.len() >= CODED_BYTES_MIN);
+        words.any(|word| {
+            let mut plain: SmallVec<[u8; 256]> = SmallVec::new();
+            (0..4).any(|from| {
+                from_base64(word.get(from..).unwrap_or_default(), &mut plain) && self.in_text(&plain, false)
+            }) || (0..2)
+                .any(|from| from_hex(word.get(from..).unwrap_or_default(), &mut plain) && self.in_text(&plain, false))
+        })
+    }
+
     fn in_text(&self, text: &[u8], prefix_suffices: bool) -> bool {
         has_prefixed(text, prefix_suffices) || self.admin.as_ref().is_some_and(|needle| needle.is_in(text))
     }
@@ -134,6 +153,31 @@ impl Needle {
         }
         found
     }
+}
+
+/// Reads base64 in both of its alphabets; false where it is none.
+fn from_base64(word: &[u8], plain: &mut SmallVec<[u8; 256]>) -> bool {
+    // A letter left over spells nothing.
+    let word = word.get(..word.len() - usize::from(word.len() % 4 == 1)).unwrap_or_default();
+    plain.resize(word.len(), 0);
+    let letters = word.iter().map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        byte => *byte,
+    });
+    let letters: SmallVec<[u8; 256]> = letters.collect();
+    let length = LENIENT.decode_slice(&letters, plain).ok();
+    plain.truncate(length.unwrap_or(0));
+    length.is_some()
+}
+
+/// Reads pairs of hex digits, as far as there are any.
+fn from_hex(word: &[u8], plain: &mut SmallVec<[u8; 256]>) -> bool {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    plain.clear();
+    let (pairs, _) = word.as_chunks::<2>();
+    plain.extend(pairs.iter().map_while(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)));
+    plain.len() * 2 >= CODED_BYTES_MIN
 }
 
 fn roll(hash: u64, byte: u8) -> u64 {
@@ -207,6 +251,20 @@ mod tests {
                 assert!(custody.in_field(name.as_bytes(), value.as_bytes()), "{name}: {value}");
             }
             assert!(custody.in_target(&format!("/v1/models?key={secret}")));
+            let hex: String = format!("a:{secret}").bytes().map(|byte| format!("{byte:02X}")).collect();
+            for before in ["", "x", "xy-", "key_", "1234/"] {
+                for engine in [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD] {
+                    let coded = engine.encode(format!("user:{secret}"));
+                    assert!(
+                        custody.in_field(b"x-spare", format!("note {before}{coded}").as_bytes()),
+                        "{before}{coded}"
+                    );
+                }
+                assert!(
+                    custody.in_field(b"x-spare", format!("0{hex}").as_bytes())
+                        && custody.in_target(&format!("/?a={hex}"))
+                );
+            }
             let escaped: String = secret.bytes().map(|byte| format!("%{byte:02x}")).collect();
             assert!(custody.in_target(&format!("/v1/models?key={escaped}")));
         }

@@ -19,7 +19,7 @@ pub enum JsonErrorKind {
     Trailing,
     /// A control character inside a string.
     Control,
-    /// An escape that does not exist, or a lone surrogate.
+    /// An escape that does not exist.
     Escape,
     /// A number that RFC 8259 does not allow (`01`, `+1`, `NaN`, `.5`).
     Number,

@@ -107,6 +107,8 @@ fn assert_agree(document: &[u8]) {
         (Err(_), Err(_)) => {}
         // serde_json also refuses numbers that overflow f64, which RFC 8259 allows.
         (Ok(_), Err(fault)) if fault.to_string().contains("number out of range") => {}
+        // And half a surrogate pair, which RFC 8259 leaves to each reader.
+        (Ok(ours), Err(_)) if ours.iter().any(|seen| seen.contains(char::REPLACEMENT_CHARACTER)) => {}
         (ours, theirs) => panic!("{:?}: {ours:?} / {theirs:?}", String::from_utf8_lossy(document)),
     }
 }
@@ -227,9 +229,8 @@ fn refuses_what_rfc_8259_refuses_and_says_where() {
         (b"{'a':1}", JsonErrorKind::Unexpected, 1),
         (b"[\"\xff\"]", JsonErrorKind::Utf8, 2),
         (b"[\"a\nb\"]", JsonErrorKind::Control, 3),
-        (b"[\"\\ud800\"]", JsonErrorKind::Escape, 2),
-        (b"[\"\\udc00\\ud800\"]", JsonErrorKind::Escape, 2),
-        (b"[\"\\ud800\\u0041\"]", JsonErrorKind::Escape, 2),
+        (b"[\"\\ud8g0\"]", JsonErrorKind::Escape, 2),
+        (b"[\"\\ud800\\x\"]", JsonErrorKind::Escape, 8),
         (b"[\"abc", JsonErrorKind::End, 5),
         (b"{\"a\" 1}", JsonErrorKind::Unexpected, 5),
         (b"[1}", JsonErrorKind::Unexpected, 2),
@@ -250,6 +251,27 @@ fn reads_128_levels_and_not_129() {
 fn decodes_escapes_in_keys_and_values() {
     let document = br#"{"\u006dessages":"a\/b\"\\\b\f\n\r\t\u00e9\ud83d\ude00"}"#;
     assert_eq!(walk(document).unwrap(), ["{", "key messages", "str a/b\"\\\u{8}\u{c}\n\r\té😀", "}"]);
+}
+
+#[test]
+fn half_a_surrogate_pair_is_one_unknown_character() {
+    for (document, said) in [
+        (&br#"["\ud800"]"#[..], "\u{fffd}"),
+        (br#"["a\udc00\ud800b"]"#, "a\u{fffd}\u{fffd}b"),
+        (br#"["\ud800\u0041"]"#, "\u{fffd}A"),
+        (br#"["\ud83d\ud83d\ude00"]"#, "\u{fffd}\u{1f600}"),
+        (br#"["\ude00\n"]"#, "\u{fffd}\n"),
+    ] {
+        assert_eq!(
+            walk(document).unwrap(),
+            ["[", &format!("str {said}"), "]"],
+            "{}",
+            String::from_utf8_lossy(document)
+        );
+    }
+    // What stands behind it is found at its place.
+    let raw = r"\ud83d \u0061b";
+    assert_eq!(spelled(raw, 4..6), (7..14, 6));
 }
 
 #[test]

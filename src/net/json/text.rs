@@ -117,21 +117,22 @@ fn unescape(bytes: &[u8]) -> (char, usize) {
     }
 }
 
-/// Reads `\uXXXX`, or a surrogate pair of them, at the start of `bytes`. `None` for bad digits and lone surrogates.
+/// Reads `\uXXXX`, or a surrogate pair of them, at the start of `bytes`; `None` for bad digits. Half a pair is read as U+FFFD:
+/// RFC 8259 section 8.2 leaves it open, and servers that cut texts between the halves send it every day.
 pub(super) fn code_point(bytes: &[u8]) -> Option<(char, usize)> {
-    let high = hex4(bytes.get(2..6)?)?;
-    if !(0xd800..0xe000).contains(&high) {
-        return char::from_u32(high).map(|c| (c, 6));
+    let unit = hex4(bytes.get(2..6)?)?;
+    if let Some(c) = char::from_u32(unit) {
+        return Some((c, 6));
     }
-    let low_escape = bytes.get(6..12)?;
-    if high >= 0xdc00 || !low_escape.starts_with(b"\\u") {
-        return None;
-    }
-    let low = hex4(low_escape.get(2..)?)?;
-    if !(0xdc00..0xe000).contains(&low) {
-        return None;
-    }
-    char::from_u32(0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)).map(|c| (c, 12))
+    let pair = low_half(bytes.get(6..12)).filter(|_| unit < 0xdc00);
+    let whole = pair.and_then(|low| char::from_u32(0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00)));
+    Some(whole.map_or((char::REPLACEMENT_CHARACTER, 6), |c| (c, 12)))
+}
+
+/// The second half of a pair, where `escape` spells one.
+fn low_half(escape: Option<&[u8]>) -> Option<u32> {
+    let low = hex4(escape?.strip_prefix(b"\\u")?)?;
+    (0xdc00..0xe000).contains(&low).then_some(low)
 }
 
 fn hex4(digits: &[u8]) -> Option<u32> {

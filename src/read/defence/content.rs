@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use weir_config::vocab::part::PartForm;
 use weir_inference::PartKind;
 
 use crate::inspect::{RequestView, TextPart};
@@ -25,19 +26,30 @@ pub(super) fn contents(view: &RequestView) -> Vec<Content> {
     let content = |(at, part): (usize, &TextPart)| {
         let (message, raw) = (part.message?, part.raw.clone()?);
         let raw = usize::try_from(raw.start).ok()?..usize::try_from(raw.end).ok()?;
-        is_content(part).then_some(Content { part: at, raw, message })
+        let words = view.text.get(part.range.clone()).unwrap_or_default();
+        is_content(part, words).then_some(Content { part: at, raw, message })
     };
     parts.filter_map(content).collect()
 }
 
-/// `messages[i].content`, a text block in it, or the content of a tool's result in it, which may have blocks itself.
-fn is_content(part: &TextPart) -> bool {
+/// Members of a tool's result whose strings are words for the model: texts, and what documents and results of a search bring.
+const OF_RESULTS: [&str; 5] = ["text", "content", "data", "title", "context"];
+
+/// `messages[i].content`, a text block in it, or the content of a tool's result in it, which may have blocks itself: texts, documents
+/// with their titles, results of a search.
+fn is_content(part: &TextPart, words: &str) -> bool {
     use Segment::{Index, Key};
     let [Key("messages"), Index(_), Key("content"), inner @ ..] = part.location.segments() else { return false };
-    let is_tool = part.kind == PartKind::Tool;
     match inner {
         [] | [Index(_), Key("text")] => true,
-        [Index(_), Key("content")] | [Index(_), Key("content"), Index(_), Key("text")] => is_tool,
+        // What a short picture is spelled by has no blank.
+        [Index(_), .., Key("data")] if !words.contains(char::is_whitespace) => false,
+        // A file in base64 is spelled as a whole.
+        [Index(_), .., last] if part.kind == PartKind::Tool && part.form == PartForm::Text => match last {
+            Key(name) => OF_RESULTS.contains(name),
+            Segment::Name(name) => OF_RESULTS.contains(&&**name),
+            Index(_) => true,
+        },
         _ => false,
     }
 }
@@ -48,7 +60,10 @@ pub(super) fn is_of(view: &RequestView, content: &Content, roles: &[String]) -> 
     let named = |role: &str| roles.iter().any(|known| known.eq_ignore_ascii_case(role));
     match part.kind {
         PartKind::Tool => named("tool") || named("function"),
-        PartKind::User | PartKind::Assistant | PartKind::System => view.label(part.role).is_some_and(named),
+        // A message whose role is missing, or said in two ways, may be a tool's for its reader.
+        PartKind::User | PartKind::Assistant | PartKind::System => {
+            view.label(part.role).map_or_else(|| named("tool") || named("function"), named)
+        }
         PartKind::ToolDefinition | PartKind::ToolCall | PartKind::Output => false,
     }
 }

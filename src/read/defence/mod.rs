@@ -62,7 +62,7 @@ pub(crate) fn weave(view: &RequestView, body: Option<&[u8]>, ask: &Ask, changes:
     };
     let mut personal = std::mem::take(&mut changes.list);
     personal.sort_by_key(|(range, _)| range.start);
-    let mut others = markers(view, body);
+    let mut others = markers(view);
     let Some((shape, settings)) = &ask.defend else {
         changes.list = merged(personal, others);
         return;
@@ -95,11 +95,9 @@ pub(crate) fn weave(view: &RequestView, body: Option<&[u8]>, ask: &Ask, changes:
 }
 
 /// The operator's markers, which are no words for the model.
-fn markers(view: &RequestView, body: &[u8]) -> Vec<Cut> {
-    let mut spotter = view.spotter(body);
-    let markers = view.zones.iter().flat_map(|zones| &zones.markers);
-    let spots = markers.filter_map(|marker| spotter.spots(marker.clone())).flatten();
-    spots.map(|spot| (spot.raw, Bytes::new())).collect()
+fn markers(view: &RequestView) -> Vec<Cut> {
+    let cuts = view.zones.iter().flat_map(|zones| &zones.cuts);
+    cuts.map(|cut| (cut.clone(), Bytes::new())).collect()
 }
 
 /// Cuts in order. Where two would change the same bytes, what redacts stays.

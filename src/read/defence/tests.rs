@@ -8,7 +8,7 @@ use weir_config::vocab::{Dialect, Finding, Severity};
 use super::system::places;
 use super::*;
 use crate::hostile::{Listed, assert_linear, assert_linear_in};
-use crate::inspect::{Declared, ZoneAsk, read_request, zones};
+use crate::inspect::{Declared, ZoneAsk, find_zones, read_request};
 use crate::rewrite::{Edits, advisory_message};
 use crate::settle::redact::redaction;
 
@@ -22,7 +22,9 @@ fn fenced_as(body: &str, dialect: Dialect, settings: &Settings, redact: bool) ->
     let body = Bytes::from(body.to_owned());
     let shape = if dialect == Dialect::Messages { Shape::Messages } else { Shape::Chat };
     let mut view = read_request(dialect, Declared::default(), &body, usize::MAX);
-    view.zones = ZoneAsk::of(settings, None).map(|ask| Box::new(zones(&view, &ask)));
+    if let Some(ask) = ZoneAsk::of(settings, None) {
+        find_zones(&mut view, &ask, Some(&body));
+    }
     let mut changes = if redact { redaction(&view, Some(&body), &[], None) } else { Changes::default() };
     if let Some(ask) = Ask::of(settings, Some(shape)) {
         weave(&view, Some(&body), &ask, &mut changes);
@@ -318,7 +320,9 @@ proptest! {
         let (without, defence) = fenced_as(std::str::from_utf8(&body).unwrap(), Dialect::ChatCompletions, &settings, true);
         let (found, defence_too) = {
             let mut view = view.clone();
-            view.zones = ZoneAsk::of(&settings, None).map(|ask| Box::new(zones(&view, &ask)));
+            if let Some(ask) = ZoneAsk::of(&settings, None) {
+                find_zones(&mut view, &ask, Some(&body));
+            }
             let mut changes = redaction(&view, Some(&body), &[], None);
             weave(&view, Some(&body), &Ask::of(&settings, Some(Shape::Chat)).unwrap(), &mut changes);
             let mut edits = Edits::of(&body);

@@ -93,7 +93,8 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         // In code (RFC 8187): forms do not have it (RFC 7578 section 4.2), and some servers read it all the same.
         return Err("multipart part with a name in code");
     }
-    let name = sole_parameter(disposition, b"name").map_err(repeated)?.unwrap_or_default();
+    let called = parameter(disposition, b"name").map_err(repeated)?;
+    let name = called.as_ref().map(|name| name.value.clone()).unwrap_or_default();
     let name = String::from_utf8_lossy(&name);
     let location = || {
         let mut at = Location::root("request");
@@ -104,6 +105,15 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
     if is_model {
         gather.model_field();
     }
+    if let Some(called) = called.filter(|called| !is_field_name(&called.value)) {
+        let spelling = called.is_quoted.then_some(Spelling::Quoted);
+        coded(gather, location, body, &called.value, called.raw, spelling);
+        // Servers differ in where a bare name ends.
+        if !called.is_quoted {
+            gather.part(About::USER, location, Source::Put(&String::from_utf8_lossy(disposition)));
+        }
+        as_written(gather, location, &called);
+    }
     let named = parameter(disposition, b"filename").map_err(repeated)?;
     let named_in_code = parameter(disposition, b"filename*").map_err(repeated)?;
     if named.is_some() || named_in_code.is_some() {
@@ -111,6 +121,7 @@ fn field(gather: &mut Gather, body: &[u8], part: &[u8]) -> Result<(), &'static s
         if let Some(named) = named {
             let spelling = named.is_quoted.then_some(Spelling::Quoted);
             coded(gather, location, body, &named.value, named.raw, spelling);
+            as_written(gather, location, &named);
         }
         if let Some(named) = named_in_code {
             // `charset'language'name` (RFC 8187).
@@ -152,6 +163,25 @@ fn note_blanks(gather: &mut Gather, name: &str) {
     }
 }
 
+/// Adds a quoted value with its backslashes, where one quotes neither a quote nor a backslash: to many servers it is a character like
+/// any other.
+fn as_written(gather: &mut Gather, location: impl FnOnce() -> Location, value: &Parameter<'_>) {
+    let mut rest = value.raw;
+    while let Some(at) = memchr::memchr(b'\\', rest).filter(|_| value.is_quoted) {
+        if matches!(rest.get(at + 1), Some(b'"' | b'\\')) {
+            rest = rest.get(at + 2..).unwrap_or_default();
+            continue;
+        }
+        return gather.part(About::USER, location, Source::Put(&String::from_utf8_lossy(value.raw)));
+    }
+}
+
+/// Whether the name of a field is one that interfaces have: anything else is read as a text.
+fn is_field_name(name: &[u8]) -> bool {
+    let digits = name.iter().filter(|byte| byte.is_ascii_digit()).count();
+    digits < 9 && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_-.[]".contains(byte))
+}
+
 /// Where `text`, which was read from `content`, stands in the body.
 fn source<'a>(text: &'a str, body: &[u8], content: &[u8]) -> Source<'a> {
     if text.as_ptr() == content.as_ptr() {
@@ -169,6 +199,10 @@ pub(super) fn urlencoded(gather: &mut Gather, body: &[u8]) {
             None => (&b""[..], pair),
         };
         let (raw, decoded) = (value, percent_decoded(value, true));
+        let called = percent_decoded(name, true);
+        if !is_field_name(&called) {
+            coded(gather, || Location::root("request"), body, &called, name, Some(Spelling::Percent));
+        }
         let name = String::from_utf8_lossy(&percent_decoded(name, true)).into_owned();
         if names_model(&name) {
             gather.model_field();

@@ -126,6 +126,7 @@ impl Gather {
             bare: Vec::new(),
             passed_by: UnreadSet::default(),
             zones: None,
+            replaced: Vec::new(),
             frame: None,
             places: Places::of(expected_parts(expected)),
             labels: Labels::default(),

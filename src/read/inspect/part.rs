@@ -212,6 +212,17 @@ pub struct BareCall {
     pub(super) tool_id: Label,
 }
 
+/// A piece of a text, and what is forwarded in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replaced {
+    /// Index into [`RequestView::parts`].
+    pub part: usize,
+    /// Where it begins and ends in its part.
+    pub range: Range<usize>,
+    /// What takes its place.
+    pub with: String,
+}
+
 /// The description of a file in a request's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileNote {

@@ -114,6 +114,35 @@ impl Places {
         known.then(|| self.pieces.iter().map(|piece| (piece.text, piece.raw..piece.raw.saturating_add(piece.len))))
     }
 
+    /// Takes stretches out of the text: `lost`, which `cuts` spell in the same order, each within one string. What is left of a
+    /// string are strings of their own. `at` tells where a place of the text stands afterwards.
+    pub(super) fn split(&mut self, lost: &[Range<usize>], cuts: &[Range<usize>], at: impl Fn(usize) -> usize) {
+        let mut losses = lost.iter().zip(cuts).peekable();
+        let mut pieces = Vec::with_capacity(self.pieces.len() + lost.len());
+        for (number, piece) in self.pieces.iter().enumerate() {
+            let next = self.pieces.get(number + 1).map_or(usize::MAX, |next| next.text as usize);
+            let (mut text, mut raw) = (piece.text as usize, piece.raw as usize);
+            let end = raw + piece.len as usize;
+            let mut add = |text: usize, raw: Range<usize>| {
+                if let (Ok(text), Ok(start), Ok(len)) =
+                    (u32::try_from(at(text)), u32::try_from(raw.start), u32::try_from(raw.len()))
+                    && (len > 0 || piece.len == 0)
+                {
+                    pieces.push(Piece { text, raw: start, len, spelling: piece.spelling });
+                }
+            };
+            while let Some((lost, cut)) = losses.next_if(|(lost, _)| lost.start < next) {
+                add(text, raw..cut.start);
+                (text, raw) = (lost.end, cut.end);
+            }
+            add(text, raw..end);
+        }
+        self.pieces = pieces;
+        for file in &mut self.files {
+            file.text = at(file.text.start)..at(file.text.end);
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.pieces.clear();
         self.files.clear();

@@ -253,6 +253,12 @@ pub fn retrieves_response(method: &str, path: &str) -> bool {
     }
 }
 
+/// Whether a path is that of chat completions, however it is written.
+pub fn is_chat_completion(path: &str) -> bool {
+    const END: &str = "/chat/completions";
+    path.ends_with(END) || normalised(path).ends_with(END)
+}
+
 /// Whether the answer is a stream in the form of one JSON array: `:streamGenerateContent` without `alt=sse`.
 pub fn array_stream(path: &str) -> bool {
     const METHOD: &[u8] = b":streamGenerateContent";

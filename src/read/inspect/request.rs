@@ -9,7 +9,7 @@ use weir_config::vocab::{Dialect, Operation, Unread, UnreadSet};
 
 use super::expect::{self, Declared, Media, Takes};
 use super::gather::Gather;
-use super::part::{BareCall, FileNote, Labels, TextPart};
+use super::part::{BareCall, FileNote, Labels, Replaced, TextPart};
 use super::place::Places;
 use super::zone::Zones;
 use super::{form, walk};
@@ -75,6 +75,8 @@ pub struct RequestView {
     pub passed_by: UnreadSet,
     /// Which pieces of the texts are data, where somebody asked.
     pub zones: Option<Box<Zones>>,
+    /// What stands in the place of pieces of the texts in what is forwarded, in order.
+    pub replaced: Vec<Replaced>,
     /// The body without its texts, where its parts alone do not say enough to ask the same again.
     pub frame: Option<Box<Frame>>,
     pub(super) places: Places,

@@ -55,8 +55,10 @@ pub struct Zone {
 pub struct Zones {
     /// In the order of the text.
     pub list: Vec<Zone>,
-    /// Where the operator's markers stand in [`RequestView::text`]: they are not for the model.
+    /// Where the operator's markers stand in [`RequestView::text`]: they are not for the model. Empty once they are taken out.
     pub markers: Vec<Range<usize>>,
+    /// Bytes of the body that spelled the markers which are taken out; the text is without them.
+    pub cuts: Vec<Range<usize>>,
     /// Entries of the header that name no stretch of this request.
     pub bad_entries: usize,
     /// Whether detectors look at each zone by itself.

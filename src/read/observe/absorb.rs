@@ -5,9 +5,9 @@
 //! leaves what was read before it. Must not know: how messages are framed.
 
 use super::answer::{Channel, Collector, bounded, message as cut_message};
-use super::head::{Root, Taken, error, look_ahead, plain};
+use super::head::{Kind, Root, Taken, error, look_ahead, plain};
 use super::value::{Value, next_key, next_value, skip, value};
-use super::{dialect, usage};
+use super::{dialect, unknown, usage};
 use crate::json::{JsonError, Walker};
 
 /// Reads one message.
@@ -17,11 +17,16 @@ use crate::json::{JsonError, Walker};
 pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), JsonError> {
     let mut walker = Walker::new(json)?;
     match value(&mut walker)? {
-        Value::Object => root(collector, &mut walker, Root::default())?,
+        Value::Object => {
+            let is_known = root(collector, &mut walker, Root::default())?;
+            if !is_known && !collector.in_document {
+                unknown::message(collector, json)?;
+            }
+        }
         Value::Array => {
             while let Some(item) = next_value(&mut walker)? {
                 match item {
-                    Value::Object => root(collector, &mut walker, Root::default())?,
+                    Value::Object => drop(root(collector, &mut walker, Root::default())?),
                     other => skip(&mut walker, other)?,
                 }
             }
@@ -33,8 +38,10 @@ pub(super) fn message(collector: &mut Collector, json: &[u8]) -> Result<(), Json
     walker.next_event().map(|_| ())
 }
 
-/// The object at the top, and the objects that carry the same keys: `message` of `message_start`, `response`.
-fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'a>) -> Result<(), JsonError> {
+/// The object at the top, and the objects that carry the same keys: `message` of `message_start`, `response`. Whether anything in it
+/// but names is known.
+fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'a>) -> Result<bool, JsonError> {
+    let mut is_known = false;
     while let Some(key) = next_key(walker)? {
         let key_text = key.decode();
         let known = key_text.as_bytes();
@@ -51,16 +58,43 @@ fn root<'a>(collector: &mut Collector, walker: &mut Walker<'a>, mut root: Root<'
         let value = value(walker)?;
         root.head.note(key, value);
         if shared(&mut root, collector, walker, known, value)? {
+            is_known |= !is_name(known);
             continue;
         }
         match dialect::member(&mut root, collector, walker, known, value)? {
-            Taken::Yes => {}
-            Taken::Nested => self::root(collector, walker, Root { is_nested: true, ..Root::default() })?,
-            Taken::No => anybodys(collector, walker, &key_text, value)?,
+            Taken::Yes => is_known = true,
+            Taken::Nested => {
+                is_known = true;
+                self::root(collector, walker, Root { is_nested: true, ..Root::default() })?;
+            }
+            Taken::No => is_known |= anybodys(collector, walker, &key_text, value)?,
         }
     }
+    is_known |= root.head.kind.is_some_and(|kind| kind != Kind::Other);
     root.end(collector);
-    Ok(())
+    Ok(is_known)
+}
+
+/// Whether a member that every dialect may have says nothing of what the message is.
+fn is_name(key: &[u8]) -> bool {
+    matches!(
+        key,
+        b"id"
+            | b"responseId"
+            | b"model"
+            | b"modelVersion"
+            | b"object"
+            | b"type"
+            | b"index"
+            | b"created"
+            | b"system_fingerprint"
+            | b"service_tier"
+            | b"obfuscation"
+            | b"item_id"
+            | b"output_index"
+            | b"content_index"
+            | b"sequence_number"
+    )
 }
 
 /// A member that says the same in every dialect.
@@ -108,6 +142,7 @@ fn shared<'a>(
         (b"error", Value::Object) => error(collector, walker)?,
         (b"error" | b"detail", Value::Str(text)) => {
             collector.answer.error_message = Some(cut_message(&text.decode()));
+            collector.failure(text);
         }
         (b"__type", Value::Str(text)) => collector.answer.error_type = Some(bounded(&text.decode())),
         _ => return Ok(false),
@@ -115,8 +150,13 @@ fn shared<'a>(
     Ok(true)
 }
 
-/// A member that no dialect takes: text where its key is one of a text.
-fn anybodys(collector: &mut Collector, walker: &mut Walker<'_>, key: &str, value: Value<'_>) -> Result<(), JsonError> {
+/// A member that no dialect takes: text where its key is one of a text. Whether it is.
+fn anybodys(
+    collector: &mut Collector,
+    walker: &mut Walker<'_>,
+    key: &str,
+    value: Value<'_>,
+) -> Result<bool, JsonError> {
     match (key.as_bytes(), value) {
         (
             b"content" | b"response" | b"text" | b"generated_text" | b"completion" | b"outputText" | b"generation"
@@ -126,9 +166,12 @@ fn anybodys(collector: &mut Collector, walker: &mut Walker<'_>, key: &str, value
         (b"thinking" | b"reasoning" | b"reasoning_content", Value::Str(text)) => {
             plain(collector, Channel::Reasoning, text, "thinking");
         }
-        (_, other) => skip(walker, other)?,
+        (_, other) => {
+            skip(walker, other)?;
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn text_key(known: &str) -> &'static str {

@@ -277,6 +277,8 @@ pub(super) struct Collector {
     pub(super) in_document: bool,
     /// Where the pieces of its texts stand in the message that is read, where somebody asks.
     pub(super) said: Option<Vec<Said>>,
+    /// What a provider says of a failure is a text of the answer, too.
+    pub(super) reads_failures: bool,
     /// What is appended now is bound to a signature.
     pub(super) signed: bool,
 }
@@ -338,6 +340,14 @@ impl Collector {
         }
         if let Some(at) = self.slot(slot, location) {
             self.push(at, piece);
+        }
+    }
+
+    /// What the provider says of why it failed.
+    pub(super) fn failure(&mut self, text: Text<'_>) {
+        if self.reads_failures {
+            let slot = Slot { choice: 0, channel: Channel::Content, block: u32::MAX };
+            self.append(slot, Piece::Text(text), || Location::root("response").key("error"));
         }
     }
 

@@ -136,6 +136,10 @@ pub(super) fn delta(collector: &mut Collector, walker: &mut Walker<'_>, at: u32)
                 collector.call(0, index, None, None, Some(Piece::Text(text)), |_| place().key("arguments"));
             }
             (b"stop_sequence" | b"container" | b"name", other) => skip(walker, other)?,
+            // In one piece with those before it, whatever it is.
+            (_, Value::Str(text)) if !items::is_left_out(key.raw(), text) => {
+                collector.append(slot(Channel::Result), Piece::Text(text), || Location::root("response"));
+            }
             (_, other) => items::rest(collector, walker, other, key.raw(), at, Follows::AtOnce)?,
         }
     }

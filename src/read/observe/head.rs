@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::answer::{Channel, Collector, Piece, Slot, bounded, message as cut_message};
+use super::unknown;
 use super::value::{Value, next_key, position, skip, value};
 use crate::json::{JsonError, Location, Text, Walker};
 
@@ -24,6 +25,8 @@ pub(super) enum Kind {
     Other,
     /// Repeats what deltas have said.
     Repeat,
+    /// `delta` is sound.
+    Sound,
     /// `delta` is a string of this channel.
     Delta(Channel),
     /// The last event of the answer.
@@ -70,7 +73,9 @@ fn kind(name: &str) -> Kind {
         | "response.output_audio_transcript.delta"
         | "transcript.text.delta" => Kind::Delta(Channel::Content),
         "response.refusal.delta" => Kind::Delta(Channel::Refusal),
-        "response.audio.delta" | "response.output_audio.delta" => Kind::Other,
+        "response.audio.delta" | "response.output_audio.delta" => Kind::Sound,
+        // What was said aloud, in whichever interface.
+        _ if name.ends_with(".delta") && name.contains("transcript") => Kind::Delta(Channel::Content),
         _ if name.starts_with("response.reasoning") && name.ends_with(".delta") => Kind::Delta(Channel::Reasoning),
         // What built-in tools are asked to do, by whatever name, and what they say.
         _ if name.starts_with("response.") && name.ends_with(".delta") => {
@@ -136,6 +141,7 @@ impl Root<'_> {
         let (message, code) = self.loose;
         if let Some(text) = message.filter(|_| self.head.kind == Some(Kind::Error) || !collector.has_text()) {
             collector.answer.error_message.get_or_insert_with(|| cut_message(&text.decode()));
+            collector.failure(text);
             if let Some(code) = code {
                 collector.answer.error_type.get_or_insert_with(|| bounded(&code.decode()));
             }
@@ -152,11 +158,15 @@ pub(super) fn error(collector: &mut Collector, walker: &mut Walker<'_>) -> Resul
     let mut names: SmallVec<[(u8, String); 3]> = SmallVec::new();
     while let Some(key) = next_key(walker)? {
         match (key.raw().as_bytes(), value(walker)?) {
-            (b"message", Value::Str(text)) => collector.answer.error_message = Some(cut_message(&text.decode())),
+            (b"message", Value::Str(text)) => {
+                collector.answer.error_message = Some(cut_message(&text.decode()));
+                collector.failure(text);
+            }
             (b"type", Value::Str(text)) => names.push((0, bounded(&text.decode()))),
             (b"status", Value::Str(text)) => names.push((1, bounded(&text.decode()))),
             (b"code", Value::Str(text)) => names.push((2, bounded(&text.decode()))),
             (b"code", Value::Number(spelled)) => names.push((3, bounded(spelled))),
+            (_, other) if collector.reads_failures => unknown::member(collector, walker, 0, key.raw(), other)?,
             (_, other) => skip(walker, other)?,
         }
     }

@@ -22,6 +22,27 @@ const ENCODED_CHARS_MIN: usize = 200;
 /// Where a reasoning item's own text stands behind its summaries.
 pub(super) const REASONING_TEXT: u32 = 128;
 
+/// Keys of names and times, beside those of ids and labels.
+pub(super) const NAMES: [&str; 17] = [
+    "model",
+    "modelVersion",
+    "name",
+    "created_at",
+    "createTime",
+    "system_fingerprint",
+    "service_tier",
+    "obfuscation",
+    "finish_reason",
+    "finishReason",
+    "stop_reason",
+    "stopReason",
+    "done_reason",
+    "completionReason",
+    "event",
+    "encrypted_index",
+    "mimeType",
+];
+
 /// The block of a part of an item.
 pub(super) const fn block_of(output: u32, part: u32) -> u32 {
     output.saturating_mul(256).saturating_add(part)

@@ -2,7 +2,7 @@
 
 use super::answer::{Channel, Collector, Piece, Slot, bounded};
 use super::value::{Value, next_key, skip, value};
-use super::{blocks, usage};
+use super::{blocks, unknown, usage};
 use crate::json::{JsonError, Location, Walker};
 
 /// A message or the delta of one. `holder` is the key it stands under: `choices` or `message`.
@@ -66,7 +66,7 @@ pub(super) fn message_object(
             }
             (b"usage", Value::Object) => usage::read(collector, walker)?,
             (b"stop_reason", Value::Str(reason)) => collector.finished(choice, reason),
-            (_, other) => skip(walker, other)?,
+            (_, other) => unknown::member(collector, walker, choice, key.raw(), other)?,
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ mod message;
 mod places;
 mod reader;
 mod tail;
+mod unknown;
 mod usage;
 mod value;
 

@@ -11,7 +11,7 @@ use weir_inference::PartKind;
 use super::absorb;
 use super::answer::{Collector, Said};
 use super::dialect;
-use super::items::{is_left_out, is_probability};
+use super::items::{NAMES, is_left_out, is_probability};
 use crate::json::{Event, JsonError, Walker};
 
 /// Keys of what a model asks a tool for.
@@ -28,26 +28,6 @@ const ASKED: [&str; 12] = [
     "commands",
     "command",
     "function_call",
-];
-/// Keys of names and times, beside those of ids and labels.
-const NAMES: [&str; 17] = [
-    "model",
-    "modelVersion",
-    "name",
-    "created_at",
-    "createTime",
-    "system_fingerprint",
-    "service_tier",
-    "obfuscation",
-    "finish_reason",
-    "finishReason",
-    "stop_reason",
-    "stopReason",
-    "done_reason",
-    "completionReason",
-    "event",
-    "encrypted_index",
-    "mimeType",
 ];
 
 /// What a string is to whoever wants to change it.
@@ -241,7 +221,9 @@ mod tests {
     #[test]
     fn a_member_nobody_has_heard_of_is_found_and_a_label_is_not() {
         let message = json!({"id": "x-1", "model": "m 1", "created_at": "2026-01-01", "news": [{"type": "n", "said": "hello you"}, "there"]});
-        assert_eq!(read(&mut Places::default(), &message), (own(&["hello you", "there"]), own(&[])));
+        // What stands under one key is one text, from message to message.
+        let said = [(Some(0), "hello you".to_owned()), (Some(1), "there".to_owned())];
+        assert_eq!(read(&mut Places::default(), &message), (said.to_vec(), own(&[])));
         assert!(Places::default().read(None, b"{\"a\":").is_err());
     }
 

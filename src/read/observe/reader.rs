@@ -314,6 +314,17 @@ impl AnswerReader {
         self.messages.collector.text_bytes()
     }
 
+    /// What a provider says of a failure is read as a text of the answer, too.
+    pub fn with_failures(mut self) -> Self {
+        self.messages.collector.reads_failures = true;
+        self
+    }
+
+    /// Whether messages could not be read.
+    pub const fn has_broken(&self) -> bool {
+        self.messages.broken > 0
+    }
+
     /// Whether text has been left out because of a bound.
     pub const fn is_truncated(&self) -> bool {
         self.messages.collector.answer.truncated

@@ -11,6 +11,9 @@ use super::edits::Edits;
 pub struct Changes {
     /// Bytes of the body, and their replacement in the spelling of that place.
     pub list: Vec<(Range<usize>, Bytes)>,
+    /// The same of the texts they were found in, for those who look at what is forwarded: the number of each one's part, its place
+    /// there, and what stands in it.
+    pub replaced: Vec<(usize, Range<usize>, String)>,
     /// Pieces of personal data that are to be taken out.
     pub personal: usize,
     /// Those of them that are not spelled in the body as they are (inside of base64, a compressed body): they stay.

@@ -17,7 +17,7 @@ use crate::dialects::event;
 use crate::support::{Call, Driver, Peer, Setup, Upstream, chat_body, messages_body, with_stream};
 
 /// What a detector calls a private key; put together here, so that no scanner of code takes it for one.
-pub(super) fn private_key() -> String {
+pub(crate) fn private_key() -> String {
     format!("-----BEGIN {} PRIVATE KEY-----\n{}", "EC", "FQv5VDX/LZWxjQXtdETYTgyUOuwGrZV4nV9YpH436qY5WrYc0gGj0v")
 }
 

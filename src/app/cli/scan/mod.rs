@@ -38,7 +38,7 @@ use crate::limits::kept_bytes_max;
 use crate::process::plan;
 use crate::record::Budget;
 use crate::settle::inspection::{self, Alone, How, Inspection, Texts};
-use crate::settle::text::{RawBody, ReadRaw, read_raw};
+use crate::settle::text::{Goes, RawBody, ReadRaw, read_raw};
 
 /// What standard input is called.
 const STDIN: &str = "-";
@@ -227,7 +227,8 @@ impl<'a> Scan<'a> {
             zones: ZoneAsk::of(self.settings, None),
         };
         let max = kept_bytes_max(self.settings);
-        let read = inspection::survive(|| read_raw(route.dialect, &raw, max, &Budget::new(usize::MAX, false)));
+        let read =
+            inspection::survive(|| read_raw(route.dialect, &raw, Goes::Changed, max, &Budget::new(usize::MAX, false)));
         let Some(ReadRaw { view, .. }) = read else {
             self.report.totals.errors += 1;
             return self.report.not_read(at, FAILED);

@@ -164,9 +164,15 @@ impl Report {
     }
 }
 
-/// Text without control characters, for a terminal.
+/// Text without control characters, and without those that turn the direction of a line or end it, for a terminal: what follows them
+/// would be shown where it does not stand.
 pub(in crate::app::cli) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}' | '\u{feff}')
+            || ('\u{e0000}'..='\u{e007f}').contains(&c)
+    };
+    text.chars().map(|c| if steers(c) { '\u{FFFD}' } else { c }).collect()
 }
 
 fn spell(at: Where<'_>) -> String {
@@ -208,5 +214,16 @@ fn in_words(reason: &str) -> &'static str {
             FAILED => "a detector failed on it",
             _ => "models run in the gateway only",
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_a_terminal_turns_no_direction() {
+        let shown = plain("a\u{202e}b\u{2066}c\u{200f}d\u{1b}[1m\u{2028}e\u{e0041} é\u{200d}");
+        assert_eq!(shown, "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}[1m\u{fffd}e\u{fffd} é\u{200d}");
     }
 }

@@ -11,8 +11,10 @@ use futures_channel::oneshot;
 use weir_config::vocab::TenantId;
 use weir_inference::{Job, Lane, Taking, Turn, Work};
 
+use super::super::body::{Body, is_binary, sniffed};
 use super::redactor::Redactor;
 use crate::limits::INLINE_TEXT_BYTES_MAX;
+use crate::observe::AnswerKind;
 use crate::process::Core;
 use crate::record::Permit;
 use crate::rewrite::{Framed, HOLD_BYTES_MAX, LateVerdict, Redaction, Tap, Verdict};
@@ -36,7 +38,7 @@ pub(crate) struct RedactDocument {
     tenant: TenantId,
     limit: Duration,
     taking: Taking,
-    is_json: bool,
+    reads: Body,
     state: State,
     redaction: Redaction,
     room: Permit,
@@ -51,7 +53,7 @@ impl RedactDocument {
         core: &Rc<Core>,
         journal: &Journal,
         taking: Taking,
-        is_json: bool,
+        reads: Body,
         other: Option<Box<dyn Tap>>,
     ) -> Self {
         Self {
@@ -59,7 +61,7 @@ impl RedactDocument {
             tenant: journal.ids.tenant_id,
             limit: Duration::from_millis(journal.settings.limits.security_analysis_timeout_ms),
             taking,
-            is_json,
+            reads,
             state: State::Coming(BytesMut::new()),
             redaction: Redaction::default(),
             room: core.process.bodies.of(journal.ids.tenant_id).permit(),
@@ -78,7 +80,7 @@ impl RedactDocument {
         let (tell, told) = oneshot::channel();
         let bytes = body.len();
         let deadline = Instant::now() + self.limit;
-        let work = Box::new(RedactJob { body, taking: self.taking, is_json: self.is_json, tell });
+        let work = Box::new(RedactJob { body, taking: self.taking, reads: self.reads, tell });
         let job = Job { lane: Lane::of(bytes), tenant: self.tenant, bytes, deadline, work };
         self.core.process.parts.inference.submit(job).map_err(|_| "queue_full")?;
         match rt::within(self.limit, told).await {
@@ -92,7 +94,7 @@ impl RedactDocument {
         let State::Coming(body) = &mut self.state else { return };
         let body = body.split().freeze();
         let done = if body.len() <= INLINE_TEXT_BYTES_MAX {
-            survive(|| redacted(&body, self.taking, self.is_json)).ok_or("analyzer_error")
+            survive(|| redacted(&body, self.taking, self.reads)).ok_or("analyzer_error")
         } else {
             self.elsewhere(body).await
         };
@@ -104,30 +106,44 @@ impl RedactDocument {
 }
 
 /// A document without what is taken out of it.
-fn redacted(body: &Bytes, taking: Taking, is_json: bool) -> (Bytes, Redaction) {
-    let mut redactor = Redactor::new(Framed::Whole, taking);
-    if is_json {
-        redactor.read(body);
-    } else {
-        redactor.read_text(body);
+fn redacted(body: &Bytes, taking: Taking, reads: Body) -> (Bytes, Redaction) {
+    let kind = if reads == Body::Json { Some(AnswerKind::Json) } else { sniffed(body) };
+    let read = |is_json: bool| {
+        let mut redactor = Redactor::new(Framed::Whole, taking);
+        if is_json {
+            redactor.read(body);
+        } else {
+            redactor.read_text(body);
+        }
+        redactor.end();
+        let body = redactor.pass(body.clone());
+        (body, redactor.redaction())
+    };
+    if kind != Some(AnswerKind::Json) {
+        let (body, mut redaction) = read(false);
+        if kind == Some(AnswerKind::EventStream) {
+            // What its events cut in two is not found in the text of all of them.
+            redaction.left.get_or_insert("not_framed");
+        }
+        return (body, redaction);
     }
-    redactor.end();
-    let body = redactor.pass(body.clone());
-    (body, redactor.redaction())
+    let as_json = read(true);
+    // What only looks like JSON is text.
+    if reads != Body::Json && as_json.1.left == Some("not_read") { read(false) } else { as_json }
 }
 
 /// A document on its way to the pool and back.
 struct RedactJob {
     body: Bytes,
     taking: Taking,
-    is_json: bool,
+    reads: Body,
     tell: oneshot::Sender<(Bytes, Redaction)>,
 }
 
 impl Work for RedactJob {
     fn run(self: Box<Self>, turn: Turn<'_>) {
-        let Self { body, taking, is_json, tell } = *self;
-        if let (Turn::Run(..), Some(done)) = (turn, survive(|| redacted(&body, taking, is_json))) {
+        let Self { body, taking, reads, tell } = *self;
+        if let (Turn::Run(..), Some(done)) = (turn, survive(|| redacted(&body, taking, reads))) {
             // The waiting core may have given up; then nobody needs it.
             drop(tell.send(done));
         }
@@ -138,6 +154,10 @@ impl Tap for RedactDocument {
     fn look(&mut self, frame: &[u8]) -> Verdict {
         let other = self.other.as_mut().map_or(Verdict::Pass, |other| other.look(frame));
         let State::Coming(body) = &mut self.state else { return other };
+        if body.is_empty() && self.reads == Body::Bytes && is_binary(frame) {
+            self.give_up("media_type");
+            return other;
+        }
         let lost = if body.len() + frame.len() > HOLD_BYTES_MAX {
             "held_too_much"
         } else if !self.room.grow(frame.len()) {

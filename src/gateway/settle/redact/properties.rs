@@ -15,7 +15,7 @@ use weir_inference::{Analyser, Call, PartKind, PlanSettings};
 
 use super::redaction;
 use crate::defence::{Ask, weave};
-use crate::inspect::{Declared, RequestView, Takes, ZoneAsk, percent_encoded, read_request, zones};
+use crate::inspect::{Declared, RequestView, Takes, ZoneAsk, find_zones, percent_encoded, read_request};
 use crate::rewrite::{Changes, Edits};
 use crate::settle::inspection::{How, Texts, run};
 
@@ -254,7 +254,7 @@ proptest! {
         settings.security_analysis.zones.enabled = true;
         settings.security_analysis.zones.mode = ZoneMode::Operator;
         let mut view = view(shape, &came);
-        view.zones = Some(Box::new(zones(&view, &ZoneAsk { mode: ZoneMode::Operator, header: None, scanned: true })));
+        find_zones(&mut view, &ZoneAsk { mode: ZoneMode::Operator, header: None, scanned: true }, Some(&came));
         // What a tool or the model said before is not the operator's: its markers stay.
         let of_operator: Vec<bool> =
             view.parts.iter().map(|part| matches!(part.kind, PartKind::User | PartKind::System)).collect();

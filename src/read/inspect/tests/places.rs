@@ -131,7 +131,7 @@ fn what_is_not_spelled_as_it_is_has_no_spot() {
     let raw = part.raw.clone().unwrap();
     assert_eq!(&base64[raw.start as usize..raw.end as usize], words);
     assert_eq!(view.spots(base64.as_bytes(), part.range.clone()), None);
-    for broken in [r#"{"prompt":"a \x b"}"#, r#"{"prompt":"a \ud83d b"}"#, r#"{"prompt":"a b"#] {
+    for broken in [r#"{"prompt":"a \x b"}"#, r#"{"prompt":"a b"#] {
         let view = read(broken);
         assert!(view.unreadable.is_some());
         assert_eq!(view.spots(broken.as_bytes(), 0..view.text.len()), None, "{broken}");

@@ -7,6 +7,7 @@
 mod heuristic;
 mod operator;
 mod shapes;
+mod strip;
 
 use weir_config::Settings;
 use weir_config::settings::ZoneMode;
@@ -40,19 +41,23 @@ impl ZoneAsk {
     }
 }
 
-/// Finds the data in a request.
-pub fn zones(view: &RequestView, ask: &ZoneAsk) -> Zones {
+/// Finds the data in a request. With the `body` it was read from, where that can be changed before it is forwarded, the operator's
+/// markers are taken out of the view: what is looked at, recorded and changed from then on is what will be sent.
+pub fn find_zones(view: &mut RequestView, ask: &ZoneAsk, body: Option<&[u8]>) {
     let mut zones = Zones { scanned: ask.scanned, ..Zones::default() };
     if ask.mode.is_operator() {
         operator::mark(view, ask.header.as_deref(), &mut zones);
         zones.list.sort_by_key(|zone| (zone.part, zone.range.start));
         zones.list = joined(std::mem::take(&mut zones.list));
+        if let Some(body) = body.filter(|_| !zones.markers.is_empty()) {
+            strip::markers(view, body, &mut zones);
+        }
     }
     if ask.mode.is_heuristic() {
         let marked = std::mem::take(&mut zones.list);
         zones.list = by_form(view, marked);
     }
-    zones
+    view.zones = Some(Box::new(zones));
 }
 
 /// The zones that the form of the text tells, and those the operator has marked: where they overlap, the latter alone.

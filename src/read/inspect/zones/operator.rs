@@ -53,9 +53,14 @@ fn by_markers(view: &RequestView, zones: &mut Zones) {
             continue;
         }
         let text = view.text.get(part.range.clone()).unwrap_or_default();
+        let mut places = finder.find_iter(text.as_bytes()).peekable();
+        if places.peek().is_some() {
+            let removed = removed(text).into_iter();
+            zones.markers.extend(removed.map(|range| part.range.start + range.start..part.range.start + range.end));
+        }
         // Where data begins that has not ended.
         let mut from = part.range.start;
-        for place in finder.find_iter(text.as_bytes()) {
+        for place in places {
             let before = text.get(..place).unwrap_or_default();
             let opens = before.ends_with('<');
             let start = part.range.start
@@ -69,12 +74,73 @@ fn by_markers(view: &RequestView, zones: &mut Zones) {
             if open.is_some() {
                 add(zones, at, from..start);
             }
-            zones.markers.push(start..end);
             from = end;
             open = if opens { open.or(Some(part.message)) } else { None };
         }
         if open.is_some() {
             add(zones, at, from..part.range.end);
+        }
+    }
+}
+
+/// What goes when the markers of a text are taken out until none is left: what stands around a marker may be one then. One pass:
+/// what has been kept so far holds no marker, so that the next one can only end with the byte that is added.
+fn removed(text: &str) -> Vec<Range<usize>> {
+    let mut kept: Vec<Range<usize>> = Vec::new();
+    let mut from = 0;
+    for at in memchr::memchr_iter(b'>', text.as_bytes()) {
+        keep(&mut kept, from..at + 1);
+        from = at + 1;
+        if let Some(marker) = ["<service-data>", "</service-data>"].iter().find(|marker| ends_with(text, &kept, marker))
+        {
+            drop_end(&mut kept, marker.len());
+        }
+    }
+    keep(&mut kept, from..text.len());
+    let (mut removed, mut done) = (Vec::new(), 0);
+    for range in kept.into_iter().chain([text.len()..text.len()]) {
+        if done < range.start {
+            removed.push(done..range.start);
+        }
+        done = range.end;
+    }
+    removed
+}
+
+fn keep(kept: &mut Vec<Range<usize>>, range: Range<usize>) {
+    match kept.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ if range.is_empty() => {}
+        _ => kept.push(range),
+    }
+}
+
+/// Whether what is kept ends with `marker`.
+fn ends_with(text: &str, kept: &[Range<usize>], marker: &str) -> bool {
+    let mut rest = marker.as_bytes();
+    for range in kept.iter().rev() {
+        let words = text.as_bytes().get(range.clone()).unwrap_or_default();
+        let common = words.len().min(rest.len());
+        let (before, end) = rest.split_at(rest.len() - common);
+        if !words.ends_with(end) {
+            return false;
+        }
+        rest = before;
+        if rest.is_empty() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Takes so many bytes off the end.
+fn drop_end(kept: &mut Vec<Range<usize>>, mut bytes: usize) {
+    while let Some(last) = kept.last_mut().filter(|_| bytes > 0) {
+        let here = last.len().min(bytes);
+        last.end -= here;
+        bytes -= here;
+        if last.start == last.end {
+            kept.pop();
         }
     }
 }

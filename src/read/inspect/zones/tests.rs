@@ -15,6 +15,13 @@ fn user(text: &str) -> Box<RequestView> {
     read(&json!({"messages": [{"role": "user", "content": text}]}))
 }
 
+/// The zones of what was read, its markers left where they are.
+fn zones(view: &RequestView, ask: &ZoneAsk) -> Zones {
+    let mut view = view.clone();
+    find_zones(&mut view, ask, None);
+    *view.zones.unwrap()
+}
+
 fn ask(mode: ZoneMode, header: Option<&str>) -> ZoneAsk {
     ZoneAsk { mode, header: header.map(str::to_owned), scanned: true }
 }
@@ -170,11 +177,11 @@ fn the_operators_word_counts_where_both_speak() {
 #[test]
 fn zones_are_bounded_and_none_is_lost() {
     let view = user(&"> a\nb\n".repeat(3 * ZONES_MAX));
-    let zones = zones(&view, &ask(ZoneMode::Both, None)).list;
-    assert_eq!(zones.len(), ZONES_MAX);
-    assert_eq!(zones.last().unwrap().range.end, view.text.len());
+    let found = zones(&view, &ask(ZoneMode::Both, None)).list;
+    assert_eq!(found.len(), ZONES_MAX);
+    assert_eq!(found.last().unwrap().range.end, view.text.len());
     let marked = user(&"<service-data>a</service-data>b".repeat(3 * ZONES_MAX));
-    let zones = super::zones(&marked, &ask(ZoneMode::Operator, None)).list;
+    let zones = zones(&marked, &ask(ZoneMode::Operator, None)).list;
     assert!(zones.len() <= ZONES_MAX && zones.last().unwrap().range.end > marked.text.len() - 20);
 }
 
@@ -204,11 +211,61 @@ proptest! {
                 reached = zone.range.end;
             }
             for marker in &zones.markers {
-                prop_assert!(["<service-data>", "</service-data>"].contains(&&view.text[marker.clone()]));
+                let left = view.text[marker.clone()].replace("<service-data>", "").replace("</service-data>", "");
+                prop_assert_eq!(left, "");
             }
         }
-        let marked = super::zones(&view, &ask(ZoneMode::Operator, header)).list;
-        let both = super::zones(&view, &ask(ZoneMode::Both, header)).list;
+        let marked = zones(&view, &ask(ZoneMode::Operator, header)).list;
+        let both = zones(&view, &ask(ZoneMode::Both, header)).list;
         prop_assert!(marked.iter().all(|zone| both.contains(zone)));
+    }
+
+    /// What is left of the texts is what is left of the body, without a marker in either, and every place is one in it: the frame
+    /// and the texts are the body that will be sent.
+    #[test]
+    fn markers_are_taken_out_of_texts_and_body_alike(
+        words in proptest::collection::vec(prop::sample::select(vec![
+            "<service-data>", "</service-data>", "<service-", "</serv", "ice-", "data>", "<", ">", "/", "\"", "\n", "é", "\u{1f600}", " word ",
+        ]), 0..24),
+        escapes in any::<bool>(),
+    ) {
+        // What has no text is no part.
+        let said = format!("x{}", words.concat());
+        let messages = json!([
+            {"role": "user", "content": [{"type": "text", "text": said}, {"type": "text", "text": "end"}]},
+            {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\":\"<service-data>\"}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": format!("{said}</service-data>")},
+        ]);
+        let mut body = json!({ "messages": messages }).to_string();
+        if escapes {
+            body = body.replace('<', "\\u003c").replace('a', "\\u0061");
+        }
+        let mut view = read_request(Dialect::ChatCompletions, Declared::default(), body.as_bytes(), usize::MAX);
+        find_zones(&mut view, &ask(ZoneMode::Both, None), Some(body.as_bytes()));
+        let zones = view.zones.clone().unwrap();
+        prop_assert!(zones.markers.is_empty());
+        let mut sent = body.clone();
+        for cut in zones.cuts.iter().rev() {
+            sent.replace_range(cut.clone(), "");
+        }
+        let again = read_request(Dialect::ChatCompletions, Declared::default(), sent.as_bytes(), usize::MAX);
+        prop_assert_eq!(&again.text, &view.text);
+        let own = &view.text[view.parts[0].range.clone()];
+        prop_assert!(!own.contains("<service-data>") && !own.contains("</service-data>"), "{}", own);
+        let ranges = |view: &RequestView| view.parts.iter().map(|part| part.range.clone()).collect::<Vec<_>>();
+        prop_assert_eq!(ranges(&again), ranges(&view));
+        for part in &view.parts {
+            let spots = view.spots(body.as_bytes(), part.range.clone()).unwrap();
+            let raw: String = spots.iter().map(|spot| &body[spot.raw.clone()]).collect();
+            let raw: String = serde_json::from_str(&format!("\"{raw}\"")).unwrap();
+            prop_assert_eq!(raw, &view.text[part.range.clone()]);
+        }
+        let record = |view: RequestView| {
+            let frame = view.frame.clone().unwrap();
+            frame.body(&view.into_record().0)
+        };
+        prop_assert_eq!(
+            serde_json::from_str::<Value>(&record(*view)).unwrap(), serde_json::from_str::<Value>(&record(*again)).unwrap()
+        );
     }
 }

@@ -54,9 +54,10 @@ fn text_delta(collector: &mut Collector, head: Head, text: Text<'_>) {
             let leaf = if channel == Channel::Refusal { "refusal" } else { "text" };
             collector.append(slot, Piece::Text(text), || place().key("content").index(part).key(leaf));
         }
-        // Audio and other payloads that are no text have their own names; an unnamed delta is taken as text.
+        // Payloads that are no text have their own names, or look encoded; a delta nobody has heard of is taken as text.
         None => plain(collector, Channel::Content, text, "delta"),
-        Some(Kind::Other | Kind::Repeat | Kind::Last | Kind::Error) => {}
+        Some(Kind::Other) if !items::is_left_out("delta", text) => plain(collector, Channel::Content, text, "delta"),
+        Some(Kind::Other | Kind::Sound | Kind::Repeat | Kind::Last | Kind::Error) => {}
     }
 }
 
