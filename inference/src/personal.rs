@@ -96,7 +96,7 @@ fn look_at_all(text: &str, kind: PartKind, base64_max: usize, deadline: Option<I
         let found = look(&coded.text, kind, deadline)?.into_iter();
         all.extend(found.filter_map(|one| {
             let Range { start, end } = coded.original(&one.range())?;
-            Some(Personal { start, end, kind: one.kind })
+            Some(Personal::at(start, end, one.kind))
         }));
     }
     for (Range { start, end }, words) in base64_words(text, base64_max) {
@@ -104,7 +104,7 @@ fn look_at_all(text: &str, kind: PartKind, base64_max: usize, deadline: Option<I
             return None;
         }
         let found = look(&words, kind, deadline)?;
-        all.extend(found.first().map(|one| Personal { start, end, kind: one.kind }));
+        all.extend(found.first().map(|one| Personal::at(start, end, one.kind)));
     }
     Some(if all.len() > plain { joined(all) } else { all })
 }
