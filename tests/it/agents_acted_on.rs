@@ -168,7 +168,7 @@ fn agents_that_are_refused_say_so_once() {
         assert!(said.contains("prompt_injection"), "{name} does not say why\n{said}");
         check_readable(&said);
     }
-    for (dialect, status, most) in [("anthropic", 403, 2), ("openai", 400, 1), ("gemini", 403, 2)] {
+    for (dialect, status, most) in [("anthropic", 400, 2), ("openai", 400, 1), ("gemini", 403, 2)] {
         let blocked: Vec<Value> =
             spans(&gateway, dialect, 1).into_iter().filter(|span| span["enforcement"] == "blocked").collect();
         println!("{dialect}: {} refused", blocked.len());

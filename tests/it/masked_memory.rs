@@ -149,7 +149,7 @@ fn hostile_calls_of_all_kinds_fit_into_512_mib() {
                     if number >= calls {
                         return;
                     }
-                    let is_long = number % (calls / long) == 0;
+                    let is_long = number.is_multiple_of(calls / long);
                     let bytes = if is_long { long_min + number * 7919 % step } else { 2 << 10 };
                     // Half of the long texts come from the provider.
                     let text = if is_long && number / (calls / long) % 2 == 1 {
@@ -158,7 +158,7 @@ fn hostile_calls_of_all_kinds_fit_into_512_mib() {
                         hostile(number, bytes)
                     };
                     let mut client = Client::connect(gateway.addr);
-                    client.try_say(&chat_call(&text).bytes());
+                    client.try_say(chat_call(&text).bytes());
                     let status = client.answer().status;
                     assert!(matches!(status, 200 | 400 | 413 | 429 | 503), "{status}");
                 }

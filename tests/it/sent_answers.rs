@@ -64,7 +64,9 @@ const FAILURES: [Place; 5] = [
 ];
 
 /// A spelling of JSON's strings.
-const SPELLINGS: [(&str, fn(String) -> String); 2] = [
+type Spelling = fn(String) -> String;
+
+const SPELLINGS: [(&str, Spelling); 2] = [
     ("as it is", |body| body),
     ("escaped", |body| body.replace('@', "\\u0040").replace("PRIVATE", "\\u0050RIVATE").replace("exa", "\\u0065xa")),
 ];

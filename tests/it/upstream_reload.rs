@@ -120,8 +120,8 @@ fn a_reload_names_every_setting_that_it_did_not_take_over() {
     let mut world = World::new(Driver::Auto, former);
     let named = |world: &World, at: usize| {
         eventually("it says so", || {
-            let lines = world.gateway.log().into_iter().filter(|line| line.contains("were not taken over"));
-            lines.skip(at).next()
+            let mut lines = world.gateway.log().into_iter().filter(|line| line.contains("were not taken over"));
+            lines.nth(at)
         })
     };
     world.reload(

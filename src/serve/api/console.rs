@@ -78,8 +78,9 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/serve/api/console");
         for file in FILES.iter().filter(|file| file.name.ends_with(".js")) {
             let text = std::fs::read_to_string(format!("{folder}/{}", file.name)).unwrap();
-            for from in text.split("from").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')) {
-                let Some(module) = from.split('"').next() else { continue };
+            let imports = text.lines().filter(|line| line.starts_with("import"));
+            for from in imports.filter_map(|line| line.split_once("from").map(|(_, rest)| rest.trim_start())) {
+                let Some(module) = from.split('"').nth(1) else { continue };
                 let name = module.strip_prefix("./").unwrap_or_else(|| panic!("{}: imports {module}", file.name));
                 assert!(FILES.iter().any(|file| file.name == name), "{}: imports {module}", file.name);
             }

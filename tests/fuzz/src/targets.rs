@@ -473,7 +473,7 @@ fn personal(data: &[u8]) {
         let range = one.range();
         assert!(range.start >= done && range.end > range.start, "{range:?} after {done}");
         without.push_str(text.get(done..range.start).expect("a boundary"));
-        without.push_str(&one.tag());
+        without.push_str(one.tag());
         done = range.end;
     }
     without.push_str(text.get(done..).expect("a boundary"));

@@ -98,7 +98,7 @@ fn removed(text: &str) -> Vec<Range<usize>> {
     }
     keep(&mut kept, from..text.len());
     let (mut removed, mut done) = (Vec::new(), 0);
-    for range in kept.into_iter().chain([text.len()..text.len()]) {
+    for range in kept.into_iter().chain(std::iter::once(text.len()..text.len())) {
         if done < range.start {
             removed.push(done..range.start);
         }
