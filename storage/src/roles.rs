@@ -25,7 +25,7 @@ use crate::reports::{EventsOfPeriod, ReportRecord, ReportType, SpanPlace};
 use crate::spend::SpendRow;
 use crate::stats::Stats;
 use crate::tenants::{
-    Credentials, IdentityChanges, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+    CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
 };
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
@@ -365,7 +365,7 @@ pub trait Registry: AuditLog {
     ///
     /// # Errors
     /// See [`ReadError`].
-    fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError>;
+    fn identity_changes(&self, after: u64) -> Result<CredentialChanges, ReadError>;
 
     /// The keys that still hold and were made by `actor`, and the tenants whose token has been shown to it and not been replaced
     /// by anybody else since. Reads the whole audit log.

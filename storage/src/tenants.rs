@@ -111,7 +111,7 @@ pub struct Credentials {
 
 /// What happened to identities behind a line of the audit log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IdentityChanges {
+pub struct CredentialChanges {
     /// The number of the log's last line.
     pub upto: u64,
     /// Tenants of which something changed, each once.

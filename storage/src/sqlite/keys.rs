@@ -17,7 +17,7 @@ use crate::audit::AuditEvent;
 use crate::error::ReadError;
 use crate::error::WriteError;
 use crate::query::{Page, Paged};
-use crate::tenants::{ActiveKey, Credentials, IdentityChanges, KeyRecord};
+use crate::tenants::{ActiveKey, CredentialChanges, Credentials, KeyRecord};
 
 pub(super) fn role(row: &Row<'_>, column: usize) -> rusqlite::Result<Role> {
     let text: String = row.get(column)?;
@@ -161,10 +161,10 @@ impl Reads<'_> {
 impl Readers {
     /// Whose identities changed behind a line of the audit log, where every such change stands by the same commit. Not told to the
     /// observer, and with a place of its own: it is asked several times a second, and what was revoked must not wait for pages.
-    pub(crate) fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError> {
+    pub(crate) fn identity_changes(&self, after: u64) -> Result<CredentialChanges, ReadError> {
         self.with_kept_place(|conn| {
             let upto = head(conn)?.0.unsigned_abs();
-            let mut changes = IdentityChanges { upto, ..IdentityChanges::default() };
+            let mut changes = CredentialChanges { upto, ..CredentialChanges::default() };
             if upto <= after {
                 return Ok(changes);
             }

@@ -27,7 +27,7 @@ use crate::spend::SpendRow;
 use crate::sqlite::Reads;
 use crate::stats::Stats;
 use crate::tenants::{
-    Credentials, IdentityChanges, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
+    CredentialChanges, Credentials, KeyRecord, NewTenant, Provenance, SealedKey, TenantChange, TenantRecord,
 };
 use crate::usage::{Series, SeriesQuery, SessionFilter, SessionRecord};
 use crate::verdicts::{JudgeVerdict, LateFinding};
@@ -270,7 +270,7 @@ impl Registry for Store {
         self.reads().load_credentials(of)
     }
 
-    fn identity_changes(&self, after: u64) -> Result<IdentityChanges, ReadError> {
+    fn identity_changes(&self, after: u64) -> Result<CredentialChanges, ReadError> {
         self.inner.readers.identity_changes(after)
     }
 
