@@ -36,8 +36,9 @@ const GROWN_BYTES_PER_CREDIT: usize = 4;
 /// so many bytes of it, and those that every one costs.
 const DECODED_BYTES_PER_CREDIT: usize = 3;
 const CREDITS_DECODED: usize = 80;
-/// What all decoded texts of one may cost, however much the text itself took: long code names a rule's words on every line.
-const DECODED: Allowance = Allowance { free: 2_000, per_kb: 120 };
+/// What all decoded texts of one may cost, however much the text itself took: long code names a rule's words on every line, and has marks
+/// among letters in every KB.
+const DECODED: Allowance = Allowance { free: 2_000, per_kb: 360 };
 /// What a match costs: somebody has to judge it.
 const CREDITS_MATCH: usize = 35;
 
