@@ -38,7 +38,7 @@ const DECODED_BYTES_PER_CREDIT: usize = 3;
 const CREDITS_DECODED: usize = 80;
 /// What all decoded texts of one may cost, however much the text itself took: long code names a rule's words on every line, and has marks
 /// among letters in every KB.
-const DECODED: Allowance = Allowance { free: 2_000, per_kb: 360 };
+const DECODED: Allowance = Allowance { free: 2_000, per_kb: 320 };
 /// What a match costs: somebody has to judge it.
 const CREDITS_MATCH: usize = 35;
 

@@ -109,7 +109,8 @@ fn decoded_text_gets_what_the_text_left_over() {
             |_: &usize| !matcher.scan_next(order.as_bytes(), 0..order.len(), limits, &mut inner).cap_reached;
         (0..100_000).take_while(&mut is_whole).count()
     });
-    assert!(behind_soup * 4 < behind_prose && behind_prose < 100_000, "{behind_soup} {behind_prose}");
+    // What ordinary code needs for what is decoded of it is had behind a soup, too.
+    assert!(behind_soup * 3 < behind_prose && behind_prose < 100_000, "{behind_soup} {behind_prose}");
 }
 
 /// A decoded text takes from the sum even where it holds no word of any rule; a text that nothing was decoded to come by takes nothing.
