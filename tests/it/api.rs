@@ -48,11 +48,11 @@ fn without_ids(text: &str) -> String {
     text.trim().split('"').map(|part| if changes(&part) { "-" } else { part }).collect::<Vec<_>>().join("\"")
 }
 
-/// What stands in the README is what its calls bring, to the last character.
+/// What a page shows is what its calls bring, to the last character.
 #[test]
 fn the_readme_shows_the_answer_to_a_reported_action() {
-    let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (_, shown) = readme.split_once("/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '").unwrap();
+    let pages = crate::support::pages();
+    let (_, shown) = pages.split_once("/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d '").unwrap();
     let (asked, shown) = shown.split_once('\'').unwrap();
     let (_, shown) = shown.split_once("/actions -H 'Content-Type: application/json' \\\n  -d '").unwrap();
     let (action, shown) = shown.split_once("'\n```\n\nanswers\n\n```json\n").unwrap();

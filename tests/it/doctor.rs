@@ -403,14 +403,14 @@ fn without_a_configuration_file_check_says_that_flags_are_not_kept() {
 
 #[test]
 fn the_readme_names_the_flags_that_change_in_this_version() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let pages = crate::support::pages();
     let (built, others): (Vec<&catalogue::Setting>, Vec<&catalogue::Setting>) = catalogue::settings()
         .filter(|setting| setting.wire.is_some())
         .partition(|setting| matches!(setting.build, Build::Built { .. }));
     let mut names: Vec<String> = built.iter().map(|setting| format!("`{}`", setting.wire.unwrap())).collect();
     names.sort();
     let (last, first) = names.split_last().unwrap();
-    let words = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = pages.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut said = vec![format!(
         "These flags change without a restart, all of a request or none: {} and {last}.",
         first.join(", ")
@@ -421,7 +421,7 @@ fn the_readme_names_the_flags_that_change_in_this_version() {
         said.push(format!("shows those too whose features are not built into this version: {}", others.join(", ")));
     }
     for said in said {
-        assert!(words.contains(&said), "the README does not say: {said}");
+        assert!(words.contains(&said), "no page says: {said}");
     }
 }
 
@@ -476,14 +476,14 @@ fn anywhere(line: &str) -> String {
     topic.to_owned()
 }
 
-/// What stands in the README is what the commands say, line by line.
+/// What a page shows is what the commands say, line by line.
 #[test]
 fn the_readme_shows_what_doctor_and_check_really_say() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let pages = crate::support::pages();
     let patient = Patient::new();
     patient.config("");
     for command in ["doctor", "check"] {
-        let shown = readme.split(&format!("$ weir {command} --config service.yaml\n")).nth(1).unwrap();
+        let shown = pages.split(&format!("$ weir {command} --config service.yaml\n")).nth(1).unwrap();
         let shown = shown.lines().take_while(|line| *line != "```" && !line.starts_with("$ "));
         let output = weir(&[command, "--config", "service.yaml"]).current_dir(patient.folder.path()).output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -495,10 +495,10 @@ fn the_readme_shows_what_doctor_and_check_really_say() {
 
 #[test]
 fn every_configuration_in_the_readme_is_accepted() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let pages = crate::support::pages();
     let patient = Patient::new();
     std::fs::write(patient.path("key"), "sk-of-anthropic").unwrap();
-    let blocks = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
+    let blocks = pages.split("```yaml\n").skip(1).filter_map(|rest| rest.split_once("```")).map(|(block, _)| block);
     // Rules are read by `weir rules`, and what is left out stands for what each operator has of his own.
     let blocks = blocks.filter(|block| !block.starts_with("rules:")).map(|block| {
         let block = block.replace("/run/secrets/anthropic", &patient.path("key"));

@@ -400,10 +400,10 @@ on_both_drivers! {
     }
 }
 
-/// What stands in the README beside its calls is what they bring, as far as it is shown: ids, keys and tokens are others each time.
+/// What a page shows beside its calls is what they bring, as far as it is shown: ids, keys and tokens are others each time.
 #[test]
 fn the_readme_shows_what_making_a_tenant_and_a_key_brings() {
-    let readme = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let pages = crate::support::pages();
     let masked = |text: &str| {
         let mut parts: Vec<String> = text.split('"').map(str::to_owned).collect();
         for at in 3..parts.len() {
@@ -416,7 +416,7 @@ fn the_readme_shows_what_making_a_tenant_and_a_key_brings() {
         parts.join("\"")
     };
     let shown = |call: &str| {
-        let (_, behind) = readme.split_once(call).unwrap_or_else(|| panic!("the README does not show {call}"));
+        let (_, behind) = pages.split_once(call).unwrap_or_else(|| panic!("no page shows {call}"));
         let (_, line) = behind.split_once("#   ").unwrap();
         let line = line.split(['\n']).next().unwrap();
         masked(&line[..=line.rfind('}').unwrap()])
@@ -434,7 +434,7 @@ fn the_readme_shows_what_making_a_tenant_and_a_key_brings() {
     ] {
         let (shown, said) = (shown(call), masked(answer.text().trim()));
         match shown.strip_suffix(",…}") {
-            Some(beginning) => assert!(said.starts_with(beginning), "{shown} in the README, and {said}"),
+            Some(beginning) => assert!(said.starts_with(beginning), "{shown} on the page, and {said}"),
             None => assert_eq!(shown, said),
         }
     }

@@ -280,11 +280,11 @@ fn rules_are_listed_explained_and_tried() {
     }
 }
 
-/// What stands in the README is what the command says.
+/// What a page shows is what the command says.
 #[test]
 fn the_readme_shows_what_scan_really_says() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let (before, shown) = readme.split_once("| weir scan\n").unwrap();
+    let pages = crate::support::pages();
+    let (before, shown) = pages.split_once("| weir scan\n").unwrap();
     let input = before.rsplit_once("$ echo '").unwrap().1.split_once("' ").unwrap().0;
     let shown = shown.split_once("```").unwrap().0;
     assert_eq!(run(Path::new("/"), &["scan"], format!("{input}\n").as_bytes()).out, shown);

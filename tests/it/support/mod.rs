@@ -49,6 +49,25 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
     }
 }
 
+/// What a user reads: the README and all pages of the book, one after the other. Examples in them are run by tests.
+pub(crate) fn pages() -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = std::fs::read_to_string(root.join("README.md")).unwrap();
+    for chapter in ["tutorial.md", "guide", "explain"] {
+        let path = root.join("docs/book/src").join(chapter);
+        let mut files = vec![path.clone()];
+        if path.is_dir() {
+            files = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+        }
+        for file in files {
+            text.push('\n');
+            text.push_str(&std::fs::read_to_string(&file).unwrap());
+        }
+    }
+    text
+}
+
 /// The fake provider.
 pub(crate) fn provider() -> ServerHandle {
     StdServer::start("127.0.0.1:0").expect("a loopback port")

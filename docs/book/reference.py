@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Writes the reference pages of the book from a built gateway: settings, commands, API, metrics and errors.
+
+    docs/book/reference.py --weir target/debug/weir            # writes docs/book/src/reference/*.md
+    docs/book/reference.py --weir target/debug/weir --check    # fails when a page is not what it would write
+
+The gateway is started once, on loopback, without a provider and with everything in memory.
+"""
+
+import argparse
+import difflib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGES = ROOT / "docs/book/src/reference"
+MADE = "<!-- Made by docs/book/reference.py from the program itself. Do not edit. -->\n\n"
+
+
+def cell(text):
+    """Text for one cell of a table: one line, no bar that would end it."""
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+# --- settings ---
+
+def kinds(schema):
+    """What a schema accepts, in a few words."""
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in schema["enum"])
+    if "anyOf" in schema or "oneOf" in schema:
+        return " or ".join(dict.fromkeys(kinds(one) for one in schema.get("anyOf") or schema["oneOf"]))
+    kind = schema.get("type", "any")
+    kind = " or ".join(kind) if isinstance(kind, list) else kind
+    if kind == "array":
+        return f"list of {kinds(schema.get('items', {}))}"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f"{kind}, {low} to {high}"
+    if low is not None:
+        return f"{kind}, at least {low}"
+    return kind
+
+
+def variables():
+    """The environment variable of each setting, from the example file, which a test holds to the catalogue."""
+    found, comment, path = {}, "", []
+    for line in (ROOT / "config/service.example.yaml").read_text().splitlines():
+        if line.startswith("# ") or line.strip().startswith("# "):
+            comment += " " + line.strip()[2:]
+            continue
+        key = re.match(r"^(\s*)#?( *)([a-z_0-9]+):", line)
+        if key:
+            depth = (len(key.group(1)) + len(key.group(2))) // 2
+            path = path[:depth] + [key.group(3)]
+            variable = re.search(r"Variable: ([A-Z_0-9]+)", comment)
+            if variable:
+                found[".".join(path)] = variable.group(1)
+        comment = ""
+    return found
+
+
+def settings(weir):
+    schema = json.loads(subprocess.check_output([weir, "config", "schema"]))
+    by_name = variables()
+    groups = {"": []}
+
+    def walk(prefix, node):
+        for name, one in sorted(node["properties"].items()):
+            path = f"{prefix}.{name}" if prefix else name
+            if "properties" in one and "default" not in one:
+                walk(path, one)
+            else:
+                top = path.split(".")[0] if "." in path else ""
+                groups.setdefault(top, []).append((path, one))
+
+    walk("", schema)
+    lines = ["# Settings\n", MADE.strip(), "",
+             "Every setting can be left out. `config/service.example.yaml` has them with longer explanations and examples.", ""]
+    for top, rows in sorted(groups.items()):
+        lines += [f"## `{top}`" if top else "## Top level", "", "| Setting | Default | Accepted | What it does |", "|---|---|---|---|"]
+        for path, one in rows:
+            about = cell(one.get("description", ""))
+            variable = by_name.get(path)
+            about += f" Variable: `{variable}`." if variable else ""
+            default = json.dumps(one["default"], ensure_ascii=False) if "default" in one else ""
+            default = default if len(default) <= 60 else "see the example file"
+            accepted = cell(kinds(one))
+            accepted = accepted if len(accepted) <= 300 else "see the example file"
+            lines.append(f"| `{path}` | {f'`{cell(default)}`' if default else ''} | {accepted} | {about} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+# --- commands ---
+
+def commands(weir):
+    lines = ["# Commands\n", MADE.strip(), ""]
+
+    def page(words):
+        text = subprocess.check_output([weir, *words, "--help"], text=True, env={"COLUMNS": "100", "NO_COLOR": "1"})
+        lines.extend([f"## `{' '.join(['weir', *words])}`", "", "```text", text.rstrip(), "```", ""])
+        listed = re.search(r"^Commands:\n((?:  .*\n|\n)+)", text, re.M)
+        for name in re.findall(r"^  ([a-z-]+)", listed.group(1), re.M) if listed else []:
+            if name != "help":
+                page([*words, name])
+
+    page([])
+    return "\n".join(lines)
+
+
+# --- API and metrics, from a running gateway ---
+
+def ask(address, path):
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def api(document):
+    lines = ["# API\n", MADE.strip(), "",
+             "A running gateway shows this as a page to try out (`/swagger-ui`) and serves it whole (`/api-doc/openapi.json`).", ""]
+    for path, methods in sorted(document["paths"].items()):
+        for method, one in methods.items():
+            if method not in ("get", "post", "put", "delete", "patch"):
+                continue
+            lines += [f"## `{method.upper()} {path}`", ""]
+            about = one.get("summary") or one.get("description") or ""
+            lines += [" ".join(about.split()), ""] if about else []
+            rows = [(p["name"], p["in"], p.get("description", "")) for p in one.get("parameters", []) if "name" in p]
+            if rows:
+                lines += ["| Parameter | In | What |", "|---|---|---|"]
+                lines += [f"| `{name}` | {place} | {cell(what)} |" for name, place, what in rows] + [""]
+            answers = [(code, answer.get("description", "")) for code, answer in sorted(one.get("responses", {}).items())]
+            if answers:
+                lines += ["| Answer | When |", "|---|---|"] + [f"| {code} | {cell(what)} |" for code, what in answers] + [""]
+    return "\n".join(lines)
+
+
+def metrics(text):
+    lines = ["# Metrics\n", MADE.strip(), "",
+             "What `/metrics` shows of a gateway that has just started. Metrics of features that are off, and of events that have not happened yet,",
+             "appear with the first of them.", "", "| Metric | Type | What it counts |", "|---|---|---|"]
+    kinds_of = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    for name, about in sorted(re.findall(r"^# HELP (\S+) (.*)$", text, re.M)):
+        lines.append(f"| `{name}` | {kinds_of.get(name, '')} | {cell(about)} |")
+    return "\n".join(lines) + "\n"
+
+
+def running(weir):
+    """The OpenAPI document and the metrics of a gateway that is started for it and stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "service.yaml"
+        file.write_text("listen_addr: 127.0.0.1:0\nupstream_url: http://127.0.0.1:9\nstorage: {profile: memory}\n")
+        log = open(pathlib.Path(folder) / "log", "w+")
+        process = subprocess.Popen([weir, "--config", str(file), "--log-format", "json"], stderr=log, cwd=folder)
+        try:
+            for _ in range(600):
+                address = re.search(r"127\.0\.0\.1:([1-9]\d*)", pathlib.Path(log.name).read_text().replace("127.0.0.1:9\"", ""))
+                if address:
+                    break
+                if process.poll() is not None:
+                    sys.exit(f"the gateway ended: {pathlib.Path(log.name).read_text()}")
+                time.sleep(0.1)
+            else:
+                sys.exit(f"the gateway does not say where it listens: {pathlib.Path(log.name).read_text()}")
+            return json.loads(ask(address.group(0), "/api-doc/openapi.json")), ask(address.group(0), "/metrics")
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+# --- errors ---
+
+STATUS = {"BAD_REQUEST": 400, "UNAUTHORIZED": 401, "FORBIDDEN": 403, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405, "CONFLICT": 409,
+          "PAYLOAD_TOO_LARGE": 413, "UNSUPPORTED_MEDIA_TYPE": 415, "TOO_MANY_REQUESTS": 429, "INTERNAL_SERVER_ERROR": 500,
+          "SERVICE_UNAVAILABLE": 503, "MISDIRECTED_REQUEST": 421}
+
+
+def errors():
+    """Codes that the sources give with a status: `Refusal::new(403, "code", ...)` and `Self::new(StatusCode::FORBIDDEN, "code", ...)`."""
+    found = set()
+    for path in sorted((ROOT / "src").rglob("*.rs")):
+        text = path.read_text()
+        text = text.split("#[cfg(test)]\nmod tests {")[0]
+        for status, code in re.findall(r'new\(\s*(\d{3}|StatusCode::[A-Z_]+),\s*"([a-z_]+)"', text):
+            status = STATUS.get(status.rsplit(":", 1)[-1], status)
+            found.add((int(status), code)) if str(status).isdigit() else None
+        # Codes that a function of their file makes a refusal of: the status stands in that function.
+        for code in re.findall(r'refusal\(\s*"([a-z_]+)"', text):
+            status = re.search(r"fn refusal\(.*?Refusal::new\((\d{3})", text, re.S)
+            found.add((int(status.group(1)), code)) if status else None
+    lines = ["# Errors\n", MADE.strip(), "",
+             "An error of Weir's own is JSON in the form of the dialect that the client speaks; `code` is one of these, and the message says what was",
+             "wrong, what is accepted and what to do. Errors of the provider pass unchanged.", "", "| Status | Code |", "|---|---|"]
+    lines += [f"| {status} | `{code}` |" for status, code in sorted(found)]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weir", required=True, help="the built gateway")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    arguments = parser.parse_args()
+    weir = str(pathlib.Path(arguments.weir).resolve())
+    document, shown = running(weir)
+    pages = {"settings": settings(weir), "commands": commands(weir), "api": api(document), "metrics": metrics(shown), "errors": errors()}
+    differ = []
+    for name, text in pages.items():
+        path = PAGES / f"{name}.md"
+        text = text.rstrip() + "\n"
+        kept = path.read_text() if path.exists() else ""
+        if kept != text and arguments.check:
+            differ += list(difflib.unified_diff(kept.splitlines(), text.splitlines(), str(path), "made now", lineterm="", n=0))[:20]
+        elif kept != text:
+            path.write_text(text)
+    if differ:
+        sys.exit("\n".join(differ) + "\nthe reference is not up to date: docs/book/reference.py --weir target/debug/weir")
+
+
+if __name__ == "__main__":
+    main()
