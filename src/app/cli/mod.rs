@@ -5,6 +5,7 @@
 
 mod alerts;
 mod common;
+#[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod judge;
@@ -15,6 +16,7 @@ mod scan;
 mod serve;
 mod settings;
 mod traces;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,19 +26,35 @@ use clap_complete::Shell;
 use weir_config::settings::StorageProfile;
 
 use self::common::{Options, complain, print_bytes, say, sources};
+#[cfg(feature = "demo")]
 use self::demo::DemoOptions;
 use self::serve::ServeOptions;
 use self::settings::PrintFormat;
 use crate::boot::{Extensions, StartError};
+
+#[cfg(feature = "demo")]
+macro_rules! see_it_work {
+    () => {
+        "weir demo                              see it work, nothing leaves the machine"
+    };
+}
+
+/// The appliance has no demonstration in it; the wheel and the npm package have.
+#[cfg(not(feature = "demo"))]
+macro_rules! see_it_work {
+    () => {
+        "uvx weir demo (or npx weir demo)       see it work, nothing leaves the machine; not in this build"
+    };
+}
 
 /// LLM egress gateway: a transparent proxy that records, scores and limits every LLM call.
 ///
 /// Without a command it runs the gateway. Settings come from a YAML file (--config), from SERVICE_* variables and from
 /// built-in defaults; `weir config print` shows what is in effect and why, `weir doctor` whether this machine allows it.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, arg_required_else_help = false, disable_help_subcommand = true)]
+#[command(name = "weir", version = version::FULL, arg_required_else_help = false, disable_help_subcommand = true)]
 #[command(
-    after_help = "First steps:\n  weir demo                              see it work, nothing leaves the machine\n  \
+    after_help = concat!("First steps:\n  ", see_it_work!(), "\n  \
                         weir check --config service.yaml       are the settings right?\n  \
                         weir doctor --config service.yaml      is this machine right for them?\n  \
                         weir --config service.yaml             run\n\n\
@@ -44,7 +62,7 @@ use crate::boot::{Extensions, StartError};
                         certificates and own rules again, and names every other setting that was changed and needs a restart.\n\n\
                         Exit codes: 0 yes or a clean stop, 1 no or a stop that lost something, 2 the command line or input cannot be\n  \
                         read, 70 an internal error, 75 try again (port in use, store cannot be written), 78 a setting or a file that\n  \
-                        it names has to be changed."
+                        it names has to be changed.")
 )]
 struct Cli {
     #[command(subcommand)]
@@ -68,6 +86,7 @@ enum Command {
     /// Run the pending migrations of the database and exit.
     Migrate,
     /// See Weir at work: a fake provider, the gateway in front of it, a handful of calls, and the traces they left.
+    #[cfg(feature = "demo")]
     Demo(DemoOptions),
     /// Say what the gateway would find in files, directories or standard input, without running it.
     Scan(scan::ScanOptions),
@@ -136,6 +155,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Config(ConfigCommand::Schema) => Ok(settings::schema()),
         Command::Doctor => Ok(doctor::run(&cli.options)),
         Command::Migrate => migrate(&cli.options),
+        #[cfg(feature = "demo")]
         Command::Demo(options) => demo::run(&options),
         Command::Scan(options) => scan::run(&cli.options, &options, extensions),
         Command::Rules(command) => rules::run(&cli.options, &command),
@@ -145,7 +165,7 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, extensions: Extensions
         Command::Judge(command) => judge::run(&cli.options, &command, extensions),
         Command::Models(command) => models::run(&cli.options, &command),
         Command::Version => {
-            say(&format!("weir {}", env!("CARGO_PKG_VERSION")));
+            say(&format!("weir {}", version::FULL));
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => Ok(completions(shell)),

@@ -90,7 +90,7 @@ fn banner(loaded: &Loaded, gateway: &Gateway) {
     };
     let on_off = |on: bool| if on { "on" } else { "off" };
     tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = super::version::FULL,
         listen = %gateway.addr(),
         upstream = format!("{scheme}://{}{}", upstream.authority, upstream.path_prefix),
         cores = gateway.cores(),
