@@ -19,8 +19,9 @@ if [ "$(id -u)" -eq 0 ] && [ -d /run/systemd/system ]; then
     install -D -m 0644 "$here/weir.sysusers" /usr/lib/sysusers.d/weir.conf
     systemd-sysusers weir.conf
     [ -e /etc/weir/weir.yaml ] || install -D -m 0644 "$here/weir.yaml" /etc/weir/weir.yaml
-    for unit in weir.service weir.socket; do
-        sed "s|/usr/bin/weir|$prefix/bin/weir|" "$here/$unit" >"/etc/systemd/system/$unit"
+    for unit in "$here"/*.service "$here"/*.socket "$here"/*.timer; do
+        [ -e "$unit" ] || continue
+        sed "s|/usr/bin/weir|$prefix/bin/weir|" "$unit" >"/etc/systemd/system/$(basename "$unit")"
     done
     systemctl daemon-reload
     echo "start it with: systemctl enable --now weir.socket weir.service"
