@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What a gateway takes when nothing calls it: size, time from start to ready, memory; and what is embedded in it.
+
+    tests/packages/footprint.py NAME=BINARY ...        e.g. appliance=target/dist/weir full=target/release/weir
+
+Each binary runs with the settings of the packages on a new record; memory is read two seconds after it is ready (private and shared by
+/proc/PID/smaps_rollup). The same without the embedded classifier, and after a text of a family with a public vocabulary was counted.
+"""
+
+import contextlib
+import glob
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+sys.dont_write_bytecode = True
+import place  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+STARTS = 9
+EMBEDDED = {
+    "classifier (learned.bin)": "inference/model/learned.bin",
+    "classifier of toxic answers (toxic.bin)": "inference/model/toxic.bin",
+    "rules": "inference/rules/*.yaml",
+    "prices": "config/prices/builtin.tsv",
+    "page of the API": "src/serve/api/assets/*.gz",
+    "console": "src/serve/api/console/*.[jchs]*",
+}
+VOCABULARIES = ["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base", "r50k_base"]
+
+
+class Gateway:
+    def __init__(self, binary, folder, more):
+        self.address = f"127.0.0.1:{place.free_port()}"
+        settings = {"SERVICE_LISTEN_ADDR": self.address, "SERVICE_STORAGE_DATABASE_PATH": f"{folder}/weir.db", "SERVICE_LOG_LEVEL": "error",
+                    "SERVICE_TIMEOUT_MS": "600000", "SERVICE_UPSTREAM_URL": "http://127.0.0.1:9"} | more
+        began = time.monotonic()
+        self.process = subprocess.Popen([binary], env=settings)
+        place.eventually("ready", self.ready)
+        self.seconds = time.monotonic() - began
+
+    def ready(self):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self.address}/readyz", timeout=1) as answer:
+            return answer.status == 200
+
+    def memory(self):
+        """Kilobytes: resident, of these private."""
+        rows = dict(line.split(":") for line in pathlib.Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines()[1:])
+        number = {name: int(value.split()[0]) for name, value in rows.items()}
+        return number["Rss"], number["Private_Clean"] + number["Private_Dirty"], number["Anonymous"]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def idle(binary, **more):
+    with tempfile.TemporaryDirectory() as folder:
+        gateway = Gateway(binary, folder, more)
+        time.sleep(2)
+        memory = gateway.memory()
+        gateway.stop()
+    return memory
+
+
+def starts(binary):
+    """Seconds from start to ready on a record that is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = []
+        for _ in range(STARTS + 1):
+            gateway = Gateway(binary, folder, {})
+            gateway.stop()
+            seconds.append(gateway.seconds)
+    return statistics.median(seconds[1:]), max(seconds[1:])
+
+
+def main():
+    if len(sys.argv) < 2:
+        print(__doc__)
+        return 1
+    for argument in sys.argv[1:]:
+        name, binary = argument.split("=", 1)
+        binary = str(pathlib.Path(binary).resolve())
+        middle, worst = starts(binary)
+        resident, private, anonymous = idle(binary)
+        print(f"{name}: {pathlib.Path(binary).stat().st_size:,} bytes; ready after {middle * 1000:.0f} ms (median of {STARTS}, worst {worst * 1000:.0f}); "
+              f"idle {resident / 1024:.1f} MiB resident, {private / 1024:.1f} private, {anonymous / 1024:.1f} anonymous")
+        resident, _, anonymous = idle(binary, SERVICE_ML_ENABLED="false")
+        print(f"{name}, ml_enabled: false: idle {resident / 1024:.1f} MiB resident, {anonymous / 1024:.1f} anonymous")
+    total = 0
+    for name, pattern in EMBEDDED.items():
+        size = sum(pathlib.Path(file).stat().st_size for file in glob.glob(str(ROOT / pattern)))
+        total += size
+        print(f"embedded: {name}: {size:,} bytes")
+    metadata = json.loads(place.text("cargo", "metadata", "--locked", "--format-version", "1", cwd=ROOT, check=True))
+    folder = next(pathlib.Path(package["manifest_path"]).parent for package in metadata["packages"] if package["name"] == "tiktoken-rs")
+    for vocabulary in VOCABULARIES:
+        for file in folder.rglob(f"{vocabulary}.tiktoken"):
+            # Its first line is part of the binary where the vocabulary is.
+            line = file.read_bytes().split(b"\n")[200]
+            inside = line in pathlib.Path(sys.argv[1].split("=", 1)[1]).read_bytes()
+            print(f"embedded: vocabulary {vocabulary}: {file.stat().st_size if inside else 0:,} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
