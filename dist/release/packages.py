@@ -60,6 +60,17 @@ def needs(binary, kind):
     }[kind]
 
 
+def scripts(release):
+    """Maintainer scripts, of the commit's time: an .apk holds the time of their files."""
+    made = {}
+    for event, name in (("postinstall", "postinst"), ("preremove", "prerm"), ("postremove", "postrm")):
+        file = release.stage / name
+        file.write_bytes((FILES / name).read_bytes())
+        os.utime(file, (release.when, release.when))
+        made[event] = str(file)
+    return made
+
+
 def package(release, kind):
     binary = release.binaries["appliance"]
     (release.stage / "CHANGELOG.md.gz").write_bytes(packed((ROOT / "CHANGELOG.md").read_bytes()))
@@ -71,7 +82,7 @@ def package(release, kind):
         "name": "weir", "arch": release.arch, "platform": "linux", "version": release.version, "section": "net", "priority": "optional",
         "maintainer": "The Weir authors <weir@example.org>", "license": "Apache-2.0", "homepage": "https://weir.example.org",
         "description": f"{ABOUT}\n{LONG}", "mtime": stamp, "contents": contents(release, kind),
-        "scripts": {"postinstall": str(FILES / "postinst"), "preremove": str(FILES / "prerm"), "postremove": str(FILES / "postrm")},
+        "scripts": scripts(release),
         "overrides": {kind: needs(binary, kind)}, "deb": {"compression": "xz"}, "rpm": {"buildhost": "weir"},
     }
     config = release.work / f"nfpm-{kind}.json"

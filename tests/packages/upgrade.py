@@ -22,6 +22,8 @@ sys.dont_write_bytecode = True
 import place  # noqa: E402
 
 ADDRESS = "127.0.0.1:8080"
+# What the load tester's clients send: it names the tenant.
+KEY = "Authorization: Bearer fake-key-for-load-tests"
 EXPOSURE_MAX = 1.5
 SETTINGS = """
 listen_addr: 127.0.0.1:8080
@@ -75,16 +77,20 @@ def under_load(machine, options, packages):
                     raise SystemExit(f"after an upgrade: {said}\n{machine.shell('journalctl -u weir -n 30 --no-pager', check=False)}")
             load.wait()
             counted = json.loads(pathlib.Path(report).read_text())
-            spans = place.eventually("the last spans of the record", lambda: recorded(machine, counted), 60)
+            spans = recorded(machine, counted["ok"])
         finally:
             provider.kill()
     return counted, spans
 
 
-def recorded(machine, counted):
-    """Spans of the record, once there are as many as answered calls."""
-    stats = json.loads(place.text(*machine.beside("curl", "-s", f"http://{ADDRESS}/api/v1/stats")))
-    return stats["total_spans"] if stats["total_spans"] >= counted["ok"] else None
+def recorded(machine, calls, seconds=30):
+    """Spans of the record, once there are as many as calls, or after `seconds`."""
+    until = time.monotonic() + seconds
+    while True:
+        spans = json.loads(place.text(*machine.beside("curl", "-s", "-H", KEY, f"http://{ADDRESS}/api/v1/stats")))["total_spans"]
+        if spans >= calls or time.monotonic() > until:
+            return spans
+        time.sleep(0.2)
 
 
 def main():
@@ -115,6 +121,8 @@ def main():
               f"{counted['failed']} failed {counted['failures'] or ''}, {spans:,} spans in the record")
         if counted["failed"] or not counted["ok"]:
             faults.append("calls failed")
+        if spans != counted["ok"]:
+            faults.append(f"{counted['ok']:,} calls, {spans:,} spans; the journal says: " + machine.shell("journalctl -u weir --no-pager -p warning | tail -n 20"))
         said = machine.shell("systemd-analyze security --no-pager weir.service").splitlines()[-1]
         exposure = float(re.search(r": ([0-9.]+)", said)[1])
         print(f"exposure of the running unit: {exposure}")
